@@ -1,0 +1,18 @@
+//! What a distributed real-time system is: time, operations and what triggers them, chains,
+//! shared resources and operating regions, and the file that describes them.
+//!
+//! The file's reader turns text into a [`System`] in which an unknown name, a trigger cycle or a
+//! period of zero cannot exist; every other room takes a `System` and never checks again.
+
+#![cfg_attr(not(any(feature = "toml", test)), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod system;
+pub mod takes;
+pub mod time;
+
+pub use system::*;
+pub use takes::Takes;
+pub use time::{Instant, Lateness, Span};

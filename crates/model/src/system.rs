@@ -1,0 +1,364 @@
+//! What a system is, once its file has been read: every name resolved, every template expanded,
+//! every rule of the file checked. Later rooms index into these vectors and never re-check.
+
+use alloc::{string::String, sync::Arc, vec::Vec};
+
+use crate::takes::Takes;
+use crate::time::{Instant, Span};
+
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The position in the vector of [`System`] that this index belongs to.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+index!(/** A position in [`System::hosts`]. */ HostId);
+index!(/** A position in [`System::processors`]. */ ProcessorId);
+index!(/** A position in [`System::operations`]. */ OperationId);
+index!(/** A position in [`System::resources`]. */ ResourceId);
+index!(/** A position in [`System::chains`]. */ ChainId);
+
+/// Which execution of an operation: the operation, the number of its release counted from 0, and
+/// for load chains the leg, counted from 0.
+///
+/// A triggered operation takes over the number of the job that triggered it, so that `nav#812`
+/// means the same frame all along a chain; only `any` triggers and joins of operations with
+/// different roots count for themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId {
+    /// The operation that the job executes.
+    pub operation: OperationId,
+    /// The number of the release, from 0.
+    pub number: u64,
+    /// The leg of a load chain, from 0; 0 for every other operation.
+    pub leg: u16,
+}
+
+/// A whole system: the meaning of one `system.toml`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct System {
+    /// The file's `name`.
+    pub name: String,
+    /// Start of every pseudo-random sequence; the same seed gives the same system behaviour.
+    pub seed: u64,
+    /// How long a simulation or a run lasts unless the command line says otherwise.
+    pub duration: Span,
+    /// Machines, at least one (`local` when the file names none).
+    pub hosts: Vec<Host>,
+    /// CPUs that run operations, at least one.
+    pub processors: Vec<Processor>,
+    /// Operations, templates expanded, in the file's order.
+    pub operations: Vec<Operation>,
+    /// Declared shared resources.
+    pub resources: Vec<Resource>,
+    /// End-to-end requirements.
+    pub chains: Vec<Chain>,
+    /// Delays between hosts; pairs not named have none.
+    pub links: Vec<Link>,
+    /// Operating regions in order of time; the first starts at 0, so there is always one.
+    pub epochs: Vec<Epoch>,
+}
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    /// Name in the file.
+    pub name: String,
+}
+
+/// One CPU of a host, with the strategy that orders its work. Scheduling is partitioned: jobs do not migrate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Processor {
+    /// Name in the file.
+    pub name: String,
+    /// The machine it is part of.
+    pub host: HostId,
+    /// The Linux CPU number; `None` lets the runtime choose.
+    pub cpu: Option<u32>,
+    /// Name of the strategy; resolved in the strategies' table by the room above.
+    pub strategy: String,
+    /// Which jobs may interrupt which.
+    pub preemption: Preemption,
+    /// Whether jobs that can no longer finish in time are cancelled at their first dispatch
+    /// (Kokyu, section III-B: never critical ones).
+    pub cancel: bool,
+    /// The share of the CPU that lanes may use in each `cap_window`, in parts per million.
+    /// 1,000,000 means no cap.
+    pub cap_ppm: u32,
+    /// The window over which the cap is kept.
+    pub cap_window: Span,
+    /// Threads in each lane's pool; more than one matters only to bodies that block.
+    pub pool: u16,
+}
+
+/// Which jobs may interrupt which.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Preemption {
+    /// A started job finishes before any other starts.
+    None,
+    /// A job interrupts those of less urgent levels; within a level a started job finishes first (Kokyu).
+    #[default]
+    Levels,
+    /// Within a level, too, the job with the better key runs.
+    Full,
+}
+
+/// What the file says of an operation that no epoch can change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    /// Name; instances of a template are `name.1`, `name.2`, ...
+    pub name: String,
+    /// Where it runs.
+    pub on: ProcessorId,
+    /// What releases its jobs.
+    pub trigger: Trigger,
+    /// Operations whose latest value it takes when it starts, without being triggered by them.
+    pub reads: Vec<OperationId>,
+    /// Critical: every deadline matters, never cancelled, never shed.
+    pub critical: bool,
+    /// Rank among non-critical operations; higher is more important.
+    pub importance: u32,
+    /// The roots that its triggers lead back to; itself for a periodic operation. Sorted.
+    pub roots: Vec<OperationId>,
+    /// Resources it holds, each for at most the span, in this order, from the start of each job.
+    pub uses: Vec<(ResourceId, Span)>,
+    /// Bound of the jobs that wait, and what happens to one more.
+    pub queue: QueueLimit,
+    /// A job that runs beyond its declared worst case.
+    pub on_overrun: OnOverrun,
+    /// A release while the previous one's job still runs or waits.
+    pub on_busy: OnBusy,
+    /// Release guard of a triggered operation.
+    pub guard: Guard,
+    /// Bytes that a job may hand to the jobs it triggers; 0 when it hands none.
+    pub payload: u32,
+}
+
+/// What releases an operation's jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// Time: [`Setting::period`], [`Setting::phase`] and [`Setting::jitter`].
+    Periodic,
+    /// The completion of all of these: the same release number of each if they share one root,
+    /// the oldest unused completion of each otherwise.
+    All(Vec<OperationId>),
+    /// Each completion of any of these.
+    Any(Vec<OperationId>),
+}
+
+impl Trigger {
+    /// The operations whose completion counts.
+    pub fn predecessors(&self) -> &[OperationId] {
+        match self {
+            Trigger::Periodic => &[],
+            Trigger::All(operations) | Trigger::Any(operations) => operations,
+        }
+    }
+}
+
+/// A bound on waiting jobs of one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimit {
+    /// Jobs that may wait (released or held by a guard, not started); at least 1.
+    pub limit: u32,
+    /// What happens to one more.
+    pub when_full: WhenFull,
+}
+
+/// What happens when an operation's queue is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WhenFull {
+    /// The arriving job is dropped.
+    #[default]
+    DropNewest,
+    /// The longest waiting job is dropped and the arriving one takes its place.
+    DropOldest,
+}
+
+/// What happens to a job that exceeds its declared worst case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnOverrun {
+    /// It goes on; reports tell.
+    #[default]
+    Report,
+    /// It goes on below every lane, in the CPU's idle time.
+    Demote,
+    /// It is stopped: built-in work ends at once, a user's body is demoted and asked to return.
+    Stop,
+}
+
+/// What happens to a release while the operation's previous job is unfinished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnBusy {
+    /// It waits behind it.
+    #[default]
+    Queue,
+    /// It is dropped ("strict periodic restriction", paper 4, section 3.4).
+    Skip,
+}
+
+/// The release guard of a triggered operation (Sun and Liu 1996).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Guard {
+    /// Released when its trigger completes.
+    #[default]
+    Off,
+    /// Rules 1 and 2: consecutive releases stay a period apart.
+    On,
+    /// Rule 3 too: an idle point of the processor opens the guard.
+    Idle,
+}
+
+/// What the file says of an operation in one epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// False while an epoch switches the operation off: nothing releases it.
+    pub enabled: bool,
+    /// Period of releases; for a triggered operation that of its roots (the shortest for `any`,
+    /// the longest for `all`).
+    pub period: Span,
+    /// The longest period that a rate range allows; equal to `period` for a single rate.
+    pub slowest: Span,
+    /// Begin of the first period.
+    pub phase: Span,
+    /// Release after the begin of each period, or after the trigger.
+    pub offset: Span,
+    /// Releases are late by up to this, drawn uniformly.
+    pub jitter: Span,
+    /// Declared worst-case execution time; what analysis and cancellation use.
+    pub wcet: Span,
+    /// Declared best-case execution time.
+    pub bcet: Span,
+    /// What jobs really take: built-in work and simulation use it.
+    pub takes: Takes,
+    /// By when a job must have finished.
+    pub deadline: Deadline,
+    /// Jobs per release: a load chain of `legs` jobs, each triggering the next; 1 for all others.
+    pub legs: u16,
+    /// How many of the first legs are critical; all of them if the operation is.
+    pub critical_legs: u16,
+}
+
+/// By when a job must have finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// Counted from the job's own nominal release (jitter not included).
+    Own(Span),
+    /// Counted from the nominal release of the root job that led to it: the end-to-end deadline.
+    Origin(Span),
+}
+
+impl Deadline {
+    /// The length, whatever it is counted from.
+    pub const fn span(self) -> Span {
+        match self {
+            Deadline::Own(span) | Deadline::Origin(span) => span,
+        }
+    }
+}
+
+/// Something that at most one job at a time may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Name in the file.
+    pub name: String,
+}
+
+/// An end-to-end requirement along a path of operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// Name in the file.
+    pub name: String,
+    /// At least two operations; each triggers the next or is read by it.
+    pub path: Vec<OperationId>,
+    /// From the release of the first to the finish of the last.
+    pub deadline: Option<Span>,
+    /// Of the data at the finish of the last: how old its input may be.
+    pub max_age: Option<Span>,
+    /// From an input to the first finish of the last operation that reflects it.
+    pub max_reaction: Option<Span>,
+}
+
+/// The network between two hosts, both directions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The two hosts.
+    pub between: (HostId, HostId),
+    /// Least and greatest delay of an event; drawn uniformly per event.
+    pub delay: (Span, Span),
+}
+
+/// An operating region: from `at` on, operations have these settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Epoch {
+    /// Its name; `0`, `1`, ... when the file gives none.
+    pub name: String,
+    /// When it begins.
+    pub at: Instant,
+    /// One per operation, in their order. Shared with the epoch before where nothing changed.
+    pub settings: Arc<[Setting]>,
+}
+
+impl System {
+    /// The operation at `id`.
+    pub fn operation(&self, id: OperationId) -> &Operation {
+        &self.operations[id.index()]
+    }
+
+    /// The processor at `id`.
+    pub fn processor(&self, id: ProcessorId) -> &Processor {
+        &self.processors[id.index()]
+    }
+
+    /// All operation indices in order.
+    pub fn operation_ids(&self) -> impl Iterator<Item = OperationId> + use<> {
+        (0..self.operations.len() as u32).map(OperationId)
+    }
+
+    /// All processor indices in order.
+    pub fn processor_ids(&self) -> impl Iterator<Item = ProcessorId> + use<> {
+        (0..self.processors.len() as u32).map(ProcessorId)
+    }
+
+    /// The operations on one processor, in the file's order.
+    pub fn operations_on(&self, processor: ProcessorId) -> impl Iterator<Item = OperationId> + '_ {
+        self.operation_ids().filter(move |id| self.operation(*id).on == processor)
+    }
+
+    /// The setting of an operation in the epoch with the index.
+    pub fn setting(&self, epoch: usize, id: OperationId) -> &Setting {
+        &self.epochs[epoch].settings[id.index()]
+    }
+
+    /// The index of the epoch in force at `now`.
+    pub fn epoch_at(&self, now: Instant) -> usize {
+        self.epochs.partition_point(|epoch| epoch.at <= now).saturating_sub(1)
+    }
+
+    /// Least and greatest delay of an event from one host to another; zero on the same host and
+    /// where the file names no link.
+    pub fn delay(&self, from: HostId, to: HostId) -> (Span, Span) {
+        let named = |link: &&Link| link.between == (from, to) || link.between == (to, from);
+        self.links.iter().find(named).map_or((Span::ZERO, Span::ZERO), |link| link.delay)
+    }
+
+    /// The utilisation of a processor in an epoch, in parts per million of one CPU: the sum of
+    /// worst case times legs over period of what is enabled.
+    pub fn utilisation_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
+        let ppm = |id| {
+            let setting = self.setting(epoch, id);
+            let demand = u128::from(setting.wcet.as_nanos()) * u128::from(setting.legs) * 1_000_000;
+            if setting.enabled { demand / u128::from(setting.period.as_nanos().max(1)) } else { 0 }
+        };
+        self.operations_on(processor).map(ppm).sum::<u128>().min(u128::from(u64::MAX)) as u64
+    }
+}

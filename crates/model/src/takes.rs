@@ -1,0 +1,141 @@
+//! What jobs really take: fixed, drawn, or listed execution times.
+//!
+//! A draw depends on the seed, the operation, the release number and the leg, and on nothing else.
+//! So every strategy sees the same times for the same jobs (Kokyu, section III-B: "a pseudorandom
+//! sequence initialized with the same seed for each strategy"), whatever order they run in.
+
+use alloc::sync::Arc;
+
+use crate::system::JobId;
+use crate::time::Span;
+
+/// The actual execution times of an operation's jobs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Takes {
+    /// Every job the same.
+    Fixed(Span),
+    /// Uniform over the closed range, in whole nanoseconds.
+    Uniform(Span, Span),
+    /// Normal, clamped to the closed range `least..=most`.
+    Normal {
+        /// Mean.
+        mean: Span,
+        /// Standard deviation.
+        deviation: Span,
+        /// Nothing shorter.
+        least: Span,
+        /// Nothing longer.
+        most: Span,
+    },
+    /// Job by job, from the start again when it ends; never empty.
+    List(Arc<[Span]>),
+}
+
+impl Takes {
+    /// The execution time of one job.
+    pub fn draw(&self, seed: u64, job: JobId) -> Span {
+        match self {
+            Takes::Fixed(span) => *span,
+            Takes::Uniform(least, most) => uniform(bits(seed, job, 0), *least, *most),
+            Takes::Normal { mean, deviation, least, most } => {
+                let (first, second) = (unit(bits(seed, job, 0)), unit(bits(seed, job, 1)));
+                // Box and Muller; libm, so that every machine draws the same bits.
+                let standard = libm::sqrt(-2.0 * libm::log(first)) * libm::cos(core::f64::consts::TAU * second);
+                let nanos = mean.as_nanos() as f64 + standard * deviation.as_nanos() as f64;
+                Span::from_nanos(libm::round(nanos.max(0.0)) as u64).clamp(*least, *most)
+            }
+            Takes::List(spans) => {
+                let position = job.number.wrapping_add(u64::from(job.leg)) % spans.len() as u64;
+                spans[position as usize]
+            }
+        }
+    }
+
+    /// The longest time a job can take.
+    pub fn longest(&self) -> Span {
+        match self {
+            Takes::Fixed(span) | Takes::Uniform(_, span) | Takes::Normal { most: span, .. } => *span,
+            Takes::List(spans) => spans.iter().copied().max().unwrap_or_default(),
+        }
+    }
+
+    /// The shortest time a job can take.
+    pub fn shortest(&self) -> Span {
+        match self {
+            Takes::Fixed(span) | Takes::Uniform(span, _) | Takes::Normal { least: span, .. } => *span,
+            Takes::List(spans) => spans.iter().copied().min().unwrap_or_default(),
+        }
+    }
+}
+
+/// A uniform draw of `least..=most` from 64 random bits.
+pub fn uniform(bits: u64, least: Span, most: Span) -> Span {
+    let width = u128::from(most.saturating_sub(least).as_nanos()) + 1;
+    Span::from_nanos(least.as_nanos() + ((u128::from(bits) * width) >> 64) as u64)
+}
+
+/// 64 random bits for one job; `stream` separates draws for different purposes.
+pub fn bits(seed: u64, job: JobId, stream: u64) -> u64 {
+    let place = u64::from(job.operation.0) << 16 | u64::from(job.leg);
+    let mixed = mix(seed ^ mix(place.wrapping_add(stream << 48)));
+    mix(mixed.wrapping_add(job.number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+const fn mix(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A number in (0, 1].
+fn unit(bits: u64) -> f64 {
+    ((bits >> 11) + 1) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::OperationId;
+
+    fn job(number: u64) -> JobId {
+        JobId { operation: OperationId(3), number, leg: 0 }
+    }
+
+    #[test]
+    fn a_uniform_draw_covers_its_closed_range_evenly() {
+        let takes = Takes::Uniform(Span::from_nanos(10), Span::from_nanos(13));
+        let mut counts = [0u32; 4];
+        for number in 0..40_000 {
+            counts[(takes.draw(1, job(number)).as_nanos() - 10) as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_normal_draw_has_the_mean_and_deviation_it_was_given() {
+        let span = Span::from_micros;
+        let takes = Takes::Normal { mean: span(1_000), deviation: span(100), least: span(0), most: span(2_000) };
+        let draws: alloc::vec::Vec<f64> =
+            (0..50_000).map(|n| takes.draw(7, job(n)).as_nanos() as f64 / 1e3).collect();
+        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+        let deviation = libm::sqrt(draws.iter().map(|d| (d - mean) * (d - mean)).sum::<f64>() / draws.len() as f64);
+        assert!((mean - 1_000.0).abs() < 2.0 && (deviation - 100.0).abs() < 2.0, "{mean} {deviation}");
+    }
+
+    #[test]
+    fn a_draw_depends_on_seed_operation_number_and_leg_only() {
+        let takes = Takes::Uniform(Span::ZERO, Span::from_secs(1));
+        assert_eq!(takes.draw(5, job(9)), takes.draw(5, job(9)));
+        assert_ne!(takes.draw(5, job(9)), takes.draw(6, job(9)));
+        assert_ne!(takes.draw(5, job(9)), takes.draw(5, job(10)));
+        assert_ne!(takes.draw(5, job(9)), takes.draw(5, JobId { leg: 1, ..job(9) }));
+    }
+
+    #[test]
+    fn a_list_starts_again_when_it_ends() {
+        let takes = Takes::List([Span::from_nanos(1), Span::from_nanos(2)].into());
+        assert_eq!((0..4).map(|n| takes.draw(0, job(n)).as_nanos()).collect::<alloc::vec::Vec<_>>(), [1, 2, 1, 2]);
+    }
+}
