@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(printed(2_500_000), "2.5ms");
         assert_eq!(printed(33_333), "33.333us");
         assert_eq!(printed(1_050_000_000), "1.05s");
-        assert_eq!(printed(1_000_000_001), "1000000001ns");
+        assert_eq!(printed(1_000_000_001), "1000000.001us");
         assert_eq!(printed(7), "7ns");
         assert_eq!(printed(0), "0s");
     }
