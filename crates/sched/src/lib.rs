@@ -1,1 +1,12 @@
+//! Strategies, the plans they make, and schedulability analysis. Pure: no clock, no thread.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod plan;
+pub mod strategy;
+
+pub use plan::{Level, MOST_LEVELS, Place, Placement, Plan, ProcessorPlan, UnknownStrategy};
+pub use strategy::{Discipline, Strategies, Strategy, Traits, Urgency};

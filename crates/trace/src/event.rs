@@ -1,0 +1,283 @@
+//! What can be observed of a dispatcher: what it was told, and what it decided.
+//!
+//! A recording of these events is enough to run the dispatcher again: fed the same inputs at the
+//! same times it takes the same decisions.
+
+use hyoshi_model::{Instant, JobId, OperationId, Span};
+use serde::{Deserialize, Serialize};
+
+/// A position in a dispatcher's table of jobs; used again once the job has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Slot(pub u32);
+
+/// Something happened at a dispatcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// The dispatcher was told something.
+    Input(Input),
+    /// The dispatcher decided something.
+    Decision(Decision),
+}
+
+/// What a dispatcher is told; each comes with the time at which it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    /// Time has passed: release what is due.
+    Tick,
+    /// An operation on another processor has completed.
+    Signal(Signal),
+    /// A lane has the CPU: what does it run? `executed` is what its present job has used, if it has one.
+    Decide {
+        /// The lane.
+        lane: u8,
+        /// CPU time used by the job that the lane runs; zero without one.
+        #[serde(with = "span")]
+        executed: Span,
+    },
+    /// A job's body has returned.
+    Complete {
+        /// The job.
+        slot: Slot,
+        /// CPU time it used in all.
+        #[serde(with = "span")]
+        consumed: Span,
+    },
+    /// A watched job has used this much CPU time so far.
+    Observe {
+        /// The job.
+        slot: Slot,
+        /// CPU time used so far.
+        #[serde(with = "span")]
+        consumed: Span,
+    },
+    /// A job blocks and gives its lane's run token up.
+    Suspend {
+        /// The job.
+        slot: Slot,
+    },
+    /// A blocked job can go on.
+    Resume {
+        /// The job.
+        slot: Slot,
+        /// CPU time used so far.
+        #[serde(with = "span")]
+        consumed: Span,
+    },
+    /// The run ends: account for what is unfinished.
+    Close,
+}
+
+/// What a dispatcher decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Decision {
+    /// An operating region begins.
+    Epoch {
+        /// Its index in the system.
+        index: u16,
+    },
+    /// A release guard holds a job back.
+    Hold {
+        /// The job.
+        #[serde(with = "job")]
+        job: JobId,
+        /// Until then.
+        #[serde(with = "instant")]
+        until: Instant,
+    },
+    /// A job enters the queue of its lane.
+    Ready {
+        /// The job.
+        #[serde(with = "job")]
+        job: JobId,
+        /// Its nominal release.
+        #[serde(with = "instant")]
+        release: Instant,
+        /// Its absolute deadline.
+        #[serde(with = "instant")]
+        deadline: Instant,
+        /// Its lane.
+        lane: u8,
+    },
+    /// A lane starts, or goes on with, a job.
+    Run {
+        /// The job.
+        #[serde(with = "job")]
+        job: JobId,
+        /// The lane.
+        lane: u8,
+        /// Where its state is kept.
+        slot: Slot,
+        /// False at the first dispatch, true when it goes on after a preemption or a wait.
+        resumed: bool,
+    },
+    /// A job is put back into its queue, for a better one in the same lane or because it waits.
+    Yield {
+        /// The job.
+        #[serde(with = "job")]
+        job: JobId,
+    },
+    /// A job beyond its worst case goes on below every lane.
+    Demote {
+        /// The job.
+        #[serde(with = "job")]
+        job: JobId,
+    },
+    /// Lanes from this one on may start no non-critical job until the cap's next window; 255 opens all.
+    Gate {
+        /// The most urgent gated lane.
+        lane: u8,
+    },
+    /// A completion leaves for another processor.
+    Send(Signal),
+    /// A job is over, in whatever way.
+    End(JobEnd),
+}
+
+/// A completion that triggers an operation on another processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signal {
+    /// The operation that completed.
+    #[serde(with = "operation")]
+    pub from: OperationId,
+    /// The operation that it triggers.
+    #[serde(with = "operation")]
+    pub to: OperationId,
+    /// The release number of the job that completed.
+    pub number: u64,
+    /// Nominal release of the root job.
+    #[serde(with = "instant")]
+    pub origin: Instant,
+    /// The root's present period, which release guards use.
+    #[serde(with = "span")]
+    pub period: Span,
+    /// When it arrives: the completion, plus the link's delay.
+    #[serde(with = "instant")]
+    pub due: Instant,
+}
+
+/// Everything that is known of a job when it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobEnd {
+    /// The job.
+    #[serde(with = "job")]
+    pub job: JobId,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whether the job was critical (of a load chain the first legs may be).
+    pub critical: bool,
+    /// True if it used more CPU time than declared.
+    pub overran: bool,
+    /// True if it was moved below the lanes.
+    pub demoted: bool,
+    /// Index of the epoch it was released in.
+    pub epoch: u16,
+    /// Nominal release of the root job, from which end-to-end latency counts.
+    #[serde(with = "instant")]
+    pub origin: Instant,
+    /// Nominal release.
+    #[serde(with = "instant")]
+    pub release: Instant,
+    /// When it entered its lane's queue; `NEVER` if it did not.
+    #[serde(with = "instant")]
+    pub ready: Instant,
+    /// When it started; `NEVER` if it did not.
+    #[serde(with = "instant")]
+    pub start: Instant,
+    /// When it ended.
+    #[serde(with = "instant")]
+    pub end: Instant,
+    /// Its absolute deadline.
+    #[serde(with = "instant")]
+    pub deadline: Instant,
+    /// CPU time it used.
+    #[serde(with = "span")]
+    pub consumed: Span,
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Finished at or before its deadline.
+    Made,
+    /// Finished after its deadline, or unfinished after it when the run ended.
+    Missed,
+    /// Cancelled at its first dispatch: it could no longer finish in time.
+    Cancelled,
+    /// Stopped because it exceeded its declared worst case.
+    Stopped,
+    /// Not admitted: the operation's previous job was unfinished (`on_busy = "skip"`).
+    DroppedBusy,
+    /// Not admitted, or pushed out, because the operation's queue was full.
+    DroppedFull,
+}
+
+impl Outcome {
+    /// Every outcome, in the order of reports.
+    pub const ALL: [Outcome; 6] = [
+        Outcome::Made,
+        Outcome::Missed,
+        Outcome::Cancelled,
+        Outcome::Stopped,
+        Outcome::DroppedBusy,
+        Outcome::DroppedFull,
+    ];
+
+    /// True if the body ran to its end.
+    pub const fn finished(self) -> bool {
+        matches!(self, Outcome::Made | Outcome::Missed)
+    }
+}
+
+/// Receives what happens at a dispatcher, in its order. The simulator's and the runtime's probes
+/// differ; the dispatcher does not.
+pub trait Probe {
+    /// `event` happened at `now`.
+    fn event(&mut self, now: Instant, event: Event);
+}
+
+/// Observes nothing and costs nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoProbe;
+
+impl Probe for NoProbe {
+    #[inline(always)]
+    fn event(&mut self, _: Instant, _: Event) {}
+}
+
+impl<P: Probe + ?Sized> Probe for &mut P {
+    #[inline(always)]
+    fn event(&mut self, now: Instant, event: Event) {
+        (**self).event(now, event);
+    }
+}
+
+impl Probe for alloc::vec::Vec<(Instant, Event)> {
+    fn event(&mut self, now: Instant, event: Event) {
+        self.push((now, event));
+    }
+}
+
+// The model's types know nothing of recordings: these write them as plain integers.
+macro_rules! as_integer {
+    ($module:ident, $type:ty, $integer:ty, $to:expr, $from:expr) => {
+        mod $module {
+            use super::*;
+            pub fn serialize<S: serde::Serializer>(value: &$type, serializer: S) -> Result<S::Ok, S::Error> {
+                let to: fn(&$type) -> $integer = $to;
+                serde::Serialize::serialize(&to(value), serializer)
+            }
+            pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                let from: fn($integer) -> $type = $from;
+                Ok(from(<$integer as serde::Deserialize>::deserialize(deserializer)?))
+            }
+        }
+    };
+}
+
+as_integer!(instant, Instant, u64, |instant| instant.as_nanos(), Instant::from_nanos);
+as_integer!(span, Span, u64, |span| span.as_nanos(), Span::from_nanos);
+as_integer!(operation, OperationId, u32, |operation| operation.0, OperationId);
+as_integer!(job, JobId, (u32, u64, u16), |job| (job.operation.0, job.number, job.leg), |(operation, number, leg)| {
+    JobId { operation: OperationId(operation), number, leg }
+});
