@@ -1,1 +1,51 @@
+//! Every Linux call of Hyoshi: what threads, clocks, locks and wake-ups the machine has, what of
+//! them it grants to this process, and what to do where it refuses.
+//!
+//! The only room with `unsafe`. What it offers is safe, small and honest: a request that the
+//! kernel turns down comes back as data ([`Refused`]), never as a silent fallback. What the rooms
+//! above drive stands behind a trait with a [`fake`], so that they are tested unprivileged. Kernel
+//! facts cite the manual page or were measured (kernel 6.18 and 6.1); nothing asks for a kernel
+//! *version*, features are probed.
+//!
+//! A thread above ordinary ones, woken through a [`Wake`], sharing a value through a [`PiMutex`]:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use hyoshi_os::{PiMutex, Policy, Spawn, Wake, priority::lane_priority};
+//!
+//! let (go, count) = (Arc::new(Wake::new()), Arc::new(PiMutex::new(0)));
+//! let lane = Spawn::new("lane-0").policy(Policy::Fifo(lane_priority(0))).spawn({
+//!     let (go, count) = (go.clone(), count.clone());
+//!     move || {
+//!         go.wait();
+//!         *count.lock() += 1;
+//!     }
+//! })?;
+//! for refused in &lane.granted.refused {
+//!     println!("{refused}"); // without privileges it runs all the same, at normal priority
+//! }
+//! go.post();
+//! lane.join().expect("the body does not panic");
+//! assert_eq!(*count.lock(), 1);
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod clock;
+pub mod fake;
+pub mod lock;
+pub mod memory;
+pub mod priority;
+pub mod refusal;
+pub mod signals;
+pub mod thread;
+pub mod wake;
+
+pub use clock::{Clock, MonotonicClock};
+pub use lock::{PiGuard, PiMutex};
+pub use memory::{lock_memory, prefault};
+pub use refusal::{Asked, Refused};
+pub use signals::Interrupt;
+pub use thread::{Granted, Policy, Scheduled, Spawn, Thread, ThreadHandle, own_cpu_time, pin_to, set_own_policy};
+pub use wake::{Wake, Woken};

@@ -1,0 +1,110 @@
+//! Stand-ins for the kernel, so that what drives clocks and threads can be tested unprivileged,
+//! in no time, and with every refusal.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hyoshi_model::{Instant, Span};
+use rustix::io::Errno;
+
+use crate::clock::Clock;
+use crate::refusal::{Asked, Refused};
+use crate::thread::{Policy, Scheduled};
+
+/// A clock that stands still until it is told to go on; a sleep moves it to the instant slept for.
+#[derive(Debug, Default)]
+pub struct FakeClock {
+    now: AtomicU64,
+}
+
+impl FakeClock {
+    /// A clock at the start of a run.
+    pub fn new() -> Self {
+        FakeClock::default()
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, by: Span) {
+        self.now.fetch_add(by.as_nanos(), Ordering::AcqRel);
+    }
+}
+
+impl Clock for FakeClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.now.load(Ordering::Acquire))
+    }
+
+    /// # Panics
+    ///
+    /// On [`Instant::NEVER`]: a test would otherwise hang.
+    fn sleep_until(&self, at: Instant) {
+        assert!(at != Instant::NEVER, "a fake clock was asked to sleep for ever");
+        self.now.fetch_max(at.as_nanos(), Ordering::AcqRel);
+    }
+}
+
+/// A thread that records how it was scheduled and has consumed what it is told.
+#[derive(Debug, Default)]
+pub struct FakeThread {
+    refuses_fifo: bool,
+    policies: Mutex<Vec<Policy>>,
+    consumed: AtomicU64,
+}
+
+impl FakeThread {
+    /// A thread that takes every policy.
+    pub fn new() -> Self {
+        FakeThread::default()
+    }
+
+    /// A thread of a process without privileges: SCHED_FIFO is refused with EPERM.
+    pub fn unprivileged() -> Self {
+        FakeThread { refuses_fifo: true, ..FakeThread::default() }
+    }
+
+    /// Lets the thread have consumed more.
+    pub fn consume(&self, span: Span) {
+        self.consumed.fetch_add(span.as_nanos(), Ordering::AcqRel);
+    }
+
+    /// The policies it was given, in order.
+    pub fn policies(&self) -> Vec<Policy> {
+        self.policies.lock().unwrap_or_else(|broken| broken.into_inner()).clone()
+    }
+}
+
+impl Scheduled for FakeThread {
+    fn set_policy(&self, policy: Policy) -> Result<(), Refused> {
+        if self.refuses_fifo && matches!(policy, Policy::Fifo(_)) {
+            return Err(Refused::new(Asked::Policy(policy), Errno::PERM));
+        }
+        self.policies.lock().unwrap_or_else(|broken| broken.into_inner()).push(policy);
+        Ok(())
+    }
+
+    fn cpu_time(&self) -> Option<Span> {
+        Some(Span::from_nanos(self.consumed.load(Ordering::Acquire)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_on_a_fake_clock_takes_no_time_and_never_goes_back() {
+        let clock = FakeClock::new();
+        clock.sleep_until(Instant::from_nanos(7));
+        clock.sleep_until(Instant::from_nanos(5));
+        clock.advance(Span::from_nanos(3));
+        assert_eq!(clock.now(), Instant::from_nanos(10));
+    }
+
+    #[test]
+    fn a_fake_thread_refuses_as_the_kernel_does_and_records_the_rest() {
+        let thread = FakeThread::unprivileged();
+        assert!(thread.set_policy(Policy::Fifo(50)).is_err());
+        assert_eq!(thread.set_policy(Policy::Idle), Ok(()));
+        assert_eq!(thread.policies(), [Policy::Idle]);
+    }
+}

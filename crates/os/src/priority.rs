@@ -1,0 +1,64 @@
+//! One map of priorities. `doctor` prints it, the file may move lanes within it, and every thread
+//! of ours takes its priority from here, so that "who runs above whom" is answered on one page.
+//!
+//! ```text
+//! 99       watchdog
+//! 90..=95  release threads, feedback lane, broker
+//! 40..=79  lanes, the most urgent level at 79
+//! 20..=39  the broker's windows for unmodified programs
+//! 0        everything else, at normal priority
+//! ```
+//!
+//! 80..=89 stays free: a user's own drivers and interrupt threads (moved there with `chrt`) run
+//! above lanes and below releases. Linux's own interrupt threads are at 50 on PREEMPT_RT kernels,
+//! that is among the lanes: those that lanes depend on must be raised (`doctor` names this).
+
+use std::ops::RangeInclusive;
+
+/// Stops a runaway: nothing of ours may run above it.
+pub const WATCHDOG: u8 = 99;
+/// Each processor's release thread: it enqueues all that is due before any lane runs.
+pub const RELEASE: u8 = 95;
+/// The feedback lane, which samples and actuates utilisation control.
+pub const FEEDBACK: u8 = 92;
+/// The broker: below releases, above every lane, or a lane that never sleeps would stop it.
+pub const BROKER: u8 = 90;
+/// Everything that stands between the watchdog and the lanes.
+pub const ABOVE_LANES: RangeInclusive<u8> = 90..=95;
+/// Lanes; which level is where, [`lane_priority`] tells.
+pub const LANES: RangeInclusive<u8> = 40..=79;
+/// Windows of processor time that the broker opens for programs nobody will change.
+pub const WINDOWS: RangeInclusive<u8> = 20..=39;
+/// How many levels of a strategy have a priority of their own.
+pub const LANE_LEVELS: usize = (*LANES.end() - *LANES.start() + 1) as usize;
+
+/// The priority of a lane of a level, counted from 0, the most urgent. Levels from
+/// [`LANE_LEVELS`] on share the lowest lane priority, among themselves in order of arrival.
+///
+/// ```
+/// use hyoshi_os::priority::lane_priority;
+/// assert_eq!((lane_priority(0), lane_priority(1), lane_priority(39), lane_priority(400)), (79, 78, 40, 40));
+/// ```
+pub const fn lane_priority(level: usize) -> u8 {
+    let level = if level < LANE_LEVELS { level } else { LANE_LEVELS - 1 };
+    *LANES.end() - level as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_band_stands_clear_of_the_one_below() {
+        assert!(WATCHDOG > *ABOVE_LANES.end());
+        assert!(ABOVE_LANES.start() > LANES.end());
+        assert!(LANES.start() > WINDOWS.end());
+        assert!([RELEASE, FEEDBACK, BROKER].iter().all(|priority| ABOVE_LANES.contains(priority)));
+    }
+
+    #[test]
+    fn a_more_urgent_level_never_has_a_lower_priority() {
+        assert!((0..100).all(|level| lane_priority(level) >= lane_priority(level + 1)));
+        assert!((0..LANE_LEVELS - 1).all(|level| lane_priority(level) > lane_priority(level + 1)));
+    }
+}

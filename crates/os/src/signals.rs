@@ -1,0 +1,72 @@
+//! SIGINT and SIGTERM as a request to stop: a flag, and a wake-up of whoever sleeps. A second
+//! one ends the process at once, for the run that does not stop when it is asked to.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::{flag, low_level};
+
+use crate::wake::Wake;
+
+/// A request to stop, from the keyboard, another process, or this program itself.
+#[derive(Clone, Debug)]
+pub struct Interrupt {
+    requested: Arc<AtomicBool>,
+    wake: Arc<Wake>,
+}
+
+impl Interrupt {
+    /// A request that only [`Interrupt::request`] makes: for tests and embedding programs.
+    pub fn manual(wake: Arc<Wake>) -> Self {
+        Interrupt { requested: Arc::default(), wake }
+    }
+
+    /// From now on the first SIGINT or SIGTERM sets the flag and posts `wake`; the second exits
+    /// with 128 plus its number, as shells expect.
+    pub fn on_signals(wake: Arc<Wake>) -> io::Result<Self> {
+        let interrupt = Interrupt::manual(wake);
+        for signal in [SIGINT, SIGTERM] {
+            // First, while the flag is still down: actions run in the order of registration.
+            flag::register_conditional_shutdown(signal, 128 + signal, interrupt.requested.clone())?;
+            let first = interrupt.clone();
+            // SAFETY: the action stores to an atomic and posts a Wake, which is an atomic and a
+            // futex call: no lock, no allocation, and it cannot panic.
+            unsafe { low_level::register(signal, move || first.request()) }?;
+        }
+        Ok(interrupt)
+    }
+
+    /// Asks to stop.
+    pub fn request(&self) {
+        self.requested.store(true, Ordering::Release);
+        self.wake.post();
+    }
+
+    /// True once somebody asked to stop.
+    pub fn requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyoshi_model::{Instant, Span};
+
+    use super::*;
+    use crate::clock::{Clock, MonotonicClock};
+    use crate::wake::Woken;
+
+    #[test]
+    fn the_first_sigterm_wakes_the_waiting_thread_and_the_process_lives() {
+        let wake = Arc::new(Wake::new());
+        let interrupt = Interrupt::on_signals(wake.clone()).unwrap();
+        assert!(!interrupt.requested());
+        low_level::raise(SIGTERM).unwrap();
+        let clock = MonotonicClock::start();
+        let limit: Instant = clock.now() + Span::from_secs(10);
+        assert_eq!(wake.wait_until(&clock, limit), Woken::Posted);
+        assert!(interrupt.requested());
+    }
+}

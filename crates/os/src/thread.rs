@@ -1,0 +1,366 @@
+//! Threads at a real-time priority, on a CPU of their own, with their stack in memory.
+//!
+//! Asking is not getting: without CAP_SYS_NICE or RLIMIT_RTPRIO, or in a control group without
+//! real-time budget, the kernel refuses. Then the thread runs all the same, at normal priority,
+//! and [`Granted`] tells what was refused.
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use hyoshi_model::Span;
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::clock::span_of;
+use crate::lock::{PiMutex, tid};
+use crate::memory::prefault_stack;
+use crate::refusal::{Asked, Refused};
+
+/// How the kernel orders a thread among others (sched(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum Policy {
+    /// SCHED_FIFO at a priority from 1 to 99: runs until it sleeps or a higher one wakes up.
+    Fifo(u8),
+    /// SCHED_OTHER: an ordinary thread.
+    Other,
+    /// SCHED_IDLE: in what ordinary threads leave.
+    Idle,
+}
+
+/// What schedules and meters a thread from outside. [`crate::fake::FakeThread`] records it.
+pub trait Scheduled {
+    /// Changes the policy at once, also while the thread runs on another CPU.
+    fn set_policy(&self, policy: Policy) -> Result<(), Refused>;
+    /// What the thread has consumed; `None` once it has ended.
+    fn cpu_time(&self) -> Option<Span>;
+}
+
+/// A thread about to be.
+#[derive(Clone, Debug)]
+pub struct Spawn {
+    name: String,
+    stack: usize,
+    cpu: Option<u32>,
+    policy: Policy,
+}
+
+/// A thread that runs.
+#[derive(Debug)]
+pub struct Thread<T> {
+    /// To schedule and meter it.
+    pub handle: ThreadHandle,
+    /// What it was given.
+    pub granted: Granted,
+    join: thread::JoinHandle<T>,
+}
+
+/// What a new thread was given of what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Granted {
+    /// The policy it runs at.
+    pub policy: Policy,
+    /// The one CPU it runs on; `None` if it may roam.
+    pub cpu: Option<u32>,
+    /// What it was not given.
+    pub refused: Vec<Refused>,
+}
+
+/// Names a thread to the kernel. It may outlive the thread: then requests are refused, also when
+/// the kernel has given the thread's number to another.
+#[derive(Clone, Debug)]
+pub struct ThreadHandle {
+    thread: Arc<Life>,
+}
+
+#[derive(Debug)]
+struct Life {
+    tid: u32,
+    ended: AtomicBool,
+    /// Held while the number is used to change something, and while `ended` is set.
+    changing: PiMutex<()>,
+}
+
+impl Spawn {
+    /// A thread at normal priority on any CPU with a stack of 256 KiB. The kernel shows the first
+    /// 15 bytes of the name.
+    pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into().replace('\0', "?");
+        Spawn { name, stack: 256 << 10, cpu: None, policy: Policy::Other }
+    }
+
+    /// The size of the stack in bytes, at least 64 KiB. All but its last 48 KiB, which the C
+    /// library may use for its own, is touched before the body runs.
+    pub fn stack(mut self, bytes: usize) -> Self {
+        self.stack = bytes.max(64 << 10);
+        self
+    }
+
+    /// Runs on this CPU only.
+    pub fn cpu(mut self, cpu: u32) -> Self {
+        self.cpu = Some(cpu);
+        self
+    }
+
+    /// Runs at this policy. Threads that it spawns by other means start at normal priority
+    /// (SCHED_RESET_ON_FORK): a body's helper thread must not slip in among the lanes.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Starts the thread; returns when it is pinned, prefaulted and scheduled, just before the
+    /// body runs. Fails only when there can be no further thread at all.
+    pub fn spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> io::Result<Thread<T>> {
+        let (tell, told) = mpsc::sync_channel(1);
+        let Spawn { name, stack, cpu, policy } = self;
+        let join = thread::Builder::new().name(name).stack_size(stack).spawn(move || {
+            prefault_stack(stack - (48 << 10));
+            let granted = take_place(cpu, policy);
+            let life = Arc::new(Life { tid: tid(), ended: AtomicBool::new(false), changing: PiMutex::new(()) });
+            let _ended = EndOfLife(life.clone());
+            let _ = tell.send((ThreadHandle { thread: life }, granted));
+            body()
+        })?;
+        match told.recv() {
+            Ok((handle, granted)) => Ok(Thread { handle, granted, join }),
+            Err(_) => Err(io::Error::other("a new thread ended before its body ran")),
+        }
+    }
+}
+
+impl<T> Thread<T> {
+    /// Waits for the end of the thread; an error is the body's panic.
+    pub fn join(self) -> thread::Result<T> {
+        self.join.join()
+    }
+
+    /// True once the body has returned.
+    pub fn is_finished(&self) -> bool {
+        self.join.is_finished()
+    }
+}
+
+impl Granted {
+    /// True if nothing was refused.
+    pub fn in_full(&self) -> bool {
+        self.refused.is_empty()
+    }
+}
+
+impl ThreadHandle {
+    /// The kernel's number of the thread, as `top -H` and `perf` show it.
+    pub fn tid(&self) -> u32 {
+        self.thread.tid
+    }
+}
+
+impl Scheduled for ThreadHandle {
+    fn set_policy(&self, policy: Policy) -> Result<(), Refused> {
+        let _held = self.thread.changing.lock();
+        if self.thread.ended.load(Ordering::Relaxed) {
+            return Err(Refused::new(Asked::Policy(policy), Errno::SRCH));
+        }
+        set_policy_of(self.thread.tid, policy)
+    }
+
+    /// 0.16 us; in steps of a tick (4 ms at 250 Hz) while the thread runs on another CPU, exact
+    /// while it does not run.
+    fn cpu_time(&self) -> Option<Span> {
+        let time = cpu_time_of(self.thread.tid)?;
+        // Read afterwards: if it lived on until now, the number was its own all the while.
+        (!self.thread.ended.load(Ordering::Acquire)).then_some(time)
+    }
+}
+
+/// Sets the policy of the calling thread, which may be one that [`Spawn`] did not make.
+pub fn set_own_policy(policy: Policy) -> Result<(), Refused> {
+    set_policy_of(0, policy)
+}
+
+/// Lets the calling thread run on one CPU only.
+pub fn pin_to(cpu: u32) -> Result<(), Refused> {
+    let refused = |errno| Refused::new(Asked::Cpu(cpu), errno);
+    let mut one = CpuSet::new();
+    if cpu as usize >= CpuSet::MAX_CPU {
+        return Err(refused(Errno::INVAL));
+    }
+    one.set(cpu as usize);
+    sched_setaffinity(None, &one).map_err(refused)
+}
+
+/// CPU time of the calling thread, exact (CLOCK_THREAD_CPUTIME_ID): preemption does not count.
+pub fn own_cpu_time() -> Span {
+    span_of(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+struct EndOfLife(Arc<Life>);
+
+impl Drop for EndOfLife {
+    fn drop(&mut self) {
+        let _held = self.0.changing.lock();
+        self.0.ended.store(true, Ordering::Release);
+    }
+}
+
+/// Pins and schedules the calling thread as far as the kernel lets it.
+fn take_place(cpu: Option<u32>, policy: Policy) -> Granted {
+    let mut granted = Granted { policy, cpu, refused: Vec::new() };
+    if let Some(Err(refused)) = cpu.map(pin_to) {
+        granted.cpu = None;
+        granted.refused.push(refused);
+    }
+    // Timers of ordinary threads are 50 us late by default, to save power (prctl(2)); those of
+    // real-time threads never are. Set for all: a lane may be demoted.
+    let _ = set_current_timer_slack(NonZeroU64::new(1));
+    if let Err(refused) = set_own_policy(policy) {
+        granted.policy = Policy::Other;
+        granted.refused.push(refused);
+        let _ = set_own_policy(Policy::Other);
+    }
+    granted
+}
+
+/// By system call: musl's sched_setscheduler always fails, and glibc's is the same call.
+fn set_policy_of(tid: u32, policy: Policy) -> Result<(), Refused> {
+    let (number, priority) = match policy {
+        Policy::Fifo(priority) => (libc::SCHED_FIFO, priority),
+        Policy::Other => (libc::SCHED_OTHER, 0),
+        Policy::Idle => (libc::SCHED_IDLE, 0),
+    };
+    // A struct of one int, on Linux, whatever else musl's type has.
+    let priority = libc::c_int::from(priority);
+    let number = number | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the kernel reads one int behind the pointer, during the call only.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, number, &raw const priority) };
+    if done == 0 { Ok(()) } else { Err(Refused::new(Asked::Policy(policy), last_errno())) }
+}
+
+/// The clock of any thread of this process, by its number: `~tid << 3 | CPUCLOCK_PERTHREAD_MASK |
+/// CPUCLOCK_SCHED`, which is what pthread_getcpuclockid(3) makes of a `pthread_t`.
+fn cpu_time_of(tid: u32) -> Option<Span> {
+    let clock = (!tid as libc::clockid_t) << 3 | 4 | 2;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for the kernel to write; an unknown clock is an error, not undefined.
+    let done = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (done == 0).then(|| Span::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64))
+}
+
+fn last_errno() -> Errno {
+    Errno::from_raw_os_error(io::Error::last_os_error().raw_os_error().unwrap_or(0))
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Policy::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
+            Policy::Other => f.write_str("normal priority"),
+            Policy::Idle => f.write_str("SCHED_IDLE"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, MonotonicClock};
+    use crate::wake::Wake;
+
+    fn work(span: Span) {
+        let until = own_cpu_time() + span;
+        while own_cpu_time() < until {
+            std::hint::black_box((0..1000u64).sum::<u64>());
+        }
+    }
+
+    #[test]
+    fn a_thread_gets_its_place_or_is_told_what_it_did_not_get() {
+        let thread = Spawn::new("placed").cpu(0).policy(Policy::Fifo(45)).spawn(rustix::thread::sched_getcpu).unwrap();
+        let granted = thread.granted.clone();
+        assert_eq!(granted.in_full(), granted.policy == Policy::Fifo(45) && granted.cpu == Some(0));
+        let cpu = thread.join().unwrap();
+        assert!(granted.cpu.is_none() || cpu == 0);
+    }
+
+    #[test]
+    fn a_cpu_that_does_not_exist_is_refused_and_the_thread_runs() {
+        for cpu in [1000, 100_000] {
+            let thread = Spawn::new("nowhere").cpu(cpu).spawn(|| 7).unwrap();
+            assert_eq!((thread.granted.cpu, thread.granted.refused.len()), (None, 1));
+            assert_eq!(thread.granted.refused[0].asked, Asked::Cpu(cpu));
+            assert_eq!(thread.join().unwrap(), 7);
+        }
+    }
+
+    #[test]
+    fn a_whole_stack_can_be_used_and_is_touched_before() {
+        let deep = |_: ()| std::hint::black_box([1u8; 900 << 10]).iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        let thread = Spawn::new("deep").stack(1 << 20).spawn(move || deep(())).unwrap();
+        assert_eq!(thread.join().unwrap(), 900 << 10);
+    }
+
+    #[test]
+    fn names_of_any_length_and_content_are_taken() {
+        let name = || std::thread::current().name().map(str::to_owned);
+        let thread = Spawn::new("a very long name\0 of a thread").spawn(name).unwrap();
+        assert_eq!(thread.join().unwrap().as_deref(), Some("a very long name? of a thread"));
+    }
+
+    #[test]
+    fn the_policy_changes_from_outside_until_the_thread_ends() {
+        let (wake, ending) = (Arc::new(Wake::new()), Arc::new(Wake::new()));
+        let (theirs, out) = (wake.clone(), ending.clone());
+        let thread = Spawn::new("changed").spawn(move || {
+            theirs.wait();
+            // SAFETY: no pointers are passed.
+            let policy = unsafe { libc::sched_getscheduler(0) };
+            out.post();
+            policy
+        });
+        let thread = thread.unwrap();
+        let handle = thread.handle.clone();
+        handle.set_policy(Policy::Idle).unwrap();
+        wake.post();
+        ending.wait();
+        assert_eq!(thread.join().unwrap(), libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK);
+        assert!(handle.set_policy(Policy::Other).unwrap_err().is_gone());
+        assert_eq!(handle.cpu_time(), None);
+    }
+
+    #[test]
+    fn threads_that_a_body_starts_do_not_inherit_its_priority() {
+        let thread = Spawn::new("parent").policy(Policy::Fifo(41)).spawn(|| {
+            // SAFETY: no pointers are passed.
+            std::thread::spawn(|| unsafe { libc::sched_getscheduler(0) }).join().unwrap()
+        });
+        assert_eq!(thread.unwrap().join().unwrap() & !libc::SCHED_RESET_ON_FORK, libc::SCHED_OTHER);
+    }
+
+    #[test]
+    fn cpu_time_counts_work_and_not_sleep_seen_from_inside_and_outside() {
+        let (worked, done) = (Arc::new(Wake::new()), Arc::new(Wake::new()));
+        let (tell, until_done) = (worked.clone(), done.clone());
+        let thread = Spawn::new("worker").spawn(move || {
+            let clock = MonotonicClock::start();
+            work(Span::from_millis(20));
+            clock.sleep_until(clock.now() + Span::from_millis(30));
+            let inside = own_cpu_time();
+            tell.post();
+            until_done.wait();
+            inside
+        });
+        let thread = thread.unwrap();
+        worked.wait();
+        let outside = thread.handle.cpu_time().unwrap();
+        done.post();
+        let inside = thread.join().unwrap();
+        assert!(inside >= Span::from_millis(20) && inside < Span::from_millis(29), "{inside}");
+        assert!(outside >= Span::from_millis(15) && outside < Span::from_millis(35), "{outside}");
+    }
+}
