@@ -33,6 +33,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod clock;
+pub mod cpu;
 pub mod fake;
 pub mod lock;
 pub mod memory;
@@ -43,6 +44,7 @@ pub mod thread;
 pub mod wake;
 
 pub use clock::{Clock, MonotonicClock};
+pub use cpu::allowed_cpus;
 pub use lock::{PiGuard, PiMutex};
 pub use memory::{lock_memory, prefault};
 pub use refusal::{Asked, Refused};
