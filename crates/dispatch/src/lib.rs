@@ -1,1 +1,24 @@
+//! What is released, and what runs next in each lane: one pure state machine for each processor,
+//! which the simulator and the Linux runtime both drive.
+//!
+//! Between lanes the kernel decides, by priority; within a lane the queue's discipline does
+//! (Kokyu, section II-B; TAO's dispatching). Release guards follow Sun and Liu 1996.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod cap;
+pub mod dispatcher;
+pub mod guard;
+pub mod job;
+pub mod join;
+pub mod lane;
+mod operation;
+pub mod queue;
+pub mod timers;
+
+pub use dispatcher::{Dispatcher, Overrun, Run, lanes_of};
+pub use job::{Job, State};
+pub use lane::{Lane, LaneMask};

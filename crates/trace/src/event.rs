@@ -3,7 +3,7 @@
 //! A recording of these events is enough to run the dispatcher again: fed the same inputs at the
 //! same times it takes the same decisions.
 
-use hyoshi_model::{Instant, JobId, OperationId, Span};
+use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span};
 use serde::{Deserialize, Serialize};
 
 /// A position in a dispatcher's table of jobs; used again once the job has ended.
@@ -62,6 +62,22 @@ pub enum Input {
         /// CPU time used so far.
         #[serde(with = "span")]
         consumed: Span,
+    },
+    /// A job takes a declared resource.
+    Acquire {
+        /// The job.
+        slot: Slot,
+        /// The resource.
+        #[serde(with = "resource")]
+        resource: ResourceId,
+    },
+    /// A job lets a declared resource go.
+    Release {
+        /// The job.
+        slot: Slot,
+        /// The resource.
+        #[serde(with = "resource")]
+        resource: ResourceId,
     },
     /// The run ends: account for what is unfinished.
     Close,
@@ -142,6 +158,8 @@ pub struct Signal {
     /// The operation that it triggers.
     #[serde(with = "operation")]
     pub to: OperationId,
+    /// Which of that operation's predecessors `from` is.
+    pub position: u16,
     /// The release number of the job that completed.
     pub number: u64,
     /// Nominal release of the root job.
@@ -277,6 +295,7 @@ macro_rules! as_integer {
 
 as_integer!(instant, Instant, u64, |instant| instant.as_nanos(), Instant::from_nanos);
 as_integer!(span, Span, u64, |span| span.as_nanos(), Span::from_nanos);
+as_integer!(resource, ResourceId, u32, |resource| resource.0, ResourceId);
 as_integer!(operation, OperationId, u32, |operation| operation.0, OperationId);
 as_integer!(job, JobId, (u32, u64, u16), |job| (job.operation.0, job.number, job.leg), |(operation, number, leg)| {
     JobId { operation: OperationId(operation), number, leg }

@@ -1,0 +1,189 @@
+//! The cap on what lanes may use of their CPU, so that the machine stays usable and the kernel's
+//! own throttling, which stops everything alike, never acts.
+//!
+//! Per window the lanes have a budget. Non-critical work of a lane may start only while the budget
+//! still covers a reserve for what is above it: all critical work of the processor, and the
+//! non-critical work of more urgent lanes, at their declared utilisation, for the rest of the
+//! window. So the least urgent lanes give way first, and critical work never does.
+
+use alloc::vec::Vec;
+
+use hyoshi_model::{Instant, Span};
+
+const MILLION: u128 = 1_000_000;
+
+/// No lane is gated.
+pub const OPEN: u8 = u8::MAX;
+
+/// The law of the cap: observed busy and idle times in, the first gated lane and a timer out.
+#[derive(Clone, Debug)]
+pub struct Cap {
+    window: Span,
+    budget: Span,
+    /// For each lane what must stay possible above it, in parts per million; never decreasing.
+    reserve_ppm: Vec<u32>,
+    window_end: Instant,
+    used: Span,
+    busy_since: Option<Instant>,
+    gate: u8,
+}
+
+impl Cap {
+    /// A cap of `cap_ppm` parts per million in each `window`, or `None` for no cap at all.
+    pub fn new(cap_ppm: u32, window: Span, lanes: usize) -> Option<Cap> {
+        let budget = share(cap_ppm, window);
+        let cap = Cap {
+            window,
+            budget,
+            reserve_ppm: alloc::vec![0; lanes],
+            window_end: Instant::ZERO + window,
+            used: Span::ZERO,
+            busy_since: None,
+            gate: OPEN,
+        };
+        (u128::from(cap_ppm) < MILLION && !window.is_zero()).then_some(cap)
+    }
+
+    /// Sets what must stay possible above each lane (an epoch changes it), in parts per million.
+    /// Clamped to `cap`, so that an idle processor never gates; made monotone.
+    pub fn reserve(&mut self, reserve_ppm: impl Iterator<Item = u64>) {
+        let cap = (u128::from(self.budget.as_nanos()) * MILLION / u128::from(self.window.as_nanos())) as u64;
+        let mut floor = 0;
+        for (kept, wanted) in self.reserve_ppm.iter_mut().zip(reserve_ppm) {
+            floor = wanted.min(cap.saturating_sub(1)).max(floor);
+            *kept = floor as u32;
+        }
+    }
+
+    /// The most urgent lane whose non-critical work may not start; [`OPEN`] if there is none.
+    pub fn gate(&self) -> u8 {
+        self.gate
+    }
+
+    /// From `now` on the lanes use the CPU, or do not. Returns true if the gate has moved.
+    pub fn account(&mut self, now: Instant, busy: bool) -> bool {
+        if let Some(since) = self.busy_since {
+            self.used += now.min(self.window_end).since(since.min(self.window_end));
+        }
+        self.busy_since = busy.then_some(now);
+        let before = self.gate;
+        if now >= self.window_end {
+            // The window that now is in; what ran past its predecessor's end counts there.
+            let start = now.as_nanos() - now.as_nanos() % self.window.as_nanos();
+            self.window_end = Instant::from_nanos(start) + self.window;
+            self.used = Span::ZERO;
+            self.gate = OPEN;
+        }
+        let left = self.window_end.since(now);
+        while let Some(candidate) = self.candidate() {
+            if self.used + share(self.reserve_ppm[usize::from(candidate)], left) < self.budget {
+                break;
+            }
+            self.gate = candidate;
+        }
+        self.gate != before
+    }
+
+    /// When to call [`Cap::account`] next if nothing else happens.
+    pub fn timer(&self, now: Instant) -> Instant {
+        match (self.busy_since, self.candidate()) {
+            // used + (t - now) + reserve (end - t) reaches the budget at t.
+            (Some(_), Some(candidate)) => {
+                let reserve = u128::from(self.reserve_ppm[usize::from(candidate)]);
+                let kept = share(reserve as u32, self.window_end.since(now));
+                let spare = u128::from(self.budget.saturating_sub(self.used + kept).as_nanos());
+                let nanos = (spare * MILLION).div_ceil(MILLION - reserve);
+                now.saturating_add(Span::from_nanos(nanos.min(u128::from(u64::MAX)) as u64)).min(self.window_end)
+            }
+            (Some(_), None) => self.window_end,
+            (None, _) if self.gate != OPEN => self.window_end,
+            (None, _) => Instant::NEVER,
+        }
+    }
+
+    /// The lane that would be gated next.
+    fn candidate(&self) -> Option<u8> {
+        let lanes = self.reserve_ppm.len() as u8;
+        self.gate.min(lanes).checked_sub(1)
+    }
+}
+
+fn share(ppm: u32, of: Span) -> Span {
+    Span::from_nanos((u128::from(of.as_nanos()) * u128::from(ppm) / MILLION) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at_ms(millis: u64) -> Instant {
+        Instant::ZERO + Span::from_millis(millis)
+    }
+
+    fn two_lanes() -> Cap {
+        let mut cap = Cap::new(900_000, Span::from_millis(100), 2).unwrap();
+        cap.reserve([300_000, 300_000].into_iter());
+        cap
+    }
+
+    #[test]
+    fn a_cap_of_the_whole_cpu_is_no_cap() {
+        assert!(Cap::new(1_000_000, Span::from_millis(100), 1).is_none());
+    }
+
+    #[test]
+    fn a_busy_processor_gates_when_the_rest_of_the_budget_is_the_reserve() {
+        let mut cap = two_lanes();
+        cap.account(at_ms(0), true);
+        // used t + 0.3 (100 - t) = 90 at t = 600 / 7 ms.
+        assert_eq!(cap.timer(at_ms(0)).as_nanos(), 85_714_286);
+        assert!(!cap.account(at_ms(80), true));
+        assert!(cap.account(cap.timer(at_ms(80)), true));
+        assert_eq!(cap.gate(), 0);
+        assert!(cap.account(at_ms(100), true));
+        assert_eq!(cap.gate(), OPEN);
+    }
+
+    #[test]
+    fn an_idle_processor_sets_no_timer() {
+        let mut cap = two_lanes();
+        cap.account(at_ms(0), true);
+        cap.account(at_ms(50), false);
+        assert_eq!(cap.timer(at_ms(50)), Instant::NEVER);
+    }
+
+    proptest! {
+        /// Non-critical work that obeys the gate, and critical work within its reserve, stay within the cap.
+        #[test]
+        fn critical_work_within_its_reserve_always_finds_budget(
+            critical_ppm in 0u32..800_000, seed in prop::collection::vec(1u64..20, 1..40)
+        ) {
+            let window = Span::from_millis(100);
+            let mut cap = Cap::new(900_000, window, 1).unwrap();
+            cap.reserve([u64::from(critical_ppm)].into_iter());
+            let mut now = Instant::ZERO;
+            for step in seed {
+                // Greedy non-critical work runs until it is gated, or for a step.
+                cap.account(now, cap.gate() == OPEN);
+                let until = cap.timer(now).min(now + Span::from_millis(step));
+                cap.account(until, false);
+                let left = cap.window_end.since(until);
+                prop_assert!(cap.used + share(critical_ppm, left) <= cap.budget + Span::from_nanos(2));
+                now = until + Span::from_millis(1);
+            }
+        }
+
+        #[test]
+        fn less_urgent_lanes_are_gated_no_later_than_more_urgent_ones(
+            reserves in prop::collection::vec(0u64..1_000_000, 1..8), run in 0u64..100
+        ) {
+            let mut cap = Cap::new(900_000, Span::from_millis(100), reserves.len()).unwrap();
+            cap.reserve(reserves.iter().copied());
+            cap.account(Instant::ZERO, true);
+            cap.account(at_ms(run), true);
+            prop_assert!(cap.reserve_ppm.is_sorted());
+            prop_assert!(cap.gate() == OPEN || usize::from(cap.gate()) < reserves.len());
+        }
+    }
+}

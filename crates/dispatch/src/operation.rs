@@ -1,0 +1,163 @@
+//! What the dispatcher keeps of each operation on its processor.
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use hyoshi_model::{
+    Deadline, Instant, JobId, OnBusy, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting, Span, System, Trigger,
+    takes,
+};
+use hyoshi_sched::{Placement, ProcessorPlan};
+use hyoshi_trace::Slot;
+
+use crate::guard::ReleaseGuard;
+use crate::join::{Join, Token};
+
+/// An operation of this processor: its setting in the present epoch, and its state.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub id: OperationId,
+    pub critical: bool,
+    pub enabled: bool,
+    pub period: Span,
+    pub offset: Span,
+    pub jitter: Span,
+    pub wcet: Span,
+    pub deadline: Deadline,
+    pub legs: u16,
+    pub critical_legs: u16,
+    pub placement: Placement,
+    pub queue: QueueLimit,
+    pub on_overrun: OnOverrun,
+    pub on_busy: OnBusy,
+    pub has_guard: bool,
+    pub guard: ReleaseGuard,
+    pub intake: Intake,
+    /// Takes the trigger's number over; else it counts for itself.
+    pub inherits_number: bool,
+    pub next_number: u64,
+    /// Begin of the next period (periodic operations).
+    pub nominal: Instant,
+    /// Jobs held by the guard, in the order of arrival.
+    pub held: VecDeque<Slot>,
+    /// What the timer of the first held job is set to; a timer that fires at another time is an old one.
+    pub armed: Instant,
+    /// Jobs that wait, held ones included.
+    pub waiting: u32,
+    /// Jobs that have not ended.
+    pub unfinished: u32,
+    pub successors: Vec<Successor>,
+}
+
+/// How completions of predecessors become releases.
+#[derive(Debug)]
+pub(crate) enum Intake {
+    /// Time releases it.
+    Timer,
+    /// Each completion releases it: `any`, or `all` of one.
+    Each,
+    /// All of several.
+    Join(Join),
+}
+
+/// Where a completion goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Successor {
+    /// To an operation of this processor, as its predecessor at `position`.
+    Here { local: u32, position: u16 },
+    /// To another processor, over a link.
+    There { to: OperationId, processor: ProcessorId, position: u16, least: Span, most: Span },
+}
+
+impl Operation {
+    /// `downstream` names what `id` triggers, and as which of its predecessors.
+    pub fn new(
+        system: &System,
+        plan: &ProcessorPlan,
+        id: OperationId,
+        downstream: &[(OperationId, u16)],
+        local_of: impl Fn(OperationId) -> u32,
+    ) -> Self {
+        let operation = system.operation(id);
+        let one_root = operation.roots.len() <= 1;
+        let intake = match &operation.trigger {
+            Trigger::Periodic => Intake::Timer,
+            Trigger::All(all) if all.len() > 1 => {
+                Intake::Join(Join::new(all.len(), one_root, operation.queue.limit as usize))
+            }
+            Trigger::All(_) | Trigger::Any(_) => Intake::Each,
+        };
+        let inherits_number = match &operation.trigger {
+            Trigger::Periodic => false,
+            Trigger::All(_) => one_root,
+            Trigger::Any(any) => any.len() == 1,
+        };
+        let host = |processor: ProcessorId| system.processor(processor).host;
+        let successors = downstream.iter().map(|&(to, position)| {
+            let other = system.operation(to);
+            if other.on == operation.on {
+                return Successor::Here { local: local_of(to), position };
+            }
+            let (least, most) = system.delay(host(operation.on), host(other.on));
+            Successor::There { to, processor: other.on, position, least, most }
+        });
+        let mut new = Operation {
+            id,
+            critical: operation.critical,
+            enabled: true,
+            period: Span::ZERO,
+            offset: Span::ZERO,
+            jitter: Span::ZERO,
+            wcet: Span::ZERO,
+            deadline: Deadline::Own(Span::ZERO),
+            legs: 1,
+            critical_legs: 0,
+            placement: plan
+                .placement(0, id)
+                .unwrap_or(Placement { critical: Default::default(), other: Default::default() }),
+            queue: operation.queue,
+            on_overrun: operation.on_overrun,
+            on_busy: operation.on_busy,
+            has_guard: operation.guard != hyoshi_model::Guard::Off,
+            guard: ReleaseGuard::new(operation.guard),
+            intake,
+            inherits_number,
+            next_number: 0,
+            nominal: Instant::ZERO + system.setting(0, id).phase,
+            held: VecDeque::with_capacity(operation.queue.limit as usize + 1),
+            armed: Instant::NEVER,
+            waiting: 0,
+            unfinished: 0,
+            successors: successors.collect(),
+        };
+        new.enter(system.setting(0, id));
+        new
+    }
+
+    /// Takes over the setting of an epoch. An armed timer keeps its expiry; the new interval
+    /// counts after it.
+    pub fn enter(&mut self, setting: &Setting) {
+        self.enabled = setting.enabled;
+        self.period = setting.period;
+        self.offset = setting.offset;
+        self.jitter = setting.jitter;
+        self.wcet = setting.wcet;
+        self.deadline = setting.deadline;
+        self.legs = setting.legs;
+        self.critical_legs = setting.critical_legs;
+    }
+
+    /// When the timer of the next release is due: its nominal release, late by the jitter drawn for it.
+    pub fn next_due(&self, seed: u64) -> Instant {
+        let release = self.nominal + self.offset;
+        if self.jitter.is_zero() {
+            return release;
+        }
+        let job = JobId { operation: self.id, number: self.next_number, leg: 0 };
+        release + takes::uniform(takes::bits(seed, job, 2), Span::ZERO, self.jitter)
+    }
+
+    /// The token of a periodic release.
+    pub fn own_token(&self, release: Instant) -> Token {
+        Token { number: self.next_number, origin: release, period: self.period }
+    }
+}

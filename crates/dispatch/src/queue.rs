@@ -1,0 +1,211 @@
+//! The queue of a lane: waiting jobs in the order of level, the discipline's key, the tie-break,
+//! and arrival. A 4-ary heap in one vector that is allocated once; no lock, no allocation after.
+
+use alloc::vec::Vec;
+
+use hyoshi_model::{Instant, Span};
+use hyoshi_sched::Discipline;
+use hyoshi_trace::Slot;
+
+/// The order of waiting jobs: level, key, tie, arrival, in one comparable number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank(u128);
+
+impl Rank {
+    const ARRIVAL_BITS: u32 = 42;
+    const TIE_BITS: u32 = 16;
+
+    /// The rank of a job: `level` below 64, `key` from [`key`], `tie` from the plan, and the
+    /// number of its arrival at this dispatcher (2^42 of them last 50 years at a million a second... a month at most).
+    pub const fn new(level: u8, key: u64, tie: u16, arrival: u64) -> Self {
+        let level = (level as u128) << (64 + Self::TIE_BITS + Self::ARRIVAL_BITS);
+        let key = (key as u128) << (Self::TIE_BITS + Self::ARRIVAL_BITS);
+        let arrival = arrival & ((1 << Self::ARRIVAL_BITS) - 1);
+        Rank(level | key | ((tie as u128) << Self::ARRIVAL_BITS) | arrival as u128)
+    }
+
+    /// True if this rank is better than `other` by level or key: a tie is none (the running job wins it).
+    pub const fn beats(self, other: Rank) -> bool {
+        let below = Self::TIE_BITS + Self::ARRIVAL_BITS;
+        self.0 >> below < other.0 >> below
+    }
+
+    /// When the job arrived, relative to others of the same dispatcher.
+    pub const fn arrival(self) -> u64 {
+        (self.0 & ((1 << Self::ARRIVAL_BITS) - 1)) as u64
+    }
+}
+
+/// The discipline's key: smaller runs first.
+///
+/// Laxity is deadline - now - remaining; among waiting jobs `now` is the same for all, so the order
+/// never changes with time and deadline - remaining serves as the key.
+pub const fn key(discipline: Discipline, deadline: Instant, remaining: Span) -> u64 {
+    match discipline {
+        Discipline::Fifo => 0,
+        Discipline::Deadline => deadline.as_nanos(),
+        Discipline::Laxity => deadline.as_nanos().saturating_sub(remaining.as_nanos()),
+    }
+}
+
+/// Waiting jobs, best first.
+#[derive(Debug, Default)]
+pub struct LaneQueue {
+    heap: Vec<(Rank, Slot)>,
+}
+
+const ARITY: usize = 4;
+
+impl LaneQueue {
+    /// An empty queue that takes `capacity` jobs without allocating.
+    pub fn with_capacity(capacity: usize) -> Self {
+        LaneQueue { heap: Vec::with_capacity(capacity) }
+    }
+
+    /// Waiting jobs.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// True if nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    /// The best waiting job.
+    #[inline]
+    pub fn peek(&self) -> Option<(Rank, Slot)> {
+        self.heap.first().copied()
+    }
+
+    /// Adds a job.
+    #[inline]
+    pub fn enqueue(&mut self, rank: Rank, slot: Slot) {
+        self.heap.push((rank, slot));
+        self.rise(self.heap.len() - 1);
+    }
+
+    /// Takes the best job out.
+    #[inline]
+    pub fn dequeue(&mut self) -> Option<(Rank, Slot)> {
+        let last = self.heap.pop()?;
+        let Some(best) = self.heap.first_mut() else { return Some(last) };
+        let best = core::mem::replace(best, last);
+        self.sink(0);
+        Some(best)
+    }
+
+    /// Takes a job out wherever it stands; linear, for the rare case that a full queue pushes one out.
+    pub fn remove(&mut self, slot: Slot) -> bool {
+        let Some(position) = self.heap.iter().position(|(_, waiting)| *waiting == slot) else { return false };
+        self.heap.swap_remove(position);
+        if position < self.heap.len() {
+            self.rise(position);
+            self.sink(position);
+        }
+        true
+    }
+
+    /// All waiting jobs, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (Rank, Slot)> + '_ {
+        self.heap.iter().copied()
+    }
+
+    #[inline]
+    fn rise(&mut self, mut position: usize) {
+        let moving = self.heap[position];
+        while position > 0 {
+            let parent = (position - 1) / ARITY;
+            if self.heap[parent].0 <= moving.0 {
+                break;
+            }
+            self.heap[position] = self.heap[parent];
+            position = parent;
+        }
+        self.heap[position] = moving;
+    }
+
+    #[inline]
+    fn sink(&mut self, mut position: usize) {
+        let moving = self.heap[position];
+        loop {
+            let first = position * ARITY + 1;
+            let children = self.heap.get(first..).unwrap_or_default();
+            let Some((offset, least)) = children.iter().take(ARITY).enumerate().min_by_key(|(_, (rank, _))| *rank)
+            else {
+                break;
+            };
+            if moving.0 <= least.0 {
+                break;
+            }
+            self.heap[position] = *least;
+            position = first + offset;
+        }
+        self.heap[position] = moving;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    #[test]
+    fn the_least_laxity_key_prefers_the_longer_of_two_jobs_with_one_deadline() {
+        let long = key(Discipline::Laxity, at(100), Span::from_nanos(60));
+        let short = key(Discipline::Laxity, at(100), Span::from_nanos(10));
+        assert!(long < short);
+        assert_eq!(key(Discipline::Deadline, at(100), Span::from_nanos(60)), 100);
+    }
+
+    #[test]
+    fn a_tie_in_the_key_does_not_beat_the_running_job() {
+        let running = Rank::new(1, 50, 7, 9);
+        assert!(!Rank::new(1, 50, 0, 1).beats(running));
+        assert!(Rank::new(1, 49, 9, 99).beats(running));
+        assert!(Rank::new(0, u64::MAX, 9, 99).beats(running));
+    }
+
+    proptest! {
+        #[test]
+        fn jobs_leave_in_the_order_of_level_key_tie_and_arrival(
+            jobs in prop::collection::vec((0u8..3, 0u64..20, 0u16..3, prop::bool::ANY), 0..200)
+        ) {
+            let mut queue = LaneQueue::with_capacity(jobs.len());
+            let mut expected = Vec::new();
+            for (arrival, (level, key, tie, take_one)) in jobs.iter().enumerate() {
+                let entry = (*level, *key, *tie, arrival as u64);
+                queue.enqueue(Rank::new(entry.0, entry.1, entry.2, entry.3), Slot(arrival as u32));
+                expected.push(entry);
+                expected.sort_unstable();
+                if *take_one {
+                    let (_, slot) = queue.dequeue().unwrap();
+                    prop_assert_eq!(u64::from(slot.0), expected.remove(0).3);
+                }
+            }
+            while let Some((_, slot)) = queue.dequeue() {
+                prop_assert_eq!(u64::from(slot.0), expected.remove(0).3);
+            }
+            prop_assert!(expected.is_empty());
+        }
+
+        #[test]
+        fn removing_a_job_leaves_the_others_in_order(keys in prop::collection::vec(0u64..50, 1..60), victim in 0usize..60) {
+            let mut queue = LaneQueue::default();
+            for (arrival, key) in keys.iter().enumerate() {
+                queue.enqueue(Rank::new(0, *key, 0, arrival as u64), Slot(arrival as u32));
+            }
+            prop_assert_eq!(queue.remove(Slot(victim as u32)), victim < keys.len());
+            let mut left: Vec<(u64, u32)> = Vec::new();
+            while let Some((_, slot)) = queue.dequeue() {
+                left.push((keys[slot.0 as usize], slot.0));
+            }
+            prop_assert!(left.is_sorted());
+            prop_assert!(left.iter().all(|(_, slot)| *slot as usize != victim));
+        }
+    }
+}
