@@ -32,6 +32,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod cgroup;
 pub mod clock;
 pub mod cpu;
 pub mod fake;
@@ -40,14 +41,18 @@ pub mod memory;
 pub mod priority;
 pub mod refusal;
 pub mod signals;
+pub mod steal;
 pub mod thread;
+pub mod throttle;
 pub mod wake;
 
 pub use clock::{Clock, MonotonicClock};
 pub use cpu::allowed_cpus;
 pub use lock::{PiGuard, PiMutex};
 pub use memory::{lock_memory, prefault};
-pub use refusal::{Asked, Refused};
+pub use refusal::{Asked, Reason, Refused};
 pub use signals::Interrupt;
+pub use steal::StealReader;
 pub use thread::{Granted, Policy, Scheduled, Spawn, Thread, ThreadHandle, own_cpu_time, pin_to, set_own_policy};
+pub use throttle::{FifoLimit, LimitedBy, fifo_limit};
 pub use wake::{Wake, Woken};

@@ -5,10 +5,8 @@ use std::hint::black_box;
 
 use rustix::io::Errno;
 use rustix::mm::{MlockAllFlags, mlockall};
-use rustix::process::{Resource, getrlimit};
-use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::refusal::{Asked, Refused};
+use crate::refusal::{Asked, Privileges, Refused};
 
 /// Smaller than or equal to every page size of Linux: touching each of these touches each page.
 const PAGE: usize = 4096;
@@ -23,9 +21,7 @@ const PAGE: usize = 4096;
 /// agree: once the limit is reached, later allocations fail, and a run would end in mid-air.
 pub fn lock_memory() -> Result<(), Refused> {
     let refused = |errno| Refused::new(Asked::LockedMemory, errno);
-    let limited = getrlimit(Resource::Memlock).current.is_some();
-    let capable = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
-    if limited && !capable {
+    if !Privileges::of_this_process().may_lock_all_memory() {
         return Err(refused(Errno::PERM));
     }
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).map_err(refused)

@@ -2,10 +2,15 @@
 //! with less, and says so.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
 use serde::Serialize;
 
+use crate::cgroup::CpuGroup;
+use crate::cpu::{allowed_cpus, cpu_list};
 use crate::thread::Policy;
 
 /// What was asked of the kernel.
@@ -29,6 +34,38 @@ pub struct Refused {
     pub errno: i32,
 }
 
+/// Why a request was refused, as far as this machine's settings tell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Reason {
+    /// Neither CAP_SYS_NICE nor a sufficient RLIMIT_RTPRIO.
+    NoPrivilege {
+        /// The highest priority that the limit allows.
+        rtprio: u64,
+    },
+    /// The control group has no real-time budget (cgroup version 1, CONFIG_RT_GROUP_SCHED).
+    NoGroupBudget {
+        /// The group's folder.
+        group: PathBuf,
+    },
+    /// The privilege is there, so something else forbids it: a seccomp filter, or a version 2
+    /// group on a kernel with CONFIG_RT_GROUP_SCHED.
+    Forbidden,
+    /// The CPU is offline, does not exist, or is not among those of this process.
+    CpuNotAllowed {
+        /// The list of those that are.
+        allowed: String,
+    },
+    /// Neither CAP_IPC_LOCK nor an unlimited RLIMIT_MEMLOCK.
+    MemoryLimit {
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The thread has ended.
+    Gone,
+    /// Something else; the text is the kernel's.
+    Kernel(String),
+}
+
 impl Refused {
     pub(crate) fn new(asked: Asked, errno: Errno) -> Self {
         Refused { asked, errno: errno.raw_os_error() }
@@ -38,6 +75,105 @@ impl Refused {
     pub fn is_gone(&self) -> bool {
         self.errno == Errno::SRCH.raw_os_error()
     }
+
+    /// Looks for the reason in this process's limits and control group.
+    pub fn reason(&self) -> Reason {
+        reason(self, Privileges::of_this_process(), &CpuGroup::of_this_process(), &allowed_cpus())
+    }
+}
+
+/// What this process may do: capabilities(7), getrlimit(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Privileges {
+    pub sys_nice: bool,
+    pub ipc_lock: bool,
+    pub perfmon: bool,
+    pub rtprio: u64,
+    /// `None`: unlimited.
+    pub memlock: Option<u64>,
+}
+
+impl Privileges {
+    pub(crate) fn of_this_process() -> Self {
+        let effective = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+        Privileges {
+            sys_nice: effective.contains(CapabilitySet::SYS_NICE),
+            ipc_lock: effective.contains(CapabilitySet::IPC_LOCK),
+            perfmon: effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN),
+            rtprio: getrlimit(Resource::Rtprio).current.unwrap_or(u64::MAX),
+            memlock: getrlimit(Resource::Memlock).current,
+        }
+    }
+
+    /// The highest SCHED_FIFO priority that privileges allow.
+    pub(crate) fn highest_fifo(&self) -> u8 {
+        if self.sys_nice { 99 } else { self.rtprio.min(99) as u8 }
+    }
+
+    pub(crate) fn may_lock_all_memory(&self) -> bool {
+        self.ipc_lock || self.memlock.is_none()
+    }
+}
+
+fn reason(refused: &Refused, privileges: Privileges, group: &CpuGroup, allowed: &[u32]) -> Reason {
+    match (refused.asked, Errno::from_raw_os_error(refused.errno)) {
+        (_, Errno::SRCH) => Reason::Gone,
+        (Asked::Policy(Policy::Fifo(priority)), Errno::PERM) if privileges.highest_fifo() < priority => {
+            Reason::NoPrivilege { rtprio: privileges.rtprio }
+        }
+        (Asked::Policy(Policy::Fifo(_)), Errno::PERM) if group.forbids_fifo() => {
+            Reason::NoGroupBudget { group: group.folder.clone() }
+        }
+        (_, Errno::PERM) if refused.asked != Asked::LockedMemory => Reason::Forbidden,
+        (Asked::Cpu(_), Errno::INVAL) => Reason::CpuNotAllowed { allowed: cpu_list(allowed) },
+        (Asked::LockedMemory, _) if !privileges.may_lock_all_memory() => {
+            Reason::MemoryLimit { limit: privileges.memlock.unwrap_or(u64::MAX) }
+        }
+        (_, errno) => Reason::Kernel(errno.to_string()),
+    }
+}
+
+impl Reason {
+    /// What an administrator types, or writes where, to be granted it next time.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Reason::NoPrivilege { .. } => Some(format!("{}\n{}", set_capabilities(), raise_limit("rtprio", "99"))),
+            Reason::NoGroupBudget { group } => Some(format!(
+                "echo 950000 | sudo tee {0}/cpu.rt_runtime_us   (parents first)\n\
+                 or leave the group: echo $$ | sudo tee MOUNT/cgroup.procs, MOUNT being the root of {0}",
+                group.display()
+            )),
+            Reason::Forbidden => Some(
+                "in a container: docker run --cap-add SYS_NICE --ulimit rtprio=99 ...\n\
+                 on a kernel with CONFIG_RT_GROUP_SCHED and cgroup version 2: boot with rt_group_sched=0, or \
+                 echo $$ | sudo tee /sys/fs/cgroup/cgroup.procs"
+                    .to_owned(),
+            ),
+            Reason::CpuNotAllowed { allowed } => Some(format!(
+                "name one of {allowed}, or widen this process's set: taskset -pc 0-$(($(nproc --all)-1)) $$"
+            )),
+            Reason::MemoryLimit { .. } => {
+                Some(format!("{}\n{}", set_capabilities(), raise_limit("memlock", "unlimited")))
+            }
+            Reason::Gone | Reason::Kernel(_) => None,
+        }
+    }
+}
+
+/// For this very program, so that the line can be pasted.
+pub(crate) fn set_capabilities() -> String {
+    let program =
+        std::env::current_exe().map_or_else(|_| "$(command -v hyoshi)".into(), |path| path.display().to_string());
+    format!("sudo setcap cap_sys_nice,cap_ipc_lock+ep {program}")
+}
+
+pub(crate) fn raise_limit(item: &str, value: &str) -> String {
+    format!(
+        "or echo \"$USER - {item} {value}\" | sudo tee -a /etc/security/limits.d/99-hyoshi.conf, and log in again \
+         (in a systemd unit: Limit{}={})",
+        item.to_uppercase(),
+        if value == "unlimited" { "infinity" } else { value }
+    )
 }
 
 impl fmt::Display for Asked {
@@ -57,3 +193,78 @@ impl fmt::Display for Refused {
 }
 
 impl std::error::Error for Refused {}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NoPrivilege { rtprio } => write!(f, "no CAP_SYS_NICE, and RLIMIT_RTPRIO is {rtprio}"),
+            Reason::NoGroupBudget { group } => {
+                write!(f, "the control group {} has a real-time budget of 0", group.display())
+            }
+            Reason::Forbidden => {
+                f.write_str("the privilege is there, but a seccomp filter or the kernel's real-time groups forbid it")
+            }
+            Reason::CpuNotAllowed { allowed } => write!(f, "this process may use CPU {allowed}"),
+            Reason::MemoryLimit { limit } => {
+                write!(
+                    f,
+                    "no CAP_IPC_LOCK, and RLIMIT_MEMLOCK is {} KiB: once reached, allocations would fail",
+                    limit >> 10
+                )
+            }
+            Reason::Gone => f.write_str("the thread has ended"),
+            Reason::Kernel(text) => f.write_str(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: Privileges =
+        Privileges { sys_nice: false, ipc_lock: false, perfmon: false, rtprio: 20, memlock: Some(8 << 20) };
+    const ROOT: Privileges = Privileges { sys_nice: true, ipc_lock: true, perfmon: true, ..NOBODY };
+
+    fn group(rt_budget: Option<(i64, i64)>) -> CpuGroup {
+        CpuGroup { version: Some(crate::cgroup::Version::One), folder: "/sys/fs/cgroup/cpu/jobs".into(), rt_budget }
+    }
+
+    fn why(asked: Asked, errno: Errno, privileges: Privileges, rt_budget: Option<(i64, i64)>) -> Reason {
+        reason(&Refused::new(asked, errno), privileges, &group(rt_budget), &[0, 1])
+    }
+
+    #[test]
+    fn one_error_number_is_three_different_reasons() {
+        let fifo = Asked::Policy(Policy::Fifo(50));
+        let no_budget = Reason::NoGroupBudget { group: "/sys/fs/cgroup/cpu/jobs".into() };
+        assert_eq!(why(fifo, Errno::PERM, NOBODY, None), Reason::NoPrivilege { rtprio: 20 });
+        assert_eq!(why(fifo, Errno::PERM, ROOT, Some((0, 1_000_000))), no_budget);
+        assert_eq!(why(fifo, Errno::PERM, ROOT, None), Reason::Forbidden);
+        let within_the_limit = Asked::Policy(Policy::Fifo(20));
+        assert_eq!(why(within_the_limit, Errno::PERM, NOBODY, Some((0, 1_000_000))), no_budget);
+    }
+
+    #[test]
+    fn other_requests_have_their_own_reasons() {
+        let no_cpu = Reason::CpuNotAllowed { allowed: "0-1".into() };
+        assert_eq!(why(Asked::Cpu(9), Errno::INVAL, ROOT, None), no_cpu);
+        assert_eq!(why(Asked::LockedMemory, Errno::PERM, NOBODY, None), Reason::MemoryLimit { limit: 8 << 20 });
+        assert_eq!(why(Asked::Policy(Policy::Other), Errno::SRCH, ROOT, None), Reason::Gone);
+    }
+
+    #[test]
+    fn every_reason_that_has_a_cure_names_a_command() {
+        let reasons = [
+            Reason::NoPrivilege { rtprio: 0 },
+            Reason::NoGroupBudget { group: "/g".into() },
+            Reason::Forbidden,
+            Reason::CpuNotAllowed { allowed: "0".into() },
+            Reason::MemoryLimit { limit: 65536 },
+        ];
+        for reason in reasons {
+            let remedy = reason.remedy().unwrap();
+            assert!(["sudo", "docker", "taskset"].iter().any(|command| remedy.contains(command)), "{remedy}");
+        }
+    }
+}
