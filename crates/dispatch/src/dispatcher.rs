@@ -507,6 +507,11 @@ impl<P: Probe> Dispatcher<P> {
         ceilings.fold(self.jobs.get(slot).level, u8::min)
     }
 
+    /// The probe, at the end of the dispatcher's life.
+    pub fn into_probe(self) -> P {
+        self.probe
+    }
+
     /// The probe.
     pub fn probe(&self) -> &P {
         &self.probe
@@ -958,7 +963,7 @@ fn reserves(system: &System, plan: &ProcessorPlan, epoch: usize, lanes: &[Lane])
 pub fn lanes_of(plan: &ProcessorPlan) -> Vec<core::ops::Range<u8>> {
     let levels = plan.levels.len().max(1) as u8;
     match plan.preemption {
-        Preemption::None => vec![0..levels],
+        Preemption::None => core::iter::once(0..levels).collect(),
         Preemption::Levels | Preemption::Full => (0..levels).map(|level| level..level + 1).collect(),
     }
 }

@@ -1,1 +1,113 @@
+//! The dispatcher in virtual time: the same decisions as on Linux, over a model of the kernel
+//! (fixed priorities between lanes, budgets for what is capped), deterministic to the bit and
+//! thousands of times faster than real time.
+//!
+//! Time advances from event to event. At one instant, on all processors: completions, then
+//! releases, signals and guards, then dispatch.
 
+#![forbid(unsafe_code)]
+
+mod cpu;
+mod locks;
+
+use hyoshi_model::{Instant, ProcessorId, Span, System};
+use hyoshi_sched::Plan;
+use hyoshi_trace::Probe;
+
+use cpu::Cpu;
+use locks::Locks;
+
+/// What a simulation leaves behind, besides what its probes saw.
+#[derive(Debug)]
+pub struct Simulated<P> {
+    /// For each processor, in their order.
+    pub processors: Vec<SimulatedProcessor<P>>,
+}
+
+/// One processor after a simulation.
+#[derive(Debug)]
+pub struct SimulatedProcessor<P> {
+    /// CPU time that jobs used.
+    pub busy: Span,
+    /// Its probe.
+    pub probe: P,
+}
+
+/// Simulates a system from its start until `until`.
+///
+/// `probe` makes the probe of each processor. Nothing of a job is kept after its end: memory does
+/// not grow with simulated time. `keep_on` is asked now and then with the present virtual time;
+/// false ends the simulation there.
+pub fn simulate<P: Probe>(
+    system: &System,
+    plan: &Plan,
+    until: Instant,
+    mut probe: impl FnMut(ProcessorId) -> P,
+    mut keep_on: impl FnMut(Instant) -> bool,
+) -> Simulated<P> {
+    let mut cpus: Vec<Cpu<'_, P>> =
+        plan.processors.iter().map(|plan| Cpu::new(system, plan, probe(plan.processor))).collect();
+    let mut locks = Locks::new(system.resources.len());
+    let mut sends = Vec::new();
+    let mut end = until;
+    let mut steps = 0u32;
+    loop {
+        let now = cpus.iter().map(Cpu::next).min().unwrap_or(Instant::NEVER);
+        if now > end {
+            break;
+        }
+        step(&mut cpus, now, &mut locks, &mut sends);
+        steps = steps.wrapping_add(1);
+        if steps.is_multiple_of(1 << 16) && !keep_on(now) {
+            end = now;
+            break;
+        }
+    }
+    let close = |mut cpu: Cpu<'_, P>| {
+        cpu.stop_at(end);
+        SimulatedProcessor { busy: cpu.busy, probe: cpu.dispatcher.into_probe() }
+    };
+    Simulated { processors: cpus.into_iter().map(close).collect() }
+}
+
+/// Everything that happens at one instant.
+#[inline]
+fn step<P: Probe>(
+    cpus: &mut [Cpu<'_, P>],
+    now: Instant,
+    locks: &mut Locks,
+    sends: &mut Vec<(ProcessorId, hyoshi_trace::Signal)>,
+) {
+    if let [cpu] = cpus {
+        cpu.completions(now, locks);
+        while let Some((resource, _, slot)) = locks.take_granted() {
+            cpu.granted(now, slot, resource);
+        }
+        cpu.tick(now);
+        cpu.dispatch(now, locks);
+        return;
+    }
+    let mut touched = false;
+    for cpu in cpus.iter_mut().filter(|cpu| cpu.next() <= now) {
+        cpu.completions(now, locks);
+        cpu.take_sends(sends);
+        cpu.due = true;
+    }
+    for (processor, signal) in sends.drain(..) {
+        cpus[processor.index()].signal(now, signal);
+    }
+    while let Some((resource, processor, slot)) = locks.take_granted() {
+        cpus[processor.index()].granted(now, slot, resource);
+        cpus[processor.index()].due = true;
+    }
+    for cpu in cpus.iter_mut() {
+        if cpu.due || cpu.next() <= now {
+            cpu.account(now);
+            cpu.tick(now);
+            cpu.dispatch(now, locks);
+            cpu.due = false;
+            touched = true;
+        }
+    }
+    debug_assert!(touched, "an instant at which nothing happens");
+}

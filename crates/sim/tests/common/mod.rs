@@ -1,0 +1,162 @@
+//! Small systems, written down in Rust: a few words each.
+#![allow(dead_code)]
+
+use hyoshi_model::*;
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_sim::simulate;
+use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
+
+/// A system of periodic operations on processors `p0`, `p1`, ...; builder methods change the last operation.
+pub struct Build(pub System);
+
+pub fn processor(strategy: &str) -> Processor {
+    Processor {
+        name: "p".into(),
+        host: HostId(0),
+        cpu: None,
+        strategy: strategy.into(),
+        preemption: Preemption::Levels,
+        cancel: false,
+        cap_ppm: 1_000_000,
+        cap_window: Span::from_millis(100),
+        pool: 1,
+    }
+}
+
+pub fn ms(millis: f64) -> Span {
+    Span::from_nanos((millis * 1e6).round() as u64)
+}
+
+impl Build {
+    pub fn new(strategy: &str, processors: usize) -> Build {
+        let processors = (0..processors).map(|index| Processor { name: format!("p{index}"), ..processor(strategy) });
+        Build(System {
+            name: "test".into(),
+            seed: 1,
+            duration: Span::from_secs(1),
+            hosts: vec![Host { name: "local".into() }],
+            processors: processors.collect(),
+            operations: vec![],
+            resources: vec![],
+            chains: vec![],
+            links: vec![],
+            epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: [].into() }],
+        })
+    }
+
+    pub fn periodic(mut self, name: &str, on: u32, period: f64, wcet: f64) -> Self {
+        let id = OperationId(self.0.operations.len() as u32);
+        self.0.operations.push(Operation {
+            name: name.into(),
+            on: ProcessorId(on),
+            trigger: Trigger::Periodic,
+            reads: vec![],
+            critical: false,
+            importance: 0,
+            roots: vec![id],
+            uses: vec![],
+            queue: QueueLimit { limit: 8, when_full: WhenFull::DropNewest },
+            on_overrun: OnOverrun::Report,
+            on_busy: OnBusy::Queue,
+            guard: Guard::Off,
+            payload: 0,
+        });
+        let setting = Setting {
+            enabled: true,
+            period: ms(period),
+            slowest: ms(period),
+            phase: Span::ZERO,
+            offset: Span::ZERO,
+            jitter: Span::ZERO,
+            wcet: ms(wcet),
+            bcet: ms(wcet),
+            takes: Takes::Fixed(ms(wcet)),
+            deadline: Deadline::Own(ms(period)),
+            legs: 1,
+            critical_legs: 0,
+        };
+        let settings: Vec<Setting> = self.0.epochs[0].settings.iter().cloned().chain([setting]).collect();
+        self.0.epochs[0].settings = settings.into();
+        self
+    }
+
+    pub fn after(self, name: &str, on: u32, predecessors: &[u32], wcet: f64) -> Self {
+        let first = predecessors[0] as usize;
+        let period = self.0.epochs[0].settings[first].period;
+        let deadline = self.0.epochs[0].settings[first].deadline.span();
+        let mut roots: Vec<OperationId> =
+            predecessors.iter().flat_map(|p| self.0.operations[*p as usize].roots.clone()).collect();
+        roots.sort();
+        roots.dedup();
+        let mut build = self.periodic(name, on, 1.0, wcet);
+        build.last().trigger = Trigger::All(predecessors.iter().map(|p| OperationId(*p)).collect());
+        build.last().roots = roots;
+        build.set(|setting| {
+            setting.period = period;
+            setting.slowest = period;
+            setting.deadline = Deadline::Origin(deadline);
+        })
+    }
+
+    pub fn last(&mut self) -> &mut Operation {
+        self.0.operations.last_mut().unwrap()
+    }
+
+    pub fn with(mut self, change: impl FnOnce(&mut Operation)) -> Self {
+        change(self.last());
+        self
+    }
+
+    pub fn critical(self) -> Self {
+        self.with(|operation| operation.critical = true)
+    }
+
+    pub fn set(mut self, change: impl FnOnce(&mut Setting)) -> Self {
+        let mut settings: Vec<Setting> = self.0.epochs[0].settings.to_vec();
+        change(settings.last_mut().unwrap());
+        self.0.epochs[0].settings = settings.into();
+        self
+    }
+
+    pub fn processors(mut self, change: impl Fn(&mut Processor)) -> Self {
+        self.0.processors.iter_mut().for_each(change);
+        self
+    }
+
+    pub fn run(&self, millis: f64) -> Vec<(ProcessorId, Instant, Event)> {
+        events(&self.0, Instant::ZERO + ms(millis))
+    }
+
+    /// `(start, end)` in milliseconds of each job of one operation.
+    pub fn schedule(&self, name: &str, millis: f64) -> Vec<(f64, f64)> {
+        let id = self.0.operations.iter().position(|operation| operation.name == name).unwrap();
+        let at = |instant: Instant| instant.as_nanos() as f64 / 1e6;
+        ends(&self.run(millis))
+            .filter(|end| end.job.operation.index() == id && end.outcome.finished())
+            .map(|end| (at(end.start), at(end.end)))
+            .collect()
+    }
+
+    pub fn count(&self, name: &str, millis: f64, outcome: Outcome) -> usize {
+        let id = self.0.operations.iter().position(|operation| operation.name == name).unwrap();
+        ends(&self.run(millis)).filter(|end| end.job.operation.index() == id && end.outcome == outcome).count()
+    }
+}
+
+pub fn events(system: &System, until: Instant) -> Vec<(ProcessorId, Instant, Event)> {
+    let plan = Plan::new(system, &Strategies::built_in()).unwrap();
+    let simulated = simulate(system, &plan, until, |_| Vec::new(), |_| true);
+    let mut all: Vec<(ProcessorId, Instant, Event)> = Vec::new();
+    for (index, processor) in simulated.processors.into_iter().enumerate() {
+        all.extend(processor.probe.into_iter().map(|(now, event)| (ProcessorId(index as u32), now, event)));
+    }
+    all.sort_by_key(|(processor, now, _)| (*now, *processor));
+    all
+}
+
+pub fn ends(events: &[(ProcessorId, Instant, Event)]) -> impl Iterator<Item = &JobEnd> {
+    events.iter().filter_map(|(.., event)| match event {
+        Event::Decision(Decision::End(end)) => Some(end),
+        _ => None,
+    })
+}

@@ -1,0 +1,59 @@
+//! Paper 4, section 3.4: the example in which greedy releases miss and guarded ones do not.
+//! One millisecond here is a second there.
+
+mod common;
+
+use common::*;
+use hyoshi_model::*;
+use hyoshi_trace::Outcome;
+
+fn example(guard: Guard) -> Build {
+    let mut build = Build::new("EDF", 2)
+        .periodic("T1", 0, 4.0, 2.0)
+        .periodic("T2.1", 0, 6.0, 2.0)
+        .after("T2.2", 1, &[1], 2.0)
+        .with(|operation| operation.guard = guard)
+        .periodic("T3", 1, 3.0, 1.8)
+        .set(|setting| setting.phase = ms(5.1));
+    for operation in &mut build.0.operations {
+        operation.on_busy = OnBusy::Skip;
+    }
+    build
+}
+
+#[test]
+fn the_first_processor_runs_as_in_the_paper_under_both_protocols() {
+    for guard in [Guard::Off, Guard::On] {
+        let build = example(guard);
+        assert_eq!(build.schedule("T1", 24.0), [(0., 2.), (4., 6.), (8., 10.), (12., 14.), (16., 18.), (20., 22.)]);
+        assert_eq!(build.schedule("T2.1", 24.0), [(2., 4.), (6., 8.), (14., 16.), (18., 20.)]);
+    }
+}
+
+#[test]
+fn greedy_releases_make_the_third_task_miss_and_lose_its_next_job() {
+    let build = example(Guard::Off);
+    assert_eq!(build.schedule("T2.2", 20.5), [(4., 6.), (8., 10.), (16., 18.)]);
+    assert_eq!(build.schedule("T3", 16.0), [(6., 7.8), (10., 11.8), (14.1, 15.9)]);
+    assert_eq!(build.count("T3", 12.0, Outcome::Missed), 1);
+    assert_eq!(build.count("T3", 12.0, Outcome::DroppedBusy), 1);
+}
+
+#[test]
+fn guarded_releases_miss_nothing_and_the_second_task_always_responds_in_six() {
+    let build = example(Guard::On);
+    assert_eq!(build.schedule("T2.2", 18.5), [(4., 6.), (10., 12.), (16., 18.)]);
+    let third = build.schedule("T3", 16.0);
+    assert_eq!(third, [(6., 7.8), (8.1, 9.9), (12., 13.8), (14.1, 15.9)]);
+    let events = build.run(2_000.0);
+    assert!(ends(&events).all(|end| end.outcome == Outcome::Made), "no misses at all");
+    let responses = ends(&events).filter(|end| end.job.operation == OperationId(2));
+    assert!(responses.map(|end| end.end.since(end.origin)).all(|response| response == ms(6.0)));
+}
+
+#[test]
+fn rule_three_gives_the_greedy_schedule_again() {
+    let (greedy, idle) = (example(Guard::Off), example(Guard::Idle));
+    assert_eq!(greedy.schedule("T2.2", 200.0), idle.schedule("T2.2", 200.0));
+    assert_eq!(greedy.schedule("T3", 200.0), idle.schedule("T3", 200.0));
+}
