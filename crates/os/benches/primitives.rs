@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use divan::Bencher;
-use hyoshi_os::{Clock, MonotonicClock, PiMutex, Policy, Scheduled, Spawn, Thread, Wake, allowed_cpus, own_cpu_time};
+use hyoshi_os::{
+    Clock, MonotonicClock, PiMutex, Policy, Scheduled, Spawn, StealReader, Thread, Wake, allowed_cpus, fifo_limit,
+    own_cpu_time,
+};
 
 fn main() {
     print_wake_latency();
@@ -84,6 +87,17 @@ fn change_policy_of_a_sleeping_thread(bencher: Bencher) {
         let _ = sleeper.thread.handle.set_policy(if raised { Policy::Fifo(41) } else { Policy::Other });
     });
     sleeper.end();
+}
+
+#[divan::bench]
+fn read_steal_time(bencher: Bencher) {
+    let mut reader = StealReader::of(0).expect("/proc/stat");
+    bencher.bench_local(|| reader.stolen());
+}
+
+#[divan::bench(sample_count = 20)]
+fn ask_for_the_fifo_limit(bencher: Bencher) {
+    bencher.bench_local(fifo_limit);
 }
 
 struct Sleeper {

@@ -8,12 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The group whose CPU controller holds this process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuGroup {
     /// Of the hierarchy that has the CPU controller; `None` where no control groups are mounted.
     pub version: Option<Version>,
     /// Its folder, for remedies to name.
     pub folder: PathBuf,
+    /// The hierarchy's uppermost group that can be seen from here.
+    pub top: PathBuf,
     /// Real-time budget and period in microseconds; `None` where the kernel has no such budgets.
     pub rt_budget: Option<(i64, i64)>,
 }
@@ -31,12 +33,12 @@ impl CpuGroup {
     /// Asks /proc and the group itself.
     pub fn of_this_process() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let Some((version, folder)) = find(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo")) else {
-            return CpuGroup { version: None, folder: PathBuf::new(), rt_budget: None };
+        let Some((version, top, folder)) = find(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo")) else {
+            return CpuGroup::default();
         };
         let number = |name| fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok();
         let rt_budget = number("cpu.rt_runtime_us").zip(number("cpu.rt_period_us"));
-        CpuGroup { version: Some(version), folder, rt_budget }
+        CpuGroup { version: Some(version), folder, top, rt_budget }
     }
 
     /// True if no thread of the group may be SCHED_FIFO, whatever its privileges.
@@ -46,7 +48,7 @@ impl CpuGroup {
 }
 
 /// The version 1 CPU controller wins over the unified hierarchy, which it was then taken out of.
-fn find(groups: &str, mounts: &str) -> Option<(Version, PathBuf)> {
+fn find(groups: &str, mounts: &str) -> Option<(Version, PathBuf, PathBuf)> {
     let path_of = |wanted: fn(&str, &str) -> bool| {
         groups.lines().find_map(|line| {
             let mut parts = line.splitn(3, ':');
@@ -56,14 +58,16 @@ fn find(groups: &str, mounts: &str) -> Option<(Version, PathBuf)> {
     };
     if let Some(path) = path_of(|_, controllers| controllers.split(',').any(|name| name == "cpu")) {
         let is_cpu = |kind: &str, options: &str| kind == "cgroup" && options.split(',').any(|name| name == "cpu");
-        return Some((Version::One, folder(mounts, path, is_cpu)?));
+        let (top, folder) = folder(mounts, path, is_cpu)?;
+        return Some((Version::One, top, folder));
     }
     let path = path_of(|number, controllers| number == "0" && controllers.is_empty())?;
-    Some((Version::Two, folder(mounts, path, |kind, _| kind == "cgroup2")?))
+    let (top, folder) = folder(mounts, path, |kind, _| kind == "cgroup2")?;
+    Some((Version::Two, top, folder))
 }
 
-/// Where a group's path lies below the mount of its hierarchy (mountinfo in proc_pid_mountinfo(5)).
-fn folder(mounts: &str, path: &str, wanted: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
+/// The mount of a hierarchy, and where a group's path lies below it (mountinfo in proc_pid_mountinfo(5)).
+fn folder(mounts: &str, path: &str, wanted: impl Fn(&str, &str) -> bool) -> Option<(PathBuf, PathBuf)> {
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);
@@ -72,7 +76,9 @@ fn folder(mounts: &str, path: &str, wanted: impl Fn(&str, &str) -> bool) -> Opti
         let (kind, options) = (kind.next()?, kind.nth(1)?);
         // In a container the mount may begin further down than the path that /proc tells.
         let below = path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path);
-        wanted(kind, options).then(|| Path::new(point).join(below.trim_start_matches('/')))
+        // Component by component: joining an empty path would leave a slash behind.
+        let folder = Path::new(point).components().chain(Path::new(below.trim_start_matches('/')).components());
+        wanted(kind, options).then(|| (PathBuf::from(point), folder.collect()))
     })
 }
 
@@ -88,22 +94,24 @@ mod tests {
     #[test]
     fn version_1_is_found_by_its_controller_beside_a_unified_hierarchy() {
         let groups = "9:name=systemd:/\n4:memory:/x\n2:cpu,cpuacct:/jobs/a:b\n0::/elsewhere\n";
-        let expected = PathBuf::from("/sys/fs/cgroup/cpu,cpuacct/jobs/a:b");
-        assert_eq!(find(groups, V1_MOUNTS), Some((Version::One, expected)));
+        let top = PathBuf::from("/sys/fs/cgroup/cpu,cpuacct");
+        assert_eq!(find(groups, V1_MOUNTS), Some((Version::One, top.clone(), top.join("jobs/a:b"))));
+        assert_eq!(find("2:cpu,cpuacct:/\n", V1_MOUNTS).map(|(_, _, folder)| folder), Some(top));
     }
 
     #[test]
     fn version_2_is_found_on_a_systemd_machine() {
         let groups = "0::/user.slice/user-1000.slice/session-2.scope\n";
-        let expected = PathBuf::from("/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope");
-        assert_eq!(find(groups, V2_MOUNTS), Some((Version::Two, expected)));
+        let top = PathBuf::from("/sys/fs/cgroup");
+        let folder = top.join("user.slice/user-1000.slice/session-2.scope");
+        assert_eq!(find(groups, V2_MOUNTS), Some((Version::Two, top, folder)));
     }
 
     #[test]
     fn a_container_that_mounts_only_its_part_is_understood() {
         let mounts = "32 31 0:29 /docker/c0 /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
-        let inner = find("2:cpu:/docker/c0/inner\n", mounts);
-        assert_eq!(inner, Some((Version::One, PathBuf::from("/sys/fs/cgroup/cpu/inner"))));
+        let (_, _, folder) = find("2:cpu:/docker/c0/inner\n", mounts).unwrap();
+        assert_eq!(folder, PathBuf::from("/sys/fs/cgroup/cpu/inner"));
     }
 
     #[test]

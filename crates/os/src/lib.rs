@@ -35,6 +35,7 @@
 pub mod cgroup;
 pub mod clock;
 pub mod cpu;
+pub mod doctor;
 pub mod fake;
 pub mod lock;
 pub mod memory;
@@ -48,6 +49,7 @@ pub mod wake;
 
 pub use clock::{Clock, MonotonicClock};
 pub use cpu::allowed_cpus;
+pub use doctor::{Finding, Verdict, probe};
 pub use lock::{PiGuard, PiMutex};
 pub use memory::{lock_memory, prefault};
 pub use refusal::{Asked, Reason, Refused};

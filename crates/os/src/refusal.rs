@@ -46,6 +46,8 @@ pub enum Reason {
     NoGroupBudget {
         /// The group's folder.
         group: PathBuf,
+        /// The uppermost group, which has a budget.
+        top: PathBuf,
     },
     /// The privilege is there, so something else forbids it: a seccomp filter, or a version 2
     /// group on a kernel with CONFIG_RT_GROUP_SCHED.
@@ -121,9 +123,7 @@ fn reason(refused: &Refused, privileges: Privileges, group: &CpuGroup, allowed: 
         (Asked::Policy(Policy::Fifo(priority)), Errno::PERM) if privileges.highest_fifo() < priority => {
             Reason::NoPrivilege { rtprio: privileges.rtprio }
         }
-        (Asked::Policy(Policy::Fifo(_)), Errno::PERM) if group.forbids_fifo() => {
-            Reason::NoGroupBudget { group: group.folder.clone() }
-        }
+        (Asked::Policy(Policy::Fifo(_)), Errno::PERM) if group.forbids_fifo() => no_group_budget(group),
         (_, Errno::PERM) if refused.asked != Asked::LockedMemory => Reason::Forbidden,
         (Asked::Cpu(_), Errno::INVAL) => Reason::CpuNotAllowed { allowed: cpu_list(allowed) },
         (Asked::LockedMemory, _) if !privileges.may_lock_all_memory() => {
@@ -133,15 +133,21 @@ fn reason(refused: &Refused, privileges: Privileges, group: &CpuGroup, allowed: 
     }
 }
 
+/// For a group in which every real-time priority is refused.
+pub(crate) fn no_group_budget(group: &CpuGroup) -> Reason {
+    Reason::NoGroupBudget { group: group.folder.clone(), top: group.top.clone() }
+}
+
 impl Reason {
     /// What an administrator types, or writes where, to be granted it next time.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            Reason::NoPrivilege { .. } => Some(format!("{}\n{}", set_capabilities(), raise_limit("rtprio", "99"))),
-            Reason::NoGroupBudget { group } => Some(format!(
-                "echo 950000 | sudo tee {0}/cpu.rt_runtime_us   (parents first)\n\
-                 or leave the group: echo $$ | sudo tee MOUNT/cgroup.procs, MOUNT being the root of {0}",
-                group.display()
+            Reason::NoPrivilege { .. } => Some(format!("{}\nor {}", set_capabilities(), raise_limit("rtprio", "99"))),
+            Reason::NoGroupBudget { group, top } => Some(format!(
+                "echo 950000 | sudo tee {}/cpu.rt_runtime_us   (parents first)\n\
+                 or leave the group: echo $$ | sudo tee {}/cgroup.procs",
+                group.display(),
+                top.display()
             )),
             Reason::Forbidden => Some(
                 "in a container: docker run --cap-add SYS_NICE --ulimit rtprio=99 ...\n\
@@ -153,7 +159,7 @@ impl Reason {
                 "name one of {allowed}, or widen this process's set: taskset -pc 0-$(($(nproc --all)-1)) $$"
             )),
             Reason::MemoryLimit { .. } => {
-                Some(format!("{}\n{}", set_capabilities(), raise_limit("memlock", "unlimited")))
+                Some(format!("{}\nor {}", set_capabilities(), raise_limit("memlock", "unlimited")))
             }
             Reason::Gone | Reason::Kernel(_) => None,
         }
@@ -169,7 +175,7 @@ pub(crate) fn set_capabilities() -> String {
 
 pub(crate) fn raise_limit(item: &str, value: &str) -> String {
     format!(
-        "or echo \"$USER - {item} {value}\" | sudo tee -a /etc/security/limits.d/99-hyoshi.conf, and log in again \
+        "echo \"$USER - {item} {value}\" | sudo tee -a /etc/security/limits.d/99-hyoshi.conf, and log in again \
          (in a systemd unit: Limit{}={})",
         item.to_uppercase(),
         if value == "unlimited" { "infinity" } else { value }
@@ -198,7 +204,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::NoPrivilege { rtprio } => write!(f, "no CAP_SYS_NICE, and RLIMIT_RTPRIO is {rtprio}"),
-            Reason::NoGroupBudget { group } => {
+            Reason::NoGroupBudget { group, .. } => {
                 write!(f, "the control group {} has a real-time budget of 0", group.display())
             }
             Reason::Forbidden => {
@@ -227,7 +233,12 @@ mod tests {
     const ROOT: Privileges = Privileges { sys_nice: true, ipc_lock: true, perfmon: true, ..NOBODY };
 
     fn group(rt_budget: Option<(i64, i64)>) -> CpuGroup {
-        CpuGroup { version: Some(crate::cgroup::Version::One), folder: "/sys/fs/cgroup/cpu/jobs".into(), rt_budget }
+        CpuGroup {
+            version: Some(crate::cgroup::Version::One),
+            folder: "/cg/cpu/jobs".into(),
+            top: "/cg/cpu".into(),
+            rt_budget,
+        }
     }
 
     fn why(asked: Asked, errno: Errno, privileges: Privileges, rt_budget: Option<(i64, i64)>) -> Reason {
@@ -237,7 +248,7 @@ mod tests {
     #[test]
     fn one_error_number_is_three_different_reasons() {
         let fifo = Asked::Policy(Policy::Fifo(50));
-        let no_budget = Reason::NoGroupBudget { group: "/sys/fs/cgroup/cpu/jobs".into() };
+        let no_budget = no_group_budget(&group(None));
         assert_eq!(why(fifo, Errno::PERM, NOBODY, None), Reason::NoPrivilege { rtprio: 20 });
         assert_eq!(why(fifo, Errno::PERM, ROOT, Some((0, 1_000_000))), no_budget);
         assert_eq!(why(fifo, Errno::PERM, ROOT, None), Reason::Forbidden);
@@ -257,7 +268,7 @@ mod tests {
     fn every_reason_that_has_a_cure_names_a_command() {
         let reasons = [
             Reason::NoPrivilege { rtprio: 0 },
-            Reason::NoGroupBudget { group: "/g".into() },
+            no_group_budget(&group(None)),
             Reason::Forbidden,
             Reason::CpuNotAllowed { allowed: "0".into() },
             Reason::MemoryLimit { limit: 65536 },

@@ -1,0 +1,109 @@
+//! What this machine grants, what it does not, what follows, and what to type about it.
+//!
+//! Each probe asks a feature, never a version number: kernels are patched, containers lie about
+//! neither. A probe reads (thin) and a judgement turns what was read into a [`Finding`] (pure,
+//! tested on texts of other machines).
+
+mod cpus;
+mod kernel;
+mod latency;
+mod limits;
+mod privilege;
+
+use std::fs;
+
+use serde::Serialize;
+
+/// One thing about the machine that matters to a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it is about; unique and stable, for programs that read the report.
+    pub topic: &'static str,
+    /// What the machine says.
+    pub found: String,
+    /// How good that is.
+    pub verdict: Verdict,
+    /// What follows for a run.
+    pub consequence: String,
+    /// What to type or to write where. Every refusal has one.
+    pub remedy: Option<String>,
+}
+
+/// How good a finding is for a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Worth knowing.
+    Info,
+    /// As a run wishes it.
+    Granted,
+    /// A run works, less well.
+    Degraded,
+    /// A run goes on without it; `--strict` refuses.
+    Refused,
+}
+
+/// Everything, in the order in which a report shows it. Takes about half a second, most of it for
+/// the measured wake-ups; changes nothing on the machine.
+pub fn probe() -> Vec<Finding> {
+    PROBES.iter().filter_map(|probe| probe()).collect()
+}
+
+/// A further probe is a function and a line here. `None`: the machine has no such thing.
+const PROBES: &[fn() -> Option<Finding>] = &[
+    privilege::nice,
+    privilege::rtprio,
+    privilege::memory,
+    privilege::fifo,
+    privilege::perf,
+    limits::throttle,
+    limits::fair_server,
+    limits::share,
+    limits::group,
+    limits::priorities,
+    kernel::release,
+    kernel::preemption,
+    kernel::tick,
+    kernel::clock_source,
+    cpus::count,
+    cpus::isolation,
+    cpus::siblings,
+    cpus::governor,
+    cpus::machine,
+    latency::wake_up,
+];
+
+impl Finding {
+    fn new(topic: &'static str, verdict: Verdict, found: impl Into<String>, consequence: impl Into<String>) -> Self {
+        Finding { topic, found: found.into(), verdict, consequence: consequence.into(), remedy: None }
+    }
+
+    fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+/// The text of a small file without its last line end; `None` if it is absent or unreadable.
+fn read(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_probe_of_this_machine_names_each_topic_once_and_a_remedy_for_each_refusal() {
+        let findings = probe();
+        let topics: HashSet<_> = findings.iter().map(|finding| finding.topic).collect();
+        assert_eq!(topics.len(), findings.len());
+        for finding in &findings {
+            println!("{}", serde_json::to_string(finding).unwrap());
+            assert!(!finding.found.is_empty() && !finding.consequence.is_empty(), "{finding:?}");
+            assert!(finding.verdict != Verdict::Refused || finding.remedy.is_some(), "{finding:?}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What this process may do: real-time priorities, locked memory, performance counters.
+
+use super::Verdict::{Degraded, Granted, Info, Refused};
+use super::{Finding, read};
+use crate::refusal::{Privileges, Reason, raise_limit, set_capabilities};
+use crate::thread::{Granted as Place, Policy, Spawn};
+
+pub(super) fn nice() -> Option<Finding> {
+    Some(judge_nice(Privileges::of_this_process()))
+}
+
+fn judge_nice(privileges: Privileges) -> Finding {
+    let finding = |verdict, found, consequence: &str| Finding::new("CAP_SYS_NICE", verdict, found, consequence);
+    match privileges {
+        Privileges { sys_nice: true, .. } => finding(Granted, "present", "lanes get real-time priorities"),
+        Privileges { rtprio: 99.., .. } => {
+            finding(Info, "absent", "not needed for lanes: RLIMIT_RTPRIO allows their priorities")
+        }
+        _ => finding(Refused, "absent", "lanes run at normal priority: any busy program delays them")
+            .remedy(set_capabilities()),
+    }
+}
+
+pub(super) fn rtprio() -> Option<Finding> {
+    Some(judge_rtprio(Privileges::of_this_process()))
+}
+
+fn judge_rtprio(privileges: Privileges) -> Finding {
+    let found = match privileges.rtprio {
+        u64::MAX => "unlimited".to_owned(),
+        limit => limit.to_string(),
+    };
+    let finding = |verdict, consequence: String| Finding::new("RLIMIT_RTPRIO", verdict, found, consequence);
+    let remedy = || raise_limit("rtprio", "99");
+    match privileges.rtprio {
+        99.. => finding(Granted, "every priority of the map is allowed".to_owned()),
+        limit if privileges.sys_nice => finding(Info, format!("CAP_SYS_NICE stands above the limit of {limit}")),
+        0 => finding(Refused, "no real-time priority without CAP_SYS_NICE".to_owned()).remedy(remedy()),
+        limit => finding(
+            Degraded,
+            format!("threads of the map above priority {limit} run at normal priority, others above them"),
+        )
+        .remedy(remedy()),
+    }
+}
+
+pub(super) fn memory() -> Option<Finding> {
+    Some(judge_memory(Privileges::of_this_process()))
+}
+
+fn judge_memory(privileges: Privileges) -> Finding {
+    let limit = privileges.memlock.map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
+    let capability = if privileges.ipc_lock { "present" } else { "absent" };
+    let found = format!("CAP_IPC_LOCK {capability}, RLIMIT_MEMLOCK {limit}");
+    if privileges.may_lock_all_memory() {
+        return Finding::new("memory", Granted, found, "all memory of a run stays resident");
+    }
+    let consequence = "memory is not locked: a page fault may delay a job, from microseconds to a disk access";
+    let reason = Reason::MemoryLimit { limit: privileges.memlock.unwrap_or_default() };
+    Finding::new("memory", Refused, found, consequence).remedy(reason.remedy().unwrap_or_default())
+}
+
+/// Not what the settings promise, but what the kernel does: a thread asks for it.
+pub(super) fn fifo() -> Option<Finding> {
+    let tried = [1, 50, 99].map(|priority| {
+        let thread = Spawn::new("doctor").policy(Policy::Fifo(priority)).spawn(|| {});
+        (priority, thread.map(|thread| thread.granted.clone()).ok())
+    });
+    Some(judge_fifo(&tried))
+}
+
+fn judge_fifo(tried: &[(u8, Option<Place>)]) -> Finding {
+    let granted = |place: &Option<Place>| place.as_ref().is_some_and(Place::in_full);
+    let words =
+        tried.iter().map(|(priority, place)| format!("{priority} {}", if granted(place) { "yes" } else { "no" }));
+    let found = words.collect::<Vec<_>>().join(", ");
+    let finding = |verdict, consequence: String| Finding::new("SCHED_FIFO", verdict, found, consequence);
+    let Some((_, place)) = tried.iter().find(|(_, place)| !granted(place)) else {
+        return finding(Granted, "tried on a thread: the whole map of priorities is there".to_owned());
+    };
+    let reason = place.as_ref().and_then(|place| place.refused.first()).map(|refused| refused.reason());
+    let reason = reason.unwrap_or_else(|| Reason::Kernel("no thread could be started".to_owned()));
+    let verdict = if tried.iter().any(|(_, place)| granted(place)) { Degraded } else { Refused };
+    finding(verdict, format!("lanes that are refused run at normal priority: {reason}"))
+        .remedy(reason.remedy().unwrap_or_else(|| "raise the limit of processes: ulimit -u unlimited".to_owned()))
+}
+
+pub(super) fn perf() -> Option<Finding> {
+    Some(judge_perf(read("/proc/sys/kernel/perf_event_paranoid").as_deref(), Privileges::of_this_process()))
+}
+
+fn judge_perf(paranoid: Option<&str>, privileges: Privileges) -> Finding {
+    let topic = "perf_event_paranoid";
+    let Some(level) = paranoid.and_then(|text| text.parse::<i32>().ok()) else {
+        let consequence = "this kernel has no performance counters: CPU time of running threads is known to a tick";
+        return Finding::new(topic, Info, "absent", consequence);
+    };
+    // 2 forbids the kernel's side; the task clock of one's own threads is still allowed.
+    if level <= 2 || privileges.perfmon {
+        return Finding::new(topic, Granted, level.to_string(), "CPU time of running threads is known to 0.1 ms");
+    }
+    let consequence = "CPU time of running threads is known to a tick only, and perf refuses to record";
+    Finding::new(topic, Degraded, level.to_string(), consequence).remedy("sudo sysctl -w kernel.perf_event_paranoid=2")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refusal::{Asked, Refused as Refusal};
+    use rustix::io::Errno;
+
+    const NOBODY: Privileges =
+        Privileges { sys_nice: false, ipc_lock: false, perfmon: false, rtprio: 0, memlock: Some(64 << 10) };
+
+    #[test]
+    fn without_privileges_each_finding_is_a_refusal_with_a_command() {
+        for finding in [judge_nice(NOBODY), judge_rtprio(NOBODY), judge_memory(NOBODY)] {
+            assert_eq!(finding.verdict, Refused, "{finding:?}");
+            assert!(finding.remedy.unwrap().contains("sudo"));
+        }
+    }
+
+    #[test]
+    fn a_limit_is_as_good_as_the_capability_and_the_other_way_round() {
+        let limits = Privileges { rtprio: 99, memlock: None, ..NOBODY };
+        assert_eq!(
+            [judge_nice(limits), judge_rtprio(limits), judge_memory(limits)].map(|f| f.verdict),
+            [Info, Granted, Granted]
+        );
+        let capable = Privileges { sys_nice: true, ipc_lock: true, ..NOBODY };
+        assert_eq!(
+            [judge_nice(capable), judge_rtprio(capable), judge_memory(capable)].map(|f| f.verdict),
+            [Granted, Info, Granted]
+        );
+    }
+
+    #[test]
+    fn what_a_scratch_thread_got_is_what_counts() {
+        let place =
+            |priority, refused: Vec<_>| (priority, Some(Place { policy: Policy::Fifo(priority), cpu: None, refused }));
+        let refusal = |priority| vec![Refusal::new(Asked::Policy(Policy::Fifo(priority)), Errno::PERM)];
+        assert_eq!(judge_fifo(&[place(1, vec![]), place(99, vec![])]).verdict, Granted);
+        let some = judge_fifo(&[place(1, vec![]), place(99, refusal(99))]);
+        assert_eq!((some.verdict, some.found.as_str()), (Degraded, "1 yes, 99 no"));
+        assert_eq!(judge_fifo(&[place(1, refusal(1))]).verdict, Refused);
+        assert_eq!(judge_fifo(&[(1, None)]).verdict, Refused);
+    }
+
+    #[test]
+    fn distributions_that_close_perf_are_told_how_to_open_it() {
+        assert_eq!(judge_perf(Some("2"), NOBODY).verdict, Granted);
+        assert_eq!(judge_perf(Some("4"), NOBODY).verdict, Degraded);
+        assert_eq!(judge_perf(Some("4"), Privileges { perfmon: true, ..NOBODY }).verdict, Granted);
+        assert_eq!(judge_perf(None, NOBODY).verdict, Info);
+    }
+}
