@@ -9,10 +9,15 @@
 
 extern crate alloc;
 
+#[cfg(feature = "toml")]
+pub mod file;
+pub mod quantity;
 pub mod system;
 pub mod takes;
 pub mod time;
 
+#[cfg(feature = "toml")]
+pub use file::{Diagnostic, FileErrors, Loaded, Severity, read, read_file};
 pub use system::*;
 pub use takes::Takes;
 pub use time::{Instant, Lateness, Span};

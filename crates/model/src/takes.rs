@@ -117,8 +117,7 @@ mod tests {
     fn a_normal_draw_has_the_mean_and_deviation_it_was_given() {
         let span = Span::from_micros;
         let takes = Takes::Normal { mean: span(1_000), deviation: span(100), least: span(0), most: span(2_000) };
-        let draws: alloc::vec::Vec<f64> =
-            (0..50_000).map(|n| takes.draw(7, job(n)).as_nanos() as f64 / 1e3).collect();
+        let draws: alloc::vec::Vec<f64> = (0..50_000).map(|n| takes.draw(7, job(n)).as_nanos() as f64 / 1e3).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let deviation = libm::sqrt(draws.iter().map(|d| (d - mean) * (d - mean)).sum::<f64>() / draws.len() as f64);
         assert!((mean - 1_000.0).abs() < 2.0 && (deviation - 100.0).abs() < 2.0, "{mean} {deviation}");

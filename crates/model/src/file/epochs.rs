@@ -1,0 +1,325 @@
+//! `[[epoch]]`: what changes when, written as new values of keys of operations.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use toml::de::DeTable;
+
+use super::expand::Operations;
+use super::keys::{self, Key};
+use super::limits;
+use super::log::{At, Log, Place};
+use super::operation::read_period;
+use super::settings::{Ground, Written};
+use super::table::{Table, in_order};
+use super::times::{TimesFiles, takes};
+use super::value::{Given, shortened};
+use crate::system::{Epoch, OperationId};
+use crate::time::{Instant, Span};
+
+/// An epoch as written.
+pub(super) struct Declared<'a> {
+    name: String,
+    at: Span,
+    place: Place,
+    changes: Vec<Change<'a>>,
+}
+
+/// A new value: the address as written, and a table in which the key has that value.
+struct Change<'a> {
+    address: Address<'a>,
+    entries: &'a DeTable<'a>,
+    place: Place,
+}
+
+/// `operation.NAME.KEY`, `operation.NAME.INSTANCE.KEY`, and for parts of a table `...KEY.PART`.
+struct Address<'a> {
+    operation: At<String>,
+    key: &'static Key,
+    part: Option<&'static Key>,
+    /// As written in `entries`.
+    written: &'a str,
+}
+
+/// Reads the epochs in the file's order, which must be that of time.
+pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<Declared<'a>> {
+    let mut epochs: Vec<Declared<'a>> = Vec::new();
+    let mut names = HashMap::new();
+    let tables = top.list(log, "epoch");
+    for table in tables {
+        let at = table.read(log, "at", Given::time);
+        let (at, place) = at.map_or((Span::ZERO, table.place), |at| (at.value, at.place));
+        if let Some(last) = epochs.last() {
+            if at <= last.at && table.get("at").is_some() {
+                log.error(place, format!("this epoch begins at {at}, not after the one before, at {}", last.at))
+                    .also(last.place, "the one before")
+                    .help("list epochs in order of time");
+            }
+        } else if at > Span::ZERO {
+            epochs.push(Declared { name: "0".to_string(), at: Span::ZERO, place, changes: Vec::new() });
+        }
+        if at >= duration {
+            log.warn(place, format!("this epoch begins at {at}, when the run of {duration} is over"))
+                .help("raise `duration` at the top of the file, or give a longer one on the command line");
+        }
+        let name = table.given(log, "name", Given::text);
+        if let Some(name) = name
+            && let Some(first) = names.insert(name.value, name.place)
+        {
+            log.error(name.place, "two epochs have the same name").also(first, "the first").help("rename one");
+        }
+        let name = name.map_or_else(|| epochs.len().to_string(), |name| name.value.to_string());
+        let set = table.given(log, "set", |given| given.table("set = { \"operation.NAME.KEY\" = ... }"));
+        let mut changes = Vec::new();
+        if let Some(set) = set {
+            collect(log, &mut Vec::new(), set.value, &mut changes);
+        }
+        epochs.push(Declared { name, at, place, changes });
+    }
+    if epochs.is_empty() {
+        epochs.push(Declared { name: "0".to_string(), at: Span::ZERO, place: Place::default(), changes: Vec::new() });
+    }
+    epochs
+}
+
+/// Follows keys, quoted ones with dots in them and tables within tables alike, to the values.
+fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, changes: &mut Vec<Change<'a>>) {
+    for (written, value) in in_order(table) {
+        let place = Place::from(written.span());
+        let depth = path.len();
+        path.extend(written.get_ref().split('.').map(str::to_string));
+        match (address(path), value.get_ref().as_table()) {
+            (Found::Complete(operation, key, part), _) => {
+                let operation = At::new(operation, place);
+                let address = Address { operation, key, part, written: written.get_ref() };
+                changes.push(Change { address, entries: table, place });
+            }
+            (Found::Incomplete, Some(inner)) => collect(log, path, inner, changes),
+            (Found::Incomplete, None) => refuse(log, place, path, None),
+            (Found::Wrong(segment), _) => refuse(log, place, path, Some(segment)),
+        }
+        path.truncate(depth);
+    }
+}
+
+enum Found {
+    Complete(String, &'static Key, Option<&'static Key>),
+    /// Nothing wrong so far.
+    Incomplete,
+    /// The index of the wrong segment.
+    Wrong(usize),
+}
+
+fn address(path: &[String]) -> Found {
+    if path[0] != "operation" {
+        return Found::Wrong(0);
+    }
+    let Some(name) = path.get(1) else { return Found::Incomplete };
+    // No key is a number: a number here is that of an instance.
+    let is_number = |segment: &String| !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
+    let instance = path.get(2).filter(|segment| is_number(segment));
+    let at = if instance.is_some() { 3 } else { 2 };
+    let operation = instance.map_or(name.clone(), |instance| format!("{name}.{instance}"));
+    let Some(segment) = path.get(at) else { return Found::Incomplete };
+    let Some(key) = settable("operation", segment) else { return Found::Wrong(at) };
+    match path.get(at + 1) {
+        None => Found::Complete(operation, key, None),
+        Some(part) => match (key.name, settable("operation.repeat", part), path.len() - at) {
+            ("repeat", Some(part), 2) => Found::Complete(operation, key, Some(part)),
+            _ => Found::Wrong(at + 1),
+        },
+    }
+}
+
+fn settable(section: &str, name: &str) -> Option<&'static Key> {
+    keys::section(section)?.key(name).filter(|key| key.settable)
+}
+
+fn settable_names() -> impl Iterator<Item = &'static str> {
+    keys::section("operation")
+        .into_iter()
+        .flat_map(|section| section.keys)
+        .filter(|key| key.settable)
+        .map(|key| key.name)
+}
+
+fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
+    let written = shortened(&path.join("."));
+    let like = "write \"operation.NAME.KEY\" = value";
+    let (message, help) = match wrong {
+        None => (format!("`{written}` is not the address of a value"), like.to_string()),
+        Some(0) => (format!("`{written}` cannot be set: epochs change operations"), like.to_string()),
+        Some(at) => {
+            let segment = &path[at];
+            let known = keys::section("operation").and_then(|section| section.key(segment)).is_some();
+            let what = if known { "cannot change over time" } else { "is no key of operations" };
+            let all = settable_names().collect::<Vec<_>>().join(", ");
+            let nearest = log.nearest(segment, settable_names()).filter(|_| !known);
+            let help = nearest.map_or(format!("epochs set {all}"), |nearest| format!("did you mean `{nearest}`?"));
+            (format!("`{}` {what}", shortened(segment)), help)
+        }
+    };
+    log.error(place, message).label("cannot be set").help(help);
+}
+
+/// Everything written in each epoch, checked: changes add up from epoch to epoch. The second part
+/// says whether anything changed.
+pub(super) fn accumulate(
+    log: &mut Log,
+    epochs: &[Declared<'_>],
+    operations: &Operations<'_>,
+    edges: usize,
+    files: &mut TimesFiles<'_>,
+) -> Option<Vec<Option<Vec<Arc<Written>>>>> {
+    let of_declaration: Vec<_> = operations.declared.iter().map(|one| Arc::new(one.written.clone())).collect();
+    for (operation, written) in operations.declared.iter().zip(&of_declaration) {
+        written.check(log, operation);
+    }
+    let mut now: Vec<_> = operations.declaration.iter().map(|declared| of_declaration[*declared].clone()).collect();
+    let mut all = Vec::with_capacity(epochs.len());
+    let mut held = 0;
+    for (index, epoch) in epochs.iter().enumerate() {
+        let mut touched: Vec<Range<u32>> = Vec::new();
+        for change in &epoch.changes {
+            let name = At::new(change.address.operation.value.as_str(), change.address.operation.place);
+            let Some(range) = operations.find(log, name) else { continue };
+            change.apply(log, operations, &mut now[range.start as usize..range.end as usize], range.start, files);
+            touched.push(range);
+        }
+        check_touched(log, operations, &now, touched);
+        if index > 0 && epoch.changes.is_empty() {
+            all.push(None);
+            continue;
+        }
+        held += operations.len() + edges;
+        if held > limits::SETTINGS && index > 0 {
+            log.error(epoch.place, "too many epochs for so many operations")
+                .help(format!("operations and connections times epochs are at most {}", limits::SETTINGS));
+            return None;
+        }
+        all.push(Some(now.clone()));
+    }
+    Some(all)
+}
+
+/// Checks what an epoch changed, once for all instances that share it.
+fn check_touched(log: &mut Log, operations: &Operations<'_>, now: &[Arc<Written>], touched: Vec<Range<u32>>) {
+    let mut checked = HashSet::new();
+    for operation in touched.into_iter().flatten().map(OperationId) {
+        let written = &now[operation.index()];
+        if checked.insert(Arc::as_ptr(written)) {
+            written.check(log, operations.of(operation));
+        }
+    }
+}
+
+impl Change<'_> {
+    /// Writes the new value over the old one of these instances.
+    fn apply(
+        &self,
+        log: &mut Log,
+        operations: &Operations<'_>,
+        instances: &mut [Arc<Written>],
+        first: u32,
+        files: &mut TimesFiles<'_>,
+    ) {
+        let key = self.address.key.name;
+        if matches!(key, "rate" | "every" | "jitter" | "repeat") && !operations.of(OperationId(first)).periodic() {
+            log.error(self.place, format!("`{key}` is for periodic operations"))
+                .help("this one is triggered by others: change theirs");
+            return;
+        }
+        // The value stands in a table of the file under its address: read it as if it stood under its key.
+        let Some(value) = self.entries.get(self.address.written) else { return };
+        let mut table = DeTable::new();
+        let name = self.address.part.map_or(key, |part| part.name);
+        table.insert(toml::Spanned::new(value.span(), name.into()), value.clone());
+        let section = if self.address.part.is_some() { "operation.repeat" } else { "operation" };
+        let Some(table) = Table::open(log, section, "", self.place, &table) else { return };
+        let Some(edit) = edit(log, &table, name, files) else { return };
+        // Instances that shared one text before share the changed one.
+        let mut changed: HashMap<*const Written, Arc<Written>> = HashMap::new();
+        for instance in instances {
+            let new = changed.entry(Arc::as_ptr(instance)).or_insert_with(|| {
+                let mut written = Written::clone(instance);
+                edit(&mut written);
+                Arc::new(written)
+            });
+            *instance = new.clone();
+        }
+    }
+}
+
+type Edit = Box<dyn Fn(&mut Written)>;
+
+/// What the value of a key does to what is written.
+fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>) -> Option<Edit> {
+    let time = |log: &mut Log| table.given(log, key, Given::positive_time);
+    let whole16 = |log: &mut Log, table: &Table<'_>, key| {
+        let given = table.get(key).is_some();
+        table.whole(log, key).filter(|_| given).map(|whole| whole.map(|whole| whole as u16))
+    };
+    Some(match key {
+        "rate" | "every" => {
+            let period = read_period(log, table)?;
+            Box::new(move |written| written.period = Some(period))
+        }
+        "jitter" => {
+            let jitter = table.given(log, key, Given::time)?;
+            Box::new(move |written| written.jitter = Some(jitter))
+        }
+        "wcet" => {
+            let wcet = time(log)?;
+            Box::new(move |written| written.wcet = Some(wcet))
+        }
+        "bcet" => {
+            let bcet = time(log)?;
+            Box::new(move |written| written.bcet = Some(bcet))
+        }
+        "takes" => {
+            let takes = takes(log, table, files)?;
+            Box::new(move |written| written.takes = Some(takes.clone()))
+        }
+        "deadline" => {
+            let deadline = time(log)?;
+            Box::new(move |written| written.deadline = Some(deadline))
+        }
+        "enabled" => {
+            let enabled = table.given(log, key, Given::truth)?.value;
+            Box::new(move |written| written.enabled = enabled)
+        }
+        "legs" => {
+            let legs = whole16(log, table, key)?;
+            Box::new(move |written| written.legs = Some(legs))
+        }
+        "critical" => {
+            let critical = whole16(log, table, key)?;
+            Box::new(move |written| written.critical_legs = Some(critical))
+        }
+        _ => {
+            let repeat = table.inner(log, "repeat")?;
+            let (legs, critical) = (whole16(log, &repeat, "legs"), whole16(log, &repeat, "critical"));
+            Box::new(move |written| (written.legs, written.critical_legs) = (legs, critical))
+        }
+    })
+}
+
+/// The epochs with the settings of every operation.
+pub(super) fn settle(
+    log: &mut Log,
+    ground: &Ground<'_>,
+    epochs: Vec<Declared<'_>>,
+    written: &[Option<Vec<Arc<Written>>>],
+) -> Vec<Epoch> {
+    let mut settled: Vec<Epoch> = Vec::with_capacity(epochs.len());
+    for (epoch, written) in epochs.into_iter().zip(written) {
+        let settings = match (written, settled.last()) {
+            (None, Some(last)) => last.settings.clone(),
+            (Some(written), _) => ground.settle(log, written),
+            (None, None) => Arc::from([]),
+        };
+        settled.push(Epoch { name: epoch.name, at: Instant::from_nanos(epoch.at.as_nanos()), settings });
+    }
+    settled
+}

@@ -1,0 +1,155 @@
+//! Templates become instances, and names become the operations they mean.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use super::limits;
+use super::log::{At, Log};
+use super::names::Names;
+use super::operation::{Declared, Stagger};
+use super::value::shortened;
+use crate::system::{OperationId, Trigger};
+use crate::time::{LONGEST_SPAN, Span};
+
+/// All operations, with their names followed.
+pub(super) struct Operations<'a> {
+    pub declared: Vec<Declared<'a>>,
+    /// Which declaration each operation is an instance of.
+    pub declaration: Vec<usize>,
+    /// The first instance of each declaration.
+    first: Vec<u32>,
+    names: Names<'a>,
+}
+
+impl<'a> Operations<'a> {
+    /// `None`, logged, when there are too many.
+    pub fn expand(log: &mut Log, declared: Vec<Declared<'a>>) -> Option<Self> {
+        let names = Names::new("operation", declared.iter().map(|operation| operation.name.value));
+        let (mut first, mut declaration, mut total) = (Vec::new(), Vec::new(), 0u64);
+        for (position, operation) in declared.iter().enumerate() {
+            let count = operation.count.map_or(1, |count| count.value);
+            first.push(total as u32);
+            total += u64::from(count);
+            if total > limits::OPERATIONS {
+                log.error(operation.count.map_or(operation.name.place, |count| count.place), "too many operations")
+                    .label(format!("{total} with these"))
+                    .help(format!("a system has at most {} of them", limits::OPERATIONS));
+                return None;
+            }
+            declaration.extend((0..count).map(|_| position));
+        }
+        Some(Operations { declared, declaration, first, names })
+    }
+
+    pub fn len(&self) -> usize {
+        self.declaration.len()
+    }
+
+    pub fn of(&self, operation: OperationId) -> &Declared<'a> {
+        &self.declared[self.declaration[operation.index()]]
+    }
+
+    /// The name in reports: that of the declaration, with the number of the instance from 1.
+    pub fn name(&self, operation: OperationId) -> String {
+        let position = self.declaration[operation.index()];
+        let name = self.declared[position].name.value;
+        match self.declared[position].count {
+            Some(_) => format!("{name}.{}", operation.0 - self.first[position] + 1),
+            None => name.to_string(),
+        }
+    }
+
+    /// All operations with the name: every instance of a template, or the one with a number.
+    pub fn find(&self, log: &mut Log, name: At<&str>) -> Option<Range<u32>> {
+        let (template, number) = match name.value.rsplit_once('.') {
+            Some((template, number)) => (template, Some(number)),
+            None => (name.value, None),
+        };
+        let Some(position) = self.names.get(template) else {
+            let whole = if number.is_some() { At::new(template, name.place) } else { name };
+            self.names.unknown(log, whole);
+            return None;
+        };
+        let first = self.first[position as usize];
+        let count = self.declared[position as usize].count.map(|count| count.value);
+        match (number, count) {
+            (None, count) => Some(first..first + count.unwrap_or(1)),
+            (Some(number), Some(count)) => match number.parse::<u32>() {
+                Ok(number) if (1..=count).contains(&number) => Some(first + number - 1..first + number),
+                _ => {
+                    let message = format!("there is no operation `{}`", shortened(name.value));
+                    log.error(name.place, message)
+                        .help(format!("`{template}` has {count} instances, `{template}.1` to `{template}.{count}`"));
+                    None
+                }
+            },
+            (Some(_), None) => {
+                log.error(name.place, format!("there is no operation `{}`", shortened(name.value)))
+                    .help(format!("`{template}` is no template: write `{template}`, or give it a `count`"));
+                None
+            }
+        }
+    }
+
+    /// What releases each operation, and what each reads. `None`, logged, when that is too much.
+    pub fn connect(&self, log: &mut Log) -> Option<(Vec<Trigger>, Vec<Vec<OperationId>>)> {
+        let (mut triggers, mut reads) = (Vec::with_capacity(self.len()), Vec::with_capacity(self.len()));
+        let mut edges = 0usize;
+        for operation in &self.declared {
+            let count = operation.count.map_or(1, |count| count.value) as usize;
+            let mut follow = |log: &mut Log, names: &At<Vec<At<&str>>>| {
+                let ranges: Vec<_> = names.value.iter().filter_map(|name| self.find(log, *name)).collect();
+                edges = edges.saturating_add(ranges.iter().map(Range::len).sum::<usize>().saturating_mul(count));
+                if edges > limits::EDGES {
+                    log.error(names.place, "too many connections between operations")
+                        .label(format!("{edges} with these"))
+                        .help(format!("a system has at most {}; put an operation in between", limits::EDGES));
+                    return None;
+                }
+                // A template and one of its instances may both be named.
+                let mut seen = HashSet::new();
+                let operations = ranges.into_iter().flatten().map(OperationId);
+                Some(operations.filter(|operation| seen.insert(*operation)).collect::<Vec<_>>())
+            };
+            let trigger = match &operation.after {
+                None => Trigger::Periodic,
+                Some(after) if after.all => Trigger::All(follow(log, &after.names)?),
+                Some(after) => Trigger::Any(follow(log, &after.names)?),
+            };
+            let read = follow(log, &operation.reads)?;
+            triggers.extend(std::iter::repeat_n(trigger, count));
+            reads.extend(std::iter::repeat_n(read, count));
+        }
+        Some((triggers, reads))
+    }
+
+    /// Begin of the first period of each operation.
+    pub fn phases(&self, log: &mut Log) -> Vec<Span> {
+        let mut phases = Vec::with_capacity(self.len());
+        for operation in &self.declared {
+            let count = u64::from(operation.count.map_or(1, |count| count.value));
+            let period = operation.written.period.map_or(Span::ZERO, |period| period.value.0);
+            for instance in 0..count {
+                let later = match operation.stagger {
+                    // In 128 bits: a period of ten years times 100,000 instances.
+                    Stagger::Even => {
+                        let nanos = u128::from(period.as_nanos()) * u128::from(instance) / u128::from(count);
+                        Some(Span::from_nanos(nanos as u64))
+                    }
+                    Stagger::By(span) => span.value.checked_mul(instance),
+                };
+                let phase = later.and_then(|later| operation.phase.checked_add(later));
+                match phase.filter(|phase| *phase <= LONGEST_SPAN) {
+                    Some(phase) => phases.push(phase),
+                    None => {
+                        let Stagger::By(span) = operation.stagger else { break };
+                        log.error(span.place, "the last instance would begin after more than ten years")
+                            .help("shorten the stagger, or write \"even\"");
+                        break;
+                    }
+                }
+            }
+        }
+        phases
+    }
+}

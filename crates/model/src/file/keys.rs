@@ -1,0 +1,347 @@
+//! Every key of `system.toml`, once. The refusal of unknown keys and its suggestions, the defaults,
+//! the JSON schema for editors and the completeness of `examples/reference.toml` follow from here.
+
+/// A kind of table in the file.
+#[derive(Debug)]
+pub struct Section {
+    /// Its name; a dot stands before the key whose value it is: `operation.queue`.
+    pub path: &'static str,
+    /// How it is written.
+    pub shape: Shape,
+    /// What it is for, in a line.
+    pub doc: &'static str,
+    /// What it may hold.
+    pub keys: &'static [Key],
+}
+
+/// How a section is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// The file itself.
+    Top,
+    /// `[section.NAME]`, any number of them.
+    Named,
+    /// `[[section]]`, any number of them.
+    List,
+    /// The value of a key.
+    Inline,
+}
+
+/// One key.
+#[derive(Debug)]
+pub struct Key {
+    /// As it is written.
+    pub name: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// What holds when it is left out.
+    pub default: LeftOut,
+    /// Whether an epoch can change it.
+    pub settable: bool,
+    /// What it is for, in a line.
+    pub doc: &'static str,
+}
+
+/// What holds when a key is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOut {
+    /// An error.
+    Required,
+    /// The value, as the file would write it.
+    Value(&'static str),
+    /// What these words say.
+    Said(&'static str),
+}
+
+/// What values a key takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Free text.
+    Text,
+    /// The name of something in the section.
+    Name(&'static str),
+    /// A list of such names.
+    Names(&'static str),
+    /// Two such names.
+    Pair(&'static str),
+    /// A whole number from the first to the second.
+    Whole(u64, u64),
+    /// `true` or `false`.
+    Truth,
+    /// `"25ms"`.
+    Time,
+    /// `["25ms", "100ms"]`.
+    TimePair,
+    /// `"25ms"` or `["25ms", "100ms"]`.
+    TimeOrPair,
+    /// `["1ms", "2ms", ...]`.
+    Times,
+    /// `"40Hz"` or `["10Hz", "40Hz"]`.
+    RateOrPair,
+    /// `"75%"`.
+    Share,
+    /// `"1KiB"`.
+    Size,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// `"even"` or a time.
+    Stagger,
+    /// A time, or a table of the section.
+    TimeOr(&'static str),
+    /// A table of the section.
+    Table(&'static str),
+    /// A table of names of the section and times.
+    TimeOf(&'static str),
+    /// A table of `"operation.NAME.KEY"` and values of that key.
+    Settings,
+    /// Not yet: what to do until then.
+    Later(&'static str),
+}
+
+use LeftOut::{Required, Said, Value};
+
+const fn key(name: &'static str, kind: Kind, default: LeftOut, doc: &'static str) -> Key {
+    Key { name, kind, default, settable: false, doc }
+}
+
+/// A key that epochs can change.
+const fn set(name: &'static str, kind: Kind, default: LeftOut, doc: &'static str) -> Key {
+    Key { name, kind, default, settable: true, doc }
+}
+
+const fn later(name: &'static str, until_then: &'static str) -> Key {
+    Key { name, kind: Kind::Later(until_then), default: Said("not supported yet"), settable: false, doc: "Later." }
+}
+
+/// All sections, in the order in which a file is best written.
+pub const SECTIONS: &[Section] = &[
+    Section { path: "", shape: Shape::Top, doc: "A system, for `hyoshi`.", keys: TOP },
+    Section { path: "host", shape: Shape::Named, doc: "A machine. Without any there is one, `local`.", keys: HOST },
+    Section {
+        path: "processor",
+        shape: Shape::Named,
+        doc: "A CPU that runs operations. Without any there is one, `main`.",
+        keys: PROCESSOR,
+    },
+    Section { path: "operation", shape: Shape::Named, doc: "Work that is released again and again.", keys: OPERATION },
+    Section { path: "operation.after", shape: Shape::Inline, doc: "What triggers it: `all` or `any`.", keys: AFTER },
+    Section { path: "operation.takes", shape: Shape::Inline, doc: "One of the ways to draw times.", keys: TAKES },
+    Section { path: "operation.takes.normal", shape: Shape::Inline, doc: "A normal distribution.", keys: NORMAL },
+    Section { path: "operation.queue", shape: Shape::Inline, doc: "The bound of waiting jobs.", keys: QUEUE },
+    Section { path: "operation.repeat", shape: Shape::Inline, doc: "A load chain.", keys: REPEAT },
+    Section {
+        path: "resource",
+        shape: Shape::Named,
+        doc: "Something that at most one job at a time may use.",
+        keys: &[],
+    },
+    Section { path: "chain", shape: Shape::Named, doc: "An end-to-end requirement.", keys: CHAIN },
+    Section { path: "link", shape: Shape::List, doc: "The network between two hosts, both ways.", keys: LINK },
+    Section {
+        path: "epoch",
+        shape: Shape::List,
+        doc: "An operating region: from `at` on, these settings hold until an epoch changes them again.",
+        keys: EPOCH,
+    },
+];
+
+/// What people write who know another tool's word: section, word, key.
+pub const SYNONYMS: &[(&str, &str, &str)] = &[
+    ("operation", "period", "every"),
+    ("operation", "interval", "every"),
+    ("operation", "frequency", "rate"),
+    ("operation", "processor", "on"),
+    ("operation", "trigger", "after"),
+    ("operation", "triggers", "after"),
+    ("operation", "depends", "after"),
+    ("operation", "inputs", "reads"),
+    ("operation", "priority", "importance"),
+    ("operation", "execution_time", "takes"),
+    ("operation", "duration", "takes"),
+    ("operation", "budget", "wcet"),
+    ("operation", "instances", "count"),
+    ("operation", "criticality", "critical"),
+    ("processor", "core", "cpu"),
+    ("processor", "scheduler", "strategy"),
+    ("processor", "policy", "strategy"),
+    ("chain", "operations", "path"),
+    ("link", "latency", "delay"),
+    ("link", "hosts", "between"),
+    ("epoch", "start", "at"),
+];
+
+const TOP: &[Key] = &[
+    key("name", Kind::Text, Required, "What the system is called in reports."),
+    key("seed", Kind::Whole(0, i64::MAX as u64), Value("1"), "The same seed gives the same execution times."),
+    key("duration", Kind::Time, Value("\"10s\""), "How long a simulation or run lasts unless told otherwise."),
+    later("feedback", "rates in a range stay at their fastest"),
+    later("reservation", "programs that are not operations are left to the kernel"),
+    later("flow", "give the network's delay as a [[link]]"),
+    later("contract", "change settings over time with [[epoch]]"),
+];
+
+const HOST: &[Key] = &[later("endpoints", "all hosts of a file run in one process")];
+
+const PROCESSOR: &[Key] = &[
+    key("host", Kind::Name("host"), Said("the only host"), "The machine it is part of."),
+    key("cpu", Kind::Whole(0, 1023), Said("chosen at start"), "The Linux CPU number."),
+    key("strategy", Kind::Text, Value("\"RMS\""), "What orders its work: `hyoshi strategies` lists them."),
+    key(
+        "preemption",
+        Kind::Choice(&["none", "levels", "full"]),
+        Value("\"levels\""),
+        "Which jobs may interrupt others: none, those of more urgent levels, within a level too.",
+    ),
+    key("cancel", Kind::Truth, Value("false"), "Cancel jobs that can no longer finish in time (never critical ones)."),
+    key("cap", Kind::Share, Value("\"94%\""), "The share of the CPU that all lanes may use together; 100% is no cap."),
+    key("cap_window", Kind::Time, Value("\"100ms\""), "The window over which the cap is kept."),
+    key("pool", Kind::Whole(1, 16), Value("1"), "Threads per lane: more than one only for bodies that block."),
+];
+
+const OPERATION: &[Key] = &[
+    key("on", Kind::Name("processor"), Said("the only processor"), "Where it runs."),
+    set(
+        "rate",
+        Kind::RateOrPair,
+        Said("`every` or `after`"),
+        "How often it is released; a pair may be adapted within.",
+    ),
+    set("every", Kind::TimeOrPair, Said("`rate` or `after`"), "Its period; a pair may be adapted within."),
+    key("after", Kind::Table("operation.after"), Said("`rate` or `every`"), "The operations that trigger it."),
+    key("reads", Kind::Names("operation"), Value("[]"), "Takes their latest value, is not triggered by them."),
+    key("phase", Kind::Time, Value("\"0s\""), "When the first period begins."),
+    key("offset", Kind::Time, Value("\"0s\""), "Release after the begin of each period, or after the trigger."),
+    set("jitter", Kind::Time, Value("\"0s\""), "Releases are late by up to this; shorter than the period."),
+    set("wcet", Kind::Time, Required, "Declared worst-case execution time: analysis and cancellation use it."),
+    set("bcet", Kind::Time, Said("the shortest of `takes`"), "Declared best-case execution time."),
+    set(
+        "takes",
+        Kind::TimeOr("operation.takes"),
+        Said("always `wcet`"),
+        "What jobs really take, in simulation and built-in work.",
+    ),
+    set(
+        "deadline",
+        Kind::Time,
+        Said("the period; after a trigger, its chain's"),
+        "By when a job must finish, from its release.",
+    ),
+    key("critical", Kind::Truth, Value("false"), "Every deadline matters: never cancelled, never shed."),
+    key(
+        "importance",
+        Kind::Whole(0, 1_000_000),
+        Value("0"),
+        "Rank among operations that are not critical; higher is more.",
+    ),
+    key(
+        "uses",
+        Kind::TimeOf("resource"),
+        Said("none"),
+        "Resources held one after another from its start, and how long.",
+    ),
+    key("queue", Kind::Table("operation.queue"), Said("as its keys say"), "Bound of the jobs that wait."),
+    key(
+        "on_overrun",
+        Kind::Choice(&["report", "demote", "stop"]),
+        Value("\"report\""),
+        "A job beyond its wcet is only reported, goes on in idle time, or is stopped.",
+    ),
+    key("on_busy", Kind::Choice(&["queue", "skip"]), Value("\"queue\""), "A release while the last job is unfinished."),
+    key(
+        "guard",
+        Kind::Choice(&["off", "on", "idle"]),
+        Said("on after another processor, else off"),
+        "Keeps triggered releases a period apart; idle: less strictly when the processor idles.",
+    ),
+    key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may hand to those it triggers; at most 64KiB."),
+    key(
+        "count",
+        Kind::Whole(1, super::limits::OPERATIONS),
+        Said("one, not numbered"),
+        "A template for this many alike: NAME.1, NAME.2, ...",
+    ),
+    key(
+        "stagger",
+        Kind::Stagger,
+        Value("\"0s\""),
+        "Phase between instances of a template; \"even\" spreads them over the period.",
+    ),
+    set("repeat", Kind::Table("operation.repeat"), Said("one job a period"), "A load chain: it triggers itself."),
+    set("enabled", Kind::Truth, Value("true"), "False: nothing releases it, until an epoch says true."),
+];
+
+const AFTER: &[Key] = &[
+    key("all", Kind::Names("operation"), Said("`any`"), "Runs when all of these have completed."),
+    key("any", Kind::Names("operation"), Said("`all`"), "Runs each time one of these has completed."),
+];
+
+const TAKES: &[Key] = &[
+    key("uniform", Kind::TimePair, Said("another way"), "Anything between the two, evenly."),
+    key("normal", Kind::Table("operation.takes.normal"), Said("another way"), "Normally distributed."),
+    key("list", Kind::Times, Said("another way"), "Job by job, from the start again when it ends."),
+    key("file", Kind::Text, Said("another way"), "The same from a file: a time in each line, # begins a comment."),
+];
+
+const NORMAL: &[Key] = &[
+    key("mean", Kind::Time, Required, "Mean."),
+    key("deviation", Kind::Time, Required, "Standard deviation."),
+    key("least", Kind::Time, Said("mean - 3 deviations"), "Nothing shorter."),
+    key("most", Kind::Time, Said("mean + 3 deviations"), "Nothing longer."),
+];
+
+const QUEUE: &[Key] = &[
+    key("limit", Kind::Whole(1, 1_000_000), Value("8"), "Jobs that may wait."),
+    key(
+        "when_full",
+        Kind::Choice(&["drop-newest", "drop-oldest"]),
+        Value("\"drop-newest\""),
+        "Which job gives way when one more comes.",
+    ),
+];
+
+const REPEAT: &[Key] = &[
+    set("legs", Kind::Whole(1, 65_535), Value("1"), "Jobs a period, each triggering the next."),
+    set(
+        "critical",
+        Kind::Whole(0, 65_535),
+        Value("0"),
+        "How many of the first are critical; all of a critical operation.",
+    ),
+];
+
+const CHAIN: &[Key] = &[
+    key("path", Kind::Names("operation"), Required, "Each triggers the next or is read by it."),
+    key("deadline", Kind::Time, Said("none"), "From the release of the first to the finish of the last."),
+    key("max_age", Kind::Time, Said("none"), "How old the input may be when the last one finishes."),
+    key("max_reaction", Kind::Time, Said("none"), "From an input to the first finish that reflects it."),
+    later("carried_by", "triggers between hosts are carried as events"),
+];
+
+const LINK: &[Key] = &[
+    key("between", Kind::Pair("host"), Required, "The two hosts."),
+    key("delay", Kind::TimeOrPair, Required, "How long an event takes; a pair: anything between, evenly."),
+    later("bandwidth", "give the delay that it causes"),
+];
+
+const EPOCH: &[Key] = &[
+    key("at", Kind::Time, Required, "When it begins."),
+    key("name", Kind::Text, Said("its number, from 0"), "Its name in reports."),
+    key("set", Kind::Settings, Said("nothing changes"), "New values: \"operation.NAME.KEY\" = value."),
+];
+
+/// The section with the path.
+pub fn section(path: &str) -> Option<&'static Section> {
+    SECTIONS.iter().find(|section| section.path == path)
+}
+
+/// The sections that have tables of their own, `[section.NAME]` or `[[section]]`.
+pub fn headed() -> impl Iterator<Item = &'static Section> {
+    SECTIONS.iter().filter(|section| matches!(section.shape, Shape::Named | Shape::List))
+}
+
+impl Section {
+    /// The key with the name.
+    pub fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+}

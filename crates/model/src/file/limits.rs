@@ -1,0 +1,16 @@
+//! How large a file and what it describes may be: generous for people, finite for machines.
+
+/// Bytes of the file; a system of 100,000 operations written one by one needs about ten million.
+pub const FILE_BYTES: usize = 16 << 20;
+/// Bytes of all files of execution times together.
+pub const TIMES_BYTES: usize = 64 << 20;
+/// Operations, templates expanded.
+pub const OPERATIONS: u64 = 100_000;
+/// Pairs of an operation and one that triggers it or is read by it, templates expanded.
+pub const EDGES: usize = 1_000_000;
+/// Pairs of an operation and a periodic one that its triggers lead back to.
+pub const ROOTS: usize = 4_000_000;
+/// Operations and edges times epochs in which something changes.
+pub const SETTINGS: usize = 2_000_000;
+/// Characters of a name.
+pub const NAME: usize = 64;

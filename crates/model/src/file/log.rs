@@ -1,0 +1,183 @@
+//! Collects what is wrong while a file is read, so that one run reports it all.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use super::diagnostic::{Diagnostic, FileErrors, Severity, Source};
+
+/// Some bytes of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Place {
+    from: u32,
+    to: u32,
+}
+
+impl From<Range<usize>> for Place {
+    fn from(range: Range<usize>) -> Self {
+        // Texts are at most `limits::FILE_BYTES` long.
+        Place { from: range.start as u32, to: range.end as u32 }
+    }
+}
+
+impl Place {
+    fn range(self) -> Range<usize> {
+        self.from as usize..self.to as usize
+    }
+}
+
+/// A value and where the file gives it, or where it would stand had it been given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct At<T> {
+    pub value: T,
+    pub place: Place,
+}
+
+impl<T> At<T> {
+    pub fn new(value: T, place: Place) -> Self {
+        At { value, place }
+    }
+
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
+        At { value: change(self.value), place: self.place }
+    }
+}
+
+/// One finding, while it is written down.
+#[derive(Debug, Default)]
+pub(super) struct Finding {
+    warning: bool,
+    place: Place,
+    message: String,
+    label: String,
+    help: Option<String>,
+    context: Vec<(Place, String)>,
+}
+
+impl Finding {
+    /// What stands at the caret.
+    pub fn label(&mut self, label: impl Into<String>) -> &mut Self {
+        self.label = label.into();
+        self
+    }
+
+    /// What to do about it.
+    pub fn help(&mut self, help: impl Into<String>) -> &mut Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Another place that has to do with it.
+    pub fn also(&mut self, place: Place, label: impl Into<String>) -> &mut Self {
+        self.context.push((place, label.into()));
+        self
+    }
+}
+
+/// More errors than this are counted, not told.
+const MOST_ERRORS: usize = 100;
+const MOST_WARNINGS: usize = 50;
+/// Names compared for suggestions, over the whole file: a file of a hundred thousand wrong names is refused as fast
+/// as any other.
+const MOST_COMPARISONS: usize = 500_000;
+
+/// Everything found so far.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    findings: Vec<Finding>,
+    foreign: Vec<Diagnostic>,
+    seen: HashSet<(Place, String)>,
+    errors: usize,
+    warnings: usize,
+    comparisons: usize,
+    /// Takes what is written about a finding that is not kept.
+    unkept: Finding,
+}
+
+impl Log {
+    pub fn error(&mut self, place: Place, message: impl Into<String>) -> &mut Finding {
+        self.push(false, place, message.into())
+    }
+
+    pub fn warn(&mut self, place: Place, message: impl Into<String>) -> &mut Finding {
+        self.push(true, place, message.into())
+    }
+
+    /// Adds an error about another file.
+    pub fn foreign(&mut self, diagnostic: Diagnostic) {
+        self.errors += 1;
+        if self.foreign.len() < MOST_ERRORS {
+            self.foreign.push(diagnostic);
+        }
+    }
+
+    pub fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// The candidate nearest to what was written, if one is near enough to have been meant.
+    pub fn nearest<'a>(&mut self, written: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+        if written.len() > 64 || self.errors >= MOST_ERRORS {
+            return None;
+        }
+        // A third of the letters may be wrong: more, and the suggestion puzzles instead of helping.
+        let most = (written.chars().count() / 3).max(1);
+        let mut best: Option<(usize, &str)> = None;
+        for candidate in candidates {
+            self.comparisons += 1;
+            if self.comparisons > MOST_COMPARISONS {
+                break;
+            }
+            if candidate.eq_ignore_ascii_case(written) {
+                return Some(candidate);
+            }
+            if candidate.len().abs_diff(written.len()) > 2 * most {
+                continue;
+            }
+            let distance = strsim::damerau_levenshtein(written, candidate);
+            if distance <= most && best.is_none_or(|(least, _)| distance < least) {
+                best = Some((distance, candidate));
+            }
+        }
+        best.map(|(_, candidate)| candidate)
+    }
+
+    fn push(&mut self, warning: bool, place: Place, message: String) -> &mut Finding {
+        let (count, most) = if warning { (&mut self.warnings, MOST_WARNINGS) } else { (&mut self.errors, MOST_ERRORS) };
+        // The instances of a template share one text: what is wrong with it is told once.
+        let kept = *count < most && self.seen.insert((place, message.clone()));
+        if kept || *count >= most {
+            *count += 1;
+        }
+        let finding = Finding { warning, place, message, ..Finding::default() };
+        if !kept {
+            self.unkept = finding;
+            return &mut self.unkept;
+        }
+        self.findings.push(finding);
+        let last = self.findings.len() - 1;
+        &mut self.findings[last]
+    }
+
+    /// The warnings if there is no error, and everything otherwise.
+    pub fn finish(mut self, file: &str, text: &str) -> Result<Vec<Diagnostic>, FileErrors> {
+        if self.findings.is_empty() && self.foreign.is_empty() {
+            return Ok(Vec::new());
+        }
+        let source = Source::new(file, text);
+        self.findings.sort_by_key(|finding| finding.place);
+        let diagnose = |finding: Finding| {
+            let severity = if finding.warning { Severity::Warning } else { Severity::Error };
+            let context: Vec<_> = finding.context.into_iter().map(|(place, label)| (place.range(), label)).collect();
+            let texts = (finding.message, finding.label, finding.help);
+            source.diagnose(severity, finding.place.range(), texts, &context)
+        };
+        let (warnings, mut errors): (Vec<_>, Vec<_>) =
+            self.findings.into_iter().map(diagnose).partition(|found| found.severity == Severity::Warning);
+        errors.append(&mut self.foreign);
+        if errors.is_empty() {
+            return Ok(warnings);
+        }
+        let more = self.errors - errors.len().min(self.errors);
+        Err(FileErrors { errors, more, warnings })
+    }
+}

@@ -1,0 +1,111 @@
+//! Hosts, the network between them, processors and shared resources.
+
+use std::collections::HashMap;
+
+use super::log::{At, Log, Place};
+use super::names::Names;
+use super::table::Table;
+use super::value::{Complaint, Given};
+use crate::system::{Host, HostId, Link, Preemption, Processor, Resource};
+use crate::time::Span;
+
+pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
+    let mut hosts: Vec<_> =
+        top.named(log, "host").iter().map(|(name, _)| Host { name: name.value.to_string() }).collect();
+    if hosts.is_empty() {
+        hosts.push(Host { name: "local".to_string() });
+    }
+    hosts
+}
+
+pub(super) fn resources(log: &mut Log, top: &Table<'_>) -> Vec<Resource> {
+    top.named(log, "resource").iter().map(|(name, _)| Resource { name: name.value.to_string() }).collect()
+}
+
+pub(super) fn processors(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<Processor> {
+    let hosts = Names::new("host", hosts.iter().map(|host| host.name.as_str()));
+    let mut processors = Vec::new();
+    let mut cpus: HashMap<(HostId, u64), Place> = HashMap::new();
+    for (name, table) in top.named(log, "processor") {
+        let host = table.given(log, "host", Given::text);
+        let host = HostId(hosts.find_or_only(log, host, name).unwrap_or(0));
+        let cpu = table.whole(log, "cpu");
+        if let Some(cpu) = cpu
+            && let Some(first) = cpus.insert((host, cpu.value), cpu.place)
+        {
+            log.error(cpu.place, format!("CPU {} belongs to another processor of the same host", cpu.value))
+                .label("taken")
+                .also(first, "by this one")
+                .help("a processor is one CPU: give it another, or put its operations on the first one");
+        }
+        processors.push(processor(log, &table, name, host, cpu));
+    }
+    if processors.is_empty() {
+        // The table of keys holds the defaults: read them from an empty table.
+        let empty = toml::de::DeTable::new();
+        let table = Table::open(log, "processor", "main", Place::default(), &empty);
+        let name = At::new("main", Place::default());
+        processors.extend(table.map(|table| processor(log, &table, name, HostId(0), None)));
+    }
+    processors
+}
+
+fn processor(log: &mut Log, table: &Table<'_>, name: At<&str>, host: HostId, cpu: Option<At<u64>>) -> Processor {
+    let strategy = table.read(log, "strategy", |given| match given {
+        Given::List(_) => Err(Complaint {
+            message: "cannot be a list yet".to_string(),
+            help: "name one strategy; switching between several comes with a later version".to_string(),
+            place: None,
+        }),
+        given => given.text(),
+    });
+    let preemption = table.choice(log, "preemption");
+    let cancel = table.read(log, "cancel", Given::truth);
+    let cap = table.read(log, "cap", |given| match given.share_ppm()? {
+        0 => super::value::complain("is zero: nothing would ever run", "write a percentage up to \"100%\" (no cap)"),
+        ppm => Ok(ppm),
+    });
+    let window = table.read(log, "cap_window", Given::positive_time);
+    let pool = table.whole(log, "pool");
+    // What is missing here has been logged: the file is refused in the end, whatever stands in its place.
+    Processor {
+        name: name.value.to_string(),
+        host,
+        cpu: cpu.map(|cpu| cpu.value as u32),
+        strategy: strategy.map_or("", |strategy| strategy.value).to_string(),
+        preemption: [Preemption::None, Preemption::Levels, Preemption::Full][preemption.map_or(0, |one| one.value)],
+        cancel: cancel.is_some_and(|cancel| cancel.value),
+        cap_ppm: cap.map_or(0, |cap| cap.value),
+        cap_window: window.map_or(Span::ZERO, |window| window.value),
+        pool: pool.map_or(1, |pool| pool.value as u16),
+    }
+}
+
+pub(super) fn links(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<Link> {
+    let names = Names::new("host", hosts.iter().map(|host| host.name.as_str()));
+    let mut links = Vec::new();
+    let mut first_of = HashMap::new();
+    for table in top.list(log, "link") {
+        let between = table.read(log, "between", Given::texts);
+        let delay: Option<At<(Span, Span)>> = table.read(log, "delay", |given| given.one_or_pair("times", Given::time));
+        let Some(between) = between else { continue };
+        let [one, other] = between.value[..] else {
+            log.error(between.place, "`between` does not name two hosts").help("write between = [\"a\", \"b\"]");
+            continue;
+        };
+        let (Some(from), Some(to)) = (names.find(log, one), names.find(log, other)) else { continue };
+        if from == to {
+            log.error(between.place, "a link between a host and itself")
+                .help("name two hosts; within a host there is no delay");
+            continue;
+        }
+        if let Some(first) = first_of.insert((from.min(to), from.max(to)), between.place) {
+            log.error(between.place, "these two hosts have a link already")
+                .also(first, "here")
+                .help("a link holds for both directions: keep one");
+        }
+        let between = (HostId(from), HostId(to));
+        links.extend(delay.map(|delay| Link { between, delay: delay.value }));
+    }
+    links
+}

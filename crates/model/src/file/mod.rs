@@ -1,0 +1,216 @@
+//! Reading `system.toml`: text to a [`System`] in which nothing is left to check.
+//!
+//! The way of a file: [`input`] (bounded bytes) → the `toml` crate (a tree with places) → [`table`]
+//! (known keys, through the table of [`keys`]) → [`machines`], [`operation`] (what is written) →
+//! [`expand`] (templates, names) → [`graph`] (causes before effects, no cycles) → [`chains`],
+//! [`epochs`] → [`settings`] (what follows from it). Each step logs what is wrong and goes on as
+//! far as it makes sense, so that one run tells all that is wrong.
+
+mod chains;
+mod diagnostic;
+mod epochs;
+mod expand;
+mod graph;
+mod input;
+pub mod keys;
+mod limits;
+mod log;
+mod machines;
+mod names;
+mod operation;
+mod settings;
+mod table;
+mod times;
+mod value;
+mod warnings;
+
+use std::path::Path;
+
+use toml::de::DeTable;
+
+pub use diagnostic::{Diagnostic, FileErrors, Severity};
+
+use crate::system;
+use crate::system::{Guard, OperationId, System, Trigger};
+use log::{Log, Place};
+use table::Table;
+use value::{Given, complain};
+
+/// A system, and what its reader wonders about.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What the file describes.
+    pub system: System,
+    /// What is probably not meant: overload, times beyond the declared worst case.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Reads a system from a file; files that it names are sought beside it.
+pub fn read_file(path: impl AsRef<Path>) -> Result<Loaded, FileErrors> {
+    let path = path.as_ref();
+    match input::read_text(path, limits::FILE_BYTES) {
+        Ok(text) => read(&text, &path.display().to_string(), Some(path.parent().unwrap_or(Path::new("")))),
+        Err(error) => Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() }),
+    }
+}
+
+/// Reads a system from a text. Messages call it `file`; without `dir` it can name no other files.
+pub fn read(text: &str, file: &str, dir: Option<&Path>) -> Result<Loaded, FileErrors> {
+    if text.len() > limits::FILE_BYTES {
+        let error = input::InputError { path: file.into(), cause: input::Cause::TooLarge(limits::FILE_BYTES) };
+        return Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() });
+    }
+    let mut log = Log::default();
+    let system = parse(&mut log, text).and_then(|tree| assemble(&mut log, &tree, dir));
+    match (log.finish(file, text), system) {
+        (Ok(warnings), Some(system)) => Ok(Loaded { system, warnings }),
+        (Err(errors), _) => Err(errors),
+        // Whoever gives up has logged why; should one not have, this is better than a panic.
+        (Ok(warnings), None) => {
+            let error = Diagnostic::of_file(file, "the file could not be read".to_string(), None);
+            Err(FileErrors { errors: vec![error], more: 0, warnings })
+        }
+    }
+}
+
+/// The tree of the text; with syntax errors there is none, for what they swallow would be missed.
+fn parse<'a>(log: &mut Log, text: &'a str) -> Option<DeTable<'a>> {
+    let (tree, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let place = Place::from(error.span().unwrap_or(0..0));
+        log.error(place, format!("not TOML: {}", error.message().trim_end()))
+            .help("values are \"texts\", numbers, true, false, [lists] and { tables }");
+    }
+    errors.is_empty().then(|| tree.into_inner())
+}
+
+fn assemble(log: &mut Log, tree: &DeTable<'_>, dir: Option<&Path>) -> Option<System> {
+    let top = Table::open(log, "", "", Place::default(), tree)?;
+    let name = top.read(log, "name", |given| match given.text()? {
+        text if text.trim().is_empty() => complain("is empty", "give the system a name"),
+        text if text.chars().count() > limits::NAME || text.chars().any(char::is_control) => {
+            complain("is too long or has control characters", "give the system a short name")
+        }
+        text => Ok(text),
+    });
+    let seed = top.whole(log, "seed").map(|seed| seed.value);
+    let duration = top.read(log, "duration", Given::positive_time).map(|duration| duration.value);
+
+    let hosts = machines::hosts(log, &top);
+    let links = machines::links(log, &top, &hosts);
+    let processors = machines::processors(log, &top, &hosts);
+    let resources = machines::resources(log, &top);
+
+    let mut files = times::TimesFiles::new(dir);
+    let processor_names = names::Names::new("processor", processors.iter().map(|one| one.name.as_str()));
+    let resource_names = names::Names::new("resource", resources.iter().map(|one| one.name.as_str()));
+    let declared = top.named(log, "operation").into_iter().map(|(name, table)| {
+        operation::Declared::read(log, (name, &table), &processor_names, &resource_names, &mut files)
+    });
+    let declared: Vec<_> = declared.collect();
+    let operations = expand::Operations::expand(log, declared)?;
+    let connections = operations.connect(log)?;
+    let phases = operations.phases(log);
+    let chains = chains::chains(log, &top, &operations, &connections);
+    let (triggers, reads) = connections;
+    let order = graph::order(&triggers).map_err(|cycles| tell_cycles(log, &operations, cycles)).ok();
+
+    let epochs = epochs::read(log, &top, duration.unwrap_or_default());
+    let edges: usize = triggers.iter().map(|trigger| trigger.predecessors().len()).sum();
+    let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files);
+    if log.has_errors() {
+        return None;
+    }
+    let (order, written) = (order?, written?);
+    let Some(roots) = graph::roots(&triggers, &order) else {
+        log.error(Place::default(), "too many operations lead to too many others")
+            .help(format!("operations times the periodic ones behind them are at most {}", limits::ROOTS));
+        return None;
+    };
+
+    let ground = settings::Ground {
+        triggers: &triggers,
+        order: &order,
+        phases: &phases,
+        offsets: (0..triggers.len() as u32).map(|one| operations.of(OperationId(one)).offset).collect(),
+        critical: (0..triggers.len() as u32).map(|one| operations.of(OperationId(one)).critical).collect(),
+        chains: chains::tightest(&chains, &triggers),
+    };
+    let epochs = epochs::settle(log, &ground, epochs, &written);
+    let guards = guards(&operations, &triggers);
+    let built = triggers.into_iter().zip(reads).zip(roots).zip(guards).enumerate();
+    let built = built.map(|(position, (((trigger, reads), roots), guard))| {
+        let id = OperationId(position as u32);
+        let declared = operations.of(id);
+        system::Operation {
+            name: operations.name(id),
+            on: declared.on,
+            trigger,
+            reads,
+            critical: declared.critical,
+            importance: declared.importance,
+            roots,
+            uses: declared.uses.clone(),
+            queue: declared.queue,
+            on_overrun: declared.on_overrun,
+            on_busy: declared.on_busy,
+            guard,
+            payload: declared.payload,
+        }
+    });
+    let system = System {
+        name: name?.value.to_string(),
+        seed: seed?,
+        duration: duration?,
+        hosts,
+        operations: built.collect(),
+        resources,
+        chains,
+        links,
+        epochs,
+        processors,
+    };
+    warnings::warn(log, &system, &operations, &top);
+    Some(system)
+}
+
+fn tell_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec<Vec<OperationId>>) {
+    for cycle in cycles {
+        let Some(first) = cycle.first().copied() else { continue };
+        let shown = if cycle.len() > 8 { &cycle[..6] } else { &cycle[..] };
+        let mut path: Vec<_> = shown.iter().map(|one| operations.name(*one)).collect();
+        if shown.len() < cycle.len() {
+            path.push("...".to_string());
+        }
+        path.push(operations.name(first));
+        let declared = operations.of(first);
+        let place = declared.after.as_ref().map_or(declared.name.place, |after| after.names.place);
+        let help = if cycle.len() == 1 {
+            "one that triggers itself several times a period is periodic, with `repeat = { legs = 4 }`"
+        } else {
+            "take one of the triggers out, or let one of the operations `read` the other; for a load chain, see `repeat`"
+        };
+        log.error(place, format!("operations trigger each other in a circle: {}", path.join(" -> ")))
+            .label("part of the circle")
+            .help(help);
+    }
+}
+
+/// The release guard of each operation: by default on where a trigger comes from another processor.
+///
+/// Not by default where any of several operations triggers: a guard lets one through in a period,
+/// and the others would pile up behind it.
+fn guards(operations: &expand::Operations<'_>, triggers: &[Trigger]) -> Vec<Guard> {
+    let guard = |(position, trigger): (usize, &Trigger)| {
+        let declared = operations.of(OperationId(position as u32));
+        let from_elsewhere =
+            || trigger.predecessors().iter().any(|predecessor| operations.of(*predecessor).on != declared.on);
+        let merges = matches!(trigger, Trigger::Any(operations) if operations.len() > 1);
+        match declared.guard {
+            Some(guard) => guard.value,
+            None if !merges && from_elsewhere() => Guard::On,
+            None => Guard::Off,
+        }
+    };
+    triggers.iter().enumerate().map(guard).collect()
+}

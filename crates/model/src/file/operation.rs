@@ -1,0 +1,245 @@
+//! `[operation.NAME]` as it is written: names not yet followed, templates not yet expanded.
+
+use super::log::{At, Log, Place};
+use super::names::Names;
+use super::settings::Written;
+use super::table::{Table, in_order, log_complaint};
+use super::times::{TimesFiles, takes};
+use super::value::{Given, complain};
+use crate::system::{Guard, OnBusy, OnOverrun, ProcessorId, QueueLimit, ResourceId, WhenFull};
+use crate::time::Span;
+
+/// An operation or a template of operations.
+pub(super) struct Declared<'a> {
+    pub name: At<&'a str>,
+    pub on: ProcessorId,
+    /// `None` for a periodic operation.
+    pub after: Option<After<'a>>,
+    pub reads: At<Vec<At<&'a str>>>,
+    pub phase: Span,
+    pub offset: Span,
+    pub stagger: Stagger,
+    /// `None` when it is no template.
+    pub count: Option<At<u32>>,
+    pub critical: bool,
+    pub importance: u32,
+    pub uses: Vec<(ResourceId, Span)>,
+    pub uses_place: Place,
+    pub queue: QueueLimit,
+    pub on_overrun: OnOverrun,
+    pub on_busy: OnBusy,
+    /// `None` when the file leaves it to us.
+    pub guard: Option<At<Guard>>,
+    pub payload: u32,
+    pub written: Written,
+}
+
+pub(super) struct After<'a> {
+    pub all: bool,
+    pub names: At<Vec<At<&'a str>>>,
+}
+
+/// The phase between instances of a template.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Stagger {
+    Even,
+    By(At<Span>),
+}
+
+impl<'a> Declared<'a> {
+    pub fn read(
+        log: &mut Log,
+        (name, table): (At<&'a str>, &Table<'a>),
+        processors: &Names<'_>,
+        resources: &Names<'_>,
+        files: &mut TimesFiles<'_>,
+    ) -> Declared<'a> {
+        let on = table.given(log, "on", Given::text);
+        let on = processors.find_or_only(log, on, name);
+        let after = table.inner(log, "after").map(|after| read_after(log, &after));
+        one_release(log, name, table);
+        let reads = table.read(log, "reads", Given::texts);
+        let reads = reads.unwrap_or(At::new(Vec::new(), name.place));
+        refuse_twice(log, &reads.value);
+        let (queue, uses) = (read_queue(log, table), read_uses(log, table, resources));
+        let on_overrun = table.choice(log, "on_overrun").map_or(0, |choice| choice.value);
+        let on_busy = table.choice(log, "on_busy").map_or(0, |choice| choice.value);
+        let guard = table.choice(log, "guard");
+        let guard = guard.map(|guard| guard.map(|choice| [Guard::Off, Guard::On, Guard::Idle][choice]));
+        let payload = table.read(log, "payload", |given| match given.size()? {
+            0..=65_536 => given.size(),
+            _ => complain("is too large", "the limit is \"64KiB\": hand over a reference to what is larger"),
+        });
+        let time = |log: &mut Log, key| table.read(log, key, Given::time).map_or(Span::ZERO, |time| time.value);
+        let declared = Declared {
+            name,
+            on: ProcessorId(on.unwrap_or(0)),
+            after: after.flatten(),
+            reads,
+            phase: time(log, "phase"),
+            offset: time(log, "offset"),
+            stagger: read_stagger(log, table),
+            count: table.whole(log, "count").map(|count| count.map(|count| count as u32)),
+            critical: table.read(log, "critical", Given::truth).is_some_and(|critical| critical.value),
+            importance: table.whole(log, "importance").map_or(0, |importance| importance.value as u32),
+            uses,
+            uses_place: table.place_of("uses"),
+            queue,
+            on_overrun: [OnOverrun::Report, OnOverrun::Demote, OnOverrun::Stop][on_overrun],
+            on_busy: [OnBusy::Queue, OnBusy::Skip][on_busy],
+            guard,
+            payload: payload.map_or(0, |payload| payload.value as u32),
+            written: read_written(log, table, files),
+        };
+        declared.refuse_misplaced(log, table);
+        declared
+    }
+
+    pub fn periodic(&self) -> bool {
+        self.after.is_none()
+    }
+
+    /// Refuses keys that mean nothing for an operation of this kind: silence would mislead.
+    fn refuse_misplaced(&self, log: &mut Log, table: &Table<'a>) {
+        let mut refuse = |key: &str, why: &str, help: &str| {
+            if table.get(key).is_some() {
+                log.error(table.place_of(key), format!("`{key}` {why}")).help(help);
+            }
+        };
+        if table.get("after").is_some() {
+            refuse("phase", "is for periodic operations", "use `offset` for a fixed time after the trigger");
+            refuse("jitter", "is for periodic operations", "give it to those that trigger this one, or to a [[link]]");
+            refuse("stagger", "is for periodic operations", "stagger those that trigger this one");
+            refuse("repeat", "is for periodic operations", "give the load chain a period of its own");
+        } else {
+            refuse("guard", "is for triggered operations", "take it out: time itself keeps periodic releases apart");
+        }
+        if table.get("count").is_none() {
+            refuse("stagger", "is for templates", "add `count`, or use `phase`");
+        }
+    }
+}
+
+/// What an epoch can change, at the start.
+fn read_written(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>) -> Written {
+    let repeat = table.inner(log, "repeat");
+    let whole16 = |log: &mut Log, key| {
+        let whole =
+            repeat.as_ref().filter(|repeat| repeat.get(key).is_some()).and_then(|repeat| repeat.whole(log, key));
+        whole.map(|whole| whole.map(|whole| whole as u16))
+    };
+    Written {
+        period: read_period(log, table),
+        jitter: table.read(log, "jitter", Given::time),
+        wcet: table.read(log, "wcet", Given::positive_time),
+        bcet: table.given(log, "bcet", Given::positive_time),
+        takes: takes(log, table, files),
+        deadline: table.given(log, "deadline", Given::positive_time),
+        legs: whole16(log, "legs"),
+        critical_legs: whole16(log, "critical"),
+        enabled: table.read(log, "enabled", Given::truth).is_none_or(|enabled| enabled.value),
+    }
+}
+
+/// The shortest and the longest period, from `rate` or `every`.
+pub(super) fn read_period(log: &mut Log, table: &Table<'_>) -> Option<At<(Span, Span)>> {
+    let every = |given: Given<'_>| given.one_or_pair("times", Given::positive_time);
+    table.given(log, "rate", Given::periods_of_rates).or(table.given(log, "every", every))
+}
+
+/// Exactly one of `rate`, `every` and `after` releases an operation.
+fn one_release(log: &mut Log, name: At<&str>, table: &Table<'_>) {
+    let given: Vec<_> = ["rate", "every", "after"].into_iter().filter(|key| table.get(key).is_some()).collect();
+    match given[..] {
+        [_] => {}
+        [] => {
+            log.error(name.place, format!("nothing releases `{}`", super::value::shortened(name.value)))
+                .label("`rate`, `every` or `after` is missing")
+                .help("add `rate = \"10Hz\"`, `every = \"100ms\"` or `after = { all = [\"...\"] }`");
+        }
+        [first, second, ..] => {
+            log.error(table.place_of(second), format!("`{first}` and `{second}` both release it"))
+                .also(table.place_of(first), "released by this")
+                .help("keep one; what it only takes the latest value of belongs in `reads`");
+        }
+    }
+}
+
+fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
+    let (all, any) = (table.given(log, "all", Given::texts), table.given(log, "any", Given::texts));
+    let (all, names) = match (all, any) {
+        (Some(names), None) => (true, names),
+        (None, Some(names)) => (false, names),
+        (Some(_), Some(any)) => {
+            log.error(any.place, "`after` has both `all` and `any`")
+                .help("keep one; a condition of both kinds needs an operation in between");
+            return None;
+        }
+        (None, None) => {
+            if table.get("all").is_none() && table.get("any").is_none() {
+                log.error(table.place, "`after` names no operation")
+                    .help("write after = { all = [\"...\"] } or { any = [\"...\"] }");
+            }
+            return None;
+        }
+    };
+    if names.value.is_empty() {
+        log.error(names.place, "`after` names no operation").help("name at least one");
+        return None;
+    }
+    refuse_twice(log, &names.value);
+    Some(After { all, names })
+}
+
+/// Refuses a list that names one thing twice.
+pub(super) fn refuse_twice(log: &mut Log, names: &[At<&str>]) {
+    let mut first_of = std::collections::HashMap::new();
+    for name in names {
+        if let Some(first) = first_of.insert(name.value, name.place) {
+            log.error(name.place, format!("`{}` is named twice", super::value::shortened(name.value)))
+                .also(first, "here first")
+                .help("take one out");
+        }
+    }
+}
+
+fn read_queue(log: &mut Log, table: &Table<'_>) -> QueueLimit {
+    // Without the key, an empty table gives the defaults of its keys.
+    let empty = toml::de::DeTable::new();
+    let given = table.inner(log, "queue");
+    let inner = match given {
+        Some(inner) => Some(inner),
+        None => Table::open(log, "operation.queue", "", table.place, &empty),
+    };
+    let limit = inner.as_ref().and_then(|inner| inner.whole(log, "limit"));
+    let when_full = inner.as_ref().and_then(|inner| inner.choice(log, "when_full"));
+    QueueLimit {
+        limit: limit.map_or(1, |limit| limit.value as u32),
+        when_full: [WhenFull::DropNewest, WhenFull::DropOldest][when_full.map_or(0, |choice| choice.value)],
+    }
+}
+
+fn read_uses(log: &mut Log, table: &Table<'_>, resources: &Names<'_>) -> Vec<(ResourceId, Span)> {
+    let held = table.given(log, "uses", |given| given.table("uses = { resource = \"0.3ms\" }"));
+    let mut uses = Vec::new();
+    for (name, value) in held.map_or(Vec::new(), |held| in_order(held.value)) {
+        let resource = resources.find(log, At::new(&**name.get_ref(), name.span().into()));
+        match Given::of(value.get_ref()).positive_time() {
+            Ok(span) => uses.extend(resource.map(|resource| (ResourceId(resource), span))),
+            Err(complaint) => log_complaint(log, name.get_ref(), value.span().into(), complaint),
+        }
+    }
+    uses
+}
+
+fn read_stagger(log: &mut Log, table: &Table<'_>) -> Stagger {
+    let place = table.place_of("stagger");
+    let stagger = table.read(log, "stagger", |given| match given {
+        Given::Text("even") => Ok(Stagger::Even),
+        given => given.time().map(|span| Stagger::By(At::new(span, place))).map_err(|mut complaint| {
+            complaint.help = "write \"even\", or the time between two instances such as \"1ms\"".to_string();
+            complaint
+        }),
+    });
+    stagger.map_or(Stagger::By(At::new(Span::ZERO, place)), |stagger| stagger.value)
+}

@@ -1,0 +1,179 @@
+//! What the file says of operations in one epoch, and what follows from it for those that it says
+//! less about: their periods, their deadlines, their execution times.
+
+use std::sync::Arc;
+
+use super::log::{At, Log, Place};
+use super::operation::Declared;
+use crate::system::{Deadline, OperationId, Setting, Trigger};
+use crate::takes::Takes;
+use crate::time::Span;
+
+/// What epochs can change, as written so far; instances of a template share it.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    /// The shortest and the longest; `None` for triggered operations.
+    pub period: Option<At<(Span, Span)>>,
+    pub jitter: Option<At<Span>>,
+    /// `None` only in a file that is refused.
+    pub wcet: Option<At<Span>>,
+    pub bcet: Option<At<Span>>,
+    pub takes: Option<At<Takes>>,
+    pub deadline: Option<At<Span>>,
+    pub legs: Option<At<u16>>,
+    pub critical_legs: Option<At<u16>>,
+    pub enabled: bool,
+}
+
+impl Written {
+    /// Refuses what contradicts itself, and warns of what probably does.
+    pub fn check(&self, log: &mut Log, operation: &Declared<'_>) {
+        if let (Some(jitter), Some(period)) = (self.jitter, self.period)
+            && jitter.value >= period.value.0
+        {
+            log.error(jitter.place, format!("the jitter is not shorter than the period, {}", period.value.0))
+                .also(period.place, "the period")
+                .help("a release comes before the next one is due: shorten the jitter");
+        }
+        self.check_legs(log, operation);
+        let Some(wcet) = self.wcet else { return };
+        if let Some(bcet) = self.bcet
+            && bcet.value > wcet.value
+        {
+            log.error(bcet.place, format!("the best case is longer than the worst case, {}", wcet.value))
+                .also(wcet.place, "the worst case")
+                .help("swap them, or leave `bcet` out");
+        }
+        let held: Span = operation.uses.iter().fold(Span::ZERO, |sum, (_, span)| sum.checked_add(*span).unwrap_or(sum));
+        if held > wcet.value {
+            log.error(operation.uses_place, format!("resources are held for {held}, longer than the worst case"))
+                .also(wcet.place, format!("the worst case, {}", wcet.value))
+                .help("they are held one after another, within the worst case: shorten them or raise `wcet`");
+        }
+        let Some(takes) = &self.takes else { return };
+        if takes.value.longest() > wcet.value {
+            log.warn(takes.place, format!("jobs may take {}, longer than the worst case", takes.value.longest()))
+                .also(wcet.place, format!("the worst case, {}", wcet.value))
+                .help("such a job is an overrun (see `on_overrun`); what `check` proves does not cover it");
+        }
+        if let Some(bcet) = self.bcet
+            && takes.value.shortest() < bcet.value
+        {
+            log.warn(takes.place, format!("jobs may take {}, less than the best case", takes.value.shortest()))
+                .also(bcet.place, format!("the best case, {}", bcet.value))
+                .help("what `check` proves does not cover such a job: lower `bcet` or leave it out");
+        }
+    }
+
+    fn check_legs(&self, log: &mut Log, operation: &Declared<'_>) {
+        let Some(critical) = self.critical_legs else { return };
+        let legs = self.legs.map_or(1, |legs| legs.value);
+        let legs_place = self.legs.map_or(critical.place, |legs| legs.place);
+        if critical.value > legs {
+            log.error(critical.place, format!("{} legs cannot be critical", critical.value))
+                .also(legs_place, format!("legs: {legs}"))
+                .help(format!("write a number from 0 to {legs}"));
+        } else if operation.critical && critical.value < legs {
+            log.error(critical.place, "all legs of a critical operation are critical")
+                .also(operation.name.place, "`critical = true`")
+                .help("leave this out, or make the operation not critical");
+        }
+    }
+
+    /// Where to point for a deadline that cannot be met.
+    fn wcet_place(&self) -> Place {
+        self.wcet.map_or(Place::default(), |wcet| wcet.place)
+    }
+}
+
+/// What does not change between epochs and settings depend on.
+pub(super) struct Ground<'a> {
+    pub triggers: &'a [Trigger],
+    /// Causes first.
+    pub order: &'a [OperationId],
+    pub phases: &'a [Span],
+    pub offsets: Vec<Span>,
+    pub critical: Vec<bool>,
+    /// The tightest deadline of a chain along which triggers lead from its periodic first operation.
+    pub chains: Vec<Option<Span>>,
+}
+
+impl Ground<'_> {
+    /// The settings of one epoch. Everything inherited is computed anew from what is written.
+    pub fn settle(&self, log: &mut Log, written: &[Arc<Written>]) -> Arc<[Setting]> {
+        // Period, longest period and the deadline of the slowest root, for those that follow.
+        let mut inherited = vec![(Span::ZERO, Span::ZERO, Span::ZERO); written.len()];
+        for operation in self.order {
+            let one = &written[operation.index()];
+            let from = |predecessors: &[OperationId]| -> Vec<_> {
+                predecessors.iter().map(|predecessor| inherited[predecessor.index()]).collect()
+            };
+            let longest_deadline = |from: &[(Span, Span, Span)]| from.iter().map(|one| one.2).max().unwrap_or_default();
+            inherited[operation.index()] = match &self.triggers[operation.index()] {
+                Trigger::Periodic => {
+                    let (period, slowest) = one.period.map_or((Span::ZERO, Span::ZERO), |period| period.value);
+                    (period, slowest, one.deadline.map_or(period, |deadline| deadline.value))
+                }
+                Trigger::All(predecessors) => {
+                    let from = from(predecessors);
+                    let period = from.iter().map(|one| one.0).max().unwrap_or_default();
+                    let slowest = from.iter().map(|one| one.1).max().unwrap_or_default();
+                    (period, slowest, longest_deadline(&from))
+                }
+                Trigger::Any(predecessors) => {
+                    let from = from(predecessors);
+                    let period = from.iter().map(|one| one.0).min().unwrap_or_default();
+                    let slowest = from.iter().map(|one| one.1).min().unwrap_or_default();
+                    (period, slowest, longest_deadline(&from))
+                }
+            };
+        }
+        let settings = written.iter().zip(inherited).enumerate().map(|(operation, (one, inherited))| {
+            let setting = self.setting(operation, one, inherited);
+            if setting.enabled && setting.wcet > setting.deadline.span() {
+                let deadline = setting.deadline.span();
+                let finding =
+                    log.warn(one.wcet_place(), format!("the worst case is longer than the deadline, {deadline}"));
+                finding.help("a job that takes that long misses its deadline even on an idle processor");
+                if let Some(deadline) = one.deadline {
+                    finding.also(deadline.place, "the deadline");
+                }
+            }
+            setting
+        });
+        settings.collect()
+    }
+
+    fn setting(
+        &self,
+        operation: usize,
+        one: &Written,
+        (period, slowest, root_deadline): (Span, Span, Span),
+    ) -> Setting {
+        let wcet = one.wcet.map_or(Span::ZERO, |wcet| wcet.value);
+        let takes = one.takes.as_ref().map_or(Takes::Fixed(wcet), |takes| takes.value.clone());
+        let legs = one.legs.map_or(1, |legs| legs.value);
+        let periodic = self.triggers[operation] == Trigger::Periodic;
+        Setting {
+            enabled: one.enabled,
+            period,
+            slowest,
+            phase: self.phases[operation],
+            offset: self.offsets[operation],
+            jitter: one.jitter.map_or(Span::ZERO, |jitter| jitter.value),
+            wcet,
+            bcet: one.bcet.map_or(takes.shortest().min(wcet), |bcet| bcet.value),
+            takes,
+            deadline: match one.deadline {
+                Some(deadline) => Deadline::Own(deadline.value),
+                None if periodic => Deadline::Own(period),
+                None => Deadline::Origin(self.chains[operation].unwrap_or(root_deadline)),
+            },
+            legs,
+            critical_legs: match (self.critical[operation], one.critical_legs) {
+                (true, _) => legs,
+                (false, critical) => critical.map_or(0, |critical| critical.value),
+            },
+        }
+    }
+}

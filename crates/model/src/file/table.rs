@@ -1,0 +1,252 @@
+//! A table of the file, read through its section in the table of keys.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::keys::{self, Kind, LeftOut, Section, Shape};
+use super::log::{At, Log, Place};
+use super::value::{Complaint, Given, Read, shortened};
+
+/// A table whose keys have been checked to be known.
+pub(super) struct Table<'a> {
+    section: &'static Section,
+    /// The name in `[section.NAME]`.
+    name: &'a str,
+    /// What to point at when a key is missing: the name in the table's head.
+    pub place: Place,
+    entries: &'a DeTable<'a>,
+}
+
+impl<'a> Table<'a> {
+    /// Refuses what is unknown, or known but not supported yet.
+    pub fn open(
+        log: &mut Log,
+        section: &'static str,
+        name: &'a str,
+        place: Place,
+        entries: &'a DeTable<'a>,
+    ) -> Option<Table<'a>> {
+        let section = keys::section(section)?;
+        let table = Table { section, name, place, entries };
+        for (written, _) in entries {
+            let place = Place::from(written.span());
+            match section.key(written.get_ref()) {
+                Some(key) => {
+                    if let Kind::Later(until_then) = key.kind {
+                        log.error(place, format!("`{}` is not supported yet", key.name))
+                            .label("comes with a later version")
+                            .help(format!("take it out; until then {until_then}"));
+                    }
+                }
+                None => table.refuse(log, written.get_ref(), place),
+            }
+        }
+        Some(table)
+    }
+
+    /// How messages name the table.
+    fn title(&self) -> String {
+        let Section { path, shape, .. } = self.section;
+        match shape {
+            Shape::Top => "the file".to_string(),
+            Shape::Named => format!("[{path}.{}]", shortened(self.name)),
+            Shape::List => format!("[[{path}]]"),
+            Shape::Inline => format!("`{}`", path.rsplit('.').next().unwrap_or(path)),
+        }
+    }
+
+    fn refuse(&self, log: &mut Log, written: &str, place: Place) {
+        let Section { path, .. } = self.section;
+        let sections = || keys::headed().filter(|_| path.is_empty()).map(|section| section.path);
+        if sections().any(|section| section == written) {
+            return;
+        }
+        let known = || self.section.keys.iter().filter(|key| !matches!(key.kind, Kind::Later(_))).map(|key| key.name);
+        let synonym = keys::SYNONYMS.iter().find(|(section, word, _)| section == path && *word == written);
+        let nearest = synonym
+            .map(|(.., key)| *key)
+            .or_else(|| log.nearest(written, self.section.keys.iter().map(|k| k.name).chain(sections())));
+        let mut help = nearest.map_or(String::new(), |nearest| format!("did you mean `{nearest}`? "));
+        let all: Vec<_> = known().chain(sections()).collect();
+        if all.is_empty() {
+            help += &format!("{} takes no keys", self.title());
+        } else if nearest.is_none() {
+            help += &format!("known here: {}", all.join(", "));
+        }
+        let help = help.trim_end().to_string();
+        log.error(place, format!("unknown key `{}` in {}", shortened(written), self.title()))
+            .label("unknown")
+            .help(help);
+    }
+
+    /// The value of a key, if it is there.
+    pub fn get(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.entries.get(key)
+    }
+
+    /// The key as it is written, for pointing at.
+    pub fn place_of(&self, key: &str) -> Place {
+        self.entries.get_key_value(key).map_or(self.place, |(key, _)| key.span().into())
+    }
+
+    /// The name of one of the section's tables as it is written, for pointing at.
+    pub fn place_in(&self, section: &str, name: &str) -> Place {
+        let tables = self.get(section).and_then(|value| value.get_ref().as_table());
+        let key = tables.and_then(|tables| tables.get_key_value(name));
+        key.map_or(self.place, |(key, _)| key.span().into())
+    }
+
+    /// The value of a key if it is there and well formed; complaints are logged.
+    pub fn given<T>(&self, log: &mut Log, key: &str, read: impl FnOnce(Given<'a>) -> Read<T>) -> Option<At<T>> {
+        let value = self.get(key)?;
+        let place = Place::from(value.span());
+        match read(Given::of(value.get_ref())) {
+            Ok(read) => Some(At::new(read, place)),
+            Err(complaint) => {
+                log_complaint(log, key, place, complaint);
+                None
+            }
+        }
+    }
+
+    /// The value of a key or its default; `None`, logged, when it is malformed, or missing and required.
+    pub fn read<T>(&self, log: &mut Log, key: &str, read: impl Fn(Given<'a>) -> Read<T>) -> Option<At<T>> {
+        if self.get(key).is_some() {
+            return self.given(log, key, read);
+        }
+        let known = self.section.key(key)?;
+        match known.default {
+            LeftOut::Value(text) => read(Given::of_default(text)).ok().map(|value| At::new(value, self.place)),
+            LeftOut::Said(_) => None,
+            LeftOut::Required => {
+                log.error(self.place, format!("{} has no `{key}`", self.title()))
+                    .label(format!("`{key}` is missing"))
+                    .help(format!("add `{key} = {}`: {}", example(known.kind), lower(known.doc)));
+                None
+            }
+        }
+    }
+
+    /// A word among those that the table of keys allows, by its position there.
+    pub fn choice(&self, log: &mut Log, key: &str) -> Option<At<usize>> {
+        let Kind::Choice(words) = self.section.key(key)?.kind else { return None };
+        self.read(log, key, |given| given.choice(words))
+    }
+
+    /// A whole number in the range that the table of keys allows.
+    pub fn whole(&self, log: &mut Log, key: &str) -> Option<At<u64>> {
+        let Kind::Whole(least, most) = self.section.key(key)?.kind else { return None };
+        self.read(log, key, |given| given.whole(least, most))
+    }
+
+    /// The table that is a key's value, opened.
+    pub fn inner(&self, log: &mut Log, key: &str) -> Option<Table<'a>> {
+        let (Kind::Table(section) | Kind::TimeOr(section)) = self.section.key(key)?.kind else { return None };
+        let such_as = format!("`{key} = {}`", example(Kind::Table(section)));
+        let entries = self.given(log, key, |given| given.table(&such_as))?;
+        // A table under its own head, [operation.fuse.queue], has no good place of its own.
+        Table::open(log, section, self.name, self.place_of(key), entries.value)
+    }
+
+    /// The tables under names, in the file's order.
+    pub fn named(&self, log: &mut Log, section: &'static str) -> Vec<(At<&'a str>, Table<'a>)> {
+        let such_as = format!("[{section}.NAME]");
+        let Some(tables) = self.given(log, section, |given| given.table(&such_as)) else { return Vec::new() };
+        let mut named = Vec::new();
+        for (name, value) in in_order(tables.value) {
+            let place = Place::from(name.span());
+            match Given::of(value.get_ref()).table(&such_as) {
+                Ok(entries) => {
+                    let name = At::new(&**name.get_ref(), place);
+                    check_name(log, section, name);
+                    named.extend(Table::open(log, section, name.value, place, entries).map(|table| (name, table)));
+                }
+                Err(complaint) => log_complaint(log, name.get_ref(), place, complaint),
+            }
+        }
+        named
+    }
+
+    /// The tables of a list, in the file's order.
+    pub fn list(&self, log: &mut Log, section: &'static str) -> Vec<Table<'a>> {
+        let such_as = format!("[[{section}]]");
+        let written = self.get(section).is_some_and(|value| value.get_ref().is_table());
+        if written {
+            log.error(self.place_of(section), format!("`{section}` is a list of tables"))
+                .help(format!("write {such_as}, with two brackets"));
+            return Vec::new();
+        }
+        let Some(list) = self.given(log, section, Given::list) else { return Vec::new() };
+        let mut tables = Vec::new();
+        for value in list.value {
+            let place = Place::from(value.span());
+            match Given::of(value.get_ref()).table(&such_as) {
+                Ok(entries) => tables.extend(Table::open(log, section, "", place, entries)),
+                Err(complaint) => log_complaint(log, section, place, complaint),
+            }
+        }
+        tables
+    }
+}
+
+/// Entries as the file has them: the parser sorts by name.
+pub(super) fn in_order<'a>(
+    table: &'a DeTable<'a>,
+) -> Vec<(&'a Spanned<toml::de::DeString<'a>>, &'a Spanned<DeValue<'a>>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(name, _)| name.span().start);
+    entries
+}
+
+pub(super) fn log_complaint(log: &mut Log, key: &str, place: Place, complaint: Complaint) {
+    let message = format!("`{}` {}", shortened(key), complaint.message);
+    log.error(complaint.place.unwrap_or(place), message).help(complaint.help);
+}
+
+/// Names appear in tables, file names of recordings and addresses of values: no dots, no surprises.
+fn check_name(log: &mut Log, section: &str, name: At<&str>) {
+    let bad = name.value.chars().find(|c| !(c.is_alphanumeric() || matches!(c, '_' | '-' | ' ')));
+    let complaint = match bad {
+        Some('.') => "has a dot, which is kept for instances of templates (`name.1`)".to_string(),
+        Some(bad) => format!("has a character that names cannot have, `{}`", bad.escape_debug()),
+        None if name.value.trim().len() != name.value.len() || name.value.is_empty() => {
+            "begins or ends with nothing to be seen".to_string()
+        }
+        None if name.value.chars().count() > super::limits::NAME => {
+            format!("is longer than {} characters", super::limits::NAME)
+        }
+        None => return,
+    };
+    log.error(name.place, format!("the name of this {section} {complaint}"))
+        .help("use letters, digits, `_`, `-` and spaces between them");
+}
+
+/// How a value of the kind is written.
+fn example(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Text | Kind::Name(_) => "\"...\"",
+        Kind::Names(_) | Kind::Pair(_) => "[\"a\", \"b\"]",
+        Kind::Whole(..) => "1",
+        Kind::Truth => "true",
+        Kind::Time | Kind::TimeOrPair | Kind::TimeOr(_) | Kind::Stagger => "\"2.5ms\"",
+        Kind::TimePair | Kind::Times => "[\"1ms\", \"2ms\"]",
+        Kind::RateOrPair => "\"40Hz\"",
+        Kind::Share => "\"75%\"",
+        Kind::Size => "\"64B\"",
+        Kind::Choice(words) => words.first().copied().unwrap_or("\"...\""),
+        Kind::TimeOf(_) => "{ name = \"0.3ms\" }",
+        Kind::Settings => "{ \"operation.name.wcet\" = \"2.5ms\" }",
+        Kind::Table("operation.after") => "{ all = [\"a\", \"b\"] }",
+        Kind::Table("operation.queue") => "{ limit = 8 }",
+        Kind::Table("operation.repeat") => "{ legs = 4 }",
+        Kind::Table("operation.takes") => "{ uniform = [\"1ms\", \"2ms\"] }",
+        Kind::Table("operation.takes.normal") => "{ mean = \"2ms\", deviation = \"0.1ms\" }",
+        Kind::Table(_) | Kind::Later(_) => "{ }",
+    }
+}
+
+/// A sentence's words for the middle of another.
+fn lower(sentence: &str) -> String {
+    let mut letters = sentence.trim_end_matches('.').chars();
+    letters.next().map_or(String::new(), |first| first.to_lowercase().chain(letters).collect())
+}

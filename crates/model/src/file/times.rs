@@ -1,0 +1,167 @@
+//! `takes`: what jobs really take, written in the file or kept in a file of its own.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::diagnostic::{Diagnostic, Severity, Source};
+use super::input;
+use super::limits;
+use super::log::{At, Log, Place};
+use super::table::Table;
+use super::value::Given;
+use crate::quantity;
+use crate::takes::Takes;
+use crate::time::{LONGEST_SPAN, Span};
+
+/// Files of execution times, each read once.
+pub(super) struct TimesFiles<'d> {
+    dir: Option<&'d Path>,
+    read: HashMap<PathBuf, Option<Arc<[Span]>>>,
+    bytes_left: usize,
+}
+
+impl<'d> TimesFiles<'d> {
+    pub fn new(dir: Option<&'d Path>) -> Self {
+        TimesFiles { dir, read: HashMap::new(), bytes_left: limits::TIMES_BYTES }
+    }
+
+    fn get(&mut self, log: &mut Log, name: At<&str>) -> Option<Arc<[Span]>> {
+        let Some(dir) = self.dir else {
+            log.error(name.place, "`file` cannot be followed here: this text was not read from a directory")
+                .help("write the times as `takes = { list = [...] }`");
+            return None;
+        };
+        let path = dir.join(name.value);
+        if let Some(known) = self.read.get(&path) {
+            return known.clone();
+        }
+        let spans = self.read(log, name.place, &path);
+        self.read.insert(path, spans.clone());
+        spans
+    }
+
+    fn read(&mut self, log: &mut Log, place: Place, path: &Path) -> Option<Arc<[Span]>> {
+        let text = match input::read_text(path, self.bytes_left) {
+            Ok(text) => text,
+            Err(error) => {
+                log.error(place, error.to_string()).help(error.remedy());
+                return None;
+            }
+        };
+        self.bytes_left -= text.len();
+        let mut spans = Vec::new();
+        let mut refused = false;
+        let mut start = 0;
+        let mut source = None;
+        for line in text.split('\n') {
+            let value = line.split('#').next().unwrap_or("").trim();
+            if !value.is_empty() {
+                match positive(value) {
+                    Ok(span) => spans.push(span),
+                    Err((message, help)) => {
+                        let from = start + line.find(value).unwrap_or(0);
+                        let source = source.get_or_insert_with(|| Source::new(&path.display().to_string(), &text));
+                        let texts = (message, "not an execution time".to_string(), Some(help));
+                        log.foreign(source.diagnose(Severity::Error, from..from + value.len(), texts, &[]));
+                        refused = true;
+                    }
+                }
+            }
+            start += line.len() + 1;
+        }
+        if spans.is_empty() && !refused {
+            log.error(place, format!("no execution time in {}", path.display()))
+                .help("write one in each line, such as 1.5ms");
+        }
+        (!spans.is_empty()).then(|| spans.into())
+    }
+}
+
+fn positive(text: &str) -> Result<Span, (String, String)> {
+    match quantity::span(text) {
+        Ok(Span::ZERO) => Err(("this time is zero".to_string(), "every job takes at least 1ns".to_string())),
+        Ok(span) => Ok(span),
+        Err(error) => Err((format!("this {error}"), error.remedy(text).replace('"', ""))),
+    }
+}
+
+/// Reads `takes`, in any of its forms.
+pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>) -> Option<At<Takes>> {
+    let value = table.get("takes")?;
+    let place = Place::from(value.span());
+    if !value.get_ref().is_table() {
+        return table.given(log, "takes", |given| match given {
+            Given::List(_) => super::value::complain("is a list", "write takes = { list = [...] }"),
+            given => given.positive_time().map(Takes::Fixed),
+        });
+    }
+    let table = table.inner(log, "takes")?;
+    let forms = ["uniform", "normal", "list", "file"];
+    let given: Vec<_> = forms.into_iter().filter(|form| table.get(form).is_some()).collect();
+    let [form] = given[..] else {
+        if given.len() > 1 {
+            log.error(table.place_of(given[1]), format!("`takes` is both {} and {}", given[0], given[1]))
+                .also(table.place_of(given[0]), "given here")
+                .help("keep one");
+        } else {
+            log.error(place, "`takes` does not say how times are drawn")
+                .help("write takes = \"1ms\", or { uniform = [...] }, { normal = {...} }, { list = [...] }, { file = \"...\" }");
+        }
+        return None;
+    };
+    let takes = match form {
+        "uniform" => {
+            let range = table.given(log, form, |given| given.pair("times", Given::positive_time))?;
+            Takes::Uniform(range.value.0, range.value.1)
+        }
+        "normal" => {
+            let table = table.inner(log, form)?;
+            normal(log, &table)?
+        }
+        "list" => {
+            let list = table.given(log, form, |given| {
+                let times = given.list()?.iter().map(|item| {
+                    let time = Given::of(item.get_ref()).positive_time();
+                    time.map_err(|complaint| complaint.within(item.span().into()))
+                });
+                times.collect::<Result<Vec<Span>, _>>()
+            })?;
+            if list.value.is_empty() {
+                log.error(list.place, "the list of execution times is empty").help("name at least one time");
+                return None;
+            }
+            Takes::List(list.value.into())
+        }
+        _ => {
+            let name = table.given(log, form, Given::text)?;
+            Takes::List(files.get(log, name)?)
+        }
+    };
+    Some(At::new(takes, place))
+}
+
+fn normal(log: &mut Log, table: &Table<'_>) -> Option<Takes> {
+    let mean = table.read(log, "mean", Given::positive_time);
+    let deviation = table.read(log, "deviation", Given::time);
+    let given_least = table.given(log, "least", Given::positive_time);
+    let given_most = table.given(log, "most", Given::positive_time);
+    let (mean, deviation) = (mean?, deviation?);
+    let three = deviation.value.checked_mul(3).unwrap_or(LONGEST_SPAN);
+    let least = given_least.map_or(mean.value.saturating_sub(three).max(Span::from_nanos(1)), |least| least.value);
+    let most = given_most.map_or((mean.value + three).min(LONGEST_SPAN), |most| most.value);
+    if least > mean.value || mean.value > most {
+        let edge = if least > mean.value { given_least } else { given_most };
+        log.error(edge.map_or(table.place, |edge| edge.place), format!("the mean lies outside {least} to {most}"))
+            .also(mean.place, "the mean")
+            .help("times are clamped to `least` and `most`: choose them on either side of the mean");
+    }
+    Some(Takes::Normal { mean: mean.value, deviation: deviation.value, least, most })
+}
+
+/// An error of a file as a whole, in the shape of all others.
+impl From<&input::InputError> for Diagnostic {
+    fn from(error: &input::InputError) -> Self {
+        Diagnostic::of_file(&error.path.display().to_string(), error.to_string(), Some(error.remedy()))
+    }
+}

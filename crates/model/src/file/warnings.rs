@@ -1,0 +1,67 @@
+//! What a file may say but hardly means.
+
+use super::expand::Operations;
+use super::log::Log;
+use super::table::Table;
+use crate::system::{Guard, OperationId, System, Trigger};
+use crate::time::Span;
+
+pub(super) fn warn(log: &mut Log, system: &System, operations: &Operations<'_>, top: &Table<'_>) {
+    overload(log, system, top);
+    if system.operations.is_empty() {
+        log.warn(top.place, "there is no operation: nothing will run").help("add one: [operation.NAME]");
+    }
+    for id in system.operation_ids() {
+        merges_and_joins(log, system, operations, id);
+    }
+}
+
+/// Processors that cannot do all they are asked to, told once with the worst epoch.
+fn overload(log: &mut Log, system: &System, top: &Table<'_>) {
+    let mut worst: Vec<(u128, usize)> = vec![(0, 0); system.processors.len()];
+    for (epoch, settings) in system.epochs.iter().map(|epoch| &epoch.settings).enumerate() {
+        let mut ppm = vec![0u128; system.processors.len()];
+        for (operation, setting) in system.operations.iter().zip(settings.iter()).filter(|(_, one)| one.enabled) {
+            let demand = u128::from(setting.wcet.as_nanos()) * u128::from(setting.legs) * 1_000_000;
+            ppm[operation.on.index()] += demand / u128::from(setting.period.as_nanos().max(1));
+        }
+        for (worst, ppm) in worst.iter_mut().zip(ppm).filter(|(worst, ppm)| *ppm > worst.0) {
+            *worst = (ppm, epoch);
+        }
+    }
+    for (processor, (ppm, epoch)) in system.processors.iter().zip(worst).filter(|(_, (ppm, _))| *ppm > 1_000_000) {
+        let when =
+            if system.epochs.len() > 1 { format!(" in epoch `{}`", system.epochs[epoch].name) } else { String::new() };
+        let percent = format!("{}.{}%", ppm / 10_000, ppm / 1_000 % 10);
+        log.warn(top.place_in("processor", &processor.name), format!(
+            "processor `{}` is asked for {percent} of its time{when}",
+            processor.name
+        ))
+        .help("not all deadlines can be met: what is not critical will miss or be cancelled first, if the strategy knows it");
+    }
+}
+
+/// Triggers that let jobs pile up without end.
+fn merges_and_joins(log: &mut Log, system: &System, operations: &Operations<'_>, id: OperationId) {
+    let declared = operations.of(id);
+    let Some(after) = &declared.after else { return };
+    let periods = |operations: &[OperationId]| -> (Span, Span) {
+        let periods = operations.iter().map(|one| system.setting(0, *one).period);
+        (periods.clone().min().unwrap_or_default(), periods.max().unwrap_or_default())
+    };
+    match &system.operation(id).trigger {
+        Trigger::All(joined) => {
+            let (shortest, longest) = periods(joined);
+            if shortest != longest {
+                log.warn(after.names.place, format!("this joins operations with periods of {shortest} and {longest}"))
+                    .help("completions of the faster pile up: take them by `reads`, which gives the latest value");
+            }
+        }
+        Trigger::Any(merged) if merged.len() > 1 && system.operation(id).guard != Guard::Off => {
+            let place = declared.guard.map_or(after.names.place, |guard| guard.place);
+            log.warn(place, "the guard lets one release through in a period, and several operations trigger this one")
+                .help("releases pile up behind it: take the guard out, or merge before it");
+        }
+        _ => {}
+    }
+}
