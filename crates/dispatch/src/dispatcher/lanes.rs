@@ -1,0 +1,165 @@
+//! Lanes' queues and tokens, and the end of jobs.
+
+use hyoshi_model::{Instant, JobId, OnOverrun, ResourceId, Span, takes};
+use hyoshi_trace::{Decision, JobEnd, Outcome, Probe, Signal, Slot};
+
+use super::Dispatcher;
+use crate::job::{Job, State};
+use crate::join::Token;
+use crate::lane::Lane;
+use crate::operation::Successor;
+use crate::queue::{Rank, key};
+
+impl<P: Probe> Dispatcher<P> {
+    /// Puts a job into its lane's queue as one that arrives now.
+    pub(super) fn arrive_in_lane(&mut self, slot: Slot) {
+        self.jobs.get_mut(slot).arrival = self.arrival;
+        self.arrival += 1;
+        self.enqueue(slot);
+    }
+
+    /// Puts a job into its lane's queue, at the place that its first arrival gives it.
+    pub(super) fn enqueue(&mut self, slot: Slot) {
+        let rank = self.rank(slot);
+        let job = self.jobs.get_mut(slot);
+        job.state = State::Ready;
+        self.lanes[usize::from(job.lane)].queue_mut(job.critical).enqueue(rank, slot);
+        let waiting = if job.critical { &mut self.waiting.0 } else { &mut self.waiting.1 };
+        waiting.insert(job.lane);
+        self.wakes.insert(job.lane);
+    }
+
+    pub(super) fn rank(&self, slot: Slot) -> Rank {
+        let job = self.jobs.get(slot);
+        let discipline = self.disciplines[usize::from(job.level)];
+        Rank::new(job.level, key(discipline, job.deadline, job.remaining), job.tie, job.arrival)
+    }
+
+    /// Keeps the masks true after a job has left a queue of `lane`.
+    #[inline]
+    pub(super) fn left_queue(&mut self, lane: u8) {
+        let (critical, other) = self.lanes[usize::from(lane)].occupied();
+        self.waiting.0.set(lane, critical);
+        self.waiting.1.set(lane, other);
+    }
+    pub(super) fn dequeue(&mut self, lane: u8) -> Option<Slot> {
+        let critical_only = lane >= self.gate();
+        let slot = self.lanes[usize::from(lane)].dequeue(critical_only)?;
+        self.left_queue(lane);
+        Some(slot)
+    }
+
+    /// True if the running job of a fully preemptive lane must give way to a better waiting one.
+    pub(super) fn must_yield(&mut self, lane: u8, running: Slot, executed: Span) -> bool {
+        if !self.lanes[usize::from(lane)].preemptive {
+            return false;
+        }
+        let critical_only = lane >= self.gate();
+        let job = self.jobs.get_mut(running);
+        job.remaining = job.wcet.saturating_sub(executed);
+        let Some((rank, waiting)) = self.lanes[usize::from(lane)].best(critical_only) else { return false };
+        if !rank.beats(self.rank(running)) {
+            return false;
+        }
+        // Stack resource policy (Baker 1991): only a job of a higher preemption level than every
+        // ceiling in force may start; preemption levels are by relative deadline.
+        let candidate = self.jobs.get(waiting);
+        let relative = candidate.deadline.since(candidate.release);
+        let in_lane = |(holder, _): &&(Slot, ResourceId)| self.jobs.get(*holder).lane == lane && *holder != waiting;
+        let mut ceilings =
+            self.held.iter().filter(in_lane).map(|(_, resource)| self.ceiling_deadlines[resource.index()]);
+        ceilings.all(|ceiling| relative < ceiling)
+    }
+
+    pub(super) fn give_token_up(&mut self, slot: Slot) {
+        let lane = self.jobs.get(slot).lane;
+        let state = &mut self.lanes[usize::from(lane)];
+        if state.running == Some(slot) {
+            state.running = None;
+            self.running.remove(lane);
+            self.wakes.insert(lane);
+        }
+    }
+    pub(super) fn end(&mut self, now: Instant, slot: Slot, outcome: Outcome, consumed: Span) {
+        let job = self.jobs.remove(slot);
+        let operation = &mut self.operations[job.local as usize];
+        operation.unfinished -= 1;
+        operation.waiting -= u32::from(!job.started && matches!(job.state, State::Held | State::Ready));
+        self.released -= u32::from(job.state != State::Held);
+        if operation.on_overrun != OnOverrun::Report && job.started {
+            self.watches.retain(|(_, watched)| *watched != slot);
+            self.watch_next = self.watches.iter().map(|(due, _)| *due).min().unwrap_or(Instant::NEVER);
+        }
+        if !self.held.is_empty() {
+            self.held.retain(|(holder, _)| *holder != slot);
+        }
+        self.decision(now, Decision::End(job_end(now, &job, outcome, consumed)));
+    }
+
+    pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: Outcome) {
+        self.decision(now, Decision::End(job_end(now, job, outcome, Span::ZERO)));
+    }
+
+    /// Pushes out the job of an operation that waits longest: a ready one, else the first held.
+    pub(super) fn drop_oldest(&mut self, now: Instant, local: u32) {
+        let jobs = &self.jobs;
+        let own = |(_, slot): &(Rank, Slot)| jobs.get(*slot).local == local && !jobs.get(*slot).started;
+        let ready = self.lanes.iter().flat_map(Lane::waiting).filter(own).min_by_key(|(rank, _)| rank.arrival());
+        match ready {
+            Some((_, slot)) => {
+                let job = self.jobs.get(slot);
+                let (lane, critical) = (job.lane, job.critical);
+                self.lanes[usize::from(lane)].queue_mut(critical).remove(slot);
+                self.left_queue(lane);
+                self.end(now, slot, Outcome::DroppedFull, Span::ZERO);
+            }
+            None => {
+                if let Some(slot) = self.operations[local as usize].held.pop_front() {
+                    self.end(now, slot, Outcome::DroppedFull, Span::ZERO);
+                }
+            }
+        }
+    }
+
+    pub(super) fn trigger_successors(&mut self, now: Instant, job: &Job) {
+        let token = Token { number: job.id.number, origin: job.origin, period: job.period };
+        for index in 0..self.operations[job.local as usize].successors.len() {
+            match self.operations[job.local as usize].successors[index] {
+                Successor::Here { local, position } => self.trigger(now, local, position, token, now),
+                Successor::There { to, processor, position, least, most } => {
+                    let draw = JobId { operation: to, number: job.id.number, leg: position };
+                    let delay = takes::uniform(takes::bits(self.seed, draw, 3), least, most);
+                    let signal = Signal {
+                        from: job.id.operation,
+                        to,
+                        position,
+                        number: token.number,
+                        origin: token.origin,
+                        period: token.period,
+                        due: now + delay,
+                    };
+                    self.decision(now, Decision::Send(signal));
+                    self.outbox.push((processor, signal));
+                }
+            }
+        }
+    }
+}
+
+fn job_end(now: Instant, job: &Job, outcome: Outcome, consumed: Span) -> JobEnd {
+    JobEnd {
+        job: job.id,
+        outcome,
+        critical: job.critical,
+        overran: consumed > job.wcet,
+        demoted: job.demoted,
+        epoch: job.epoch,
+        origin: job.origin,
+        release: job.release,
+        ready: job.ready,
+        start: job.start,
+        end: now,
+        deadline: job.deadline,
+        consumed,
+    }
+}

@@ -1,0 +1,423 @@
+//! The dispatcher of one processor: told what happens and when, it decides what is released and
+//! what each lane runs next. It reads no clock, holds no thread and allocates nothing after start.
+//!
+//! The order at one instant is: completions, idle points (rule 3 of the guard), releases, signals
+//! from other processors, guard timers, dispatch. The caller tells completions first and asks
+//! [`Dispatcher::decide`] last; [`Dispatcher::tick`] keeps the order in between.
+
+mod lanes;
+mod queries;
+mod region;
+mod releases;
+
+use alloc::{vec, vec::Vec};
+use core::cmp::Reverse;
+
+use hyoshi_model::{Instant, JobId, OnOverrun, OperationId, Preemption, ProcessorId, ResourceId, Span, System};
+use hyoshi_sched::{Discipline, ProcessorPlan};
+use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot};
+
+use crate::cap::Cap;
+use crate::job::{JobTable, State};
+use crate::lane::{Lane, LaneMask};
+use crate::operation::{Intake, Operation};
+use crate::timers::Timers;
+
+/// A lane's next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The job to run.
+    pub slot: Slot,
+    /// Which job that is.
+    pub job: JobId,
+    /// True if it has run before and goes on.
+    pub resumed: bool,
+    /// The job that gives the lane up for it, if it was running one.
+    pub preempted: Option<Slot>,
+}
+
+/// What becomes of a job that was observed beyond, or not yet at, its worst case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overrun {
+    /// It is within its worst case still.
+    Within,
+    /// It goes on below every lane and has given the run token up.
+    Demote,
+    /// It must end: complete it as soon as it can be stopped.
+    Stop,
+}
+
+/// The dispatcher of one processor. See the [module](self).
+#[derive(Debug)]
+pub struct Dispatcher<P> {
+    processor: ProcessorId,
+    seed: u64,
+    cancel: bool,
+    system_epochs: Vec<Instant>,
+    epoch: usize,
+    operations: Vec<Operation>,
+    local_of: Vec<u32>,
+    disciplines: Vec<Discipline>,
+    lanes: Vec<Lane>,
+    /// Lanes whose token is taken.
+    running: LaneMask,
+    /// Lanes where critical jobs wait, and where others do.
+    waiting: (LaneMask, LaneMask),
+    /// Lanes that can hold critical jobs.
+    critical_lanes: LaneMask,
+    jobs: JobTable,
+    arrivals: Timers,
+    guards: Timers,
+    /// Signals on their way, earliest first.
+    signals: alloc::collections::BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    in_flight: Vec<Signal>,
+    free_in_flight: Vec<u32>,
+    /// Watched jobs: when each may reach its worst case.
+    watches: Vec<(Instant, Slot)>,
+    watch_next: Instant,
+    /// Resources that jobs hold.
+    held: Vec<(Slot, ResourceId)>,
+    ceilings: Vec<Option<u8>>,
+    /// For each resource the shortest relative deadline among its users here.
+    ceiling_deadlines: Vec<Span>,
+    cap: Option<Cap>,
+    arrival: u64,
+    signal_count: u64,
+    /// Released jobs that have not ended: none left is an idle point.
+    released: u32,
+    any_idle_guard: bool,
+    wakes: LaneMask,
+    outbox: Vec<(ProcessorId, Signal)>,
+    settings: alloc::sync::Arc<region::Settings>,
+    probe: P,
+}
+/// The most signals that may be on their way to one processor.
+pub const SIGNALS_IN_FLIGHT: usize = 65_536;
+
+impl<P: Probe> Dispatcher<P> {
+    /// The dispatcher of one processor of a system, under a plan, at the start of time.
+    pub fn new(system: &System, plan: &ProcessorPlan, probe: P) -> Self {
+        let processor = system.processor(plan.processor);
+        let mut local_of = vec![u32::MAX; system.operations.len()];
+        for (local, id) in plan.operations.iter().enumerate() {
+            local_of[id.index()] = local as u32;
+        }
+        let mut downstream: Vec<Vec<(OperationId, u16)>> = vec![Vec::new(); system.operations.len()];
+        for to in system.operation_ids() {
+            for (position, from) in system.operation(to).trigger.predecessors().iter().enumerate() {
+                downstream[from.index()].push((to, position as u16));
+            }
+        }
+        let operations: Vec<Operation> = plan
+            .operations
+            .iter()
+            .map(|id| Operation::new(system, plan, *id, &downstream[id.index()], |id| local_of[id.index()]))
+            .collect();
+
+        let lanes = Lane::of(plan, &operations);
+        let settings = region::Settings::new(system, plan, &lanes);
+        // Waiting jobs are bounded by the queues, started ones by operations and lanes; each
+        // operation may have one job demoted and one blocked besides.
+        let bound: usize = operations.iter().map(|operation| operation.queue.limit as usize + 3).sum();
+        let mut arrivals = Timers::with_capacity(operations.len());
+        for (local, operation) in operations.iter().enumerate() {
+            if let Intake::Timer = operation.intake {
+                arrivals.set(operation.next_due(system.seed), local as u32);
+            }
+        }
+        let remote = operations.iter().any(|operation| {
+            let from_elsewhere = |id: &OperationId| local_of[id.index()] == u32::MAX;
+            system.operation(operation.id).trigger.predecessors().iter().any(from_elsewhere)
+        });
+        let in_flight = if remote { SIGNALS_IN_FLIGHT } else { 0 };
+        let users = |resource: usize| {
+            let uses = |operation: &&Operation| {
+                system.operation(operation.id).uses.iter().any(|(used, _)| used.index() == resource)
+            };
+            operations.iter().filter(uses).map(|operation| operation.deadline.span()).min().unwrap_or_default()
+        };
+        let mut cap = Cap::new(processor.cap_ppm, processor.cap_window, lanes.len());
+        if let Some(cap) = &mut cap {
+            cap.reserve(settings.reserves[0].iter().copied());
+        }
+        let any_idle_guard = plan.operations.iter().any(|id| system.operation(*id).guard == hyoshi_model::Guard::Idle);
+        let most_sends = operations.iter().map(|operation| operation.successors.len()).max().unwrap_or(0);
+        let mut dispatcher = Dispatcher {
+            processor: plan.processor,
+            seed: system.seed,
+            cancel: processor.cancel,
+            system_epochs: system.epochs.iter().map(|epoch| epoch.at).collect(),
+            epoch: 0,
+            disciplines: plan.levels.iter().map(|level| level.discipline).collect(),
+            critical_lanes: (0..lanes.len() as u8).filter(|lane| lanes[usize::from(*lane)].critical).collect(),
+            lanes,
+            running: LaneMask::EMPTY,
+            waiting: (LaneMask::EMPTY, LaneMask::EMPTY),
+            jobs: JobTable::with_capacity(bound),
+            arrivals,
+            guards: Timers::with_capacity(bound),
+            signals: alloc::collections::BinaryHeap::with_capacity(in_flight),
+            in_flight: Vec::with_capacity(in_flight),
+            free_in_flight: Vec::with_capacity(in_flight),
+            watches: Vec::with_capacity(bound),
+            watch_next: Instant::NEVER,
+            held: Vec::with_capacity(64),
+            ceilings: plan.ceilings.clone(),
+            ceiling_deadlines: (0..system.resources.len()).map(users).collect(),
+            operations,
+            local_of,
+            cap,
+            arrival: 0,
+            signal_count: 0,
+            released: 0,
+            any_idle_guard,
+            wakes: LaneMask::EMPTY,
+            outbox: Vec::with_capacity(most_sends.max(1) * 8),
+            settings: alloc::sync::Arc::new(settings),
+            probe,
+        };
+        dispatcher.enter_epoch(Instant::ZERO, 0);
+        dispatcher
+    }
+
+    // ---- inputs, in the order of a job's life ----
+
+    /// Time has come to `now`: begins epochs, releases what is due, delivers signals, opens guards.
+    pub fn tick(&mut self, now: Instant) {
+        self.input(now, Input::Tick);
+        loop {
+            // At one instant: epochs, releases, signals, guards. `<=` in that order keeps it.
+            let epoch = self.system_epochs.get(self.epoch + 1).copied().unwrap_or(Instant::NEVER);
+            let (arrival, signal, guard) = (self.arrivals.next(), self.next_signal(), self.guards.next());
+            let due = epoch.min(arrival).min(signal).min(guard);
+            if due > now {
+                break;
+            }
+            if epoch == due {
+                self.enter_epoch(now, self.epoch + 1);
+            } else if arrival == due {
+                self.arrive_periodic(now);
+            } else if signal == due {
+                self.deliver(now);
+            } else {
+                self.open_guard(now, due);
+            }
+        }
+        self.account(now);
+    }
+
+    /// A completion on another processor, which arrives at `signal.due`. False if too many are on
+    /// their way: it is lost.
+    pub fn signal(&mut self, now: Instant, signal: Signal) -> bool {
+        self.input(now, Input::Signal(signal));
+        if self.local_of.get(signal.to.index()).is_none_or(|local| *local == u32::MAX) {
+            return false;
+        }
+        let place = match self.free_in_flight.pop() {
+            Some(place) => {
+                self.in_flight[place as usize] = signal;
+                place
+            }
+            None if self.in_flight.len() < SIGNALS_IN_FLIGHT => {
+                self.in_flight.push(signal);
+                self.in_flight.len() as u32 - 1
+            }
+            None => return false,
+        };
+        self.signal_count += 1;
+        self.signals.push(Reverse((signal.due, self.signal_count, place)));
+        true
+    }
+
+    /// Lane `lane` has the CPU; its present job, if it has one, has used `executed` so far. The
+    /// job it must run now, or `None` if it goes on with what it has (or with nothing).
+    pub fn decide(&mut self, now: Instant, lane: u8, executed: Span) -> Option<Run> {
+        self.input(now, Input::Decide { lane, executed });
+        let running = self.lanes[usize::from(lane)].running;
+        let preempted = match running {
+            None => None,
+            Some(running) if self.must_yield(lane, running, executed) => {
+                self.give_token_up(running);
+                self.enqueue(running);
+                Some(running)
+            }
+            Some(_) => return None,
+        };
+        let run = loop {
+            let Some(slot) = self.dequeue(lane) else { break None };
+            let job = self.jobs.get_mut(slot);
+            if !job.started {
+                // Once, at the first dispatch; equality runs; never critical operations.
+                if self.cancel && !job.critical && job.wcet > job.deadline.since(now) {
+                    self.end(now, slot, Outcome::Cancelled, Span::ZERO);
+                    continue;
+                }
+                job.start = now;
+                let operation = &mut self.operations[job.local as usize];
+                operation.waiting -= 1;
+                if operation.on_overrun != OnOverrun::Report {
+                    self.watches.push((now + job.wcet, slot));
+                    self.watch_next = self.watch_next.min(now + job.wcet);
+                }
+            }
+            job.state = State::Running;
+            let resumed = core::mem::replace(&mut job.started, true);
+            break Some(Run { slot, job: job.id, resumed, preempted });
+        };
+        if let Some(run) = run {
+            self.lanes[usize::from(lane)].running = Some(run.slot);
+            self.running.insert(lane);
+        } else if self.any_idle_guard && self.released == 0 {
+            self.idle_point(now);
+        }
+        self.account(now);
+        // The better job was cancelled and the running one goes on.
+        let run = run.filter(|run| run.preempted != Some(run.slot));
+        if let Some(run) = run {
+            if let Some(preempted) = preempted {
+                let job = self.jobs.get(preempted).id;
+                self.decision(now, Decision::Yield { job });
+            }
+            self.decision(now, Decision::Run { job: run.job, lane, slot: run.slot, resumed: run.resumed });
+        }
+        run
+    }
+
+    /// A body has returned, having used `consumed` in all.
+    pub fn complete(&mut self, now: Instant, slot: Slot, consumed: Span) {
+        self.input(now, Input::Complete { slot, consumed });
+        let job = *self.jobs.get(slot);
+        self.give_token_up(slot);
+        let outcome = match job.stopped {
+            true => Outcome::Stopped,
+            false if now <= job.deadline => Outcome::Made,
+            false => Outcome::Missed,
+        };
+        self.end(now, slot, outcome, consumed);
+        if !job.stopped {
+            if job.id.leg + 1 < job.legs {
+                self.next_leg(now, &job);
+            } else {
+                self.trigger_successors(now, &job);
+            }
+        }
+        if self.any_idle_guard && self.released == 0 {
+            self.idle_point(now);
+        }
+        self.account(now);
+    }
+
+    /// A job whose operation asks for more than a report on overrun, and which may have reached
+    /// its worst case by `now`: observe it. Ask again until there is none.
+    pub fn overdue(&self, now: Instant) -> Option<Slot> {
+        let due = |watch: &&(Instant, Slot)| watch.0 <= now;
+        self.watches.iter().find(due).map(|(_, slot)| *slot)
+    }
+
+    /// An overdue job was seen to have used `consumed`.
+    pub fn observe(&mut self, now: Instant, slot: Slot, consumed: Span) -> Overrun {
+        self.input(now, Input::Observe { slot, consumed });
+        let Some(position) = self.watches.iter().position(|(_, watched)| *watched == slot) else {
+            return Overrun::Within;
+        };
+        let job = self.jobs.get_mut(slot);
+        let overrun = match self.operations[job.local as usize].on_overrun {
+            _ if consumed < job.wcet => Overrun::Within,
+            OnOverrun::Stop => Overrun::Stop,
+            OnOverrun::Demote => Overrun::Demote,
+            OnOverrun::Report => Overrun::Within,
+        };
+        match overrun {
+            Overrun::Within => {
+                self.watches[position].0 = now + (job.wcet.saturating_sub(consumed)).max(Span::from_nanos(1))
+            }
+            Overrun::Stop => {
+                job.stopped = true;
+                self.watches.swap_remove(position);
+            }
+            Overrun::Demote => {
+                (job.demoted, job.state) = (true, State::Demoted);
+                let id = job.id;
+                self.watches.swap_remove(position);
+                self.give_token_up(slot);
+                self.jobs.get_mut(slot).state = State::Demoted;
+                self.decision(now, Decision::Demote { job: id });
+            }
+        }
+        self.watch_next = self.watches.iter().map(|(due, _)| *due).min().unwrap_or(Instant::NEVER);
+        self.account(now);
+        overrun
+    }
+
+    /// A running job blocks: its lane may run another.
+    pub fn suspend(&mut self, now: Instant, slot: Slot) {
+        self.input(now, Input::Suspend { slot });
+        self.give_token_up(slot);
+        let job = self.jobs.get_mut(slot);
+        job.state = State::Suspended;
+        let id = job.id;
+        self.decision(now, Decision::Yield { job: id });
+        self.account(now);
+    }
+
+    /// A blocked job can go on: what is left of it enters its lane's queue as a new segment.
+    pub fn resume(&mut self, now: Instant, slot: Slot, consumed: Span) {
+        self.input(now, Input::Resume { slot, consumed });
+        let job = self.jobs.get_mut(slot);
+        job.remaining = job.wcet.saturating_sub(consumed);
+        self.arrive_in_lane(slot);
+        self.account(now);
+    }
+
+    /// A job takes a resource: the level it runs at from now on (immediate priority ceiling).
+    pub fn acquire(&mut self, now: Instant, slot: Slot, resource: ResourceId) -> u8 {
+        self.input(now, Input::Acquire { slot, resource });
+        if self.held.len() < self.held.capacity() {
+            self.held.push((slot, resource));
+        }
+        self.effective_level(slot)
+    }
+
+    /// A job lets a resource go: the level it runs at from now on.
+    pub fn release(&mut self, now: Instant, slot: Slot, resource: ResourceId) -> u8 {
+        self.input(now, Input::Release { slot, resource });
+        if let Some(position) = self.held.iter().rposition(|held| *held == (slot, resource)) {
+            self.held.remove(position);
+        }
+        let lane = self.jobs.get(slot).lane;
+        self.wakes.insert(lane);
+        self.effective_level(slot)
+    }
+
+    /// The run is over: jobs that are late by now count as missed, the others as never released.
+    pub fn close(&mut self, now: Instant) {
+        self.input(now, Input::Close);
+        for slot in (0..self.jobs.capacity() as u32).map(Slot) {
+            if self.jobs.is_live(slot) && self.jobs.get(slot).deadline < now {
+                self.end(now, slot, Outcome::Missed, Span::ZERO);
+            }
+        }
+    }
+
+    pub(super) fn next_signal(&self) -> Instant {
+        self.signals.peek().map_or(Instant::NEVER, |Reverse((due, ..))| *due)
+    }
+    #[inline]
+    pub(super) fn input(&mut self, now: Instant, input: Input) {
+        self.probe.event(now, Event::Input(input));
+    }
+
+    #[inline]
+    pub(super) fn decision(&mut self, now: Instant, decision: Decision) {
+        self.probe.event(now, Event::Decision(decision));
+    }
+}
+
+/// Which lanes a plan makes, for those who start threads for them.
+pub fn lanes_of(plan: &ProcessorPlan) -> Vec<core::ops::Range<u8>> {
+    let levels = plan.levels.len().max(1) as u8;
+    match plan.preemption {
+        Preemption::None => core::iter::once(0..levels).collect(),
+        Preemption::Levels | Preemption::Full => (0..levels).map(|level| level..level + 1).collect(),
+    }
+}

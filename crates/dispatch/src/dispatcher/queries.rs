@@ -1,0 +1,116 @@
+//! What callers ask of a dispatcher: nothing here changes what it decides.
+
+use hyoshi_model::{Instant, ProcessorId};
+use hyoshi_trace::{Probe, Signal, Slot};
+
+use super::Dispatcher;
+use crate::cap::{Cap, OPEN};
+use crate::job::Job;
+use crate::lane::{Lane, LaneMask};
+
+impl<P: Probe> Dispatcher<P> {
+    /// When to call [`Dispatcher::tick`], or [`Dispatcher::observe`] on what is overdue, if nothing else happens.
+    #[inline]
+    pub fn next_timer(&self, now: Instant) -> Instant {
+        let epoch = self.system_epochs.get(self.epoch + 1).copied().unwrap_or(Instant::NEVER);
+        let first =
+            self.arrivals.next().min(self.next_signal()).min(self.guards.next()).min(epoch).min(self.watch_next);
+        self.cap.as_ref().map_or(first, |cap| first.min(cap.timer(now)))
+    }
+
+    /// Lanes that may have something new to decide since the last call.
+    #[inline]
+    pub fn take_wakes(&mut self) -> LaneMask {
+        core::mem::take(&mut self.wakes)
+    }
+
+    /// Lanes whose token is free and whose queue holds something that may start.
+    #[inline]
+    pub fn startable(&self) -> LaneMask {
+        self.may_start() & !self.running
+    }
+
+    /// Lanes whose run token is taken.
+    #[inline]
+    pub fn running(&self) -> LaneMask {
+        self.running
+    }
+
+    /// Lanes whose queue holds something that the cap lets start.
+    #[inline]
+    pub(super) fn may_start(&self) -> LaneMask {
+        self.waiting.0 | (self.waiting.1 & LaneMask::before(self.gate()))
+    }
+
+    /// Lanes that the cap moves below ordinary threads: gated ones without critical work.
+    #[inline]
+    pub fn paused(&self) -> LaneMask {
+        !LaneMask::before(self.gate()) & !self.critical_lanes
+    }
+
+    /// Completions for other processors since the last call.
+    pub fn take_sends(&mut self) -> impl Iterator<Item = (ProcessorId, Signal)> + '_ {
+        self.outbox.drain(..)
+    }
+
+    /// True if there is a completion for another processor.
+    #[inline]
+    pub fn has_sends(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// The job in a slot.
+    #[inline]
+    pub fn job(&self, slot: Slot) -> &Job {
+        self.jobs.get(slot)
+    }
+
+    /// Live jobs.
+    pub fn jobs(&self) -> impl Iterator<Item = (Slot, &Job)> {
+        self.jobs.iter()
+    }
+
+    /// The lanes, most urgent first.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// The first lane that the cap gates; [`OPEN`] if none. Lanes from there on that hold no
+    /// critical work must not compete with ordinary threads.
+    #[inline]
+    pub fn gate(&self) -> u8 {
+        self.cap.as_ref().map_or(OPEN, Cap::gate)
+    }
+
+    /// The index of the epoch in force.
+    pub fn epoch(&self) -> usize {
+        self.epoch
+    }
+
+    /// The processor.
+    pub fn processor(&self) -> ProcessorId {
+        self.processor
+    }
+
+    /// The level a job runs at: its own, or the highest ceiling of what it holds.
+    pub fn effective_level(&self, slot: Slot) -> u8 {
+        let held = self.held.iter().filter(|(holder, _)| *holder == slot);
+        let ceilings = held.filter_map(|(_, resource)| self.ceilings[resource.index()]);
+        ceilings.fold(self.jobs.get(slot).level, u8::min)
+    }
+
+    /// The probe, at the end of the dispatcher's life.
+    pub fn into_probe(self) -> P {
+        self.probe
+    }
+
+    /// The probe.
+    pub fn probe(&self) -> &P {
+        &self.probe
+    }
+
+    /// The probe.
+    pub fn probe_mut(&mut self) -> &mut P {
+        &mut self.probe
+    }
+}

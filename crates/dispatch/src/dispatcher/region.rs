@@ -1,0 +1,84 @@
+//! What changes from one operating region to the next, and the cap's view of it.
+
+use alloc::{sync::Arc, vec, vec::Vec};
+
+use hyoshi_model::{Instant, Setting, System};
+use hyoshi_sched::{Placement, ProcessorPlan};
+use hyoshi_trace::{Decision, Probe};
+
+use super::Dispatcher;
+use crate::lane::Lane;
+
+/// What each epoch changes, ready to be copied.
+#[derive(Debug)]
+pub(super) struct Settings {
+    epochs: Vec<Vec<Setting>>,
+    placements: Vec<Vec<Placement>>,
+    pub reserves: Vec<Vec<u64>>,
+}
+
+impl Settings {
+    pub fn new(system: &System, plan: &ProcessorPlan, lanes: &[Lane]) -> Self {
+        let epochs = 0..system.epochs.len();
+        let settings = |epoch| plan.operations.iter().map(|id| system.setting(epoch, *id).clone()).collect();
+        Settings {
+            epochs: epochs.clone().map(settings).collect(),
+            placements: plan.placements.clone(),
+            reserves: epochs.map(|epoch| reserves(system, plan, epoch, lanes)).collect(),
+        }
+    }
+}
+
+impl<P: Probe> Dispatcher<P> {
+    pub(super) fn enter_epoch(&mut self, now: Instant, index: usize) {
+        self.epoch = index;
+        let settings = Arc::clone(&self.settings);
+        for (local, operation) in self.operations.iter_mut().enumerate() {
+            operation.enter(&settings.epochs[index][local]);
+            operation.placement = settings.placements[index][local];
+        }
+        if let Some(cap) = &mut self.cap {
+            cap.reserve(settings.reserves[index].iter().copied());
+        }
+        self.decision(now, Decision::Epoch { index: index as u16 });
+    }
+    /// Tells the cap whether lanes use the CPU from now on.
+    #[inline]
+    pub(super) fn account(&mut self, now: Instant) {
+        if self.cap.is_none() {
+            return;
+        }
+        let busy = !((self.running & !self.paused()) | self.may_start()).is_empty();
+        let Some(cap) = &mut self.cap else { return };
+        if cap.account(now, busy) {
+            let lane = cap.gate();
+            for index in 0..self.lanes.len() as u8 {
+                self.wakes.insert(index);
+            }
+            self.decision(now, Decision::Gate { lane });
+        }
+    }
+}
+
+/// For each lane what the cap keeps possible above it: all critical work, and the other work of
+/// more urgent lanes, in parts per million at declared worst cases.
+fn reserves(system: &System, plan: &ProcessorPlan, epoch: usize, lanes: &[Lane]) -> Vec<u64> {
+    let mut critical = 0;
+    let mut other = vec![0u64; lanes.len()];
+    for (position, id) in plan.operations.iter().enumerate() {
+        let (operation, setting) = (system.operation(*id), system.setting(epoch, *id));
+        if !setting.enabled {
+            continue;
+        }
+        let ppm = |legs: u16| {
+            let demand = u128::from(setting.wcet.as_nanos()) * u128::from(legs) * 1_000_000;
+            demand.div_ceil(u128::from(setting.period.as_nanos().max(1))).min(1 << 32) as u64
+        };
+        let critical_legs = if operation.critical { setting.legs } else { setting.critical_legs.min(setting.legs) };
+        critical += ppm(critical_legs);
+        let lane = Lane::index_of(lanes, plan.placements[epoch][position].other.level);
+        other[usize::from(lane)] += ppm(setting.legs - critical_legs);
+    }
+    let above = |lane: usize| critical + other[..lane].iter().sum::<u64>();
+    (0..lanes.len()).map(above).collect()
+}

@@ -1,0 +1,228 @@
+//! From an arrival to the lane's queue: joins, `on_busy`, the queue's limit, the release guard.
+
+use core::cmp::Reverse;
+
+use hyoshi_model::{Deadline, Instant, JobId, OnBusy, WhenFull};
+use hyoshi_trace::{Decision, Outcome, Probe, Slot};
+
+use super::Dispatcher;
+use crate::job::{Job, State};
+use crate::join::Token;
+use crate::lane::Lane;
+use crate::operation::Intake;
+
+impl<P: Probe> Dispatcher<P> {
+    pub(super) fn arrive_periodic(&mut self, now: Instant) {
+        let Some((_, local)) = self.arrivals.due(now) else { return };
+        let operation = &mut self.operations[local as usize];
+        let release = operation.nominal + operation.offset;
+        let token = operation.own_token(release);
+        let enabled = operation.enabled;
+        operation.nominal += operation.period;
+        operation.next_number += u64::from(enabled);
+        let due = operation.next_due(self.seed);
+        self.arrivals.replace_first(due);
+        if enabled {
+            self.arrive(now, local, token, release);
+        }
+    }
+
+    pub(super) fn deliver(&mut self, now: Instant) {
+        let Some(Reverse((due, _, place))) = self.signals.pop() else { return };
+        let signal = self.in_flight[place as usize];
+        self.free_in_flight.push(place);
+        let local = self.local_of[signal.to.index()];
+        let token = Token { number: signal.number, origin: signal.origin, period: signal.period };
+        self.trigger(now, local, signal.position, token, due);
+    }
+
+    /// The predecessor at `position` of an operation has completed (at `at`, seen at `now`).
+    pub(super) fn trigger(&mut self, now: Instant, local: u32, position: u16, token: Token, at: Instant) {
+        let operation = &mut self.operations[local as usize];
+        let joined = match &mut operation.intake {
+            Intake::Join(join) => join.arrive(usize::from(position), token),
+            Intake::Each | Intake::Timer => Some(token),
+        };
+        let Some(mut token) = joined else { return };
+        if !operation.enabled {
+            return;
+        }
+        if !operation.inherits_number {
+            token.number = operation.next_number;
+            operation.next_number += 1;
+        }
+        let release = at + operation.offset;
+        self.arrive(now, local, token, release);
+    }
+
+    /// A release: `on_busy`, the queue's limit, then the guard.
+    pub(super) fn arrive(&mut self, now: Instant, local: u32, token: Token, release: Instant) {
+        let operation = &self.operations[local as usize];
+        let job = self.new_job(local, token, release, 0, (operation.legs, operation.critical_legs));
+        if operation.on_busy == OnBusy::Skip && operation.unfinished > 0 {
+            return self.drop_new(now, &job, Outcome::DroppedBusy);
+        }
+        self.admit(now, job);
+    }
+
+    /// Leg after leg of a load chain, each released by the one before.
+    pub(super) fn next_leg(&mut self, now: Instant, before: &Job) {
+        let token = Token { number: before.id.number, origin: before.origin, period: before.period };
+        let legs = (before.legs, before.critical_legs);
+        let mut job = self.new_job(before.local, token, before.release, before.id.leg + 1, legs);
+        job.deadline = before.deadline;
+        self.admit(now, job);
+    }
+
+    pub(super) fn new_job(
+        &self,
+        local: u32,
+        token: Token,
+        release: Instant,
+        leg: u16,
+        (legs, critical_legs): (u16, u16),
+    ) -> Job {
+        let operation = &self.operations[local as usize];
+        let critical = operation.critical || leg < critical_legs;
+        let place = if critical { operation.placement.critical } else { operation.placement.other };
+        Job {
+            id: JobId { operation: operation.id, number: token.number, leg },
+            local,
+            origin: token.origin,
+            period: token.period,
+            release,
+            ready: Instant::NEVER,
+            start: Instant::NEVER,
+            deadline: match operation.deadline {
+                Deadline::Own(span) => release.saturating_add(span),
+                Deadline::Origin(span) => token.origin.saturating_add(span),
+            },
+            wcet: operation.wcet,
+            remaining: operation.wcet,
+            legs,
+            critical_legs,
+            epoch: self.epoch as u16,
+            lane: Lane::index_of(&self.lanes, place.level),
+            level: place.level,
+            tie: place.tie,
+            arrival: 0,
+            critical,
+            state: State::Held,
+            demoted: false,
+            stopped: false,
+            started: false,
+        }
+    }
+
+    /// The queue's limit, then the guard.
+    pub(super) fn admit(&mut self, now: Instant, mut job: Job) {
+        let operation = &self.operations[job.local as usize];
+        if operation.waiting >= operation.queue.limit {
+            match operation.queue.when_full {
+                WhenFull::DropNewest => return self.drop_new(now, &job, Outcome::DroppedFull),
+                WhenFull::DropOldest => self.drop_oldest(now, job.local),
+            }
+        }
+        let operation = &mut self.operations[job.local as usize];
+        let guarded = operation.has_guard && job.id.leg == 0;
+        // What arrives behind held jobs waits behind them; a release after an offset is held till then.
+        let earliest = if guarded { operation.guard.earliest(job.release) } else { job.release };
+        let wait = earliest > now || (guarded && !operation.held.is_empty());
+        if matches!(operation.intake, Intake::Timer) || job.id.leg > 0 || !wait {
+            if guarded {
+                // The nominal instant, not the one at which we came to see it: late timers add up to no drift.
+                operation.guard.release(earliest, job.period);
+            }
+            if let Some(slot) = self.insert(now, job) {
+                self.make_ready(now, slot);
+            }
+            return;
+        }
+        job.state = State::Held;
+        let local = job.local;
+        if let Some(slot) = self.insert(now, job) {
+            let job = self.jobs.get(slot).id;
+            let operation = &mut self.operations[local as usize];
+            operation.held.push_back(slot);
+            if operation.held.len() == 1 {
+                self.arm(local, earliest);
+            }
+            self.decision(now, Decision::Hold { job, until: earliest });
+        }
+    }
+
+    pub(super) fn insert(&mut self, now: Instant, job: Job) -> Option<Slot> {
+        let Some(slot) = self.jobs.insert(job) else {
+            self.drop_new(now, &job, Outcome::DroppedFull);
+            return None;
+        };
+        let operation = &mut self.operations[job.local as usize];
+        operation.waiting += 1;
+        operation.unfinished += 1;
+        Some(slot)
+    }
+
+    /// A guard's timer: releases the first held job and sets the timer for the next.
+    pub(super) fn open_guard(&mut self, now: Instant, due: Instant) {
+        let Some((_, local)) = self.guards.due(now) else { return };
+        self.guards.remove_first();
+        if self.operations[local as usize].armed == due {
+            self.release_held(now, local, due);
+        }
+    }
+
+    pub(super) fn release_held(&mut self, now: Instant, local: u32, due: Instant) {
+        let operation = &mut self.operations[local as usize];
+        let Some(slot) = operation.held.front().copied() else { return };
+        let job = self.jobs.get_mut(slot);
+        let earliest = if operation.has_guard { operation.guard.earliest(job.release) } else { job.release };
+        if earliest > due {
+            // The first held job was pushed out since the timer was set.
+            self.arm(local, earliest);
+            return;
+        }
+        operation.held.pop_front();
+        if operation.has_guard {
+            operation.guard.release(due.max(earliest), job.period);
+            if let Deadline::Own(span) = operation.deadline {
+                // Its own deadline counts from the guarded release, as in Sun and Liu's analysis.
+                job.release = job.release.max(due);
+                job.deadline = job.release.saturating_add(span);
+            }
+        }
+        if let Some(next) = operation.held.front() {
+            let next = self.jobs.get(*next);
+            let earliest = if operation.has_guard { operation.guard.earliest(next.release) } else { next.release };
+            self.arm(local, earliest);
+        } else {
+            operation.armed = Instant::NEVER;
+        }
+        self.make_ready(now, slot);
+    }
+
+    /// Sets the timer of an operation's first held job. One that was set before is not removed
+    /// but ignored when it fires; at most one such is left at each idle point.
+    pub(super) fn arm(&mut self, local: u32, due: Instant) {
+        self.operations[local as usize].armed = due;
+        self.guards.set(due, local);
+    }
+
+    /// Rule 3 at an idle point: every guard that has it opens.
+    pub(super) fn idle_point(&mut self, now: Instant) {
+        for local in 0..self.operations.len() as u32 {
+            let operation = &mut self.operations[local as usize];
+            if operation.guard.idle_point(now) && !operation.held.is_empty() {
+                self.release_held(now, local, now);
+            }
+        }
+    }
+
+    pub(super) fn make_ready(&mut self, now: Instant, slot: Slot) {
+        let job = self.jobs.get_mut(slot);
+        job.ready = now;
+        let ready = Decision::Ready { job: job.id, release: job.release, deadline: job.deadline, lane: job.lane };
+        self.released += 1;
+        self.decision(now, ready);
+        self.arrive_in_lane(slot);
+    }
+}
