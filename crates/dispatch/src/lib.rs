@@ -17,8 +17,10 @@ pub mod join;
 pub mod lane;
 mod operation;
 pub mod queue;
+pub mod replay;
 pub mod timers;
 
 pub use dispatcher::{Dispatcher, Overrun, Run, lanes_of};
 pub use job::{Job, State};
 pub use lane::{Lane, LaneMask};
+pub use replay::{Divergence, Replayed, replay};

@@ -32,6 +32,8 @@ pub(crate) struct Operation {
     pub has_guard: bool,
     pub guard: ReleaseGuard,
     pub intake: Intake,
+    /// How many operations trigger it.
+    pub predecessors: u16,
     /// Takes the trigger's number over; else it counts for itself.
     pub inherits_number: bool,
     pub next_number: u64,
@@ -120,6 +122,7 @@ impl Operation {
             has_guard: operation.guard != hyoshi_model::Guard::Off,
             guard: ReleaseGuard::new(operation.guard),
             intake,
+            predecessors: operation.trigger.predecessors().len() as u16,
             inherits_number,
             next_number: 0,
             nominal: Instant::ZERO + system.setting(0, id).phase,

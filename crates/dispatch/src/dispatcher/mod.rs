@@ -210,7 +210,9 @@ impl<P: Probe> Dispatcher<P> {
     /// their way: it is lost.
     pub fn signal(&mut self, now: Instant, signal: Signal) -> bool {
         self.input(now, Input::Signal(signal));
-        if self.local_of.get(signal.to.index()).is_none_or(|local| *local == u32::MAX) {
+        let local = self.local_of.get(signal.to.index()).copied().unwrap_or(u32::MAX);
+        let Some(target) = self.operations.get(local as usize) else { return false };
+        if signal.position >= target.predecessors {
             return false;
         }
         let place = match self.free_in_flight.pop() {

@@ -65,6 +65,11 @@ impl<P: Probe> Dispatcher<P> {
         self.jobs.get(slot)
     }
 
+    /// The job in a slot, if there is one.
+    pub fn live_job(&self, slot: Slot) -> Option<&Job> {
+        self.jobs.is_live(slot).then(|| self.jobs.get(slot))
+    }
+
     /// Live jobs.
     pub fn jobs(&self) -> impl Iterator<Item = (Slot, &Job)> {
         self.jobs.iter()

@@ -1,6 +1,8 @@
 //! Small systems, written down in Rust: a few words each.
 #![allow(dead_code)]
 
+pub mod random;
+
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::simulate;

@@ -1,0 +1,160 @@
+//! Feeds a recording's inputs to a fresh dispatcher and holds its decisions against the recorded ones.
+
+use alloc::collections::VecDeque;
+use core::fmt;
+
+use hyoshi_model::{Instant, System};
+use hyoshi_sched::ProcessorPlan;
+use hyoshi_trace::{Decision, Event, Input, Probe, Slot};
+
+use crate::dispatcher::Dispatcher;
+use crate::job::State;
+
+/// What was compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Inputs fed.
+    pub inputs: u64,
+    /// Decisions that were identical.
+    pub decisions: u64,
+}
+
+/// Where a replay and its recording part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Divergence {
+    /// The dispatcher decided otherwise, or nothing (`None`), or something the recording lacks.
+    Decision {
+        /// Position among the recorded events.
+        position: u64,
+        /// When.
+        at: Instant,
+        /// What was recorded.
+        recorded: Option<Decision>,
+        /// What the dispatcher decides.
+        replayed: Option<Decision>,
+    },
+    /// The recording tells of a job or lane that cannot be: it was edited, or belongs to another system.
+    Impossible {
+        /// Position among the recorded events.
+        position: u64,
+        /// When.
+        at: Instant,
+        /// What was recorded.
+        input: Input,
+    },
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Divergence::Decision { position, at, recorded, replayed } => {
+                write!(f, "event {position} at {at}: recorded {recorded:?}, replayed {replayed:?}")
+            }
+            Divergence::Impossible { position, at, input } => write!(
+                f,
+                "event {position} at {at}: {input:?} cannot happen here; the recording was edited or is of another system"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for Divergence {}
+
+/// Collects decisions only: inputs are what we feed.
+#[derive(Debug, Default)]
+struct Decisions(VecDeque<(Instant, Decision)>);
+
+impl Probe for Decisions {
+    fn event(&mut self, now: Instant, event: Event) {
+        if let Event::Decision(decision) = event {
+            self.0.push_back((now, decision));
+        }
+    }
+}
+
+/// Replays the events of one processor, which must be complete and in order.
+pub fn replay(
+    system: &System,
+    plan: &ProcessorPlan,
+    recorded: impl IntoIterator<Item = (Instant, Event)>,
+) -> Result<Replayed, Divergence> {
+    let mut dispatcher = Dispatcher::new(system, plan, Decisions::default());
+    let mut done = Replayed::default();
+    let mut last = (0, Instant::ZERO);
+    for (position, (at, event)) in recorded.into_iter().enumerate() {
+        let position = position as u64;
+        last = (position, at);
+        let pending = dispatcher.probe_mut().0.pop_front();
+        match (event, pending) {
+            (Event::Decision(decision), pending) => {
+                if pending != Some((at, decision)) {
+                    let (recorded, replayed) = (Some(decision), pending.map(|(_, decision)| decision));
+                    return Err(Divergence::Decision { position, at, recorded, replayed });
+                }
+                done.decisions += 1;
+            }
+            (Event::Input(_), Some((at, decision))) => {
+                return Err(Divergence::Decision { position, at, recorded: None, replayed: Some(decision) });
+            }
+            (Event::Input(input), None) => {
+                if !possible(&dispatcher, system, &input) {
+                    return Err(Divergence::Impossible { position, at, input });
+                }
+                feed(&mut dispatcher, at, input);
+                done.inputs += 1;
+            }
+        }
+    }
+    match dispatcher.probe_mut().0.pop_front() {
+        // A recording may end between an input and its decisions; then the rest is not there.
+        Some((at, decision)) if done.decisions > 0 && last.1 < at => {
+            Err(Divergence::Decision { position: last.0, at, recorded: None, replayed: Some(decision) })
+        }
+        _ => Ok(done),
+    }
+}
+
+/// Tells a dispatcher what was recorded. Inputs must have been checked to be possible.
+fn feed<P: Probe>(dispatcher: &mut Dispatcher<P>, at: Instant, input: Input) {
+    match input {
+        Input::Tick => dispatcher.tick(at),
+        Input::Signal(signal) => {
+            dispatcher.signal(at, signal);
+        }
+        Input::Decide { lane, executed } => {
+            dispatcher.decide(at, lane, executed);
+        }
+        Input::Complete { slot, consumed } => dispatcher.complete(at, slot, consumed),
+        Input::Observe { slot, consumed } => {
+            dispatcher.observe(at, slot, consumed);
+        }
+        Input::Suspend { slot } => dispatcher.suspend(at, slot),
+        Input::Resume { slot, consumed } => dispatcher.resume(at, slot, consumed),
+        Input::Acquire { slot, resource } => {
+            dispatcher.acquire(at, slot, resource);
+        }
+        Input::Release { slot, resource } => {
+            dispatcher.release(at, slot, resource);
+        }
+        Input::Close => dispatcher.close(at),
+    }
+    // Nobody wakes lanes or sends here.
+    dispatcher.take_wakes();
+    dispatcher.take_sends().for_each(drop);
+}
+
+fn possible<P: Probe>(dispatcher: &Dispatcher<P>, system: &System, input: &Input) -> bool {
+    let state = |slot: Slot| dispatcher.live_job(slot).map(|job| job.state);
+    match input {
+        Input::Tick | Input::Close => true,
+        Input::Signal(signal) => signal.to.index() < system.operations.len(),
+        Input::Decide { lane, .. } => usize::from(*lane) < dispatcher.lanes().len(),
+        Input::Complete { slot, .. } => matches!(state(*slot), Some(State::Running | State::Demoted)),
+        Input::Observe { slot, .. } => state(*slot).is_some(),
+        Input::Suspend { slot } => state(*slot) == Some(State::Running),
+        Input::Resume { slot, .. } => state(*slot) == Some(State::Suspended),
+        Input::Acquire { slot, resource } | Input::Release { slot, resource } => {
+            state(*slot).is_some() && resource.index() < system.resources.len()
+        }
+    }
+}

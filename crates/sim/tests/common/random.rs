@@ -1,0 +1,126 @@
+//! Random systems with everything the model has, from a seed: for properties.
+
+use super::*;
+use hyoshi_model::takes::bits;
+
+/// A reproducible stream of choices.
+pub struct Choices {
+    seed: u64,
+    drawn: u64,
+}
+
+impl Choices {
+    pub fn new(seed: u64) -> Self {
+        Choices { seed, drawn: 0 }
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.drawn += 1;
+        bits(self.seed, JobId { operation: OperationId(0), number: self.drawn, leg: 0 }, 9) % bound
+    }
+
+    pub fn one_in(&mut self, chances: u64) -> bool {
+        self.below(chances) == 0
+    }
+
+    pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+const STRATEGIES: [&str; 7] = ["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"];
+
+/// A system of up to three processors and a dozen operations. Times are whole microseconds and
+/// odd enough to make ties rare; `harmonic` makes them common.
+pub fn system(seed: u64) -> System {
+    let mut choose = Choices::new(seed);
+    let harmonic = choose.one_in(3);
+    let processors = 1 + choose.below(3) as usize;
+    let mut build = Build::new(choose.of(&STRATEGIES), processors);
+    for processor in &mut build.0.processors {
+        processor.strategy = choose.of(&STRATEGIES).into();
+        processor.preemption = choose.of(&[Preemption::None, Preemption::Levels, Preemption::Levels, Preemption::Full]);
+        processor.cancel = choose.one_in(2);
+        if choose.one_in(4) {
+            processor.cap_ppm = 700_000 + choose.below(250_000) as u32;
+            processor.cap_window = Span::from_millis(20 + choose.below(100));
+        }
+    }
+    let resources = choose.below(3);
+    for index in 0..resources {
+        build.0.resources.push(Resource { name: format!("r{index}") });
+    }
+    for index in 0..2 + choose.below(10) {
+        let on = choose.below(processors as u64) as u32;
+        let name = format!("o{index}");
+        let us = |micros: u64| micros as f64 / 1e3;
+        let wcet = us(200 + choose.below(4_000));
+        build = if index > 1 && choose.one_in(3) {
+            let first = choose.below(index) as u32;
+            let second = choose.below(index) as u32;
+            let predecessors = if choose.one_in(2) && first != second { vec![first, second] } else { vec![first] };
+            let any = choose.one_in(3);
+            let guard = choose.of(&[Guard::Off, Guard::On, Guard::Idle]);
+            build.after(&name, on, &predecessors, wcet).with(|operation| {
+                operation.guard = guard;
+                if any {
+                    operation.trigger = Trigger::Any(operation.trigger.predecessors().to_vec());
+                }
+            })
+        } else {
+            let period =
+                if harmonic { 10.0 * f64::from(1 << choose.below(4) as u32) } else { us(5_003 + choose.below(60_000)) };
+            build.periodic(&name, on, period, wcet)
+        };
+        let critical = choose.one_in(2);
+        build = build.with(|operation| {
+            operation.critical = critical;
+            operation.importance = choose.below(4) as u32;
+            operation.queue.limit = 1 + choose.below(5) as u32;
+            operation.queue.when_full = choose.of(&[WhenFull::DropNewest, WhenFull::DropOldest]);
+            operation.on_busy = choose.of(&[OnBusy::Queue, OnBusy::Queue, OnBusy::Skip]);
+            operation.on_overrun =
+                choose.of(&[OnOverrun::Report, OnOverrun::Report, OnOverrun::Demote, OnOverrun::Stop]);
+            if resources > 0 && choose.one_in(3) {
+                operation.uses =
+                    vec![(ResourceId(choose.below(resources) as u32), Span::from_micros(50 + choose.below(150)))];
+            }
+        });
+        let periodic = matches!(build.last().trigger, Trigger::Periodic);
+        build = build.set(|setting| {
+            let wcet = setting.wcet;
+            setting.takes = match choose.below(4) {
+                0 => Takes::Fixed(wcet),
+                1 => Takes::Uniform(Span::from_micros(100), wcet),
+                2 => Takes::Uniform(Span::ZERO, wcet),
+                _ => Takes::Uniform(Span::from_micros(100), wcet + Span::from_micros(choose.below(400))),
+            };
+            if periodic {
+                setting.phase = if harmonic { Span::ZERO } else { Span::from_micros(choose.below(10_000)) };
+                setting.jitter = if choose.one_in(3) { Span::from_micros(choose.below(3_000)) } else { Span::ZERO };
+                setting.offset = if choose.one_in(4) { Span::from_micros(choose.below(2_000)) } else { Span::ZERO };
+                if choose.one_in(5) {
+                    setting.legs = 1 + choose.below(4) as u16;
+                    setting.critical_legs =
+                        if critical { setting.legs } else { choose.below(u64::from(setting.legs)) as u16 };
+                }
+                if choose.one_in(3) {
+                    setting.deadline =
+                        Deadline::Own(setting.period.saturating_sub(Span::from_micros(choose.below(3_000))));
+                }
+            }
+        });
+    }
+    if choose.one_in(3) {
+        // A second region: everything takes half as long, or twice.
+        let settings = build.0.epochs[0].settings.iter().cloned().map(|mut setting| {
+            setting.takes = Takes::Fixed(Span::from_nanos(setting.wcet.as_nanos() / 2));
+            setting.enabled = setting.legs > 1 || !choose.one_in(6);
+            setting
+        });
+        let settings: Vec<Setting> = settings.collect();
+        build.0.epochs.push(Epoch { name: "1".into(), at: Instant::ZERO + ms(150.0), settings: settings.into() });
+    }
+    build.0.seed = seed;
+    build.0
+}
