@@ -34,18 +34,38 @@ pub fn prefault(buffer: &mut [u8]) {
     }
 }
 
-/// Touches the next `bytes` of this thread's stack. Ends a little beyond; the caller leaves room.
-pub(crate) fn prefault_stack(bytes: usize) {
+/// Touches all of this thread's stack that is still unused, but for the last pages at its guard.
+#[inline(never)]
+pub(crate) fn prefault_stack() {
     #[inline(never)]
-    fn touch(top: usize, bytes: usize) {
+    fn touch(floor: usize) {
         let mut frame = [0u8; PAGE];
-        let here = black_box(&mut frame).as_ptr() as usize;
-        if top.saturating_sub(here) < bytes {
-            touch(top, bytes);
+        if black_box(&mut frame).as_ptr() as usize > floor {
+            touch(floor);
         }
         // After the call: keeps the frame alive, so that this is no tail call.
         black_box(&mut frame);
     }
-    let top = 0u8;
-    touch(black_box(&top) as *const u8 as usize, bytes);
+    if let Some(floor) = stack_floor() {
+        touch(floor + 4 * PAGE);
+    }
+}
+
+/// The lowest address of this thread's stack that is surely above its guard pages, as the C
+/// library tells: asked size less what it put there itself, such as thread-local variables.
+fn stack_floor() -> Option<usize> {
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let (mut lowest, mut size, mut guard) = (std::ptr::null_mut(), 0, 0);
+    // SAFETY: the first call initialises the attributes or fails, and then nothing reads them; all
+    // pointers are to locals that outlive the calls; they are destroyed once.
+    unsafe {
+        if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
+            return None;
+        }
+        let told = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut lowest, &raw mut size)
+            | libc::pthread_attr_getguardsize(attributes.as_ptr(), &raw mut guard);
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        // Libraries and their versions differ in whether the guard is within the stack.
+        (told == 0).then(|| lowest as usize + guard)
+    }
 }

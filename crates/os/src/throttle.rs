@@ -38,7 +38,7 @@ pub enum LimitedBy {
     FairServer,
 }
 
-/// The tightest of the limits in force.
+/// The tightest of the limits in force. Takes milliseconds: ask once, at the start of a run.
 pub fn fifo_limit() -> FifoLimit {
     let group = CpuGroup::of_this_process().rt_budget;
     [(throttle(), LimitedBy::Throttle), (group, LimitedBy::Group), (fair_server(), LimitedBy::FairServer)]
