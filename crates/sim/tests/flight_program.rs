@@ -73,10 +73,11 @@ fn rate_monotonic_with_cancellation_cancels_nothing() {
 
 #[test]
 fn requests_rise_from_3100_to_4500_in_a_sample_of_seven_seconds() {
+    // Under RMS, which runs the legs first. A strategy that lets them wait has fewer from region 7
+    // on: a leg is requested only when the one before has run.
     let per_sample = |region: Region| region.enqueued * 7 / 150;
-    let regions = regions("RMS+MLF", false);
+    let regions = regions("RMS", false);
     let (first, last) = (per_sample(regions[0]), per_sample(regions[11]));
     assert!((3_095..=3_105).contains(&first), "{first}");
-    // The last region ends with legs under way.
-    assert!((4_300..=4_520).contains(&last), "{last}");
+    assert!((4_490..=4_510).contains(&last), "{last}");
 }
