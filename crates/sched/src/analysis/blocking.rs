@@ -1,0 +1,59 @@
+//! What less urgent jobs can do to more urgent ones: hold the CPU, or a resource.
+
+use alloc::vec::Vec;
+
+use hyoshi_model::{OperationId, Preemption, System};
+
+use super::processor::Part;
+use super::verdict::Missing;
+use crate::plan::ProcessorPlan;
+
+/// How long a job of a less urgent level (or, within a level by key, with a later key) can keep the
+/// CPU from better ones: at most once per busy window, and less its first nanosecond, since it had started before.
+pub(super) struct Blocking<'a> {
+    system: &'a System,
+    plan: &'a ProcessorPlan,
+}
+
+impl<'a> Blocking<'a> {
+    pub fn new(system: &'a System, plan: &'a ProcessorPlan) -> Self {
+        Blocking { system, plan }
+    }
+
+    /// Of a level by all less urgent ones.
+    pub fn by_less_urgent(&self, parts: &[Part], level: u8) -> u64 {
+        let below = parts.iter().filter(|part| part.level > level);
+        below.map(|part| self.kept(part, level, self.plan.preemption == Preemption::None)).max().unwrap_or(0)
+    }
+
+    /// Of better jobs of its own level by a job of `part`.
+    pub fn within(&self, part: &Part) -> u64 {
+        self.kept(part, part.level, self.plan.preemption != Preemption::Full)
+    }
+
+    fn kept(&self, part: &Part, level: u8, whole_job: bool) -> u64 {
+        let kept = if whole_job { part.leg } else { self.sections(part.operation, level).min(part.leg) };
+        kept.saturating_sub(1)
+    }
+
+    /// Time in sections whose ceiling reaches `level`. They follow each other from the job's start;
+    /// counted as one, for between two of them nothing need be decided.
+    pub fn sections(&self, operation: OperationId, level: u8) -> u64 {
+        let uses = self.system.operation(operation).uses.iter();
+        let reaching = uses.filter(|(resource, _)| {
+            let ceiling = self.plan.ceilings.get(resource.index()).copied().flatten();
+            ceiling.is_some_and(|ceiling| ceiling <= level)
+        });
+        reaching.fold(0, |sum, (_, held)| sum.saturating_add(held.as_nanos()))
+    }
+
+    /// A resource of this processor that another uses too, in this scene or any other.
+    pub fn remote(&self) -> Option<Missing> {
+        let here: Vec<_> = self.plan.operations.iter().flat_map(|id| &self.system.operation(*id).uses).collect();
+        let away = |id: &OperationId| self.system.operation(*id).on != self.plan.processor;
+        let shared = self.system.operation_ids().filter(away).flat_map(|id| &self.system.operation(id).uses);
+        let mut shared = shared.filter(|(resource, _)| here.iter().any(|(own, _)| own == resource));
+        let (resource, _) = shared.next()?;
+        Some(Missing::RemoteResource { name: self.system.resources[resource.index()].name.clone() })
+    }
+}

@@ -1,0 +1,138 @@
+//! Whether every job of a level ordered by key meets its deadline: processor demand.
+//!
+//! A job's *key* is its absolute deadline under earliest deadline first, and its deadline less its
+//! worst case under least laxity without preemption (waiting laxity order never changes with time).
+//! It must be finished `after` the key: at once, and its worst case later, respectively.
+//!
+//! **The test.** Suppose a job with key p is unfinished at p + after. Let t0 be the last instant
+//! before its release at which no job of a more urgent level and no job of this level with a key up to p was
+//! pending. From t0 to p + after the processor is never idle and executes nothing but
+//!
+//! - more urgent jobs released since t0: at most H(p + after - t0),
+//! - jobs of this level with keys up to p, released since t0: at most the demand D(p - t0),
+//! - what is left of one job that was started before t0 with a later key (without preemption within
+//!   the level), or that holds a resource whose ceiling reaches the level: at most B(p - t0). A second such job
+//!   cannot start, since something better is always pending.
+//!
+//! So if B(x) + D(x) + H(x + after) <= x + after for all x from the operation's own least distance of key and
+//! release, no job of it is late. x + after is at most the busy window of this level and those above.
+//! Without levels above and for deadlines this is the test of Baruah, Mok and Rosier (RTSS 1990)
+//! with the blocking term of George, Rivierre and Spuri (INRIA RR-2966, 1996).
+//!
+//! **The search** goes downwards like QPA (Zhang and Burns, IEEE TC 2009): where
+//! f(y) = B + D + H < y, every point between f(y) and y passes as well. That wants f monotone, so it is done
+//! between the distances at which B steps.
+//!
+//! Arithmetic saturates towards more demand: overflow turns "proved" into "unknown", never the reverse.
+
+use alloc::vec::Vec;
+
+use super::fixed::Demand;
+use super::verdict::Missing;
+
+/// An operation of the level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Keyed {
+    /// Work per release, at this level.
+    pub cost: i128,
+    pub period: i128,
+    /// Least distance from a release to its key; negative if a release may come after it.
+    pub key: i128,
+    /// How much earlier than a period after the last a key may come.
+    pub burst: i128,
+    /// From the key to when the job must have finished.
+    pub after: i128,
+    /// Blocks better keys for this long if it has a later one, whose distance from its release is at most `latest_key`.
+    pub blocks: i128,
+    pub latest_key: i128,
+}
+
+impl Keyed {
+    /// Demand of jobs released and with keys within a window of `x`.
+    fn demand(&self, x: i128) -> i128 {
+        if x < self.key {
+            return 0;
+        }
+        let jobs = (x - self.key).saturating_add(self.burst) / self.period + 1;
+        jobs.saturating_mul(self.cost)
+    }
+}
+
+/// A level ordered by key, and what is around it.
+pub(super) struct KeyedLevel<'a> {
+    pub own: &'a [Keyed],
+    /// More urgent levels.
+    pub higher: &'a [Demand],
+    /// Longest blocking from less urgent levels.
+    pub below: i128,
+    /// Busy window of this level and those above.
+    pub window: i128,
+}
+
+/// Steps of a search after which "unknown" is the better answer.
+const PATIENCE: usize = 2_000_000;
+
+/// A window into which more may have to fit than does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooMuch {
+    pub demand: i128,
+    pub window: i128,
+}
+
+impl KeyedLevel<'_> {
+    /// The longest window that fails, for operations of this `after` and keys no nearer to their
+    /// releases than `least_key`; `None` if all pass.
+    pub fn failing(&self, least_key: i128, after: i128) -> Result<Option<TooMuch>, Missing> {
+        let mut patience = PATIENCE / self.own.len().max(1);
+        // Distances at which blocking steps, so that it is the same within each pair of neighbours.
+        let mut edges: Vec<i128> = self.own.iter().filter(|one| one.blocks > 0).map(|one| one.latest_key).collect();
+        edges.push(least_key);
+        edges.retain(|edge| *edge >= least_key);
+        edges.sort_unstable();
+        edges.dedup();
+        // From the longest: windows beyond the busy window cannot occur.
+        let mut end = self.window.saturating_add(1).saturating_sub(after);
+        for edge in edges.into_iter().rev() {
+            if let Some(found) = self.failing_between(edge, end, after, &mut patience)? {
+                return Ok(Some(found));
+            }
+            end = end.min(edge);
+        }
+        Ok(None)
+    }
+
+    /// Among `start <= x < end`, where blocking is constant.
+    fn failing_between(
+        &self,
+        start: i128,
+        end: i128,
+        after: i128,
+        patience: &mut usize,
+    ) -> Result<Option<TooMuch>, Missing> {
+        let mut x = end - 1;
+        while x >= start {
+            *patience = patience.checked_sub(1).ok_or(Missing::LongWindow)?;
+            let (window, demand) = (x + after, self.total(x, after));
+            if demand > window {
+                return Ok(Some(TooMuch { demand, window }));
+            }
+            // All between `demand` and `window` pass. At equality the point below fails or is below a step.
+            x = if demand < window { demand - after } else { x - 1 };
+        }
+        Ok(None)
+    }
+
+    fn total(&self, x: i128, after: i128) -> i128 {
+        let own = self.own.iter().fold(self.blocking(x), |sum, one| sum.saturating_add(one.demand(x)));
+        let window = u128::try_from(x + after).unwrap_or_default();
+        self.higher.iter().fold(own, |sum, demand| {
+            let jobs = i128::try_from(demand.jobs(window)).unwrap_or(i128::MAX);
+            sum.saturating_add(jobs.saturating_mul(i128::from(demand.cost)))
+        })
+    }
+
+    fn blocking(&self, x: i128) -> i128 {
+        let own = self.own.iter().filter(|one| one.latest_key > x).map(|one| one.blocks);
+        own.fold(self.below, i128::max)
+    }
+}

@@ -1,0 +1,135 @@
+//! What fails for certain: a behaviour that the file allows and that misses a deadline.
+//!
+//! Only where every step is forced. All releases that matter coincide at the first epoch's common
+//! phase, every job takes its worst case, and nothing that interferes is cancelled, dropped or
+//! held: then the first job cannot finish before the fixed point of Joseph and Pandya (1986).
+
+use hyoshi_model::{Deadline, Preemption, Span};
+
+use super::cap;
+use super::holistic::{Agreement, finish_of};
+use super::processor::{Found, Part, Response, Site};
+use super::verdict::Failure;
+use super::workload::{Scene, Source, Work};
+use crate::strategy::Discipline;
+
+/// True if the job with its legs up to this part cannot be cancelled.
+pub(super) fn stays(site: &Site<'_>, part: &Part) -> bool {
+    part.critical || !site.system.processor(site.plan.processor).cancel
+}
+
+/// The worst case alone exceeds the deadline.
+pub(super) fn too_long(work: &Work, least: u64, part: &Part) -> Option<Failure> {
+    let legs = if part.critical { work.critical_legs } else { work.legs };
+    let needs = match work.deadline {
+        Deadline::Own(_) => work.wcet.saturating_mul(legs),
+        Deadline::Origin(_) => work.wcet.saturating_mul(legs).saturating_add(least),
+    };
+    let deadline = work.deadline.span();
+    let needs = Span::from_nanos(needs);
+    (needs > deadline).then_some(Failure::LongerThanDeadline { needs, deadline })
+}
+
+/// The first job of a part in a FIFO level is late after a common release.
+pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreement, part: &Part) -> Option<Failure> {
+    let level = site.plan.levels.get(usize::from(part.level))?;
+    let uses = !site.system.operation(part.operation).uses.is_empty();
+    if scene != Scene::Epoch(0) || level.discipline != Discipline::Fifo || uses {
+        return None;
+    }
+    let work = &site.works[part.operation.index()];
+    let deadline = work.deadline.span();
+    let higher = || site.parts.iter().filter(|other| other.level < part.level && other.operation != part.operation);
+    // Of jobs enqueued at one instant the earlier operation's comes first; only a first leg is.
+    let enqueued = |other: &Part| other.critical || site.works[other.operation.index()].critical_legs == 0;
+    let earlier = |other: &Part| other.level == part.level && other.operation < part.operation && enqueued(other);
+    let beside = || site.parts.iter().filter(|other| earlier(other));
+    let forced = |other: &Part| stays(site, other) && never_held(site, agreement, other);
+    let all_forced = higher().chain(beside()).chain([part]).all(|other| forced(other) && together(site, part, other));
+    if !all_forced
+        || !higher().all(|other| never_dropped(site, agreement, other))
+        || !in_first_epoch(site, part, deadline)
+    {
+        return None;
+    }
+    let own = part.leg.checked_mul(if part.critical { work.critical_legs } else { work.legs })?;
+    let beside = beside().try_fold(0u64, |sum, other| sum.checked_add(other.leg))?;
+    let interrupted = site.plan.preemption != Preemption::None;
+    let fixed = if interrupted { own.checked_add(beside)? } else { beside };
+    let mut end = fixed;
+    loop {
+        let higher = higher().try_fold(0u64, |sum, other| {
+            let period = site.works[other.operation.index()].period;
+            // What is released at the very instant of the start still comes first.
+            let jobs = if interrupted { end.div_ceil(period).max(1) } else { end / period + 1 };
+            sum.checked_add(jobs.checked_mul(other.cost())?)
+        })?;
+        let next = fixed.checked_add(higher)?;
+        let finish = Span::from_nanos(if interrupted { next } else { next.checked_add(own)? });
+        if finish > deadline {
+            return Some(Failure::FirstJobLate { finish, deadline });
+        }
+        if next == end {
+            return None;
+        }
+        end = next;
+    }
+}
+
+/// More must be done within a window of the common release than fits, in whatever order.
+pub(super) fn demand_fails(scene: Scene, site: &Site<'_>, found: &[Found]) -> Option<Failure> {
+    let too_much = found.iter().find_map(|found| match found.response {
+        Response::Demand(too_much) => Some(too_much),
+        _ => None,
+    })?;
+    let window = u64::try_from(too_much.window).ok()?;
+    let first = site.parts.first()?;
+    let forced = |part: &Part| stays(site, part) && together(site, first, part);
+    if scene != Scene::Epoch(0)
+        || !site.parts.iter().all(forced)
+        || !in_first_epoch(site, first, Span::from_nanos(window))
+    {
+        return None;
+    }
+    let demand = site.parts.iter().try_fold(0u64, |sum, part| {
+        let work = &site.works[part.operation.index()];
+        let room = window.checked_sub(work.deadline.span().as_nanos());
+        let jobs = room.map_or(0, |room| room / work.period + 1);
+        sum.checked_add(jobs.checked_mul(part.cost())?)
+    })?;
+    let (demand, window) = (Span::from_nanos(demand), Span::from_nanos(window));
+    (demand > window).then_some(Failure::Demand { demand, window })
+}
+
+/// True if both are released by time, without jitter, and first at one instant.
+fn together(site: &Site<'_>, one: &Part, other: &Part) -> bool {
+    let first = |part: &Part| {
+        let setting = site.system.setting(0, part.operation);
+        setting.phase.checked_add(setting.offset)
+    };
+    let punctual = |part: &Part| {
+        let work = &site.works[part.operation.index()];
+        matches!(work.source, Source::Periodic) && work.jitter == 0
+    };
+    punctual(one) && punctual(other) && first(one).is_some() && first(one) == first(other)
+}
+
+/// True if what happens within `window` of the part's first release happens in the first epoch.
+fn in_first_epoch(site: &Site<'_>, part: &Part, window: Span) -> bool {
+    let setting = site.system.setting(0, part.operation);
+    let end = setting.phase.checked_add(setting.offset).and_then(|first| first.checked_add(window));
+    let next = site.system.epochs.get(1).map(|epoch| epoch.at.as_nanos());
+    end.is_some_and(|end| next.is_none_or(|next| end.as_nanos() < next))
+}
+
+fn never_held(site: &Site<'_>, agreement: &Agreement, part: &Part) -> bool {
+    part.critical || !cap::may_act(site, &agreement.releases, |_| true)
+}
+
+/// True if all of its jobs have finished when the next is released, so none is skipped.
+fn never_dropped(site: &Site<'_>, agreement: &Agreement, part: &Part) -> bool {
+    let work = &site.works[part.operation.index()];
+    let release = &agreement.releases[part.operation.index()];
+    let mut found = agreement.found[site.plan.processor.index()].iter().filter(|found| found.part == *part);
+    found.all(|found| finish_of(work, release, found).is_some_and(|finish| finish <= work.period))
+}

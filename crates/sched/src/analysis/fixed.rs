@@ -1,0 +1,246 @@
+//! Response times below more urgent levels, by the crate `response-time-analysis` of MPI-SWS
+//! (Bozhko and Brandenburg, ECRTS 2020), which is proved in Coq for one task under analysis.
+//!
+//! **A FIFO level as one task.** Within a level jobs run in the order in which they were enqueued,
+//! and a started job is interrupted by more urgent levels only. So the level behaves as one task
+//! whose jobs arrive by the sum of its operations' arrival curves and run in sequence. The analysis
+//! needs of the task under analysis nothing but that and its request bound, which is the sum of the
+//! operations' request bounds. Its response bound holds for every job of the level. No job of a
+//! less urgent level runs while it waits, except one that holds a resource whose ceiling reaches the
+//! level (immediate ceilings: at most one, and it had started before): a floating
+//! non-preemptive section.
+//!
+//! **A load chain.** Between two legs of a chain, jobs of the same level that were enqueued
+//! meanwhile run. So for the chain itself, others of its level count like more urgent ones, over the
+//! whole window. For everyone else the chain is one job of the sum of its legs: a leg is enqueued
+//! at the instant at which the leg before completes, so from the release of the first to the finish of
+//! the last the level is never without it, and a busy window contains chains as a whole.
+//!
+//! The crate's sums wrap silently, and it searches as long as its limit allows: [`busy_window`]
+//! bounds both before the crate is asked.
+
+use alloc::vec::Vec;
+
+use response_time_analysis::arrival::Sporadic;
+use response_time_analysis::demand::{RBF, RequestBound, Slice};
+use response_time_analysis::fixed_point;
+use response_time_analysis::fixed_priority::{floating_nonpreemptive, fully_nonpreemptive};
+use response_time_analysis::supply::Dedicated;
+use response_time_analysis::time::{Duration, Service};
+use response_time_analysis::wcet::Scalar;
+
+use super::report::Load;
+use super::utilisation::{self, ONE, Share};
+use super::verdict::Missing;
+
+/// Work of at most `cost` at most every `period`, released late by up to `burst`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Demand {
+    pub cost: u64,
+    pub period: u64,
+    pub burst: u64,
+}
+
+type Curve = RBF<Sporadic, Scalar>;
+
+impl Demand {
+    pub fn share(self) -> Share {
+        Share { cost: self.cost, period: self.period }
+    }
+
+    fn curve(self) -> Curve {
+        let arrivals = Sporadic::new(Duration::from(self.period), Duration::from(self.burst));
+        RBF::new(arrivals, Scalar::new(Service::from(self.cost)))
+    }
+
+    /// Jobs within a window, as the crate counts them.
+    pub fn jobs(self, window: u128) -> u128 {
+        (window + u128::from(self.burst)).div_ceil(u128::from(self.period))
+    }
+}
+
+/// Steps of a search after which "unknown" is the better answer; about a second.
+const PATIENCE: u128 = 100_000_000;
+
+/// The longest time for which the processor can be busy with `demands` and `blocking`, at least 1.
+pub(super) fn busy_window(demands: &[Demand], blocking: u64) -> Result<u64, Missing> {
+    let shares: Vec<Share> = demands.iter().map(|demand| demand.share()).collect();
+    let spare = ONE.saturating_sub(utilisation::sum(shares.iter().copied()));
+    let limit = match utilisation::load(&shares) {
+        Load::Above => return Err(Missing::Overload),
+        Load::Unclear => return Err(Missing::FullLoad),
+        Load::Below if spare > 0 => {
+            // L <= blocking + sum C (1 + (L + J) / T), solved for L.
+            let mut constant = u128::from(blocking);
+            for demand in demands {
+                let early = (u128::from(demand.cost) * u128::from(demand.burst)).div_ceil(u128::from(demand.period));
+                constant = constant.checked_add(u128::from(demand.cost) + early).ok_or(Missing::Overflow)?;
+            }
+            constant.checked_mul(ONE).ok_or(Missing::Overflow)?.div_ceil(spare) + 1
+        }
+        // At full load released together the window ends with the hyperperiod; otherwise it may never end.
+        Load::Full if blocking == 0 && demands.iter().all(|demand| demand.burst == 0) => {
+            utilisation::hyperperiod(&shares).ok_or(Missing::Overflow)?
+        }
+        Load::Full | Load::Below => return Err(Missing::FullLoad),
+    };
+    fits_in_64_bits(demands, blocking, limit)?;
+    let jobs: u128 = demands.iter().map(|demand| demand.jobs(limit)).sum();
+    // Each round of the search takes in at least one more job, and leaves at most the share U of what it lacked.
+    let rounds = jobs.min(64 * ONE / spare.max(1)) + 1;
+    if rounds.saturating_mul(demands.len() as u128) > PATIENCE {
+        return Err(Missing::LongWindow);
+    }
+    let curves: Vec<Curve> = demands.iter().map(|demand| demand.curve()).collect();
+    let blocking = Service::from(blocking);
+    let total = |window: Duration| blocking + curves.iter().map(|curve| curve.service_needed(window)).sum();
+    let found = fixed_point::search(&Dedicated::new(), Duration::from(limit as u64), total);
+    found.map(u64::from).map_err(|_| Missing::LongWindow)
+}
+
+/// So that no sum of the crate's wraps: neither demand nor steps within `limit` leave 63 bits.
+fn fits_in_64_bits(demands: &[Demand], blocking: u64, limit: u128) -> Result<(), Missing> {
+    let mut total = u128::from(blocking) + limit;
+    for demand in demands {
+        let work = demand.jobs(limit).checked_mul(u128::from(demand.cost)).ok_or(Missing::Overflow)?;
+        total = total.checked_add(work).ok_or(Missing::Overflow)?;
+        total = total.max(limit + u128::from(demand.burst) + 2 * u128::from(demand.period));
+    }
+    if total < 1 << 63 { Ok(()) } else { Err(Missing::Overflow) }
+}
+
+/// True if the crate would take too long over each job of `own` within a busy window.
+fn tries_patience(own: &[Demand], others: &[Demand], window: u64) -> bool {
+    let all = own.iter().chain(others);
+    let spare = ONE.saturating_sub(utilisation::sum(all.clone().map(|demand| demand.share())));
+    let jobs: u128 = all.clone().map(|demand| demand.jobs(u128::from(window))).sum();
+    // The crate also steps over the releases that jitter has made coincide.
+    let offsets: u128 = own.iter().map(|demand| demand.jobs(u128::from(window))).sum();
+    let rounds = jobs.min(64 * ONE / spare.max(1)) + 1;
+    offsets.saturating_mul(rounds).saturating_mul(all.count() as u128) > PATIENCE
+}
+
+/// The response bound, from release to finish, of every job of the level `own` below `higher`.
+pub(super) fn level(own: &[Demand], higher: &[Demand], blocking: u64) -> Result<u64, Missing> {
+    let all: Vec<Demand> = own.iter().chain(higher).copied().collect();
+    let window = busy_window(&all, blocking)?;
+    if tries_patience(own, higher, window) {
+        return Err(Missing::LongWindow);
+    }
+    let own: Vec<Curve> = own.iter().map(|demand| demand.curve()).collect();
+    let higher: Vec<Curve> = higher.iter().map(|demand| demand.curve()).collect();
+    let rbf = Slice::of(&own);
+    let under_analysis =
+        floating_nonpreemptive::TaskUnderAnalysis { rbf: &rbf, blocking_bound: Service::from(blocking) };
+    let found = floating_nonpreemptive::dedicated_uniproc_rta(&under_analysis, &higher, Duration::from(window));
+    found.map(u64::from).map_err(|_| Missing::LongWindow)
+}
+
+/// The response bound of a job that is never interrupted; `others` are all at least as urgent.
+pub(super) fn non_preemptive(own: Demand, others: &[Demand], blocking: u64) -> Result<u64, Missing> {
+    let all: Vec<Demand> = others.iter().copied().chain([own]).collect();
+    let window = busy_window(&all, blocking)?;
+    if tries_patience(&[own], others, window) {
+        return Err(Missing::LongWindow);
+    }
+    let curve = own.curve();
+    let others: Vec<Curve> = others.iter().map(|demand| demand.curve()).collect();
+    let under_analysis = fully_nonpreemptive::TaskUnderAnalysis {
+        wcet: curve.wcet,
+        arrivals: &curve.arrival_bound,
+        blocking_bound: Service::from(blocking),
+    };
+    let found = fully_nonpreemptive::dedicated_uniproc_rta(&under_analysis, &others, Duration::from(window));
+    found.map(u64::from).map_err(|_| Missing::LongWindow)
+}
+
+/// The response bound of a whole load chain, from its release to the finish of its last leg.
+///
+/// If chains of one operation may overlap, legs of the later one come between those of the earlier:
+/// then the whole busy window is the bound.
+pub(super) fn chain(own: &[Demand], others: &[Demand], blocking: u64) -> Result<u64, Missing> {
+    let found = level(own, others, blocking)?;
+    let apart = own.iter().map(|demand| demand.period.saturating_sub(demand.burst)).min().unwrap_or_default();
+    if found <= apart {
+        return Ok(found);
+    }
+    let all: Vec<Demand> = own.iter().chain(others).copied().collect();
+    busy_window(&all, blocking)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demand(cost: u64, period: u64) -> Demand {
+        Demand { cost, period, burst: 0 }
+    }
+
+    #[test]
+    fn response_times_are_those_of_the_textbook() {
+        // Burns and Wellings, Real-Time Systems and Programming Languages, task set of the response-time
+        // section: (T, C) = (80, 40), (40, 10), (20, 5) respond in 80, 15, 5.
+        let set = [demand(5, 20), demand(10, 40), demand(40, 80)];
+        let responses: Vec<u64> = (0..3).map(|i| level(&set[i..=i], &set[..i], 0).unwrap()).collect();
+        assert_eq!(responses, [5, 15, 80]);
+    }
+
+    #[test]
+    fn joseph_and_pandya_converge_below_the_busy_window() {
+        // (T, C) = (7, 3), (12, 3), (20, 5): 3, 6, 20 (Burns and Wellings' first set, after Joseph and Pandya 1986).
+        let set = [demand(3, 7), demand(3, 12), demand(5, 20)];
+        let responses: Vec<u64> = (0..3).map(|i| level(&set[i..=i], &set[..i], 0).unwrap()).collect();
+        assert_eq!(responses, [3, 6, 20]);
+    }
+
+    #[test]
+    fn a_deadline_beyond_the_period_needs_more_than_the_first_job() {
+        // Lehoczky 1990: (T, C) = (70, 26), (100, 62): jobs of the second respond in 114, 102, 116, 104, 118, 106, 94.
+        assert_eq!(level(&[demand(62, 100)], &[demand(26, 70)], 0), Ok(118));
+    }
+
+    #[test]
+    fn a_release_that_jitters_interferes_twice() {
+        // Audsley et al. 1993: jitter of 4 lets two releases of period 10 fall into a window of 8.
+        let jittery = Demand { cost: 3, period: 10, burst: 4 };
+        assert_eq!(level(&[demand(5, 40)], &[jittery], 0), Ok(11));
+        assert_eq!(level(&[demand(5, 40)], &[demand(3, 10)], 0), Ok(8));
+    }
+
+    #[test]
+    fn a_fifo_level_waits_for_all_of_its_own_but_not_for_later_ones() {
+        let own = [demand(2, 10), demand(3, 10)];
+        assert_eq!(level(&own, &[demand(1, 4)], 0), Ok(7));
+        assert_eq!(level(&own, &[demand(1, 4)], 2), Ok(10));
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_interrupted_waits_only_to_start() {
+        // Davis, Burns, Bril and Lukkien 2007 (CAN revisited), table 1: 1 ms messages (T, D) = (2.5, 2.5), (3.5, 3.25),
+        // (3.5, 3.25): the third responds in 3.5 only when its second instance is examined. In units of 0.25 ms.
+        let set = [demand(4, 10), demand(4, 14), demand(4, 14)];
+        assert_eq!(non_preemptive(set[2], &set[..2], 0), Ok(14));
+    }
+
+    #[test]
+    fn full_load_has_a_bound_without_jitter_and_none_with_it() {
+        let set = [demand(1, 2), demand(2, 4)];
+        assert_eq!(level(&set[1..], &set[..1], 0), Ok(4));
+        let late = Demand { burst: 1, ..set[0] };
+        assert_eq!(level(&set[1..], &[late], 0), Err(Missing::FullLoad));
+        assert_eq!(level(&set[1..], &[demand(2, 2)], 0), Err(Missing::Overload));
+    }
+
+    #[test]
+    fn sums_that_leave_64_bits_are_refused_and_not_wrapped() {
+        let huge = Demand { cost: u64::MAX / 4, period: u64::MAX, burst: u64::MAX };
+        assert_eq!(level(&[huge], &[demand(1, 3)], 0), Err(Missing::Overflow));
+        assert_eq!(level(&[demand(1, 3)], &[huge, huge], u64::MAX), Err(Missing::Overflow));
+    }
+
+    #[test]
+    fn a_window_of_too_many_jobs_is_refused_in_time() {
+        let set = [demand(999_000, 1_000_000), Demand { cost: 1, period: 1_000_007, burst: 1 << 55 }];
+        assert_eq!(level(&set[1..], &set[..1], 0), Err(Missing::LongWindow));
+    }
+}

@@ -1,0 +1,80 @@
+//! All processors together: the response of each stage is the jitter of the next.
+//!
+//! Jitter and responses are increased from nothing until they agree (Tindell and Clark 1994). Each
+//! round can only raise them, and the least agreement bounds every job, by induction over time.
+
+use alloc::{vec, vec::Vec};
+
+use hyoshi_model::Deadline;
+
+use super::processor::{Found, Response, Site};
+use super::release::{self, Release};
+use super::workload::Work;
+
+/// What was agreed upon.
+pub(super) struct Agreement {
+    pub releases: Vec<Release>,
+    /// For each operation, when all of a release has finished, counted from the origin.
+    pub finish: Vec<Option<u64>>,
+    /// For each processor.
+    pub found: Vec<Vec<Found>>,
+}
+
+/// Rounds after which responses that still grow count as unbounded.
+const PATIENCE: usize = 256;
+
+/// Finds the least agreement.
+pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
+    let least = release::earliest(works);
+    let mut finish = vec![Some(0u64); works.len()];
+    let release = |finish: &[Option<u64>]| -> Vec<Release> {
+        works.iter().zip(&least).map(|(work, least)| Release::of(work, *least, finish)).collect()
+    };
+    let mut releases = release(&finish);
+    let mut found = vec![Vec::new(); sites.len()];
+    let mut stale = vec![true; sites.len()];
+    for round in 0.. {
+        for (site, found) in
+            sites.iter().zip(&mut found).enumerate().filter(|(index, _)| stale[*index]).map(|(_, both)| both)
+        {
+            *found = site.solve(&releases);
+            for work in site.plan.operations.iter().map(|id| &works[id.index()]) {
+                let index = work.operation.index();
+                let later = latest_finish(work, &releases[index], found);
+                let agreed = match (finish[index], later) {
+                    (Some(one), Some(other)) if one >= other || round < PATIENCE => Some(one.max(other)),
+                    _ => None,
+                };
+                finish[index] = agreed;
+            }
+        }
+        let next = release(&finish);
+        stale.fill(false);
+        for (index, work) in works.iter().enumerate().filter(|(index, _)| next[*index] != releases[*index]) {
+            debug_assert_eq!(work.operation.index(), index);
+            stale[work.on.index()] = true;
+        }
+        releases = next;
+        if !stale.contains(&true) {
+            break;
+        }
+    }
+    Agreement { releases, finish, found }
+}
+
+/// When the last of a release's jobs has finished, counted from the origin.
+fn latest_finish(work: &Work, release: &Release, found: &[Found]) -> Option<u64> {
+    let own = found.iter().filter(|found| found.part.operation == work.operation);
+    own.map(|found| finish_of(work, release, found)).try_fold(0, |latest, finish| Some(latest.max(finish?)))
+}
+
+/// When a part's jobs have finished, counted from the origin.
+pub(super) fn finish_of(work: &Work, release: &Release, found: &Found) -> Option<u64> {
+    let latest = release.latest?;
+    match (&found.response, work.deadline) {
+        (Response::Bound(bound), _) => latest.checked_add(*bound),
+        (Response::InTime, Deadline::Origin(deadline)) => Some(deadline.as_nanos()),
+        (Response::InTime, Deadline::Own(deadline)) => (latest - work.jitter).checked_add(deadline.as_nanos()),
+        (Response::Demand(_) | Response::Unknown(_), _) => None,
+    }
+}

@@ -1,0 +1,215 @@
+//! What an analysis says, as data: the command line prints it as tables and as JSON.
+//!
+//! Lengths of time are whole nanoseconds in fields that end in `_ns`.
+
+use alloc::{string::String, vec::Vec};
+
+use hyoshi_model::{ChainId, OperationId, ProcessorId};
+use serde::Serialize;
+
+use super::method::{Assumption, Method, MethodNote};
+use super::verdict::{Verdict, serialise_verdict};
+
+/// What `check` says of a system.
+///
+/// The system *holds* iff every critical operation and every chain is proved in every epoch and
+/// across every change of epoch; it *does not hold* if one of them fails; it is *unknown*
+/// otherwise. Non-critical operations are reported beside and turn nothing, unless nothing is
+/// critical and there is no chain: then every operation counts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The system's name.
+    pub system: String,
+    /// The sum of it all.
+    pub outcome: Outcome,
+    /// What counted was the critical operations and chains, or everything for lack of such.
+    pub counted: Counted,
+    /// In order of time; each change of epoch stands behind the epoch it leaves.
+    pub scenes: Vec<SceneReport>,
+    /// Every analysis that the report names, with its source.
+    pub methods: Vec<MethodNote>,
+}
+
+/// The answer to "does it hold?".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Everything that counts is proved.
+    Holds,
+    /// Something that counts fails.
+    DoesNotHold,
+    /// Nothing that counts fails, but not all of it is proved.
+    Unknown,
+}
+
+/// What decides the outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Counted {
+    /// Critical operations and chains.
+    CriticalAndChains,
+    /// All operations: none is critical and there is no chain.
+    Everything,
+}
+
+/// One epoch, or one change from an epoch to the next.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SceneReport {
+    /// Index of the epoch.
+    pub epoch: usize,
+    /// Its name.
+    pub name: String,
+    /// True for the change from this epoch to the next: jobs of both are there.
+    pub change: bool,
+    /// When it begins.
+    pub at_ns: u64,
+    /// In the system's order.
+    pub processors: Vec<ProcessorReport>,
+    /// One per requirement, in the order of chains.
+    pub chains: Vec<ChainReport>,
+}
+
+/// One processor in one scene.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessorReport {
+    /// Which.
+    #[serde(skip)]
+    pub processor: ProcessorId,
+    /// Its name.
+    pub name: String,
+    /// Its strategy.
+    pub strategy: String,
+    /// Worst cases over periods, in parts per million, rounded up.
+    pub utilisation_ppm: u64,
+    /// The same of critical jobs alone.
+    pub critical_utilisation_ppm: u64,
+    /// How the utilisation compares with the whole CPU, exactly.
+    pub load: Load,
+    /// Liu and Layland's bound.
+    pub liu_layland: UtilisationBound,
+    /// Bini, Buttazzo and Buttazzo's bound.
+    pub hyperbolic: UtilisationBound,
+    /// Of all its operations together.
+    #[serde(flatten, serialize_with = "serialise_verdict")]
+    pub verdict: Verdict,
+    /// The most urgent operation that fails, or if none does, the most urgent one that is not proved.
+    pub first: Option<String>,
+    /// What the verdicts rest on.
+    pub assumptions: Vec<Assumption>,
+    /// Its operations, in the system's order; load chains with critical first legs have two entries.
+    pub operations: Vec<OperationReport>,
+}
+
+/// A sum of utilisations against 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Load {
+    /// Below.
+    Below,
+    /// Exactly 1.
+    Full,
+    /// Above.
+    Above,
+    /// Too close to 1 to tell within 128 bits.
+    Unclear,
+}
+
+/// A bound on utilisation, which proves a whole processor at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "applies")]
+pub enum UtilisationBound {
+    /// It applies.
+    Yes {
+        /// The bound, in parts per million, rounded down; of the product for the hyperbolic one.
+        bound_ppm: u64,
+        /// What is compared with it, rounded up.
+        value_ppm: u64,
+        /// True if it proves the processor.
+        met: bool,
+    },
+    /// It does not, because of this.
+    No {
+        /// Why.
+        why: super::utilisation::Inapplicable,
+    },
+}
+
+/// One operation, or the critical or other legs of it, in one scene.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OperationReport {
+    /// Which.
+    #[serde(skip)]
+    pub operation: OperationId,
+    /// Its name.
+    pub name: String,
+    /// True if these jobs are critical.
+    pub critical: bool,
+    /// Jobs per release that this entry speaks of.
+    pub legs: u64,
+    /// Its level in the plan, 0 being the most urgent.
+    pub level: u8,
+    /// Declared worst case of one job.
+    pub wcet_ns: u64,
+    /// Period.
+    pub period_ns: u64,
+    /// Relative deadline.
+    pub deadline_ns: u64,
+    /// Bound on the response, counted from where the deadline counts from.
+    pub bound_ns: Option<u64>,
+    /// Deadline less bound.
+    pub slack_ns: Option<i64>,
+    /// The verdict.
+    #[serde(flatten, serialize_with = "serialise_verdict")]
+    pub verdict: Verdict,
+    /// The analysis that led to it.
+    pub method: Method,
+}
+
+/// One requirement of one chain, in one scene.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ChainReport {
+    /// Which.
+    #[serde(skip)]
+    pub chain: ChainId,
+    /// Its name.
+    pub name: String,
+    /// What is required.
+    pub requirement: Requirement,
+    /// By the file.
+    pub limit_ns: u64,
+    /// Proved upper bound.
+    pub bound_ns: Option<u64>,
+    /// Limit less bound.
+    pub slack_ns: Option<i64>,
+    /// The verdict.
+    #[serde(flatten, serialize_with = "serialise_verdict")]
+    pub verdict: Verdict,
+    /// The analysis that led to it.
+    pub method: Method,
+}
+
+/// What a chain asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Requirement {
+    /// From the release of the first to the finish of the last.
+    Deadline,
+    /// Age of the data at the finish of the last.
+    MaxAge,
+    /// From an input to the first finish that reflects it.
+    MaxReaction,
+}
+
+/// Limit less bound, clamped to what the type holds.
+pub(super) fn slack(limit_ns: u64, bound_ns: u64) -> i64 {
+    let slack = i128::from(limit_ns) - i128::from(bound_ns);
+    slack.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+}
+
+impl Report {
+    /// Every operation's report, with its scene and processor.
+    pub fn operations(&self) -> impl Iterator<Item = (&SceneReport, &ProcessorReport, &OperationReport)> {
+        let processors = self.scenes.iter().flat_map(|scene| scene.processors.iter().map(move |one| (scene, one)));
+        processors.flat_map(|(scene, one)| one.operations.iter().map(move |operation| (scene, one, operation)))
+    }
+}

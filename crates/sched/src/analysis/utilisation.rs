@@ -1,0 +1,222 @@
+//! Sums of utilisations in integers that never round the wrong way, and the two classic bounds.
+
+use core::cmp::Ordering;
+use core::fmt;
+
+use serde::{Serialize, Serializer};
+
+use super::report::{Load, UtilisationBound};
+
+/// Fractions are kept in units of 2^-48: a worst case of 2^64 ns times legs still fits into 128 bits.
+pub(super) const ONE: u128 = 1 << 48;
+
+/// Demand of `cost` each `period`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    pub cost: u64,
+    pub period: u64,
+}
+
+impl Share {
+    /// Utilisation in units of 1 / [`ONE`], rounded up.
+    pub fn rounded_up(self) -> u128 {
+        (u128::from(self.cost) * ONE).div_ceil(u128::from(self.period.max(1)))
+    }
+}
+
+/// The sum in units of 1 / [`ONE`], rounded up.
+pub(super) fn sum(shares: impl Iterator<Item = Share>) -> u128 {
+    shares.fold(0, |sum, share| sum.saturating_add(share.rounded_up()))
+}
+
+/// In parts per million, rounded up.
+pub(super) fn ppm(scaled: u128) -> u64 {
+    let whole = (scaled / ONE).saturating_mul(1_000_000);
+    let rest = (scaled % ONE * 1_000_000).div_ceil(ONE);
+    u64::try_from(whole.saturating_add(rest)).unwrap_or(u64::MAX)
+}
+
+/// How a sum of utilisations compares with 1: exactly, or [`Load::Unclear`].
+pub(super) fn load(shares: &[Share]) -> Load {
+    let above = sum(shares.iter().copied());
+    let inexact = shares.len() as u128;
+    if above < ONE {
+        return Load::Below;
+    }
+    if above.saturating_sub(inexact) > ONE {
+        return Load::Above;
+    }
+    match exact(shares) {
+        Some(Ordering::Less) => Load::Below,
+        Some(Ordering::Equal) => Load::Full,
+        Some(Ordering::Greater) => Load::Above,
+        None => Load::Unclear,
+    }
+}
+
+/// The sum over the least common multiple of the periods, if that fits.
+fn exact(shares: &[Share]) -> Option<Ordering> {
+    let window = hyperperiod(shares)?;
+    let mut demand = 0u128;
+    for share in shares {
+        let jobs = window / u128::from(share.period);
+        demand = demand.checked_add(jobs.checked_mul(u128::from(share.cost))?)?;
+    }
+    Some(demand.cmp(&window))
+}
+
+/// The least common multiple of the periods, if it fits.
+pub(super) fn hyperperiod(shares: &[Share]) -> Option<u128> {
+    shares.iter().try_fold(1u128, |multiple, share| {
+        let period = u128::from(share.period);
+        (multiple / greatest_common_divisor(multiple, period)).checked_mul(period)
+    })
+}
+
+fn greatest_common_divisor(mut one: u128, mut other: u128) -> u128 {
+    while other != 0 {
+        (one, other) = (other, one % other);
+    }
+    one.max(1)
+}
+
+/// Why a utilisation bound says nothing of a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Inapplicable {
+    /// Nothing runs there.
+    Idle,
+    /// Levels are not by rate, one for each.
+    NotRateMonotonic,
+    /// A started job is not interrupted.
+    NonPreemptive,
+    /// A deadline is shorter than its period.
+    ConstrainedDeadline,
+    /// Releases jitter, or depend on others.
+    NotPeriodic,
+    /// Jobs block each other on resources.
+    Resources,
+    /// The cap may hold jobs back.
+    Cap,
+}
+
+impl fmt::Display for Inapplicable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Inapplicable::Idle => "nothing runs here",
+            Inapplicable::NotRateMonotonic => "levels are not by rate, a level for each",
+            Inapplicable::NonPreemptive => "a started job is not interrupted",
+            Inapplicable::ConstrainedDeadline => "a deadline is shorter than the period",
+            Inapplicable::NotPeriodic => "releases jitter or are triggered",
+            Inapplicable::Resources => "jobs share resources",
+            Inapplicable::Cap => "the cap may hold jobs back",
+        })
+    }
+}
+
+impl Serialize for Inapplicable {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// U <= n (2^(1/n) - 1) proves rate monotonic levels (Liu and Layland 1973), here in the form
+/// (1 + U/n)^n <= 2.
+pub(super) fn liu_layland(shares: &[Share]) -> UtilisationBound {
+    let (n, total) = (shares.len() as u128, sum(shares.iter().copied()));
+    let holds = |total: u128| product((0..n).map(|_| total.div_ceil(n))) <= 2 * ONE;
+    // The largest utilisation in ppm for which the test holds.
+    let (mut bound_ppm, mut too_much) = (0u64, 1_000_001u64);
+    while too_much - bound_ppm > 1 {
+        let middle = u64::midpoint(bound_ppm, too_much);
+        let fits = holds((u128::from(middle) * ONE).div_ceil(1_000_000));
+        *(if fits { &mut bound_ppm } else { &mut too_much }) = middle;
+    }
+    UtilisationBound::Yes { bound_ppm, value_ppm: ppm(total), met: holds(total) }
+}
+
+/// The product of all (U_i + 1) at most 2 proves rate monotonic levels (Bini, Buttazzo and
+/// Buttazzo, IEEE TC 2003).
+pub(super) fn hyperbolic(shares: &[Share]) -> UtilisationBound {
+    let value = product(shares.iter().map(|share| share.rounded_up()));
+    UtilisationBound::Yes { bound_ppm: 2_000_000, value_ppm: ppm(value), met: value <= 2 * ONE }
+}
+
+/// The product of (1 + x) over all x, rounded up at each step; stops above 4, where no test needs more.
+fn product(factors: impl Iterator<Item = u128>) -> u128 {
+    let mut product = ONE;
+    for factor in factors {
+        if product > 4 * ONE || factor > 4 * ONE {
+            return product.max(5 * ONE);
+        }
+        product = (product * (ONE + factor)).div_ceil(ONE);
+    }
+    product
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn shares(of: &[(u64, u64)]) -> Vec<Share> {
+        of.iter().map(|&(cost, period)| Share { cost, period }).collect()
+    }
+
+    #[test]
+    fn a_utilisation_of_exactly_one_is_told_from_both_neighbours() {
+        assert_eq!(load(&shares(&[(1, 3), (1, 3), (1, 3)])), Load::Full);
+        let (third, period) = (333_333_333_333_333, 1_000_000_000_000_000);
+        assert_eq!(load(&shares(&[(third, period), (third, period), (third, period)])), Load::Below);
+        assert_eq!(load(&shares(&[(third, period), (third, period), (third + 2, period)])), Load::Above);
+        assert_eq!(load(&shares(&[(u64::MAX, 1)])), Load::Above);
+    }
+
+    #[test]
+    fn liu_and_layland_bounds_are_those_of_their_table() {
+        // Liu and Layland 1973, theorem 5: 0.8284 for two tasks, 0.7798 for three, 0.693 in the limit.
+        for (n, expected) in [(1, 1_000_000), (2, 828_427), (3, 779_763), (1_000, 693_387)] {
+            let UtilisationBound::Yes { bound_ppm, .. } = liu_layland(&shares(&[(1, 1_000_000)].repeat(n))) else {
+                panic!("applies")
+            };
+            assert!(bound_ppm.abs_diff(expected) <= 1, "{n}: {bound_ppm}");
+        }
+    }
+
+    #[test]
+    fn the_hyperbolic_bound_accepts_what_liu_and_layland_refuse() {
+        // U = (1/2, 1/3): 0.8333 > 0.8284, but 1.5 * 4/3 = 2 exactly.
+        let set = shares(&[(1, 2), (1, 3)]);
+        assert!(matches!(liu_layland(&set), UtilisationBound::Yes { met: false, .. }));
+        assert!(matches!(
+            hyperbolic(&shares(&[(1, 2), (333_333, 1_000_000)])),
+            UtilisationBound::Yes { met: true, .. }
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_liu_and_layland_accept_the_hyperbolic_bound_accepts_too(
+            set in prop::collection::vec((1u64..50, 50u64..1_000), 1..8)
+        ) {
+            let set = shares(&set);
+            if matches!(liu_layland(&set), UtilisationBound::Yes { met: true, .. }) {
+                let met = matches!(hyperbolic(&set), UtilisationBound::Yes { met: true, .. });
+                prop_assert!(met);
+            }
+        }
+
+        #[test]
+        fn the_load_agrees_with_plain_fractions(set in prop::collection::vec((1u64..20, 1u64..40), 1..6)) {
+            let set = shares(&set);
+            let window: u64 = (1..40).fold(1u128, |m, n| m / greatest_common_divisor(m, n) * n) as u64;
+            let demand: u128 = set.iter().map(|s| u128::from(window / s.period) * u128::from(s.cost)).sum();
+            let expected = match demand.cmp(&u128::from(window)) {
+                Ordering::Less => Load::Below,
+                Ordering::Equal => Load::Full,
+                Ordering::Greater => Load::Above,
+            };
+            prop_assert_eq!(load(&set), expected);
+        }
+    }
+}

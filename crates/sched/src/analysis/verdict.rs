@@ -1,0 +1,238 @@
+//! Proved, fails, or unknown: never "holds" for what was not analysed.
+
+use alloc::string::String;
+use core::fmt;
+
+use hyoshi_model::Span;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+/// What is known of an operation, a processor or a chain.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Every job meets its deadline, under the assumptions that the report lists.
+    Proved,
+    /// Some behaviour that the file allows misses a deadline.
+    Fails {
+        /// How.
+        why: Failure,
+    },
+    /// Neither was shown.
+    Unknown {
+        /// What is missing for a proof.
+        missing: Missing,
+    },
+}
+
+impl Verdict {
+    /// True for [`Verdict::Proved`].
+    pub fn is_proved(&self) -> bool {
+        *self == Verdict::Proved
+    }
+
+    /// True for [`Verdict::Fails`].
+    pub fn fails(&self) -> bool {
+        matches!(self, Verdict::Fails { .. })
+    }
+
+    pub(super) fn unknown(missing: Missing) -> Verdict {
+        Verdict::Unknown { missing }
+    }
+
+    /// The word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Verdict::Proved => "proved",
+            Verdict::Fails { .. } => "fails",
+            Verdict::Unknown { .. } => "unknown",
+        }
+    }
+}
+
+/// Writes `verdict` and, where there is one, `reason` into the object around it.
+pub(super) fn serialise_verdict<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    map.serialize_entry("verdict", verdict.word())?;
+    match verdict {
+        Verdict::Proved => {}
+        Verdict::Fails { why } => map.serialize_entry("reason", &format_args!("{why}"))?,
+        Verdict::Unknown { missing } => map.serialize_entry("reason", &format_args!("{missing}"))?,
+    }
+    map.end()
+}
+
+impl Serialize for Verdict {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serialise_verdict(self, serializer)
+    }
+}
+
+/// How something fails.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The worst case alone, with what must precede it, does not fit.
+    LongerThanDeadline {
+        /// The least time that a job needs if it takes its worst case.
+        needs: Span,
+        /// The deadline.
+        deadline: Span,
+    },
+    /// All releases coincide at the start, and its first job is late.
+    FirstJobLate {
+        /// A lower bound on when its first job finishes, counted from the common release.
+        finish: Span,
+        /// The deadline.
+        deadline: Span,
+    },
+    /// The worst cases need more than the CPU, if the epoch lasts.
+    Overload {
+        /// Of worst cases, in parts per million.
+        utilisation_ppm: u64,
+    },
+    /// All releases coincide at the start, and more must be done within a window than fits.
+    Demand {
+        /// What must be done.
+        demand: Span,
+        /// Within this.
+        window: Span,
+    },
+    /// An operation fails.
+    Operation {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::LongerThanDeadline { needs, deadline } => {
+                write!(f, "needs {needs} by itself, the deadline is {deadline}")
+            }
+            Failure::FirstJobLate { finish, deadline } => {
+                write!(
+                    f,
+                    "its first job finishes at {finish} or later after the common release, the deadline is {deadline}"
+                )
+            }
+            Failure::Overload { utilisation_ppm } => {
+                write!(
+                    f,
+                    "worst cases need {}.{:02} % of the CPU",
+                    utilisation_ppm / 10_000,
+                    utilisation_ppm / 100 % 100
+                )
+            }
+            Failure::Demand { demand, window } => {
+                write!(f, "{demand} must be done within {window} of the common release")
+            }
+            Failure::Operation { name } => write!(f, "{name} fails"),
+        }
+    }
+}
+
+/// What is missing for a proof.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Missing {
+    /// The analysis is only sufficient, and its bound exceeds the deadline.
+    BoundExceedsDeadline,
+    /// More work than fits into some window, in a behaviour that may not occur.
+    DemandExceedsWindow {
+        /// The window.
+        window: Span,
+    },
+    /// What is at least as urgent needs more than the CPU.
+    Overload,
+    /// Utilisation is exactly 1 (or too close to tell), with jitter or blocking: the busy window has no bound.
+    FullLoad,
+    /// A busy window too long to search.
+    LongWindow,
+    /// Sums leave 64 bits.
+    Overflow,
+    /// An operation that interferes has no bound on its releases.
+    Interference {
+        /// Its name.
+        name: String,
+    },
+    /// A predecessor has no bound on its response.
+    Predecessor {
+        /// Its name.
+        name: String,
+    },
+    /// A trigger whose rate no analysis here bounds.
+    Trigger {
+        /// The operation.
+        name: String,
+    },
+    /// Fully preemptive laxity: held in tests, but no proof is known to us.
+    PreemptiveLaxity,
+    /// Waiting for a resource of another processor.
+    RemoteResource {
+        /// The resource.
+        name: String,
+    },
+    /// Jobs may be dropped: a release may find its predecessor unfinished, or the queue full.
+    Dropped,
+    /// The cap may hold jobs back.
+    Cap,
+    /// The cap leaves too little for critical work alone.
+    CapTooSmall,
+    /// Its non-critical legs are more urgent than its critical ones.
+    LegOrder,
+    /// The jobs may be cancelled, which is no failure of a non-critical operation.
+    Cancelled,
+    /// A change of epoch that alters this.
+    Change {
+        /// What changes.
+        what: &'static str,
+    },
+    /// An operation is not proved.
+    Operation {
+        /// Its name.
+        name: String,
+    },
+    /// A hop that reads the latest value, without a trigger.
+    Read {
+        /// The reader.
+        name: String,
+    },
+    /// A period of zero.
+    NoPeriod,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Missing::BoundExceedsDeadline => f.write_str("the bound exceeds the deadline, but may not be reached"),
+            Missing::DemandExceedsWindow { window } => {
+                write!(f, "more than {window} of work may have to fit into {window}, in a behaviour that may not occur")
+            }
+            Missing::Overload => f.write_str("it and what is more urgent need more than the CPU"),
+            Missing::FullLoad => {
+                f.write_str("utilisation of exactly 1 with jitter or blocking: no bound on the busy window")
+            }
+            Missing::LongWindow => f.write_str("the busy window is too long to search: utilisation is very close to 1"),
+            Missing::Overflow => f.write_str("times too long for 64 bits of nanoseconds"),
+            Missing::Interference { name } => write!(f, "no bound on how often {name} interferes"),
+            Missing::Predecessor { name } => write!(f, "no bound on the response of {name}, which comes before it"),
+            Missing::Trigger { name } => write!(f, "no analysis of how {name} is triggered"),
+            Missing::PreemptiveLaxity => f.write_str("fully preemptive laxity has no proved analysis here"),
+            Missing::RemoteResource { name } => {
+                write!(f, "no analysis of waiting for {name}, which other processors use too")
+            }
+            Missing::Dropped => {
+                f.write_str("a release may find the queue full or the last job unfinished and be dropped")
+            }
+            Missing::Cap => f.write_str("the processor's cap may hold jobs back"),
+            Missing::CapTooSmall => f.write_str("critical work alone may exceed the processor's cap"),
+            Missing::LegOrder => f.write_str("its non-critical legs are more urgent than its critical ones"),
+            Missing::Cancelled => {
+                f.write_str("late jobs are cancelled, which is no failure of a non-critical operation")
+            }
+            Missing::Change { what } => write!(f, "no analysis of an epoch's beginning that changes {what}"),
+            Missing::Operation { name } => write!(f, "{name} is not proved"),
+            Missing::Read { name } => write!(f, "no analysis of {name} reading the latest value"),
+            Missing::NoPeriod => f.write_str("a period of zero"),
+        }
+    }
+}
