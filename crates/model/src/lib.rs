@@ -17,7 +17,7 @@ pub mod takes;
 pub mod time;
 
 #[cfg(feature = "toml")]
-pub use file::{Diagnostic, FileErrors, Loaded, Severity, read, read_file};
+pub use file::{Diagnostic, FileErrors, Loaded, Severity, read, read_file, schema};
 pub use system::*;
 pub use takes::Takes;
 pub use time::{Instant, Lateness, Span};

@@ -52,16 +52,6 @@ impl Measure {
         }
     }
 
-    /// The unit that a number without one most likely has.
-    pub const fn likely_unit(self) -> &'static str {
-        match self {
-            Measure::Time => "ms",
-            Measure::Rate => "Hz",
-            Measure::Share => "%",
-            Measure::Size => "B",
-        }
-    }
-
     /// A well-formed quantity, for messages.
     pub const fn example(self) -> &'static str {
         match self {
@@ -106,7 +96,7 @@ pub enum QuantityError {
     TooFine(Measure),
     /// Beyond the largest value, which is told.
     TooLarge(Measure, &'static str),
-    /// A rate of zero has no period.
+    /// A rate of zero, or nearly so.
     NoPeriod,
 }
 
@@ -118,7 +108,14 @@ impl QuantityError {
             QuantityError::NotANumber(measure) => like(measure),
             QuantityError::NoUnit(measure) => {
                 let number = text.trim();
-                alloc::format!("write \"{number}{}\", or another of {}", measure.likely_unit(), measure.units())
+                match measure {
+                    Measure::Time => {
+                        alloc::format!("write \"{number}ms\" or \"{number}s\"; units are {}", measure.units())
+                    }
+                    Measure::Rate => alloc::format!("write \"{number}Hz\" or \"{number}kHz\""),
+                    Measure::Share => "write a percentage, such as \"75%\"".to_string(),
+                    Measure::Size => alloc::format!("write \"{number}B\"; units are {}", measure.units()),
+                }
             }
             QuantityError::Negative(_) => "leave the sign out".to_string(),
             QuantityError::UnknownUnit(Measure::Time, unit) if unit == "m" => {
@@ -145,7 +142,7 @@ impl fmt::Display for QuantityError {
             QuantityError::OtherMeasure { wanted, found } => write!(f, "is {found}, not {wanted}"),
             QuantityError::TooFine(_) => f.write_str("has too many decimals"),
             QuantityError::TooLarge(..) => f.write_str("is too large"),
-            QuantityError::NoPeriod => f.write_str("is never: a rate of zero has no period"),
+            QuantityError::NoPeriod => f.write_str("has no period: it is less than once in ten years"),
         }
     }
 }

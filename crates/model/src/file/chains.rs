@@ -1,6 +1,7 @@
 //! `[chain.NAME]`: end-to-end requirements along operations that hang together.
 
-use super::expand::Operations;
+use super::expand::{Connections, Operations};
+use super::limits;
 use super::log::{At, Log};
 use super::operation::refuse_twice;
 use super::table::Table;
@@ -12,14 +13,15 @@ pub(super) fn chains(
     log: &mut Log,
     top: &Table<'_>,
     operations: &Operations<'_>,
-    (triggers, reads): &(Vec<Trigger>, Vec<Vec<OperationId>>),
+    connections: &Connections,
 ) -> Vec<Chain> {
     let mut chains = Vec::new();
+    let mut steps = 0;
     for (name, table) in top.named(log, "chain") {
         let time = |log: &mut Log, key| table.given(log, key, Given::positive_time).map(|time| time.value);
         let (deadline, max_age) = (time(log, "deadline"), time(log, "max_age"));
         let max_reaction = time(log, "max_reaction");
-        if ["deadline", "max_age", "max_reaction"].iter().all(|key| table.get(key).is_none()) {
+        if ["deadline", "max_age", "max_reaction"].iter().all(|key| table.get(key).is_none()) && !table.misread {
             log.error(name.place, format!("chain `{}` requires nothing", name.value))
                 .label("`deadline`, `max_age` or `max_reaction` is missing")
                 .help("add what it requires, such as `deadline = \"150ms\"`");
@@ -31,23 +33,26 @@ pub(super) fn chains(
                 .help("the deadline of a single operation is its own `deadline`");
             continue;
         }
+        steps += written.value.len();
+        if steps > limits::STEPS {
+            log.error(written.place, "too many steps of chains")
+                .help(format!("all paths together have at most {}", limits::STEPS));
+            break;
+        }
         let Some(path) = follow(log, operations, &written.value) else { continue };
         for (step, ends) in path.windows(2).enumerate() {
-            let (from, to) = (ends[0], ends[1]);
-            let connected = triggers[to.index()].predecessors().contains(&from) || reads[to.index()].contains(&from);
-            if !connected {
-                let (from, to) = (operations.name(from), operations.name(to));
-                log.error(written.value[step + 1].place, format!("`{to}` neither comes after `{from}` nor reads it"))
-                    .label("the chain breaks here")
-                    .also(
-                        operations.of(ends[1]).name.place,
-                        format!("`{}` is declared here", operations.of(ends[1]).name.value),
-                    )
-                    .help(format!(
-                        "add `after = {{ all = [\"{from}\"] }}` or `reads = [\"{from}\"]` to [operation.{}]",
-                        operations.of(ends[1]).name.value
-                    ));
+            if connections.connect(ends[0], ends[1]) {
+                continue;
             }
+            let (from, to) = (operations.name(ends[0]), operations.name(ends[1]));
+            let declared = operations.of(ends[1]).name;
+            log.error(written.value[step + 1].place, format!("`{to}` neither comes after `{from}` nor reads it"))
+                .label("the chain breaks here")
+                .also(declared.place, format!("`{}` is declared here", declared.value))
+                .help(format!(
+                    "add `after = {{ all = [\"{from}\"] }}` or `reads = [\"{from}\"]` to [operation.{}]",
+                    declared.value
+                ));
         }
         chains.push(Chain { name: name.value.to_string(), path, deadline, max_age, max_reaction });
     }

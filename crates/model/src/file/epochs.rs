@@ -238,13 +238,14 @@ impl Change<'_> {
         let section = if self.address.part.is_some() { "operation.repeat" } else { "operation" };
         let Some(table) = Table::open(log, section, "", self.place, &table) else { return };
         let Some(edit) = edit(log, &table, name, files) else { return };
-        // Instances that shared one text before share the changed one.
-        let mut changed: HashMap<*const Written, Arc<Written>> = HashMap::new();
+        // Instances that shared one text before share the changed one. The old ones are kept until the end:
+        // freed, their addresses would come back for new ones.
+        let mut changed: HashMap<*const Written, (Arc<Written>, Arc<Written>)> = HashMap::new();
         for instance in instances {
-            let new = changed.entry(Arc::as_ptr(instance)).or_insert_with(|| {
+            let (_, new) = changed.entry(Arc::as_ptr(instance)).or_insert_with(|| {
                 let mut written = Written::clone(instance);
                 edit(&mut written);
-                Arc::new(written)
+                (instance.clone(), Arc::new(written))
             });
             *instance = new.clone();
         }
@@ -300,7 +301,11 @@ fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>)
         _ => {
             let repeat = table.inner(log, "repeat")?;
             let (legs, critical) = (whole16(log, &repeat, "legs"), whole16(log, &repeat, "critical"));
-            Box::new(move |written| (written.legs, written.critical_legs) = (legs, critical))
+            // What the table leaves out stays: `repeat = { legs = 2 }` and `repeat.legs = 2` are the same to TOML.
+            Box::new(move |written| {
+                written.legs = legs.or(written.legs);
+                written.critical_legs = critical.or(written.critical_legs);
+            })
         }
     })
 }

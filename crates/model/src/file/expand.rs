@@ -21,6 +21,22 @@ pub(super) struct Operations<'a> {
     names: Names<'a>,
 }
 
+/// What releases each operation, and what each reads.
+pub(super) struct Connections {
+    pub triggers: Vec<Trigger>,
+    pub reads: Vec<Vec<OperationId>>,
+    /// Operations of which some connection was not understood: that one is missing has been told.
+    pub misread: Vec<bool>,
+}
+
+impl Connections {
+    /// Whether the second comes after the first, or reads it.
+    pub fn connect(&self, from: OperationId, to: OperationId) -> bool {
+        let (trigger, reads) = (&self.triggers[to.index()], &self.reads[to.index()]);
+        trigger.predecessors().contains(&from) || reads.contains(&from) || self.misread[to.index()]
+    }
+}
+
 impl<'a> Operations<'a> {
     /// `None`, logged, when there are too many.
     pub fn expand(log: &mut Log, declared: Vec<Declared<'a>>) -> Option<Self> {
@@ -91,36 +107,50 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// What releases each operation, and what each reads. `None`, logged, when that is too much.
-    pub fn connect(&self, log: &mut Log) -> Option<(Vec<Trigger>, Vec<Vec<OperationId>>)> {
+    /// Follows all names. `None`, logged, when there are too many connections.
+    pub fn connect(&self, log: &mut Log) -> Option<Connections> {
         let (mut triggers, mut reads) = (Vec::with_capacity(self.len()), Vec::with_capacity(self.len()));
-        let mut edges = 0usize;
+        let (mut misread, mut edges) = (Vec::with_capacity(self.len()), 0);
         for operation in &self.declared {
             let count = operation.count.map_or(1, |count| count.value) as usize;
-            let mut follow = |log: &mut Log, names: &At<Vec<At<&str>>>| {
-                let ranges: Vec<_> = names.value.iter().filter_map(|name| self.find(log, *name)).collect();
-                edges = edges.saturating_add(ranges.iter().map(Range::len).sum::<usize>().saturating_mul(count));
-                if edges > limits::EDGES {
-                    log.error(names.place, "too many connections between operations")
-                        .label(format!("{edges} with these"))
-                        .help(format!("a system has at most {}; put an operation in between", limits::EDGES));
-                    return None;
-                }
-                // A template and one of its instances may both be named.
-                let mut seen = HashSet::new();
-                let operations = ranges.into_iter().flatten().map(OperationId);
-                Some(operations.filter(|operation| seen.insert(*operation)).collect::<Vec<_>>())
-            };
+            let mut lost = operation.misread;
+            let mut follow = |names| self.follow(log, names, count, &mut edges, &mut lost);
             let trigger = match &operation.after {
                 None => Trigger::Periodic,
-                Some(after) if after.all => Trigger::All(follow(log, &after.names)?),
-                Some(after) => Trigger::Any(follow(log, &after.names)?),
+                Some(after) if after.all => Trigger::All(follow(&after.names)?),
+                Some(after) => Trigger::Any(follow(&after.names)?),
             };
-            let read = follow(log, &operation.reads)?;
+            let read = follow(&operation.reads)?;
             triggers.extend(std::iter::repeat_n(trigger, count));
             reads.extend(std::iter::repeat_n(read, count));
+            misread.extend(std::iter::repeat_n(lost, count));
         }
-        Some((triggers, reads))
+        Some(Connections { triggers, reads, misread })
+    }
+
+    /// The operations with these names, which `count` others are connected with; counts the connections
+    /// before it makes them. `None`, logged, when these are too many.
+    fn follow(
+        &self,
+        log: &mut Log,
+        names: &At<Vec<At<&str>>>,
+        count: usize,
+        edges: &mut usize,
+        lost: &mut bool,
+    ) -> Option<Vec<OperationId>> {
+        let ranges: Vec<_> = names.value.iter().filter_map(|name| self.find(log, *name)).collect();
+        *lost |= ranges.len() < names.value.len();
+        *edges = edges.saturating_add(ranges.iter().map(Range::len).sum::<usize>().saturating_mul(count));
+        if *edges > limits::EDGES {
+            log.error(names.place, "too many connections between operations")
+                .label(format!("{edges} with these"))
+                .help(format!("a system has at most {}; put an operation in between", limits::EDGES));
+            return None;
+        }
+        // A template and one of its instances may both be named.
+        let mut seen = HashSet::new();
+        let operations = ranges.into_iter().flatten().map(OperationId);
+        Some(operations.filter(|operation| seen.insert(*operation)).collect())
     }
 
     /// Begin of the first period of each operation.

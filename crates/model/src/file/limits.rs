@@ -12,5 +12,7 @@ pub const EDGES: usize = 1_000_000;
 pub const ROOTS: usize = 4_000_000;
 /// Operations and edges times epochs in which something changes.
 pub const SETTINGS: usize = 2_000_000;
+/// Operations on the paths of all chains together.
+pub const STEPS: usize = 100_000;
 /// Characters of a name.
 pub const NAME: usize = 64;

@@ -18,6 +18,7 @@ mod log;
 mod machines;
 mod names;
 mod operation;
+mod schema;
 mod settings;
 mod table;
 mod times;
@@ -29,6 +30,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub use diagnostic::{Diagnostic, FileErrors, Severity};
+pub use schema::schema;
 
 use crate::system;
 use crate::system::{Guard, OperationId, System, Trigger};
@@ -75,11 +77,33 @@ pub fn read(text: &str, file: &str, dir: Option<&Path>) -> Result<Loaded, FileEr
 
 /// The tree of the text; with syntax errors there is none, for what they swallow would be missed.
 fn parse<'a>(log: &mut Log, text: &'a str) -> Option<DeTable<'a>> {
-    let (tree, errors) = DeTable::parse_recoverable(text);
+    let (tree, mut errors) = DeTable::parse_recoverable(text);
+    errors.sort_by_key(|error| error.span().map_or(0, |range| range.start));
     for error in &errors {
-        let place = Place::from(error.span().unwrap_or(0..0));
-        log.error(place, format!("not TOML: {}", error.message().trim_end()))
-            .help("values are \"texts\", numbers, true, false, [lists] and { tables }");
+        let range = error.span().unwrap_or(0..0);
+        let written = value::shortened(text.get(range.clone()).unwrap_or("").trim());
+        let message = error.message().trim_end().trim_end_matches(", expected nothing");
+        let nested = message.contains("array") || message.contains("inline table");
+        let help = match message {
+            "duplicate key" => "each key and each table is written once: keep one of them",
+            _ if nested => "a comma is missing, or the bracket that closes the list or table",
+            _ if ["float", "integer", "fraction", "zero"].iter().any(|word| message.contains(word)) => {
+                "a quantity stands between quotes: \"2.5ms\""
+            }
+            _ if message.contains("string") => "a text stands between two quotes, in one line: \"2.5ms\"",
+            _ if message.contains("recurs") => "nothing in this file is nested more than five deep",
+            _ => "lines are `key = value`; tables begin with [name], lists of them with [[name]]",
+        };
+        let message = if message == "duplicate key" {
+            format!("`{written}` is given twice")
+        } else {
+            format!("not TOML: {message}")
+        };
+        log.error(Place::from(range), message).help(help);
+        // What is said after an open bracket follows from it: the parser reads on as if it were inside.
+        if nested {
+            break;
+        }
     }
     errors.is_empty().then(|| tree.into_inner())
 }
@@ -112,7 +136,7 @@ fn assemble(log: &mut Log, tree: &DeTable<'_>, dir: Option<&Path>) -> Option<Sys
     let connections = operations.connect(log)?;
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
-    let (triggers, reads) = connections;
+    let expand::Connections { triggers, reads, .. } = connections;
     let order = graph::order(&triggers).map_err(|cycles| tell_cycles(log, &operations, cycles)).ok();
 
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());

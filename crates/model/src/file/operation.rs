@@ -16,6 +16,8 @@ pub(super) struct Declared<'a> {
     /// `None` for a periodic operation.
     pub after: Option<After<'a>>,
     pub reads: At<Vec<At<&'a str>>>,
+    /// Part of the table was not understood.
+    pub misread: bool,
     pub phase: Span,
     pub offset: Span,
     pub stagger: Stagger,
@@ -56,11 +58,10 @@ impl<'a> Declared<'a> {
     ) -> Declared<'a> {
         let on = table.given(log, "on", Given::text);
         let on = processors.find_or_only(log, on, name);
-        let after = table.inner(log, "after").map(|after| read_after(log, &after));
+        let after = table.inner(log, "after").and_then(|after| read_after(log, &after));
         one_release(log, name, table);
         let reads = table.read(log, "reads", Given::texts);
-        let reads = reads.unwrap_or(At::new(Vec::new(), name.place));
-        refuse_twice(log, &reads.value);
+        refuse_twice(log, reads.as_ref().map_or(&[], |reads| &reads.value));
         let (queue, uses) = (read_queue(log, table), read_uses(log, table, resources));
         let on_overrun = table.choice(log, "on_overrun").map_or(0, |choice| choice.value);
         let on_busy = table.choice(log, "on_busy").map_or(0, |choice| choice.value);
@@ -74,8 +75,9 @@ impl<'a> Declared<'a> {
         let declared = Declared {
             name,
             on: ProcessorId(on.unwrap_or(0)),
-            after: after.flatten(),
-            reads,
+            misread: table.misread || (after.is_none() && table.get("after").is_some()) || reads.is_none(),
+            after,
+            reads: reads.unwrap_or(At::new(Vec::new(), name.place)),
             phase: time(log, "phase"),
             offset: time(log, "offset"),
             stagger: read_stagger(log, table),
@@ -152,6 +154,7 @@ fn one_release(log: &mut Log, name: At<&str>, table: &Table<'_>) {
     let given: Vec<_> = ["rate", "every", "after"].into_iter().filter(|key| table.get(key).is_some()).collect();
     match given[..] {
         [_] => {}
+        [] if table.misread => {}
         [] => {
             log.error(name.place, format!("nothing releases `{}`", super::value::shortened(name.value)))
                 .label("`rate`, `every` or `after` is missing")

@@ -68,11 +68,12 @@ impl Written {
     fn check_legs(&self, log: &mut Log, operation: &Declared<'_>) {
         let Some(critical) = self.critical_legs else { return };
         let legs = self.legs.map_or(1, |legs| legs.value);
-        let legs_place = self.legs.map_or(critical.place, |legs| legs.place);
         if critical.value > legs {
-            log.error(critical.place, format!("{} legs cannot be critical", critical.value))
-                .also(legs_place, format!("legs: {legs}"))
-                .help(format!("write a number from 0 to {legs}"));
+            let finding = log.error(critical.place, format!("{} legs cannot be critical", critical.value));
+            finding.label(format!("of {legs}")).help(format!("write a number from 0 to {legs}, or raise `legs`"));
+            if let Some(legs) = self.legs {
+                finding.also(legs.place, "the legs");
+            }
         } else if operation.critical && critical.value < legs {
             log.error(critical.place, "all legs of a critical operation are critical")
                 .also(operation.name.place, "`critical = true`")

@@ -14,6 +14,8 @@ pub(super) struct Table<'a> {
     name: &'a str,
     /// What to point at when a key is missing: the name in the table's head.
     pub place: Place,
+    /// A key was not understood: what seems to be missing may only be mistyped.
+    pub misread: bool,
     entries: &'a DeTable<'a>,
 }
 
@@ -27,7 +29,7 @@ impl<'a> Table<'a> {
         entries: &'a DeTable<'a>,
     ) -> Option<Table<'a>> {
         let section = keys::section(section)?;
-        let table = Table { section, name, place, entries };
+        let mut table = Table { section, name, place, misread: false, entries };
         for (written, _) in entries {
             let place = Place::from(written.span());
             match section.key(written.get_ref()) {
@@ -38,7 +40,7 @@ impl<'a> Table<'a> {
                             .help(format!("take it out; until then {until_then}"));
                     }
                 }
-                None => table.refuse(log, written.get_ref(), place),
+                None => table.misread |= table.refuse(log, written.get_ref(), place),
             }
         }
         Some(table)
@@ -55,28 +57,37 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn refuse(&self, log: &mut Log, written: &str, place: Place) {
+    /// Logs an unknown key; false for what is no key but a section.
+    fn refuse(&self, log: &mut Log, written: &str, place: Place) -> bool {
         let Section { path, .. } = self.section;
         let sections = || keys::headed().filter(|_| path.is_empty()).map(|section| section.path);
         if sections().any(|section| section == written) {
-            return;
+            return false;
         }
         let known = || self.section.keys.iter().filter(|key| !matches!(key.kind, Kind::Later(_))).map(|key| key.name);
         let synonym = keys::SYNONYMS.iter().find(|(section, word, _)| section == path && *word == written);
-        let nearest = synonym
-            .map(|(.., key)| *key)
-            .or_else(|| log.nearest(written, self.section.keys.iter().map(|k| k.name).chain(sections())));
+        let candidates = self.section.keys.iter().map(|key| key.name).chain(sections());
+        let nearest = synonym.map(|(.., key)| *key).or_else(|| log.nearest(written, candidates));
         let mut help = nearest.map_or(String::new(), |nearest| format!("did you mean `{nearest}`? "));
+        if nearest.is_none() && path.is_empty() && self.looks_like_an_operation(written) {
+            help = format!("did you mean [operation.{}]? ", shortened(written));
+        }
         let all: Vec<_> = known().chain(sections()).collect();
         if all.is_empty() {
             help += &format!("{} takes no keys", self.title());
-        } else if nearest.is_none() {
+        } else if help.is_empty() {
             help += &format!("known here: {}", all.join(", "));
         }
-        let help = help.trim_end().to_string();
         log.error(place, format!("unknown key `{}` in {}", shortened(written), self.title()))
             .label("unknown")
-            .help(help);
+            .help(help.trim_end());
+        true
+    }
+
+    /// Whether the value of a key is a table that says what only operations say.
+    fn looks_like_an_operation(&self, key: &str) -> bool {
+        let table = self.get(key).and_then(|value| value.get_ref().as_table());
+        table.is_some_and(|table| ["wcet", "every", "rate", "after"].iter().any(|key| table.contains_key(*key)))
     }
 
     /// The value of a key, if it is there.
@@ -150,12 +161,12 @@ impl<'a> Table<'a> {
 
     /// The tables under names, in the file's order.
     pub fn named(&self, log: &mut Log, section: &'static str) -> Vec<(At<&'a str>, Table<'a>)> {
-        let such_as = format!("[{section}.NAME]");
-        let Some(tables) = self.given(log, section, |given| given.table(&such_as)) else { return Vec::new() };
+        let such_as = |name: &str| format!("[{section}.{}]", shortened(name));
+        let Some(tables) = self.given(log, section, |given| given.table(&such_as("NAME"))) else { return Vec::new() };
         let mut named = Vec::new();
         for (name, value) in in_order(tables.value) {
             let place = Place::from(name.span());
-            match Given::of(value.get_ref()).table(&such_as) {
+            match Given::of(value.get_ref()).table(&such_as(name.get_ref())) {
                 Ok(entries) => {
                     let name = At::new(&**name.get_ref(), place);
                     check_name(log, section, name);

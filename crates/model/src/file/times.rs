@@ -150,9 +150,13 @@ fn normal(log: &mut Log, table: &Table<'_>) -> Option<Takes> {
     let three = deviation.value.checked_mul(3).unwrap_or(LONGEST_SPAN);
     let least = given_least.map_or(mean.value.saturating_sub(three).max(Span::from_nanos(1)), |least| least.value);
     let most = given_most.map_or((mean.value + three).min(LONGEST_SPAN), |most| most.value);
-    if least > mean.value || mean.value > most {
-        let edge = if least > mean.value { given_least } else { given_most };
-        log.error(edge.map_or(table.place, |edge| edge.place), format!("the mean lies outside {least} to {most}"))
+    let outside = match (given_least, given_most) {
+        (Some(least), _) if least.value > mean.value => Some((least.place, "`least` is greater than the mean")),
+        (_, Some(most)) if most.value < mean.value => Some((most.place, "`most` is less than the mean")),
+        _ => None,
+    };
+    if let Some((place, message)) = outside {
+        log.error(place, message)
             .also(mean.place, "the mean")
             .help("times are clamped to `least` and `most`: choose them on either side of the mean");
     }

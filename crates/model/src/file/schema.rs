@@ -1,0 +1,131 @@
+//! A JSON schema of the file for editors, made from the table of keys.
+
+use serde_json::{Map, Value, json};
+
+use super::keys::{self, Key, Kind, LeftOut, SECTIONS, Section, Shape};
+
+/// The schema as a JSON text: `schema/system.schema.json` in the repository holds it, for Taplo,
+/// VS Code and their like. It knows keys and forms; what hangs together only the reader knows.
+pub fn schema() -> String {
+    let Some(top) = keys::section("") else { return String::new() };
+    let mut schema = Map::new();
+    schema.insert("$schema".into(), json!("http://json-schema.org/draft-07/schema#"));
+    schema.insert("title".into(), json!("Hyoshi system"));
+    let mut table = object(top);
+    for section in keys::headed() {
+        let tables = match section.shape {
+            Shape::List => json!({ "type": "array", "items": object(section) }),
+            _ => json!({ "type": "object", "additionalProperties": object(section) }),
+        };
+        let described = described(tables, section.doc);
+        table["properties"][section.path] = described;
+    }
+    if let Value::Object(table) = table {
+        schema.extend(table);
+    }
+    format!("{:#}\n", Value::Object(schema))
+}
+
+fn described(mut schema: Value, doc: &str) -> Value {
+    schema["description"] = json!(doc);
+    schema
+}
+
+/// The schema of one table.
+fn object(section: &Section) -> Value {
+    let mut properties = Map::new();
+    for key in section.keys.iter().filter(|key| !matches!(key.kind, Kind::Later(_))) {
+        properties.insert(key.name.to_string(), property(key));
+    }
+    let required: Vec<_> =
+        section.keys.iter().filter(|key| key.default == LeftOut::Required).map(|key| key.name).collect();
+    let mut object = json!({ "type": "object", "additionalProperties": false, "properties": properties });
+    if !required.is_empty() {
+        object["required"] = json!(required);
+    }
+    if let Some(one_of) = exactly_one(section.path) {
+        object["oneOf"] = one_of.iter().map(|key| json!({ "required": [key] })).collect();
+    }
+    object
+}
+
+/// Keys of which exactly one is given.
+fn exactly_one(path: &str) -> Option<&'static [&'static str]> {
+    match path {
+        "operation" => Some(&["rate", "every", "after"]),
+        "operation.after" => Some(&["all", "any"]),
+        "operation.takes" => Some(&["uniform", "normal", "list", "file"]),
+        _ => None,
+    }
+}
+
+fn property(key: &Key) -> Value {
+    let mut property = kind(key.kind);
+    let (doc, default) = match key.default {
+        LeftOut::Required => (format!("{} Required.", key.doc), None),
+        LeftOut::Value(value) => (key.doc.to_string(), Some(value)),
+        LeftOut::Said(said) => (format!("{} Left out: {said}.", key.doc), None),
+    };
+    property["description"] = json!(doc);
+    // The defaults of the table are TOML of the simple kind that is JSON, too.
+    if let Some(Ok(value)) = default.map(serde_json::from_str::<Value>) {
+        property["default"] = value;
+    }
+    property
+}
+
+fn quantity(units: &str) -> Value {
+    json!({ "type": "string", "pattern": format!("^[0-9]+(\\.[0-9]+)? *({units})$") })
+}
+
+fn kind(kind: Kind) -> Value {
+    let list = |items: Value| json!({ "type": "array", "items": items });
+    let pair = |item: Value| json!({ "type": "array", "items": item, "minItems": 2, "maxItems": 2 });
+    let or = |one: Value, other: Value| json!({ "anyOf": [one, other] });
+    let text = || json!({ "type": "string" });
+    let time = || quantity("ns|us|µs|μs|ms|s|min|h");
+    let rate = || quantity("Hz|kHz");
+    match kind {
+        Kind::Text | Kind::Name(_) => text(),
+        Kind::Names(_) => list(text()),
+        Kind::Pair(_) => pair(text()),
+        Kind::Whole(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Kind::Truth => json!({ "type": "boolean" }),
+        Kind::Time => time(),
+        Kind::TimePair => pair(time()),
+        Kind::TimeOrPair => or(time(), pair(time())),
+        Kind::Times => list(time()),
+        Kind::RateOrPair => or(rate(), pair(rate())),
+        Kind::Share => quantity("%"),
+        Kind::Size => quantity("B|KiB|MiB"),
+        Kind::Choice(words) => json!({ "enum": words }),
+        Kind::Stagger => or(json!({ "enum": ["even"] }), time()),
+        Kind::TimeOr(path) => or(time(), table(path)),
+        Kind::Table(path) => table(path),
+        Kind::TimeOf(_) => json!({ "type": "object", "additionalProperties": time() }),
+        Kind::Settings => settings(),
+        Kind::Later(_) => json!({}),
+    }
+}
+
+fn table(path: &str) -> Value {
+    keys::section(path).map_or_else(|| json!({}), object)
+}
+
+/// `"operation.NAME.KEY"`, or tables within tables to the same effect.
+fn settings() -> Value {
+    let mut patterns = Map::new();
+    for section in SECTIONS.iter().filter(|section| matches!(section.path, "operation" | "operation.repeat")) {
+        for key in section.keys.iter().filter(|key| key.settable) {
+            let within = section.path.strip_prefix("operation.").map_or(String::new(), |within| format!("{within}\\."));
+            let pattern = format!("^operation\\.[^.]+(\\.[0-9]+)?\\.{within}{}$", key.name);
+            patterns.insert(pattern, described(kind(key.kind), key.doc));
+        }
+    }
+    json!({
+        "type": "object",
+        "properties": { "operation": { "type": "object" } },
+        "patternProperties": patterns,
+        "additionalProperties": false,
+    })
+}

@@ -1,0 +1,293 @@
+//! What files mean: defaults, inheritance along triggers, templates, epochs.
+
+use hyoshi_model::*;
+
+fn load(text: &str) -> Loaded {
+    let text = format!("name = \"test\"\n{text}");
+    read(&text, "test.toml", None).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn system(text: &str) -> System {
+    load(text).system
+}
+
+fn id(system: &System, name: &str) -> OperationId {
+    let position = system.operations.iter().position(|operation| operation.name == name);
+    OperationId(position.unwrap_or_else(|| panic!("no operation {name}")) as u32)
+}
+
+fn setting<'a>(system: &'a System, epoch: usize, name: &str) -> &'a Setting {
+    system.setting(epoch, id(system, name))
+}
+
+fn ms(millis: u64) -> Span {
+    Span::from_millis(millis)
+}
+
+#[test]
+fn a_system_of_one_operation_needs_four_lines() {
+    let system = system("[operation.a]\nevery = \"10ms\"\nwcet = \"2ms\"");
+    assert_eq!((system.seed, system.duration), (1, Span::from_secs(10)));
+    assert_eq!(system.hosts, [Host { name: "local".to_string() }]);
+    let processor = Processor {
+        name: "main".to_string(),
+        host: HostId(0),
+        cpu: None,
+        strategy: "RMS".to_string(),
+        preemption: Preemption::Levels,
+        cancel: false,
+        cap_ppm: 940_000,
+        cap_window: ms(100),
+        pool: 1,
+    };
+    assert_eq!(system.processors, [processor]);
+    let operation = Operation {
+        name: "a".to_string(),
+        on: ProcessorId(0),
+        trigger: Trigger::Periodic,
+        reads: vec![],
+        critical: false,
+        importance: 0,
+        roots: vec![OperationId(0)],
+        uses: vec![],
+        queue: QueueLimit { limit: 8, when_full: WhenFull::DropNewest },
+        on_overrun: OnOverrun::Report,
+        on_busy: OnBusy::Queue,
+        guard: Guard::Off,
+        payload: 0,
+    };
+    assert_eq!(system.operations, [operation]);
+    let setting = Setting {
+        enabled: true,
+        period: ms(10),
+        slowest: ms(10),
+        phase: Span::ZERO,
+        offset: Span::ZERO,
+        jitter: Span::ZERO,
+        wcet: ms(2),
+        bcet: ms(2),
+        takes: Takes::Fixed(ms(2)),
+        deadline: Deadline::Own(ms(10)),
+        legs: 1,
+        critical_legs: 0,
+    };
+    assert_eq!(system.epochs.len(), 1);
+    assert_eq!((system.epochs[0].name.as_str(), system.epochs[0].at), ("0", Instant::ZERO));
+    assert_eq!(*system.epochs[0].settings, [setting]);
+}
+
+#[test]
+fn a_range_of_rates_gives_the_shortest_and_the_longest_period() {
+    let system = system(
+        "[operation.a]\nrate = [\"10Hz\", \"40Hz\"]\nwcet = \"2ms\"\n[operation.b]\nevery = [\"5ms\", \"8ms\"]\nwcet = \"1ms\"",
+    );
+    assert_eq!((setting(&system, 0, "a").period, setting(&system, 0, "a").slowest), (ms(25), ms(100)));
+    assert_eq!((setting(&system, 0, "b").period, setting(&system, 0, "b").slowest), (ms(5), ms(8)));
+    assert_eq!(setting(&system, 0, "a").deadline, Deadline::Own(ms(25)));
+}
+
+#[test]
+fn a_triggered_operation_inherits_period_and_deadline_from_its_roots() {
+    let system = system(
+        r#"
+        operation.fast = { every = "10ms", wcet = "1ms", deadline = "8ms" }
+        operation.slow = { every = "40ms", wcet = "1ms" }
+        operation.join = { after = { all = ["slow", "fast"] }, wcet = "1ms" }
+        operation.merge = { after = { any = ["slow", "fast"] }, wcet = "1ms" }
+        operation.last = { after = { all = ["fast"] }, wcet = "1ms" }
+        operation.own = { after = { all = ["last"] }, wcet = "1ms", deadline = "3ms" }
+        "#,
+    );
+    let roots = |name| system.operation(id(&system, name)).roots.clone();
+    assert_eq!(roots("join"), [OperationId(0), OperationId(1)]);
+    assert_eq!(roots("own"), [OperationId(0)]);
+    assert_eq!(setting(&system, 0, "join").period, ms(40));
+    assert_eq!(setting(&system, 0, "merge").period, ms(10));
+    assert_eq!(setting(&system, 0, "join").deadline, Deadline::Origin(ms(40)));
+    assert_eq!(setting(&system, 0, "last").deadline, Deadline::Origin(ms(8)));
+    assert_eq!(setting(&system, 0, "own").deadline, Deadline::Own(ms(3)));
+    // Written order: a join may want its inputs in it.
+    let join = Trigger::All(vec![OperationId(1), OperationId(0)]);
+    assert_eq!(system.operation(id(&system, "join")).trigger, join);
+}
+
+#[test]
+fn the_tightest_chain_from_a_periodic_operation_sets_the_deadline() {
+    let system = system(
+        r#"
+        operation.a = { every = "10ms", wcet = "1ms" }
+        operation.b = { after = { all = ["a"] }, wcet = "1ms" }
+        operation.c = { after = { all = ["b"] }, wcet = "1ms" }
+        operation.d = { after = { all = ["c"] }, reads = ["a"], wcet = "1ms" }
+        [chain.long]
+        path = ["a", "b", "c"]
+        deadline = "30ms"
+        [chain.tight]
+        path = ["a", "b"]
+        deadline = "20ms"
+        [chain.inner]
+        path = ["b", "c", "d"]
+        deadline = "5ms"
+        [chain.read]
+        path = ["a", "d"]
+        deadline = "6ms"
+        "#,
+    );
+    assert_eq!(setting(&system, 0, "a").deadline, Deadline::Own(ms(10)));
+    assert_eq!(setting(&system, 0, "b").deadline, Deadline::Origin(ms(20)));
+    assert_eq!(setting(&system, 0, "c").deadline, Deadline::Origin(ms(30)));
+    // Its own chains count from the release of `b`, and of the `a` that it reads: not from its root's.
+    assert_eq!(setting(&system, 0, "d").deadline, Deadline::Origin(ms(10)));
+}
+
+#[test]
+fn a_template_expands_and_its_name_means_all_of_it() {
+    let system = system(
+        r#"
+        operation.work = { every = "90ms", phase = "1ms", wcet = "1ms", count = 3, stagger = "even" }
+        operation.slots = { every = "90ms", wcet = "1ms", count = 3, stagger = "2ms" }
+        operation.all = { after = { all = ["work"] }, reads = ["slots.2", "slots"], wcet = "1ms" }
+        operation.second = { after = { any = ["work.2"] }, wcet = "1ms", count = 1 }
+        "#,
+    );
+    let names: Vec<_> = system.operations.iter().map(|operation| operation.name.as_str()).collect();
+    assert_eq!(names, ["work.1", "work.2", "work.3", "slots.1", "slots.2", "slots.3", "all", "second.1"]);
+    let phases: Vec<_> = system.epochs[0].settings[..6].iter().map(|setting| setting.phase).collect();
+    assert_eq!(phases, [ms(1), ms(31), ms(61), ms(0), ms(2), ms(4)]);
+    let ids = |range: &[u32]| range.iter().copied().map(OperationId).collect::<Vec<_>>();
+    assert_eq!(system.operations[6].trigger, Trigger::All(ids(&[0, 1, 2])));
+    assert_eq!(system.operations[6].reads, ids(&[4, 3, 5]));
+    assert_eq!(system.operations[7].trigger, Trigger::Any(ids(&[1])));
+}
+
+#[test]
+fn epochs_add_up_and_what_is_inherited_follows() {
+    let system = system(
+        r#"
+        operation.a = { every = "10ms", wcet = "2ms", count = 2 }
+        operation.b = { after = { all = ["a.1"] }, wcet = "1ms" }
+        [[epoch]]
+        at = "1s"
+        name = "slow"
+        set = { "operation.a.rate" = "50Hz", "operation.a.2.wcet" = "3ms" }
+        [[epoch]]
+        at = "2s"
+        [[epoch]]
+        at = "3s"
+        set = { "operation.a.wcet" = "1ms", "operation.b.deadline" = "4ms", "operation.a.repeat" = { legs = 3 }, "operation.b.enabled" = false }
+        [[epoch]]
+        at = "4s"
+        [epoch.set]
+        operation.a.repeat.critical = 2
+        operation.a.2.repeat.legs = 4
+        "#,
+    );
+    let names: Vec<_> = system.epochs.iter().map(|epoch| epoch.name.as_str()).collect();
+    assert_eq!(names, ["0", "slow", "2", "3", "4"]);
+    assert_eq!(system.epoch_at(Instant::from_nanos(999_999_999)), 0);
+    assert_eq!(system.epoch_at(Instant::from_nanos(1_000_000_000)), 1);
+    let b = setting(&system, 1, "b");
+    assert_eq!((b.period, b.deadline), (ms(20), Deadline::Origin(ms(20))));
+    let wcets = |epoch| ["a.1", "a.2"].map(|name| setting(&system, epoch, name).wcet);
+    assert_eq!((wcets(0), wcets(1), wcets(3)), ([ms(2), ms(2)], [ms(2), ms(3)], [ms(1), ms(1)]));
+    // Nobody gave `takes` and `bcet`: they go with the worst case.
+    assert_eq!(setting(&system, 3, "a.1").takes, Takes::Fixed(ms(1)));
+    assert_eq!(setting(&system, 3, "a.1").bcet, ms(1));
+    assert!(std::sync::Arc::ptr_eq(&system.epochs[1].settings, &system.epochs[2].settings));
+    assert_eq!((setting(&system, 3, "b").deadline, setting(&system, 3, "b").enabled), (Deadline::Own(ms(4)), false));
+    let legs = |epoch, name| (setting(&system, epoch, name).legs, setting(&system, epoch, name).critical_legs);
+    assert_eq!((legs(0, "a.1"), legs(3, "a.1"), legs(4, "a.1"), legs(4, "a.2")), ((1, 0), (3, 0), (3, 2), (4, 2)));
+}
+
+#[test]
+fn a_guard_is_on_by_default_after_another_processor_only() {
+    let system = system(
+        r#"
+        [processor.x]
+        [processor.y]
+        [operation]
+        a = { on = "x", every = "10ms", wcet = "1ms" }
+        near = { on = "x", after = { all = ["a"] }, wcet = "1ms" }
+        far = { on = "y", after = { all = ["near"] }, wcet = "1ms" }
+        off = { on = "y", after = { all = ["near"] }, wcet = "1ms", guard = "off" }
+        idle = { on = "x", after = { all = ["a"] }, wcet = "1ms", guard = "idle" }
+        merge = { on = "y", after = { any = ["a", "near"] }, wcet = "1ms" }
+        one = { on = "y", after = { any = ["a"] }, wcet = "1ms" }
+        "#,
+    );
+    let guards: Vec<_> = system.operations.iter().map(|operation| operation.guard).collect();
+    assert_eq!(guards, [Guard::Off, Guard::Off, Guard::On, Guard::Off, Guard::Idle, Guard::Off, Guard::On]);
+}
+
+#[test]
+fn times_are_taken_in_every_form() {
+    let system = system(
+        r#"
+        [operation]
+        a = { every = "10ms", wcet = "4ms", takes = "1ms" }
+        b = { every = "10ms", wcet = "4ms", takes = { uniform = ["1ms", "2ms"] } }
+        c = { every = "10ms", wcet = "4ms", takes = { normal = { mean = "2ms", deviation = "1ms" } } }
+        d = { every = "10ms", wcet = "4ms", takes = { list = ["3ms", "2ms"] }, bcet = "1ms" }
+        e = { every = "10ms", wcet = "4ms", critical = true, repeat = { legs = 2 }, takes = "5ms" }
+        "#,
+    );
+    let takes = |name| setting(&system, 0, name).takes.clone();
+    assert_eq!(takes("a"), Takes::Fixed(ms(1)));
+    assert_eq!(takes("b"), Takes::Uniform(ms(1), ms(2)));
+    let (mean, deviation) = (ms(2), ms(1));
+    assert_eq!(takes("c"), Takes::Normal { mean, deviation, least: Span::from_nanos(1), most: ms(5) });
+    assert_eq!(takes("d"), Takes::List([ms(3), ms(2)].into()));
+    let bcets = ["a", "b", "c", "d", "e"].map(|name| setting(&system, 0, name).bcet);
+    assert_eq!(bcets, [ms(1), ms(1), Span::from_nanos(1), ms(1), ms(4)]);
+    assert_eq!(setting(&system, 0, "e").critical_legs, 2);
+}
+
+#[test]
+fn machines_links_and_resources_are_found_by_name() {
+    let system = system(
+        r#"
+        [host.b]
+        [host.a]
+        [processor.p]
+        host = "a"
+        cpu = 3
+        strategy = "MUF"
+        preemption = "full"
+        cancel = true
+        cap = "100%"
+        pool = 2
+        [resource.m]
+        [resource.l]
+        [operation.x]
+        every = "10ms"
+        wcet = "2ms"
+        uses = { l = "1ms", m = "0.5ms" }
+        payload = "1KiB"
+        queue = { when_full = "drop-oldest" }
+        [[link]]
+        between = ["a", "b"]
+        delay = "1ms"
+        "#,
+    );
+    let processor = &system.processors[0];
+    assert_eq!((processor.host, processor.cpu, processor.cap_ppm, processor.pool), (HostId(1), Some(3), 1_000_000, 2));
+    assert_eq!((processor.strategy.as_str(), processor.preemption), ("MUF", Preemption::Full));
+    let operation = &system.operations[0];
+    assert_eq!(operation.uses, [(ResourceId(1), ms(1)), (ResourceId(0), Span::from_micros(500))]);
+    assert_eq!((operation.payload, operation.queue.limit), (1_024, 8));
+    assert_eq!(operation.queue.when_full, WhenFull::DropOldest);
+    assert_eq!(system.delay(HostId(0), HostId(1)), (ms(1), ms(1)));
+}
+
+#[test]
+fn errors_are_given_as_data_too() {
+    let text = "name = \"x\"\n\n[operation.\"ä\"]\nevery = \"1s\"\nqueue = { when_full = \"drop-oldest\", \"lümit\" = 4 }\nwcet = \"1ms\"\n";
+    let errors = read(text, "dir/x.toml", None).unwrap_err();
+    assert_eq!((errors.errors.len(), errors.more), (1, 0));
+    let error = &errors.errors[0];
+    assert_eq!((error.file.as_str(), error.line, error.column), ("dir/x.toml", 5, 38));
+    assert_eq!(error.message, "unknown key `lümit` in `queue`");
+    assert_eq!(error.help.as_deref(), Some("did you mean `limit`?"));
+    assert_eq!(error.severity, Severity::Error);
+    assert!(error.render(true).contains("\u{1b}["));
+}
