@@ -1,0 +1,72 @@
+//! What observing costs: one job end counted, one event put into a ring, one written to a recording.
+
+#[allow(dead_code, reason = "shared with the tests, which use all of it")]
+#[path = "../tests/systems/mod.rs"]
+mod systems;
+
+use divan::{Bencher, counter::ItemsCount};
+use hyoshi_model::{Instant, ProcessorId, Span};
+use hyoshi_trace::{Decision, Event, Header, JobEnd, Probe, RingProbe, Stats, Writer, ring::ring};
+
+fn main() {
+    divan::main();
+}
+
+const JOBS: usize = 100_000;
+
+fn ends(operations: usize) -> Vec<JobEnd> {
+    let mut state = 42u64;
+    let mut draw = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    (0..JOBS as u64)
+        .map(|number| {
+            let release = Instant::from_nanos(number * 1_000_000);
+            let operation = draw(operations as u64) as u32;
+            systems::job(operation, number, release, release + Span::from_nanos(1_000_000 + draw(9_100_000)))
+        })
+        .collect()
+}
+
+#[divan::bench(args = [10, 100, 1_000, 10_000])]
+fn record(bencher: Bencher, operations: usize) {
+    let (mut stats, ends) = (Stats::new(&systems::periodic(operations)), ends(operations));
+    bencher.counter(ItemsCount::new(JOBS)).bench_local(|| ends.iter().for_each(|end| stats.record(end)));
+}
+
+#[divan::bench]
+fn ring_push_of_a_job_end(bencher: Bencher) {
+    push(bencher, |end| Event::Decision(Decision::End(end)));
+}
+
+#[divan::bench]
+fn ring_push_of_a_tick(bencher: Bencher) {
+    push(bencher, |_| Event::Input(hyoshi_trace::Input::Tick));
+}
+
+fn push(bencher: Bencher, event: impl Fn(JobEnd) -> Event) {
+    let (mut probe, mut drain) = ring(1 << 14);
+    let events: Vec<Event> = ends(10).into_iter().take(1 << 14).map(event).collect();
+    let push_all = |probe: &mut RingProbe| {
+        events.iter().for_each(|event| probe.event(Instant::ZERO, divan::black_box(*event)));
+    };
+    // The ring is emptied outside the measured part, by the setup of the next round.
+    let mut round = || {
+        drain.drain(|_, event| {
+            divan::black_box(event);
+        });
+    };
+    bencher.counter(ItemsCount::new(1usize << 14)).with_inputs(&mut round).bench_local_refs(|()| push_all(&mut probe));
+}
+
+#[divan::bench]
+fn write_to_a_recording(bencher: Bencher) {
+    let events: Vec<Event> = ends(10).into_iter().map(|end| Event::Decision(Decision::End(end))).collect();
+    bencher.counter(ItemsCount::new(JOBS)).bench_local(|| {
+        let mut writer = Writer::new(std::io::sink(), "nowhere", &Header::default()).unwrap();
+        for (number, event) in events.iter().enumerate() {
+            writer.event(ProcessorId(0), Instant::from_nanos(number as u64 * 1_000), event).unwrap();
+        }
+    });
+}

@@ -1,0 +1,61 @@
+//! Recordings: what dispatchers were told and decided, in a file that can be read after a crash.
+//!
+//! ```text
+//! file    = magic "HYOSHI\r\n", version u16, length u32, crc32 u32, header (postcard), block*
+//! block   = "HBLK", length u32, crc32 u32, body
+//! body    = processor u32, lost u64, first instant u64, events u32, (time delta zigzag, event)*
+//! ```
+//!
+//! Integers outside postcard are little-endian; a length counts what follows its crc, which the
+//! crc covers. A block is handed to the operating system whole: after SIGKILL the file ends with a
+//! whole block or with a torn one, and the reader gives everything before it.
+
+pub mod reader;
+pub mod writer;
+
+use serde::{Deserialize, Serialize};
+
+pub use reader::{Entry, ReadError, Reader, Torn};
+pub use writer::{Kept, WriteError, Writer};
+
+/// The first bytes of every recording. The line end shows transfers that change line ends.
+pub const MAGIC: [u8; 8] = *b"HYOSHI\r\n";
+
+/// The version of the format that this code writes and reads.
+pub const VERSION: u16 = 1;
+
+/// The longest header: a system file of its greatest size and then some.
+pub const LONGEST_HEADER: u32 = 128 << 20;
+
+/// The longest block.
+pub const LONGEST_BLOCK: u32 = 1 << 20;
+
+const BLOCK: [u8; 4] = *b"HBLK";
+
+/// What a recording says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// The text of the system's file, as it was read.
+    pub system: String,
+    /// What was done with it: `run` or `sim`.
+    pub verb: String,
+    /// The program that recorded, with its version.
+    pub program: String,
+    /// When it started by the wall clock, in nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// The seed in force, which the command line may have changed.
+    pub seed: u64,
+    /// What the machine granted and refused, and whatever else matters for judging the figures.
+    pub facts: Vec<Fact>,
+}
+
+/// Something that was asked of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fact {
+    /// What, such as `real-time priority`.
+    pub what: String,
+    /// Whether it was granted.
+    pub granted: bool,
+    /// What came of it, in words.
+    pub detail: String,
+}

@@ -1,0 +1,114 @@
+//! Carries events from a dispatcher to a thread below the lanes, without locks and without waiting.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use hyoshi_model::Instant;
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::event::{Event, Probe};
+
+/// A ring with room for `capacity` events, allocated here and never again.
+///
+/// It is lossless as long as the drain keeps up; an event that finds it full is counted as lost.
+pub fn ring(capacity: usize) -> (RingProbe, RingDrain) {
+    let (producer, consumer) = RingBuffer::new(capacity.max(1));
+    let lost = Arc::new(AtomicU64::new(0));
+    (RingProbe { producer, lost: lost.clone() }, RingDrain { consumer, lost, told: 0 })
+}
+
+/// The dispatcher's end: never blocks, never allocates.
+#[derive(Debug)]
+pub struct RingProbe {
+    producer: Producer<(Instant, Event)>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Probe for RingProbe {
+    #[inline]
+    fn event(&mut self, now: Instant, event: Event) {
+        if self.producer.push((now, event)).is_err() {
+            self.lose();
+        }
+    }
+}
+
+impl RingProbe {
+    #[cold]
+    fn lose(&self) {
+        // The only writer: no other order than its own matters.
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The other end, for a thread of low priority.
+#[derive(Debug)]
+pub struct RingDrain {
+    consumer: Consumer<(Instant, Event)>,
+    lost: Arc<AtomicU64>,
+    told: u64,
+}
+
+impl RingDrain {
+    /// Hands over what has arrived by now, in order, and says how many events were handed over.
+    pub fn drain(&mut self, mut each: impl FnMut(Instant, Event)) -> usize {
+        // Bounded by what is there now: a fast producer does not keep the caller here.
+        let arrived = self.consumer.slots();
+        for _ in 0..arrived {
+            let Ok((now, event)) = self.consumer.pop() else { break };
+            each(now, event);
+        }
+        arrived
+    }
+
+    /// How many events found the ring full since the start.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// How many events were lost since this was last asked: what a recording's block says before it.
+    pub fn newly_lost(&mut self) -> u64 {
+        let lost = self.lost();
+        lost - core::mem::replace(&mut self.told, lost)
+    }
+
+    /// True once the dispatcher's end is gone and everything has been handed over.
+    pub fn is_finished(&self) -> bool {
+        self.consumer.is_abandoned() && self.consumer.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Input;
+
+    const TICK: Event = Event::Input(Input::Tick);
+
+    #[test]
+    fn a_full_ring_counts_what_it_loses_and_keeps_what_it_has() {
+        let (mut probe, mut drain) = ring(4);
+        (0..10).for_each(|at| probe.event(Instant::from_nanos(at), TICK));
+        let mut seen = Vec::new();
+        assert_eq!(drain.drain(|now, _| seen.push(now.as_nanos())), 4);
+        assert_eq!(seen, [0, 1, 2, 3]);
+        assert_eq!((drain.lost(), drain.newly_lost(), drain.newly_lost()), (6, 6, 0));
+        probe.event(Instant::from_nanos(11), TICK);
+        assert_eq!(drain.drain(|_, _| ()), 1);
+    }
+
+    #[test]
+    fn events_cross_threads_in_order_and_the_end_is_seen() {
+        let (mut probe, mut drain) = ring(64);
+        let sender = std::thread::spawn(move || (0..10_000).for_each(|at| probe.event(Instant::from_nanos(at), TICK)));
+        let (mut last, mut count) = (None, 0);
+        while !drain.is_finished() {
+            count += drain.drain(|now, _| {
+                assert!(last.is_none_or(|last| last < now));
+                last = Some(now);
+            });
+        }
+        sender.join().unwrap();
+        assert_eq!(count as u64 + drain.lost(), 10_000);
+    }
+}

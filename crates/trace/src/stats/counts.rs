@@ -1,0 +1,91 @@
+//! How many jobs ended in which way.
+
+use core::ops::AddAssign;
+
+use hyoshi_model::Span;
+
+use crate::event::{JobEnd, Outcome};
+
+/// Job ends of some jobs: of an operation in an epoch, of a class, of everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    outcomes: [u64; Outcome::ALL.len()],
+    /// Jobs that used more CPU time than declared.
+    pub overran: u64,
+    /// Jobs that were moved below the lanes.
+    pub demoted: u64,
+    /// Missed jobs that were unfinished when the run ended; their times count to that end.
+    pub unfinished: u64,
+    /// CPU time that the jobs used.
+    pub consumed: Span,
+}
+
+impl Counts {
+    /// One more job is over.
+    #[inline]
+    pub fn record(&mut self, end: &JobEnd) {
+        self.outcomes[end.outcome as usize] += 1;
+        self.overran += u64::from(end.overran);
+        self.demoted += u64::from(end.demoted);
+        self.unfinished += u64::from(unfinished(end));
+        self.consumed += end.consumed;
+    }
+
+    /// Jobs that ended with this outcome.
+    pub const fn of(&self, outcome: Outcome) -> u64 {
+        self.outcomes[outcome as usize]
+    }
+
+    /// Jobs that came to be, whatever became of them.
+    pub fn released(&self) -> u64 {
+        self.outcomes.iter().sum()
+    }
+
+    /// Finished in time.
+    pub const fn made(&self) -> u64 {
+        self.of(Outcome::Made)
+    }
+
+    /// Not finished in time.
+    pub const fn missed(&self) -> u64 {
+        self.of(Outcome::Missed)
+    }
+
+    /// Cancelled at the first dispatch.
+    pub const fn cancelled(&self) -> u64 {
+        self.of(Outcome::Cancelled)
+    }
+
+    /// Stopped beyond the declared worst case.
+    pub const fn stopped(&self) -> u64 {
+        self.of(Outcome::Stopped)
+    }
+
+    /// Not admitted, or pushed out of a full queue.
+    pub const fn dropped(&self) -> u64 {
+        self.of(Outcome::DroppedBusy) + self.of(Outcome::DroppedFull)
+    }
+
+    /// Jobs whose deadline was not met, in whatever way.
+    pub fn not_made(&self) -> u64 {
+        self.released() - self.made()
+    }
+}
+
+/// True for a job that the end of the run found unfinished after its deadline: the dispatcher
+/// reports those without CPU time.
+pub(super) const fn unfinished(end: &JobEnd) -> bool {
+    matches!(end.outcome, Outcome::Missed) && end.consumed.is_zero()
+}
+
+impl AddAssign<&Counts> for Counts {
+    fn add_assign(&mut self, other: &Counts) {
+        for (mine, theirs) in self.outcomes.iter_mut().zip(other.outcomes) {
+            *mine += theirs;
+        }
+        self.overran += other.overran;
+        self.demoted += other.demoted;
+        self.unfinished += other.unfinished;
+        self.consumed += other.consumed;
+    }
+}

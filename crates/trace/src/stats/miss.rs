@@ -1,0 +1,113 @@
+//! Why a job was late: its response time, split by what it was spent on.
+
+use hyoshi_model::{Deadline, Instant, Lateness, Span, System};
+
+use crate::event::JobEnd;
+
+/// The worst misses that are kept of each operation and class.
+pub const KEPT: usize = 3;
+
+/// Where the time of a late job went. The parts add up to the time from what its deadline is
+/// counted from to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Causes {
+    /// Before its release, in the operations that led to it (deadlines counted from the origin only).
+    pub upstream: Span,
+    /// From its nominal release until it entered its lane's queue: jitter, a guard, a late timer.
+    pub released_late: Span,
+    /// From then until it started, behind other jobs.
+    pub waited: Span,
+    /// Executing, up to its declared worst case.
+    pub executed: Span,
+    /// Executing beyond its declared worst case.
+    pub overran: Span,
+    /// Started, but preempted or blocked.
+    pub held: Span,
+}
+
+/// What took the most of a late job's time, other than executing as declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chief {
+    /// The operations before it.
+    Upstream,
+    /// It was released late.
+    ReleasedLate,
+    /// It waited behind other jobs.
+    Waited,
+    /// It ran longer than declared.
+    Overran,
+    /// It was preempted or blocked after it had started.
+    Held,
+    /// None of these: its deadline is shorter than its execution.
+    TooShort,
+}
+
+impl Causes {
+    /// The causes of one job's lateness.
+    pub fn of(system: &System, end: &JobEnd) -> Causes {
+        let epoch = usize::from(end.epoch).min(system.epochs.len() - 1);
+        let setting = system.setting(epoch, end.job.operation);
+        let upstream = match setting.deadline {
+            Deadline::Own(_) => Span::ZERO,
+            Deadline::Origin(_) => end.release.since(end.origin),
+        };
+        if end.ready == Instant::NEVER {
+            return Causes { upstream, released_late: end.end.since(end.release), ..Causes::default() };
+        }
+        let released_late = end.ready.since(end.release);
+        if end.start == Instant::NEVER {
+            return Causes { upstream, released_late, waited: end.end.since(end.ready), ..Causes::default() };
+        }
+        let executed = end.consumed.min(setting.wcet);
+        Causes {
+            upstream,
+            released_late,
+            waited: end.start.since(end.ready),
+            executed,
+            overran: end.consumed.saturating_sub(executed),
+            held: end.end.since(end.start).saturating_sub(end.consumed),
+        }
+    }
+
+    /// What took the most.
+    pub fn chief(&self) -> Chief {
+        let parts = [
+            (self.overran, Chief::Overran),
+            (self.released_late, Chief::ReleasedLate),
+            (self.waited, Chief::Waited),
+            (self.held, Chief::Held),
+            (self.upstream, Chief::Upstream),
+        ];
+        // Of equal parts the first: what ran too long explains more than who waited for it.
+        let most = parts.into_iter().rev().max_by_key(|(span, _)| *span);
+        most.filter(|(span, _)| !span.is_zero()).map_or(Chief::TooShort, |(_, chief)| chief)
+    }
+}
+
+/// The worst misses of one operation, by lateness.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Worst {
+    kept: [Option<JobEnd>; KEPT],
+}
+
+impl Worst {
+    /// Keeps `end` if it is among the worst; of equally late jobs the earlier ones.
+    #[inline]
+    pub fn record(&mut self, end: &JobEnd) {
+        let lateness = lateness(end);
+        let better = |kept: &Option<JobEnd>| kept.as_ref().is_none_or(|kept| lateness > self::lateness(kept));
+        if let Some(place) = self.kept.iter().position(better) {
+            self.kept[place..].rotate_right(1);
+            self.kept[place] = Some(*end);
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &JobEnd> {
+        self.kept.iter().flatten()
+    }
+}
+
+/// End minus deadline.
+pub fn lateness(end: &JobEnd) -> Lateness {
+    end.end.lateness(end.deadline)
+}

@@ -1,0 +1,99 @@
+//! End-to-end figures against chains worked out by hand.
+
+#[allow(dead_code, reason = "shared with other tests")]
+mod systems;
+
+use hyoshi_model::*;
+use hyoshi_trace::{JobEnd, Outcome, Stats};
+use systems::{at, job, millis, operation, periodic, setting, uniform};
+
+/// Operation 0 every 10 ms; 1 after it; 2 reads it, every 10 ms of its own.
+fn system(chain: Chain) -> System {
+    let mut system = periodic(3);
+    uniform(&mut system, setting(millis(10), millis(1)));
+    system.operations[1] = operation(1, Trigger::All(vec![OperationId(0)]), false);
+    system.operations[1].roots = vec![OperationId(0)];
+    system.operations[2].reads = vec![OperationId(0)];
+    system.chains = vec![chain];
+    system
+}
+
+fn chain(path: &[u32]) -> Chain {
+    let path = path.iter().copied().map(OperationId).collect();
+    Chain {
+        name: "see".into(),
+        path,
+        deadline: Some(millis(12)),
+        max_age: Some(millis(15)),
+        max_reaction: Some(millis(25)),
+    }
+}
+
+fn record(system: &System, ends: &[JobEnd]) -> Stats {
+    let mut stats = Stats::new(system);
+    ends.iter().for_each(|end| stats.record(end));
+    stats
+}
+
+#[test]
+fn a_chain_of_triggers_counts_from_the_root_whatever_order_the_ends_come_in() {
+    let system = system(chain(&[0, 1]));
+    let output =
+        |number: u64, finish| JobEnd { origin: at(number * 10), ..job(1, number, at(number * 10 + 2), at(finish)) };
+    let stats = record(&system, &[output(0, 5), job(0, 0, at(0), at(2)), output(1, 24), output(3, 38)]);
+    let chain = &stats.chains()[0];
+    assert_eq!((chain.made, chain.missed, chain.lost, chain.unmatched), (2, 1, 0, 0));
+    assert_eq!(chain.latency.extent().most(), Some(millis(14)));
+    // Something that happened just after the release at 10 ms shows at 38 ms.
+    assert_eq!((chain.reaction.most(), chain.too_slow, chain.too_old), (Some(millis(28)), 1, 0));
+    assert!(chain.violated());
+}
+
+#[test]
+fn a_cancelled_job_loses_the_instance() {
+    let system = system(chain(&[0, 1]));
+    let stats = record(&system, &[JobEnd { outcome: Outcome::Cancelled, ..job(1, 0, at(0), at(2)) }]);
+    assert_eq!((stats.chains()[0].lost, stats.chains()[0].violated()), (1, true));
+}
+
+#[test]
+fn a_reader_reflects_what_was_complete_when_it_started() {
+    let system = system(chain(&[0, 2]));
+    let reader = |number, start, end| JobEnd { start: at(start), ..job(2, number, at(start), at(end)) };
+    let ends = [
+        reader(0, 0, 1),           // nothing to read yet
+        job(0, 0, at(0), at(2)),   // complete at 2
+        job(0, 1, at(10), at(14)), // complete at 14, while the next reader runs
+        reader(1, 12, 15),         // reflects number 0: 15 ms old
+        reader(2, 20, 21),         // reflects number 1: 11 ms old
+        reader(3, 30, 31),         // the same again: 21 ms old
+    ];
+    let stats = record(&system, &ends);
+    let chain = &stats.chains()[0];
+    assert_eq!((chain.latency.extent().count(), chain.unmatched, chain.lost), (3, 0, 0));
+    assert_eq!(chain.latency.extent().most(), Some(millis(21)));
+    assert_eq!((chain.too_old, chain.missed), (1, 2));
+    assert_eq!(chain.reaction.most(), Some(millis(21)));
+}
+
+#[test]
+fn a_chain_that_begins_in_the_middle_counts_from_its_own_first_release() {
+    let mut system = system(chain(&[1, 2]));
+    system.operations[2] = operation(2, Trigger::All(vec![OperationId(1)]), true);
+    system.operations[2].roots = vec![OperationId(0)];
+    let first = JobEnd { origin: at(0), ..job(1, 0, at(3), at(5)) };
+    let last = JobEnd { origin: at(0), ..job(2, 0, at(5), at(9)) };
+    let stats = record(&system, &[first, last, JobEnd { job: JobId { number: 7, ..last.job }, ..last }]);
+    let chain = &stats.chains()[0];
+    assert_eq!(chain.latency.extent().most(), Some(millis(6)));
+    assert_eq!(chain.unmatched, 1);
+}
+
+#[test]
+fn a_chain_through_any_of_several_says_that_it_is_not_measured() {
+    let mut system = system(chain(&[0, 1]));
+    system.operations[1].trigger = Trigger::Any(vec![OperationId(0), OperationId(2)]);
+    let stats = record(&system, &[job(0, 0, at(0), at(2)), job(1, 0, at(2), at(30))]);
+    let chain = &stats.chains()[0];
+    assert!(chain.unmeasured.is_some() && !chain.violated());
+}

@@ -1,0 +1,220 @@
+//! Recordings that were written, cut off, damaged and refused.
+
+#[allow(dead_code, reason = "shared with other tests")]
+mod systems;
+
+use std::io::{self, Write};
+
+use hyoshi_model::*;
+use hyoshi_trace::recording::{Entry, Fact, Kept, ReadError, WriteError};
+use hyoshi_trace::{Decision, Event, Header, Input, Reader, Signal, Slot, Writer};
+use proptest::prelude::*;
+
+fn header() -> Header {
+    Header {
+        system: "name = \"uav\"\n".into(),
+        verb: "run".into(),
+        program: "hyoshi 0.1.0".into(),
+        started_unix_ns: 1_700_000_000_000_000_000,
+        seed: 7,
+        facts: vec![Fact { what: "real-time priority".into(), granted: false, detail: "no CAP_SYS_NICE".into() }],
+    }
+}
+
+fn events() -> impl Strategy<Value = Vec<Entry>> {
+    let span = || any::<u64>().prop_map(Span::from_nanos);
+    let instant = || any::<u64>().prop_map(Instant::from_nanos);
+    let slot = || any::<u32>().prop_map(Slot);
+    let job = || {
+        (any::<u32>(), any::<u64>(), any::<u16>()).prop_map(|(operation, number, leg)| JobId {
+            operation: OperationId(operation),
+            number,
+            leg,
+        })
+    };
+    let event = prop_oneof![
+        Just(Event::Input(Input::Tick)),
+        (any::<u8>(), span()).prop_map(|(lane, executed)| Event::Input(Input::Decide { lane, executed })),
+        (slot(), span()).prop_map(|(slot, consumed)| Event::Input(Input::Complete { slot, consumed })),
+        (slot(), any::<u32>())
+            .prop_map(|(slot, resource)| Event::Input(Input::Acquire { slot, resource: ResourceId(resource) })),
+        (job(), instant(), instant(), any::<u8>()).prop_map(|(job, release, deadline, lane)| Event::Decision(
+            Decision::Ready { job, release, deadline, lane }
+        )),
+        (any::<(u32, u32, u16, u64)>(), instant(), span(), instant()).prop_map(
+            |((from, to, position, number), origin, period, due)| {
+                let (from, to) = (OperationId(from), OperationId(to));
+                Event::Decision(Decision::Send(Signal { from, to, position, number, origin, period, due }))
+            }
+        ),
+        (0u64..1 << 40, 0u64..1 << 20).prop_map(|(release, number)| {
+            let release = Instant::from_nanos(release);
+            Event::Decision(Decision::End(systems::job(
+                0,
+                number,
+                release,
+                release + Span::from_micros(number + 1_000),
+            )))
+        }),
+    ];
+    let entry = (0u32..3, any::<u64>(), event).prop_map(|(processor, now, event)| Entry {
+        processor: ProcessorId(processor),
+        now: Instant::from_nanos(now),
+        event,
+    });
+    proptest::collection::vec(entry, 0..60)
+}
+
+/// Writes with a flush after every fifth event, so that there are many blocks.
+fn recorded(entries: &[Entry]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), "memory", &header()).unwrap();
+    for (position, entry) in entries.iter().enumerate() {
+        writer.event(entry.processor, entry.now, &entry.event).unwrap();
+        if position % 5 == 4 {
+            writer.flush().unwrap();
+        }
+    }
+    writer.finish().unwrap().0
+}
+
+/// What one processor's events are; blocks of several processors interleave.
+fn of(entries: &[Entry], processor: u32) -> Vec<Entry> {
+    entries.iter().filter(|entry| entry.processor.0 == processor).copied().collect()
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_again(entries in events()) {
+        let bytes = recorded(&entries);
+        let mut reader = Reader::new(&bytes[..]).unwrap();
+        prop_assert_eq!(reader.header(), &header());
+        let read: Vec<Entry> = reader.by_ref().map(Result::unwrap).collect();
+        for processor in 0..3 {
+            prop_assert_eq!(of(&read, processor), of(&entries, processor));
+        }
+        prop_assert!(reader.torn().is_none());
+    }
+
+    #[test]
+    fn a_recording_cut_off_anywhere_gives_a_prefix(entries in events(), share in 0.0f64..1.0) {
+        let bytes = recorded(&entries);
+        let whole: Vec<Entry> = Reader::new(&bytes[..]).unwrap().map(Result::unwrap).collect();
+        let cut = (bytes.len() as f64 * share) as usize;
+        match Reader::new(&bytes[..cut]) {
+            Err(ReadError::CutOff { bytes }) => prop_assert_eq!(bytes as usize, cut),
+            Err(ReadError::NotARecording) => prop_assert_eq!(cut, 0),
+            Err(other) => prop_assert!(false, "{}", other),
+            Ok(mut reader) => {
+                let read: Result<Vec<Entry>, ReadError> = reader.by_ref().collect();
+                let read = read.unwrap();
+                prop_assert_eq!(&whole[..read.len()], &read[..]);
+                let torn = reader.torn();
+                prop_assert_eq!(torn.map_or(cut as u64, |torn| torn.at + torn.bytes), cut as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_recording_gives_a_prefix_and_an_error_or_less(
+        entries in events(),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut bytes = recorded(&entries);
+        let whole: Vec<Entry> = Reader::new(&bytes[..]).unwrap().map(Result::unwrap).collect();
+        for (place, byte) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        if let Ok(reader) = Reader::new(&bytes[..]) {
+            let read: Vec<Entry> = reader.map_while(Result::ok).collect();
+            prop_assert_eq!(&whole[..read.len()], &read[..]);
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_read_without_panic(start in 0usize..19, mut bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let good = recorded(&[]);
+        bytes.splice(0..0, good[..start].iter().copied());
+        if let Ok(reader) = Reader::new(&bytes[..]) {
+            reader.for_each(drop);
+        }
+    }
+
+    /// The checksum is right, the content arbitrary: what a deliberate change can do.
+    #[test]
+    fn a_forged_block_is_read_without_panic(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut bytes = recorded(&[]);
+        bytes.extend_from_slice(b"HBLK");
+        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+        bytes.extend_from_slice(&body);
+        Reader::new(&bytes[..]).unwrap().for_each(drop);
+    }
+}
+
+#[test]
+fn other_files_are_refused_with_what_they_are() {
+    let refused = |bytes: &[u8]| Reader::new(bytes).map(drop).unwrap_err().to_string();
+    assert!(refused(b"\x7fELF and so on and on").contains("not a recording"));
+    let mut other = recorded(&[]);
+    other[8] = 9;
+    assert!(refused(&other).contains("format 9"));
+    let mut damaged = recorded(&[]);
+    damaged[25] ^= 1;
+    assert!(refused(&damaged).contains("header"));
+}
+
+#[test]
+fn a_length_that_lies_allocates_nothing() {
+    let mut bytes = recorded(&[])[..10].to_vec();
+    bytes.extend_from_slice(&(100u32 << 20).to_le_bytes());
+    bytes.extend_from_slice(&[0; 40]);
+    assert!(matches!(Reader::new(&bytes[..]), Err(ReadError::CutOff { bytes: 54 })));
+}
+
+#[test]
+fn lost_events_are_counted_for_their_processor() {
+    let mut writer = Writer::new(Vec::new(), "memory", &header()).unwrap();
+    let tick = Event::Input(Input::Tick);
+    writer.event(ProcessorId(1), Instant::ZERO, &tick).unwrap();
+    writer.lost(ProcessorId(1), 12).unwrap();
+    writer.lost(ProcessorId(1), 30).unwrap();
+    let bytes = writer.finish().unwrap().0;
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    assert_eq!(reader.by_ref().map(Result::unwrap).count(), 1);
+    assert_eq!(reader.lost(), [0, 42]);
+}
+
+/// Takes so many bytes and then says that the disk is full.
+struct Disk(usize);
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.0.min(bytes.len());
+        self.0 -= room;
+        if room == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(room) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_names_the_file_and_what_is_kept() {
+    let empty = recorded(&[]).len();
+    let mut writer = Writer::new(Disk(empty + 50), "/data/flight.rec", &header()).unwrap();
+    let tick = Event::Input(Input::Tick);
+    writer.event(ProcessorId(0), Instant::ZERO, &tick).unwrap();
+    writer.flush().unwrap();
+    let kept = writer.kept();
+    assert_eq!(kept, Kept { bytes: empty as u64 + 39, events: 1 });
+    writer.event(ProcessorId(0), Instant::ZERO, &tick).unwrap();
+    let error = writer.flush().unwrap_err().to_string();
+    assert!(
+        error.contains("/data/flight.rec") && error.contains("1 events") && error.contains("free some space"),
+        "{error}"
+    );
+    writer.event(ProcessorId(0), Instant::ZERO, &tick).unwrap();
+    assert!(matches!(writer.flush(), Err(WriteError::Stopped { .. })));
+}

@@ -1,0 +1,106 @@
+//! Systems and job ends made by hand, for tests and benchmarks.
+
+use std::sync::Arc;
+
+use hyoshi_model::*;
+use hyoshi_trace::{JobEnd, Outcome};
+
+pub fn millis(millis: u64) -> Span {
+    Span::from_millis(millis)
+}
+
+pub fn at(millis: u64) -> Instant {
+    Instant::ZERO + Span::from_millis(millis)
+}
+
+pub fn setting(period: Span, wcet: Span) -> Setting {
+    Setting {
+        enabled: true,
+        period,
+        slowest: period,
+        phase: Span::ZERO,
+        offset: Span::ZERO,
+        jitter: Span::ZERO,
+        wcet,
+        bcet: wcet,
+        takes: Takes::Fixed(wcet),
+        deadline: Deadline::Own(period),
+        legs: 1,
+        critical_legs: 1,
+    }
+}
+
+pub fn operation(id: u32, trigger: Trigger, critical: bool) -> Operation {
+    Operation {
+        name: format!("op.{}", id + 1),
+        on: ProcessorId(0),
+        trigger,
+        reads: Vec::new(),
+        critical,
+        importance: 0,
+        roots: vec![OperationId(id)],
+        uses: Vec::new(),
+        queue: QueueLimit { limit: 16, when_full: WhenFull::DropNewest },
+        on_overrun: OnOverrun::Report,
+        on_busy: OnBusy::Queue,
+        guard: Guard::Off,
+        payload: 0,
+    }
+}
+
+/// Periodic operations on one processor, every other one critical.
+pub fn periodic(operations: usize) -> System {
+    let critical = |id: usize| id.is_multiple_of(2);
+    let settings = (0..operations).map(|id| Setting {
+        critical_legs: u16::from(critical(id)),
+        ..setting(millis(10 + id as u64 % 90), millis(1))
+    });
+    let processor = Processor {
+        name: "cpu".into(),
+        host: HostId(0),
+        cpu: None,
+        strategy: "EDF".into(),
+        preemption: Preemption::Levels,
+        cancel: false,
+        cap_ppm: 1_000_000,
+        cap_window: millis(100),
+        pool: 1,
+    };
+    System {
+        name: "by hand".into(),
+        seed: 1,
+        duration: Span::from_secs(10),
+        hosts: vec![Host { name: "local".into() }],
+        processors: vec![processor],
+        operations: (0..operations).map(|id| operation(id as u32, Trigger::Periodic, critical(id))).collect(),
+        resources: Vec::new(),
+        chains: Vec::new(),
+        links: Vec::new(),
+        epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: settings.collect::<Vec<_>>().into() }],
+    }
+}
+
+/// The same settings for every operation.
+pub fn uniform(system: &mut System, setting: Setting) {
+    system.epochs[0].settings = Arc::from(vec![setting; system.operations.len()]);
+}
+
+/// A job that was released at its period's begin, started at once, ran 1 ms and finished at `end`.
+pub fn job(operation: u32, number: u64, release: Instant, end: Instant) -> JobEnd {
+    let deadline = release + millis(10);
+    JobEnd {
+        job: JobId { operation: OperationId(operation), number, leg: 0 },
+        outcome: if end <= deadline { Outcome::Made } else { Outcome::Missed },
+        critical: operation.is_multiple_of(2),
+        overran: false,
+        demoted: false,
+        epoch: 0,
+        origin: release,
+        release,
+        ready: release,
+        start: end.saturating_sub(millis(1)),
+        end,
+        deadline,
+        consumed: millis(1),
+    }
+}
