@@ -121,14 +121,15 @@ impl Stats {
     /// Room for everything that can be counted of `system`; nothing is allocated after this.
     pub fn new(system: &System) -> Self {
         let (mut rows, mut row_of) = (Vec::new(), Vec::new());
+        let digits = if system.operations.len() > MANY { 1 } else { 2 };
         for id in system.operation_ids() {
             let classes = Classes::of(system, id);
             let first = rows.len() as u32;
             if classes.other {
-                rows.push(Row::new(system, id, false));
+                rows.push(Row::new(system, id, false, digits));
             }
             if classes.critical {
-                rows.push(Row::new(system, id, true));
+                rows.push(Row::new(system, id, true, digits));
             }
             row_of.push([first, rows.len() as u32 - 1]);
         }
@@ -241,7 +242,7 @@ impl Probe for &RefCell<Stats> {
 }
 
 impl Row {
-    fn new(system: &System, id: OperationId, critical: bool) -> Row {
+    fn new(system: &System, id: OperationId, critical: bool, digits: u8) -> Row {
         let settings = || system.epochs.iter().map(|epoch| &epoch.settings[id.index()]);
         let deadline = settings().map(|setting| setting.deadline.span()).max().unwrap_or_default();
         let shortest = settings().map(|setting| setting.bcet.min(setting.takes.shortest())).min().unwrap_or_default();
@@ -255,8 +256,8 @@ impl Row {
             operation: id,
             processor: system.operation(id).on,
             critical,
-            response: Distribution::new(Span::from_nanos(finest), longest, Span::ZERO),
-            lateness: Distribution::new(from_deadline, longest, deadline),
+            response: Distribution::new(Span::from_nanos(finest), longest, Span::ZERO, digits),
+            lateness: Distribution::new(from_deadline, longest, deadline, digits),
             release_latency: Extent::default(),
             start_latency: Extent::default(),
             execution: Extent::default(),
@@ -287,6 +288,9 @@ impl Row {
         other.worst().for_each(|end| self.worst.record(end));
     }
 }
+
+/// Above so many operations their distributions are kept to one digit: 14 kB each become 3 kB.
+const MANY: usize = 1_000;
 
 /// Responses and lateness are told apart up to this many deadlines; beyond it only the greatest is exact.
 const BEYOND: u64 = 64;

@@ -172,7 +172,7 @@ impl Chains {
         let expected = limits.into_iter().flatten().max().unwrap_or(Span::from_secs(1));
         self.chains.push(ChainStats {
             unmeasured: sources.as_ref().err().copied(),
-            latency: Distribution::new(expected_finest(expected), many(expected), Span::ZERO),
+            latency: Distribution::new(expected_finest(expected), many(expected), Span::ZERO, 2),
             reaction: Extent::default(),
             made: 0,
             missed: 0,

@@ -33,7 +33,7 @@ impl Nanos for Lateness {
 
 /// The distribution of a time.
 ///
-/// Counts are kept to two significant digits; least, greatest and mean are exact. Values beyond
+/// Counts are kept to one or two significant digits; least, greatest and mean are exact. Values beyond
 /// the range chosen at start are counted at its end, and a quantile that falls there is given as
 /// the greatest value seen: never too small.
 #[derive(Clone, Debug)]
@@ -45,11 +45,12 @@ pub struct Distribution<T> {
 }
 
 impl<T: Nanos> Distribution<T> {
-    /// For values from `-bias` up to `longest`, told apart from `finest` on.
-    pub fn new(finest: Span, longest: Span, bias: Span) -> Self {
+    /// For values from `-bias` up to `longest`, told apart from `finest` on, to so many significant
+    /// digits (of the value plus `bias`). Two cost eight times the memory of one.
+    pub fn new(finest: Span, longest: Span, bias: Span, digits: u8) -> Self {
         let finest = finest.as_nanos().max(1);
         let longest = longest.as_nanos().saturating_add(bias.as_nanos()).max(finest.saturating_mul(2));
-        let histogram = Histogram::new_with_bounds(finest, longest, 2);
+        let histogram = Histogram::new_with_bounds(finest, longest, digits);
         // Not to be reached: the bounds above satisfy what the histogram asks of them, short of spans of centuries.
         let histogram = histogram.unwrap_or_else(|_| Histogram::new_with_bounds(1 << 20, 1 << 60, 2).expect("sound"));
         Distribution { histogram, bias: bias.nanos(), extent: Extent::default() }
@@ -102,14 +103,15 @@ impl<T: Nanos> Distribution<T> {
     where
         T: 'a,
     {
-        let (mut finest, mut longest, mut bias) = (u64::MAX, 1, 0);
+        let (mut finest, mut longest, mut bias, mut digits) = (u64::MAX, 1, 0, 1);
         for part in parts {
             finest = finest.min(part.histogram.low());
             longest = longest.max(part.histogram.high());
             bias = bias.max(part.bias);
+            digits = digits.max(part.histogram.sigfig());
         }
         let finest = if finest == u64::MAX { 1 } else { finest };
-        Distribution::new(Span::from_nanos(finest), Span::from_nanos(longest), Span::from_nanos(bias as u64))
+        Distribution::new(Span::from_nanos(finest), Span::from_nanos(longest), Span::from_nanos(bias as u64), digits)
     }
 }
 
@@ -180,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_quantile_beyond_the_range_is_the_greatest_value_seen() {
-        let mut spans = Distribution::new(Span::from_micros(1), millis(10), Span::ZERO);
+        let mut spans = Distribution::new(Span::from_micros(1), millis(10), Span::ZERO, 2);
         spans.record(millis(500));
         spans.record(millis(700));
         assert_eq!(spans.quantile(0.5), Some(millis(700)));
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn nothing_recorded_has_no_quantile() {
-        let none = Distribution::<Span>::new(Span::ZERO, Span::ZERO, Span::ZERO);
+        let none = Distribution::<Span>::new(Span::ZERO, Span::ZERO, Span::ZERO, 2);
         assert_eq!(none.quantile(0.5), None);
         assert_eq!(none.extent().most(), None);
     }
@@ -202,7 +204,7 @@ mod tests {
             quantile in 0.0f64..=1.0,
         ) {
             let bias = millis(5);
-            let mut lateness = Distribution::new(Span::from_micros(1), millis(40), bias);
+            let mut lateness = Distribution::new(Span::from_micros(1), millis(40), bias, 2);
             values.iter().for_each(|value| lateness.record(Lateness::from_nanos(*value)));
             values.sort_unstable();
             let rank = ((quantile * values.len() as f64).ceil() as usize).clamp(1, values.len());
@@ -216,7 +218,7 @@ mod tests {
             one in proptest::collection::vec(0i64..90_000_000, 0..100),
             other in proptest::collection::vec(0i64..90_000_000, 0..100),
         ) {
-            let empty = || Distribution::<Span>::new(Span::from_micros(1), millis(50), Span::ZERO);
+            let empty = || Distribution::<Span>::new(Span::from_micros(1), millis(50), Span::ZERO, 2);
             let of = |values: &[i64]| {
                 let mut distribution = empty();
                 values.iter().for_each(|nanos| distribution.record(Nanos::from_nanos(*nanos)));
