@@ -15,7 +15,8 @@ fn deadline(number: u64) -> Instant {
 }
 
 fn enqueue_dequeue(bencher: Bencher, waiting: u32, discipline: Discipline) {
-    let rank = |number: u64| Rank::new(0, key(discipline, deadline(number), Span::from_micros(number % 500)), 0, number);
+    let rank =
+        |number: u64| Rank::new(0, key(discipline, deadline(number), Span::from_micros(number % 500)), 0, number);
     let mut queue = LaneQueue::with_capacity(waiting as usize + 1);
     let mut number = 0;
     for _ in 0..waiting {

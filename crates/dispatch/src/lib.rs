@@ -23,4 +23,4 @@ pub mod timers;
 pub use dispatcher::{Dispatcher, Overrun, Run, lanes_of};
 pub use job::{Job, State};
 pub use lane::{Lane, LaneMask};
-pub use replay::{Divergence, Replayed, replay};
+pub use replay::{Divergence, Replay, Replayed, replay};

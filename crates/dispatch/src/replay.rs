@@ -72,46 +72,64 @@ impl Probe for Decisions {
     }
 }
 
-/// Replays the events of one processor, which must be complete and in order.
-pub fn replay(
-    system: &System,
-    plan: &ProcessorPlan,
-    recorded: impl IntoIterator<Item = (Instant, Event)>,
-) -> Result<Replayed, Divergence> {
-    let mut dispatcher = Dispatcher::new(system, plan, Decisions::default());
-    let mut done = Replayed::default();
-    let mut last = (0, Instant::ZERO);
-    for (position, (at, event)) in recorded.into_iter().enumerate() {
-        let position = position as u64;
-        last = (position, at);
-        let pending = dispatcher.probe_mut().0.pop_front();
+/// A replay in progress: recorded events go in one by one, and must be complete and in order.
+#[derive(Debug)]
+pub struct Replay<'a> {
+    system: &'a System,
+    dispatcher: Dispatcher<Decisions>,
+    position: u64,
+    done: Replayed,
+}
+
+impl<'a> Replay<'a> {
+    /// A replay from the start of time.
+    pub fn new(system: &'a System, plan: &ProcessorPlan) -> Self {
+        let dispatcher = Dispatcher::new(system, plan, Decisions::default());
+        Replay { system, dispatcher, position: 0, done: Replayed::default() }
+    }
+
+    /// The next recorded event.
+    pub fn event(&mut self, at: Instant, event: Event) -> Result<(), Divergence> {
+        let position = self.position;
+        self.position += 1;
+        let pending = self.dispatcher.probe_mut().0.pop_front();
         match (event, pending) {
             (Event::Decision(decision), pending) => {
                 if pending != Some((at, decision)) {
                     let (recorded, replayed) = (Some(decision), pending.map(|(_, decision)| decision));
                     return Err(Divergence::Decision { position, at, recorded, replayed });
                 }
-                done.decisions += 1;
+                self.done.decisions += 1;
             }
             (Event::Input(_), Some((at, decision))) => {
                 return Err(Divergence::Decision { position, at, recorded: None, replayed: Some(decision) });
             }
             (Event::Input(input), None) => {
-                if !possible(&dispatcher, system, &input) {
+                if !possible(&self.dispatcher, self.system, &input) {
                     return Err(Divergence::Impossible { position, at, input });
                 }
-                feed(&mut dispatcher, at, input);
-                done.inputs += 1;
+                feed(&mut self.dispatcher, at, input);
+                self.done.inputs += 1;
             }
         }
+        Ok(())
     }
-    match dispatcher.probe_mut().0.pop_front() {
-        // A recording may end between an input and its decisions; then the rest is not there.
-        Some((at, decision)) if done.decisions > 0 && last.1 < at => {
-            Err(Divergence::Decision { position: last.0, at, recorded: None, replayed: Some(decision) })
-        }
-        _ => Ok(done),
+
+    /// What was compared. A recording may end between an input and its decisions.
+    pub fn done(self) -> Replayed {
+        self.done
     }
+}
+
+/// Replays the events of one processor, which must be complete and in order.
+pub fn replay(
+    system: &System,
+    plan: &ProcessorPlan,
+    recorded: impl IntoIterator<Item = (Instant, Event)>,
+) -> Result<Replayed, Divergence> {
+    let mut replay = Replay::new(system, plan);
+    recorded.into_iter().try_for_each(|(at, event)| replay.event(at, event))?;
+    Ok(replay.done())
 }
 
 /// Tells a dispatcher what was recorded. Inputs must have been checked to be possible.

@@ -45,6 +45,8 @@ pub struct Header {
     pub started_unix_ns: u64,
     /// The seed in force, which the command line may have changed.
     pub seed: u64,
+    /// What else the command line changed of the file, such as `--strategy=MUF`.
+    pub changes: Vec<String>,
     /// What the machine granted and refused, and whatever else matters for judging the figures.
     pub facts: Vec<Fact>,
 }

@@ -17,6 +17,7 @@ fn header() -> Header {
         program: "hyoshi 0.1.0".into(),
         started_unix_ns: 1_700_000_000_000_000_000,
         seed: 7,
+        changes: vec!["--strategy=MUF".into()],
         facts: vec![Fact { what: "real-time priority".into(), granted: false, detail: "no CAP_SYS_NICE".into() }],
     }
 }
