@@ -1,6 +1,6 @@
 //! Feeds a recording's inputs to a fresh dispatcher and holds its decisions against the recorded ones.
 
-use alloc::collections::VecDeque;
+use alloc::{boxed::Box, collections::VecDeque};
 use core::fmt;
 
 use hyoshi_model::{Instant, System};
@@ -89,7 +89,7 @@ impl<'a> Replay<'a> {
     }
 
     /// The next recorded event.
-    pub fn event(&mut self, at: Instant, event: Event) -> Result<(), Divergence> {
+    pub fn event(&mut self, at: Instant, event: Event) -> Result<(), Box<Divergence>> {
         let position = self.position;
         self.position += 1;
         let pending = self.dispatcher.probe_mut().0.pop_front();
@@ -97,16 +97,17 @@ impl<'a> Replay<'a> {
             (Event::Decision(decision), pending) => {
                 if pending != Some((at, decision)) {
                     let (recorded, replayed) = (Some(decision), pending.map(|(_, decision)| decision));
-                    return Err(Divergence::Decision { position, at, recorded, replayed });
+                    return Err(Box::new(Divergence::Decision { position, at, recorded, replayed }));
                 }
                 self.done.decisions += 1;
             }
             (Event::Input(_), Some((at, decision))) => {
-                return Err(Divergence::Decision { position, at, recorded: None, replayed: Some(decision) });
+                let replayed = Some(decision);
+                return Err(Box::new(Divergence::Decision { position, at, recorded: None, replayed }));
             }
             (Event::Input(input), None) => {
                 if !possible(&self.dispatcher, self.system, &input) {
-                    return Err(Divergence::Impossible { position, at, input });
+                    return Err(Box::new(Divergence::Impossible { position, at, input }));
                 }
                 feed(&mut self.dispatcher, at, input);
                 self.done.inputs += 1;
@@ -126,7 +127,7 @@ pub fn replay(
     system: &System,
     plan: &ProcessorPlan,
     recorded: impl IntoIterator<Item = (Instant, Event)>,
-) -> Result<Replayed, Divergence> {
+) -> Result<Replayed, Box<Divergence>> {
     let mut replay = Replay::new(system, plan);
     recorded.into_iter().try_for_each(|(at, event)| replay.event(at, event))?;
     Ok(replay.done())

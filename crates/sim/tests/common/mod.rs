@@ -134,7 +134,7 @@ impl Build {
         let id = self.0.operations.iter().position(|operation| operation.name == name).unwrap();
         let at = |instant: Instant| instant.as_nanos() as f64 / 1e6;
         ends(&self.run(millis))
-            .filter(|end| end.job.operation.index() == id && end.outcome.finished())
+            .filter(|end| end.job.operation.index() == id && end.outcome.finished() && !end.consumed.is_zero())
             .map(|end| (at(end.start), at(end.end)))
             .collect()
     }

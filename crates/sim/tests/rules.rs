@@ -1,0 +1,227 @@
+//! The rules of the dispatcher, each on the smallest system that shows it. Times in milliseconds.
+
+mod common;
+
+use common::*;
+use hyoshi_model::*;
+use hyoshi_trace::{Decision, Event, Outcome};
+
+#[test]
+fn a_job_that_just_fits_is_not_cancelled_and_one_that_does_not_is() {
+    // `late` starts behind 4 ms of work and has 10 - 4 = 6 ms left.
+    let build = |wcet| {
+        Build::new("RMS", 1)
+            .processors(|processor| processor.cancel = true)
+            .periodic("first", 0, 9.0, 4.0)
+            .periodic("late", 0, 10.0, wcet)
+            .set(|setting| setting.takes = Takes::Fixed(ms(1.0)))
+    };
+    assert_eq!(build(6.0).count("late", 9.0, Outcome::Cancelled), 0);
+    assert_eq!(build(6.000001).count("late", 9.0, Outcome::Cancelled), 1);
+    assert_eq!(build(6.000001).critical().count("late", 9.0, Outcome::Cancelled), 0);
+}
+
+#[test]
+fn cancelling_a_leg_sheds_the_rest_of_its_chain() {
+    // Frames of 10 ms, legs of 4 ms: the third would end at 12.
+    let build = Build::new("RMS", 1)
+        .processors(|processor| processor.cancel = true)
+        .periodic("leg", 0, 10.0, 4.0)
+        .set(|setting| setting.legs = 5);
+    assert_eq!(build.schedule("leg", 9.9), [(0., 4.), (4., 8.)]);
+    assert_eq!(build.count("leg", 9.9, Outcome::Cancelled), 1);
+    let without = build.processors(|processor| processor.cancel = false);
+    assert_eq!(without.schedule("leg", 21.0), [(0., 4.), (4., 8.), (8., 12.), (12., 16.), (16., 20.)]);
+}
+
+#[test]
+fn the_first_legs_can_be_critical_and_then_run_above_the_others() {
+    let build = Build::new("MUF", 1)
+        .periodic("leg", 0, 20.0, 2.0)
+        .set(|setting| (setting.legs, setting.critical_legs) = (3, 1))
+        .periodic("other", 0, 19.0, 3.0);
+    // Laxities at 2: leg 20 - 2 - 2, other 19 - 2 - 3.
+    assert_eq!(build.schedule("leg", 10.0), [(0., 2.), (5., 7.), (7., 9.)]);
+}
+
+#[test]
+fn levels_interrupt_each_other_and_jobs_of_one_level_do_not() {
+    let build = Build::new("MUF", 1)
+        .periodic("long", 0, 100.0, 10.0)
+        .periodic("critical", 0, 20.0, 1.0)
+        .critical()
+        .set(|setting| setting.phase = ms(2.0))
+        .periodic("urgent", 0, 8.0, 1.0)
+        .set(|setting| setting.phase = ms(3.0));
+    assert_eq!(build.schedule("critical", 15.0), [(2., 3.)]);
+    assert_eq!(build.schedule("urgent", 12.0), [(11., 12.)]);
+    assert_eq!(build.schedule("long", 15.0), [(0., 11.)]);
+    let full = build.processors(|processor| processor.preemption = Preemption::Full);
+    assert_eq!(full.schedule("urgent", 10.0), [(3., 4.)]);
+    let none = full.processors(|processor| processor.preemption = Preemption::None);
+    assert_eq!(none.schedule("critical", 15.0), [(10., 11.)]);
+}
+
+#[test]
+fn fully_preemptive_deadline_order_is_the_textbook_schedule() {
+    // (T, C) = (5, 2), (7, 4): U = 34/35, schedulable by EDF only.
+    let build = Build::new("EDF", 1)
+        .processors(|processor| processor.preemption = Preemption::Full)
+        .periodic("short", 0, 5.0, 2.0)
+        .periodic("long", 0, 7.0, 4.0);
+    let events = build.run(35.0 * 20.0);
+    assert!(ends(&events).all(|end| end.outcome == Outcome::Made));
+    let rms = Build::new("RMS", 1).periodic("short", 0, 5.0, 2.0).periodic("long", 0, 7.0, 4.0);
+    assert!(rms.count("long", 35.0, Outcome::Missed) > 0);
+}
+
+#[test]
+fn fully_preemptive_laxity_misses_at_less_than_full_load_as_known() {
+    // decisions.md: (20, 11), (10, 1), (12, 1) misses at U = 0.73 when decided only at releases and completions.
+    let build = Build::new("MLF", 1)
+        .processors(|processor| processor.preemption = Preemption::Full)
+        .periodic("a", 0, 20.0, 11.0)
+        .periodic("b", 0, 10.0, 1.0)
+        .periodic("c", 0, 12.0, 1.0);
+    let events = build.run(60.0 * 50.0);
+    assert!(ends(&events).any(|end| end.outcome == Outcome::Missed));
+}
+
+#[test]
+fn a_full_queue_drops_the_newest_or_the_oldest() {
+    let build = |when_full| {
+        Build::new("RMS", 1).periodic("busy", 0, 10.0, 35.0).with(|operation| {
+            operation.queue = QueueLimit { limit: 1, when_full };
+        })
+    };
+    let numbers = |build: &Build| -> Vec<u64> {
+        ends(&build.run(75.0))
+            .filter(|end| end.outcome.finished() && end.end < Instant::ZERO + ms(75.0))
+            .map(|end| end.job.number)
+            .collect()
+    };
+    assert_eq!(numbers(&build(WhenFull::DropNewest)), [0, 1]);
+    assert_eq!(numbers(&build(WhenFull::DropOldest)), [0, 3]);
+}
+
+#[test]
+fn a_busy_operation_skips_its_release_if_told_to() {
+    let build = Build::new("RMS", 1).periodic("slow", 0, 10.0, 15.0).with(|operation| operation.on_busy = OnBusy::Skip);
+    assert_eq!(build.schedule("slow", 60.0), [(0., 15.), (20., 35.), (40., 55.)]);
+    assert_eq!(build.count("slow", 60.0, Outcome::DroppedBusy), 3);
+}
+
+#[test]
+fn a_job_beyond_its_worst_case_is_stopped_or_demoted_if_told_to() {
+    let build = |on_overrun| {
+        Build::new("RMS", 1)
+            .periodic("wild", 0, 20.0, 2.0)
+            .set(|setting| setting.takes = Takes::Fixed(ms(6.0)))
+            .with(|operation| operation.on_overrun = on_overrun)
+            .periodic("tame", 0, 40.0, 3.0)
+    };
+    assert_eq!(build(OnOverrun::Report).schedule("tame", 15.0), [(6., 9.)]);
+    let stop = build(OnOverrun::Stop);
+    assert_eq!(stop.schedule("tame", 15.0), [(2., 5.)]);
+    assert_eq!(stop.count("wild", 15.0, Outcome::Stopped), 1);
+    let demote = build(OnOverrun::Demote);
+    assert_eq!(demote.schedule("tame", 15.0), [(2., 5.)]);
+    assert_eq!(demote.schedule("wild", 15.0), [(0., 9.)]);
+    assert!(ends(&demote.run(15.0)).any(|end| end.demoted && end.overran));
+}
+
+#[test]
+fn a_holder_of_a_resource_runs_at_its_ceiling() {
+    // `low` holds the map that `high` uses for 3 ms; `middle` must wait, as `high` must.
+    let build = |uses: bool| {
+        let map = (ResourceId(0), ms(3.0));
+        let mut build = Build::new("DM", 1)
+            .periodic("low", 0, 100.0, 5.0)
+            .with(|operation| operation.uses = if uses { vec![map] } else { vec![] })
+            .periodic("middle", 0, 50.0, 4.0)
+            .set(|setting| setting.phase = ms(1.0))
+            .periodic("high", 0, 20.0, 1.0)
+            .set(|setting| setting.phase = ms(2.0))
+            .with(|operation| operation.uses = vec![(ResourceId(0), ms(0.5))]);
+        build.0.resources.push(Resource { name: "map".into() });
+        build
+    };
+    assert_eq!(build(false).schedule("middle", 10.0), [(1., 6.)]);
+    let build = build(true);
+    assert_eq!(build.schedule("high", 10.0), [(3., 4.)]);
+    assert_eq!(build.schedule("middle", 10.0), [(4., 8.)]);
+    assert_eq!(build.schedule("low", 20.0), [(0., 10.)]);
+}
+
+#[test]
+fn a_resource_shared_across_processors_is_waited_for() {
+    let mut build = Build::new("RMS", 2)
+        .periodic("here", 0, 100.0, 5.0)
+        .with(|operation| operation.uses = vec![(ResourceId(0), ms(4.0))])
+        .periodic("there", 1, 100.0, 3.0)
+        .set(|setting| setting.phase = ms(1.0))
+        .with(|operation| operation.uses = vec![(ResourceId(0), ms(1.0))]);
+    build.0.resources.push(Resource { name: "map".into() });
+    assert_eq!(build.schedule("here", 20.0), [(0., 5.)]);
+    assert_eq!(build.schedule("there", 20.0), [(1., 7.)]);
+}
+
+#[test]
+fn the_cap_takes_from_the_non_critical_and_never_from_the_critical() {
+    let build = Build::new("MUF", 1)
+        .processors(|processor| processor.cap_ppm = 900_000)
+        .periodic("critical", 0, 10.0, 5.0)
+        .critical()
+        .periodic("greedy", 0, 10.0, 9.0)
+        .with(|operation| operation.queue.limit = 2);
+    let events = build.run(5_000.0);
+    assert!(ends(&events).filter(|end| end.critical).all(|end| end.outcome == Outcome::Made));
+    let busy: Span = ends(&events).filter(|end| !end.critical).map(|end| end.consumed).sum();
+    // 40 % of the time is left under the cap; what is paused goes on as an ordinary thread.
+    assert!(ms(1_950.0) < busy && busy <= ms(2_500.0), "{busy}");
+    assert!(events.iter().any(|(.., event)| matches!(event, Event::Decision(Decision::Gate { lane: 0 | 1 }))));
+}
+
+#[test]
+fn an_epoch_changes_settings_and_armed_timers_keep_their_expiry() {
+    let mut build = Build::new("RMS", 1).periodic("p", 0, 10.0, 1.0);
+    let mut faster = build.0.epochs[0].settings.to_vec();
+    faster[0].period = ms(4.0);
+    faster[0].takes = Takes::Fixed(ms(2.0));
+    build.0.epochs.push(Epoch { name: "1".into(), at: Instant::ZERO + ms(15.0), settings: faster.into() });
+    assert_eq!(build.schedule("p", 30.0), [(0., 1.), (10., 11.), (20., 22.), (24., 26.), (28., 30.)]);
+}
+
+#[test]
+fn a_disabled_operation_releases_nothing_and_keeps_its_grid() {
+    let mut build = Build::new("RMS", 1).periodic("p", 0, 10.0, 1.0);
+    let mut off = build.0.epochs[0].settings.to_vec();
+    let on = off.clone();
+    off[0].enabled = false;
+    build.0.epochs.push(Epoch { name: "1".into(), at: Instant::ZERO + ms(5.0), settings: off.into() });
+    build.0.epochs.push(Epoch { name: "2".into(), at: Instant::ZERO + ms(35.0), settings: on.into() });
+    assert_eq!(build.schedule("p", 51.0), [(0., 1.), (40., 41.), (50., 51.)]);
+}
+
+#[test]
+fn a_join_runs_when_all_of_its_predecessors_have_and_links_delay() {
+    let mut build = Build::new("RMS", 2)
+        .periodic("a", 0, 20.0, 1.0)
+        .after("b", 0, &[0], 2.0)
+        .after("c", 1, &[0], 4.0)
+        .after("d", 1, &[1, 2], 1.0);
+    build.0.hosts.push(Host { name: "far".into() });
+    build.0.processors[1].host = HostId(1);
+    build.0.links.push(Link { between: (HostId(0), HostId(1)), delay: (ms(0.5), ms(0.5)) });
+    assert_eq!(build.schedule("c", 20.0), [(1.5, 5.5)]);
+    assert_eq!(build.schedule("d", 20.0), [(5.5, 6.5)]);
+}
+
+#[test]
+fn jitter_delays_releases_but_not_deadlines() {
+    let build = Build::new("RMS", 1).periodic("p", 0, 10.0, 1.0).set(|setting| setting.jitter = ms(4.0));
+    let events = build.run(2_000.0);
+    let late: Vec<Span> = ends(&events).map(|end| end.ready.since(end.release)).collect();
+    assert!(late.iter().all(|late| *late <= ms(4.0)) && late.iter().any(|late| *late > ms(3.5)));
+    assert!(ends(&events).all(|end| end.deadline == Instant::ZERO + ms(10.0) * (end.job.number + 1)));
+}
