@@ -21,6 +21,7 @@
 
 extern crate alloc;
 
+pub mod agreement;
 pub mod event;
 pub mod recording;
 pub mod ring;

@@ -1,0 +1,236 @@
+//! Do a run and a simulation of the same system agree on order and outcome?
+//!
+//! Timers fire at the same instants in both, completions do not quite: a run has overheads that a
+//! simulation has not. So where a completion falls within the tolerance of something timed (a
+//! release, a deadline, the last instant at which a job can still be begun), the two may part
+//! without either being wrong, and stay apart until the processor is idle. Such busy periods are
+//! listed as near-ties; busy periods during which the run's processor was held up by something
+//! else than its jobs (stolen by the host, taken by other threads) are listed as disturbed; what
+//! differs elsewhere is a disagreement.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+
+use hyoshi_model::{Instant, JobId, Span};
+
+use crate::event::{JobEnd, Outcome};
+
+/// How far apart decision points must be for a run and a simulation to agree by promise.
+pub const TOLERANCE: Span = Span::from_micros(200);
+
+/// The comparison of one processor, busy period by busy period.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// Busy periods with the same jobs in the same order and with the same outcomes.
+    pub agreeing: u64,
+    /// Jobs in them.
+    pub jobs: u64,
+    /// Busy periods that differ, and that a near-tie explains.
+    pub near_ties: Vec<NearTie>,
+    /// Busy periods that differ, and in which the processor did something else.
+    pub disturbed: Vec<Disturbed>,
+    /// Busy periods that differ, and should not.
+    pub disagreements: Vec<Difference>,
+}
+
+/// Two decision points closer than the tolerance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NearTie {
+    /// A completion in the simulation.
+    pub completion: Instant,
+    /// Something timed that is close to it.
+    pub timed: Instant,
+    /// What came of it.
+    pub difference: Difference,
+}
+
+/// Time that went neither to jobs nor to idling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disturbed {
+    /// How much of it.
+    pub lost: Span,
+    /// What came of it.
+    pub difference: Difference,
+}
+
+/// The first difference of a busy period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// When, in the simulation.
+    pub at: Instant,
+    /// The job that the simulation has there, and what became of it.
+    pub simulated: Option<(JobId, Outcome)>,
+    /// The job that the run has there, and what became of it.
+    pub run: Option<(JobId, Outcome)>,
+}
+
+/// Compares the job ends of one processor. Jobs that end after `until` are left out.
+pub fn compare(simulated: &[JobEnd], run: &[JobEnd], until: Instant, tolerance: Span) -> Agreement {
+    let of_run: BTreeMap<JobId, &JobEnd> = run.iter().map(|end| (end.job, end)).collect();
+    let mut agreement = Agreement::default();
+    for period in busy_periods(simulated, tolerance) {
+        let last = period.iter().map(|end| end.end).max().unwrap_or_default();
+        if last.saturating_add(tolerance) >= until {
+            break;
+        }
+        let theirs: Vec<&JobEnd> = period.iter().filter_map(|end| of_run.get(&end.job).copied()).collect();
+        let Some(difference) = first_difference(&period, &theirs, &of_run) else {
+            agreement.agreeing += 1;
+            agreement.jobs += period.len() as u64;
+            continue;
+        };
+        let lost = lost_time(&theirs);
+        if let Some((completion, timed)) = near_tie(&period, difference.at.saturating_add(tolerance), tolerance) {
+            agreement.near_ties.push(NearTie { completion, timed, difference });
+        } else if lost > tolerance {
+            agreement.disturbed.push(Disturbed { lost, difference });
+        } else {
+            agreement.disagreements.push(difference);
+        }
+    }
+    agreement
+}
+
+/// Jobs grouped by the stretches of time in which something was ready or running; stretches less
+/// than the tolerance apart are one.
+fn busy_periods(ends: &[JobEnd], tolerance: Span) -> Vec<Vec<JobEnd>> {
+    let mut sorted = ends.to_vec();
+    sorted.sort_by_key(|end| (begin(end), end.start, end.end, end.job));
+    let mut periods: Vec<Vec<JobEnd>> = Vec::new();
+    let mut until = Instant::ZERO;
+    for end in sorted {
+        match periods.last_mut() {
+            Some(period) if begin(&end) <= until.saturating_add(tolerance) => period.push(end),
+            _ => periods.push(alloc::vec![end]),
+        }
+        until = until.max(end.end);
+    }
+    periods
+}
+
+fn begin(end: &JobEnd) -> Instant {
+    end.ready.min(end.end)
+}
+
+/// Where outcomes, or the order of starts, first differ.
+fn first_difference(period: &[JobEnd], theirs: &[&JobEnd], of_run: &BTreeMap<JobId, &JobEnd>) -> Option<Difference> {
+    let outcome = period.iter().filter(|mine| of_run.get(&mine.job).is_none_or(|run| run.outcome != mine.outcome));
+    let outcome = outcome.min_by_key(|mine| mine.end).map(|mine| Difference {
+        at: mine.end,
+        simulated: Some((mine.job, mine.outcome)),
+        run: of_run.get(&mine.job).map(|run| (run.job, run.outcome)),
+    });
+    let started = |ends: &mut Vec<JobEnd>| {
+        ends.retain(|end| end.start != Instant::NEVER);
+        ends.sort_by_key(|end| (end.start, end.end));
+    };
+    let (mut mine, mut run): (Vec<JobEnd>, Vec<JobEnd>) = (period.to_vec(), theirs.iter().map(|end| **end).collect());
+    started(&mut mine);
+    started(&mut run);
+    let order = mine.iter().zip(&run).find(|(mine, run)| mine.job != run.job).map(|(mine, run)| Difference {
+        at: mine.start,
+        simulated: Some((mine.job, mine.outcome)),
+        run: Some((run.job, run.outcome)),
+    });
+    [outcome, order].into_iter().flatten().min_by_key(|difference| difference.at)
+}
+
+/// A completion up to `before` that falls within the tolerance of something timed.
+fn near_tie(period: &[JobEnd], before: Instant, tolerance: Span) -> Option<(Instant, Instant)> {
+    let ran = |end: &&JobEnd| end.start != Instant::NEVER;
+    let completions = period.iter().filter(ran).map(|end| end.end).filter(|at| *at <= before);
+    let timed = |end: &JobEnd| {
+        // Released at a time of its own, unless a completion released it.
+        let released = (end.ready == end.release || end.release > end.origin).then_some(end.ready);
+        let last_start = end.deadline.saturating_sub(end.consumed);
+        [released, Some(end.deadline), Some(last_start)].into_iter().flatten()
+    };
+    let mut times: Vec<Instant> = period.iter().flat_map(timed).collect();
+    times.sort_unstable();
+    completions.into_iter().find_map(|completion| {
+        let first = times.partition_point(|at| at.saturating_add(tolerance) < completion);
+        let close = times.get(first).filter(|at| **at <= completion.saturating_add(tolerance))?;
+        Some((completion, *close))
+    })
+}
+
+/// Of the time between the first start and the last end of a run's busy period, what no job used.
+fn lost_time(run: &[&JobEnd]) -> Span {
+    let ran = || run.iter().filter(|end| end.start != Instant::NEVER);
+    let (Some(first), Some(last)) = (ran().map(|end| end.start).min(), ran().map(|end| end.end).max()) else {
+        return Span::ZERO;
+    };
+    last.since(first).saturating_sub(ran().map(|end| end.consumed).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyoshi_model::OperationId;
+
+    fn at(micros: u64) -> Instant {
+        Instant::ZERO + Span::from_micros(micros)
+    }
+
+    /// A job of operation `operation`, ready at its release, that runs without a break.
+    fn job(operation: u32, release: u64, start: u64, end: u64, deadline: u64) -> JobEnd {
+        JobEnd {
+            job: JobId { operation: OperationId(operation), number: release, leg: 0 },
+            outcome: if end <= deadline { Outcome::Made } else { Outcome::Missed },
+            critical: false,
+            overran: false,
+            demoted: false,
+            epoch: 0,
+            origin: at(release),
+            release: at(release),
+            ready: at(release),
+            start: at(start),
+            end: at(end),
+            deadline: at(deadline),
+            consumed: at(end).since(at(start)),
+        }
+    }
+
+    fn compared(simulated: &[JobEnd], run: &[JobEnd]) -> Agreement {
+        compare(simulated, run, at(1_000_000), TOLERANCE)
+    }
+
+    #[test]
+    fn small_overheads_change_nothing() {
+        let simulated =
+            [job(0, 0, 0, 2_000, 9_000), job(1, 0, 2_000, 5_000, 9_000), job(0, 20_000, 20_000, 22_000, 29_000)];
+        let run = [job(0, 0, 20, 2_030, 9_000), job(1, 0, 2_040, 5_050, 9_000), job(0, 20_000, 20_015, 22_020, 29_000)];
+        let agreement = compared(&simulated, &run);
+        assert_eq!((agreement.agreeing, agreement.jobs), (2, 3));
+        assert!(agreement.disagreements.is_empty());
+    }
+
+    #[test]
+    fn another_order_without_a_near_tie_is_a_disagreement() {
+        let simulated = [job(0, 0, 0, 2_000, 9_000), job(1, 0, 2_000, 5_000, 9_000)];
+        let run = [job(1, 0, 0, 3_000, 9_000), job(0, 0, 3_000, 5_000, 9_000)];
+        assert_eq!(compared(&simulated, &run).disagreements.len(), 1);
+    }
+
+    #[test]
+    fn a_release_just_before_or_after_a_completion_is_a_near_tie() {
+        // In the run the first job ends 30 us later, behind the release of a more urgent one.
+        let simulated =
+            [job(0, 0, 0, 2_000, 9_000), job(1, 0, 2_000, 4_000, 9_000), job(2, 2_020, 4_000, 5_000, 9_000)];
+        let run = [job(0, 0, 0, 2_030, 9_000), job(2, 2_020, 2_030, 3_030, 9_000), job(1, 0, 3_030, 5_030, 9_000)];
+        let agreement = compared(&simulated, &run);
+        assert_eq!(agreement.near_ties.len(), 1, "{agreement:?}");
+        assert_eq!((agreement.near_ties[0].completion, agreement.near_ties[0].timed), (at(2_000), at(2_020)));
+    }
+
+    #[test]
+    fn a_stolen_processor_is_not_held_against_the_run() {
+        let simulated = [job(0, 0, 0, 2_000, 9_000)];
+        let mut late = job(0, 0, 0, 12_000, 9_000);
+        late.consumed = Span::from_micros(2_000);
+        let mut other = job(1, 0, 12_000, 13_000, 20_000);
+        other.consumed = Span::from_micros(1_000);
+        let agreement = compared(&[simulated[0], job(1, 0, 2_000, 3_000, 20_000)], &[late, other]);
+        assert_eq!(agreement.disturbed.len(), 1, "{agreement:?}");
+        assert_eq!(agreement.disturbed[0].lost, Span::from_millis(10));
+    }
+}
