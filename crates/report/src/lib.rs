@@ -1,1 +1,54 @@
+//! Turns what was seen of a run or simulation into what people and programs read: tables for the
+//! terminal, a live table, JSON, and one self-contained HTML file.
+//!
+//! All of them derive from one [`Account`], through its [`Summary`], so that they cannot disagree.
+//!
+//! ```
+//! use hyoshi_model::{Span, read};
+//! use hyoshi_report::Account;
+//! use hyoshi_sched::{Plan, Strategies};
+//! use hyoshi_trace::Stats;
+//!
+//! let text = "name = 'one'\n[operation.nav]\nevery = '10ms'\nwcet = '2ms'\n";
+//! let system = read(text, "one.toml", None).unwrap().system;
+//! let plan = Plan::new(&system, &Strategies::default()).unwrap();
+//! let stats = Stats::new(&system); // a simulation would record into it
+//! let account = Account {
+//!     verb: "sim",
+//!     command: "hyoshi sim one.toml".into(),
+//!     file: "one.toml",
+//!     source: text,
+//!     system: &system,
+//!     plan: &plan,
+//!     stats: &stats,
+//!     duration: Span::from_secs(1),
+//!     asked: Span::from_secs(1),
+//!     took: Span::from_millis(3),
+//!     started_unix_ns: None,
+//!     lost_events: 0,
+//!     notes: Vec::new(),
+//! };
+//! let summary = account.summary();
+//! assert!(summary.verdict.holds);
+//! assert!(summary.json().contains("\"schema\": 1"));
+//! ```
 
+#![forbid(unsafe_code)]
+
+pub mod account;
+mod causes;
+pub mod figures;
+pub mod file;
+mod gather;
+mod json;
+pub mod live;
+pub mod names;
+pub mod summary;
+pub mod terminal;
+mod verdict;
+
+pub use account::{Account, Level, Note, Verdict};
+pub use file::{SaveError, save};
+pub use live::Live;
+pub use summary::Summary;
+pub use terminal::Look;

@@ -182,6 +182,14 @@ impl Stats {
         sum
     }
 
+    /// Job ends of one row, in all epochs.
+    pub fn row_counts(&self, row: &Row) -> Counts {
+        let index = self.row_of[row.operation.index()][usize::from(row.critical)] as usize;
+        let mut sum = Counts::default();
+        self.counts.iter().skip(index).step_by(self.rows.len()).for_each(|counts| sum += counts);
+        sum
+    }
+
     /// Response times of the rows that `which` picks.
     pub fn response(&self, which: impl Fn(&Row) -> bool) -> Distribution<Span> {
         self.distribution(which, Row::response)

@@ -11,7 +11,7 @@ pub const KEPT: usize = 3;
 /// counted from to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Causes {
-    /// Before its release, in the operations that led to it (deadlines counted from the origin only).
+    /// In the operations that led to it (deadlines counted from the origin only), or in the legs before it.
     pub upstream: Span,
     /// From its nominal release until it entered its lane's queue: jitter, a guard, a late timer.
     pub released_late: Span,
@@ -28,7 +28,7 @@ pub struct Causes {
 /// What took the most of a late job's time, other than executing as declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chief {
-    /// The operations before it.
+    /// The operations or legs before it.
     Upstream,
     /// It was released late.
     ReleasedLate,
@@ -51,16 +51,29 @@ impl Causes {
             Deadline::Own(_) => Span::ZERO,
             Deadline::Origin(_) => end.release.since(end.origin),
         };
+        // The legs of a load chain share a nominal release; each is queued when the one before ends.
+        if end.job.leg > 0 {
+            let queued = if end.ready == Instant::NEVER { end.end } else { end.ready };
+            let upstream = upstream + queued.since(end.release);
+            return Causes {
+                upstream,
+                ..Causes::from_ready(setting.wcet, &JobEnd { release: queued, ready: queued, ..*end })
+            };
+        }
+        Causes { upstream, ..Causes::from_ready(setting.wcet, end) }
+    }
+
+    fn from_ready(wcet: Span, end: &JobEnd) -> Causes {
         if end.ready == Instant::NEVER {
-            return Causes { upstream, released_late: end.end.since(end.release), ..Causes::default() };
+            return Causes { released_late: end.end.since(end.release), ..Causes::default() };
         }
         let released_late = end.ready.since(end.release);
         if end.start == Instant::NEVER {
-            return Causes { upstream, released_late, waited: end.end.since(end.ready), ..Causes::default() };
+            return Causes { released_late, waited: end.end.since(end.ready), ..Causes::default() };
         }
-        let executed = end.consumed.min(setting.wcet);
+        let executed = end.consumed.min(wcet);
         Causes {
-            upstream,
+            upstream: Span::ZERO,
             released_late,
             waited: end.start.since(end.ready),
             executed,

@@ -1,0 +1,50 @@
+//! Simulates a system and writes its report in every form: `flight [FILE [STRATEGY]]`.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use hyoshi_model::{Instant, Span, read};
+use hyoshi_report::{Account, Level, Look, Note, save};
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_sim::simulate;
+use hyoshi_trace::Stats;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let file = arguments.next().unwrap_or_else(|| "examples/flight-program.toml".into());
+    let text = std::fs::read_to_string(&file)?;
+    let mut system = read(&text, &file, Path::new(&file).parent())?.system;
+    if let Some(strategy) = arguments.next() {
+        system.processors.iter_mut().for_each(|processor| processor.strategy.clone_from(&strategy));
+    }
+    let plan = Plan::new(&system, &Strategies::default())?;
+    let stats = RefCell::new(Stats::new(&system));
+    let begun = std::time::Instant::now();
+    simulate(&system, &plan, Instant::ZERO + system.duration, |_| &stats, |_| true);
+    let took = Span::from_nanos(begun.elapsed().as_nanos() as u64);
+    let stats = stats.into_inner();
+    let account = Account {
+        verb: "sim",
+        command: format!("hyoshi sim {file}"),
+        file: &file,
+        source: &text,
+        system: &system,
+        plan: &plan,
+        stats: &stats,
+        duration: system.duration,
+        asked: system.duration,
+        took,
+        started_unix_ns: None,
+        lost_events: 0,
+        notes: vec![Note {
+            level: Level::Degraded,
+            topic: "real-time priority".into(),
+            text: "this process may not use SCHED_FIFO: operations run at normal priority".into(),
+            remedy: Some("run with CAP_SYS_NICE, or raise RLIMIT_RTPRIO".into()),
+        }],
+    };
+    let summary = account.summary();
+    print!("{}", summary.terminal(Look::of_stdout()));
+    save(Path::new("/tmp/flight.json"), &summary.json())?;
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Everything that a report tells, from one place: the terminal, JSON and HTML all derive from an
+//! [`Account`], so that they cannot disagree.
+
+use hyoshi_model::{Span, System};
+use hyoshi_sched::Plan;
+use hyoshi_trace::Stats;
+use serde::Serialize;
+
+/// What was done, with what, and what was seen.
+#[derive(Clone, Debug)]
+pub struct Account<'a> {
+    /// What was done: `sim` or `run`.
+    pub verb: &'a str,
+    /// The command line, to do it again.
+    pub command: String,
+    /// The system's file as the user named it.
+    pub file: &'a str,
+    /// The text of that file.
+    pub source: &'a str,
+    /// The system, with whatever the command line changed in it.
+    pub system: &'a System,
+    /// How its processors ordered their work.
+    pub plan: &'a Plan,
+    /// What became of its jobs.
+    pub stats: &'a Stats,
+    /// How long it ran: virtual time in a simulation.
+    pub duration: Span,
+    /// How long it was to run.
+    pub asked: Span,
+    /// How long it took by the wall clock.
+    pub took: Span,
+    /// When it started, in nanoseconds since 1970; `None` keeps it out, for output that can be compared.
+    pub started_unix_ns: Option<u64>,
+    /// Events that were seen by nobody, because a ring was full.
+    pub lost_events: u64,
+    /// What else a reader must know: privileges that were not granted, warnings.
+    pub notes: Vec<Note>,
+}
+
+/// Something that a reader must know to judge the figures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Note {
+    /// How much it matters.
+    pub level: Level,
+    /// What it is about, such as `real-time priority`.
+    pub topic: String,
+    /// What is so.
+    pub text: String,
+    /// What to do about it.
+    pub remedy: Option<String>,
+}
+
+/// How much a note matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Worth knowing.
+    Info,
+    /// The figures are worse than they could be, or say less.
+    Degraded,
+    /// Something was asked for and not granted.
+    Refused,
+}
+
+/// What a run or simulation says of the requirements of its file.
+///
+/// It *holds* if every critical job met its deadline and every chain its requirements, as far as
+/// was seen: an observation, not a proof. A critical job that was stopped or dropped met no
+/// deadline. If nothing is critical and there is no chain, every operation counts. When events
+/// were lost it does not hold, because what they said is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Whether it holds; the exit code is 0 or 1 accordingly.
+    pub holds: bool,
+    /// In one sentence.
+    #[serde(rename = "verdict")]
+    pub sentence: String,
+    /// Each thing that was not kept.
+    pub reasons: Vec<String>,
+}
+
+impl Account<'_> {
+    /// Whether what the file demands was kept.
+    pub fn verdict(&self) -> Verdict {
+        crate::verdict::verdict(self)
+    }
+}

@@ -1,0 +1,101 @@
+//! Figures as people read them: three digits and a unit, thousands apart.
+
+use hyoshi_model::{Lateness, Span};
+
+/// A count with its thousands apart: `1,234,567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A span to three digits: `12.3ms`.
+pub fn time(span: Span) -> String {
+    nanos(span.as_nanos())
+}
+
+/// A lateness to three digits, with its sign: `+1.2ms` is late, `-8ms` early.
+pub fn lateness(lateness: Lateness) -> String {
+    signed(lateness.as_nanos())
+}
+
+/// Signed nanoseconds to three digits.
+pub fn signed(value: i64) -> String {
+    let sign = match value {
+        ..0 => "-",
+        0 => "",
+        1.. => "+",
+    };
+    format!("{sign}{}", nanos(value.unsigned_abs()))
+}
+
+/// Nanoseconds to three digits, in the unit an engineer would use.
+pub fn nanos(nanos: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    if nanos == 0 {
+        return "0".into();
+    }
+    for (size, unit) in UNITS {
+        // What rounds up to the next unit is shown in it: 999.9us is 1ms.
+        if nanos >= size - size / 2_000 {
+            let value = nanos as f64 / size as f64;
+            let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+            let text = format!("{value:.decimals$}");
+            let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+            return format!("{text}{unit}");
+        }
+    }
+    format!("{nanos}ns")
+}
+
+/// Parts per million as a percentage: `97.5 %`.
+pub fn percent(ppm: u64) -> String {
+    format!("{:.1} %", ppm as f64 / 10_000.0)
+}
+
+/// A share of two counts as a percentage; nothing if there is nothing to share.
+pub fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return String::new();
+    }
+    let percent = part as f64 * 100.0 / whole as f64;
+    // 99.996 % is not all of it, and must not read so.
+    let nearly_all = part < whole && percent > 99.9;
+    if nearly_all { ">99.9 %".into() } else { format!("{percent:.1} %") }
+}
+
+/// Text from a file without the control characters that would steer a terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+}
+
+/// A number of jobs in words.
+pub fn jobs(number: u64) -> String {
+    format!("{} job{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_the_unit_of_an_engineer() {
+        let shown: Vec<String> =
+            [0, 999, 1_000, 1_234, 12_345, 999_900, 123_456_789, 999_999_999, 61_000_000_000].map(nanos).into();
+        assert_eq!(shown, ["0", "999ns", "1us", "1.23us", "12.3us", "1ms", "123ms", "1s", "61s"]);
+        assert_eq!((signed(-8_000_000), signed(1_200_000), signed(0)), ("-8ms".into(), "+1.2ms".into(), "0".into()));
+    }
+
+    #[test]
+    fn counts_and_shares_read_as_what_they_are() {
+        assert_eq!((count(0), count(999), count(1_234_567)), ("0".into(), "999".into(), "1,234,567".into()));
+        assert_eq!((share(99_999, 100_000), share(1, 1), share(0, 0)), (">99.9 %".into(), "100.0 %".into(), "".into()));
+        assert_eq!(percent(975_000), "97.5 %");
+    }
+}

@@ -1,0 +1,396 @@
+//! The figures of a report, as data: what JSON writes, and what tables and charts are made of.
+//!
+//! Lengths of time are whole nanoseconds in fields that end in `_ns`, instants are nanoseconds
+//! since the start in fields that end in `at_ns`, shares are parts per million in fields that end
+//! in `_ppm`. `docs/json.md` tells every field.
+
+use hyoshi_model::Span;
+use hyoshi_trace::stats::distribution::Nanos;
+use hyoshi_trace::stats::{Distribution, Extent};
+use hyoshi_trace::{Counts, Outcome};
+use serde::Serialize;
+
+use crate::account::{Note, Verdict};
+
+/// The version of the schema. It grows by one when a field goes or changes its meaning; new fields leave it.
+pub const SCHEMA: u32 = 1;
+
+/// A whole report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// What wrote it.
+    pub hyoshi: Head,
+    /// What was simulated or run.
+    pub system: SystemSummary,
+    /// Whether it holds.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// How long it ran; virtual time in a simulation.
+    pub duration_ns: u64,
+    /// How long it was to run.
+    pub asked_ns: u64,
+    /// How long it took by the wall clock.
+    pub took_ns: u64,
+    /// Events that were seen by nobody.
+    pub lost_events: u64,
+    /// What a reader must know to judge the figures.
+    pub notes: Vec<Note>,
+    /// In the system's order.
+    pub processors: Vec<ProcessorSummary>,
+    /// The critical class and the other one; a class without operations is left out.
+    pub classes: Vec<ClassSummary>,
+    /// Regions in the order of time, those that were not reached too.
+    pub epochs: Vec<EpochSummary>,
+    /// Operations with the instances of a template together.
+    pub groups: Vec<OperationSummary>,
+    /// Every operation; load chains with some critical legs twice, once a class.
+    pub operations: Vec<OperationSummary>,
+    /// In the system's order.
+    pub chains: Vec<ChainSummary>,
+    /// The worst misses, critical ones first, by lateness.
+    pub misses: Vec<MissSummary>,
+}
+
+/// What wrote a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Head {
+    /// The version of this schema.
+    pub schema: u32,
+    /// The version of Hyoshi.
+    pub version: &'static str,
+    /// `sim` or `run`.
+    pub verb: String,
+    /// The command line.
+    pub command: String,
+    /// When it started, in nanoseconds since 1970; left out of output that is compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_unix_ns: Option<u64>,
+}
+
+/// What was simulated or run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SystemSummary {
+    /// Its name.
+    pub name: String,
+    /// Its file.
+    pub file: String,
+    /// The seed of execution times and jitter.
+    pub seed: u64,
+    /// How many operations it has.
+    pub operations: usize,
+}
+
+/// One processor.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessorSummary {
+    /// Its name.
+    pub name: String,
+    /// Its host's name.
+    pub host: String,
+    /// The Linux CPU that the file asks for.
+    pub cpu: Option<u32>,
+    /// Its strategy.
+    pub strategy: String,
+    /// `none`, `levels` or `full`.
+    pub preemption: &'static str,
+    /// Whether late jobs are cancelled.
+    pub cancel: bool,
+    /// CPU time that ended jobs used, over the duration.
+    pub utilisation_ppm: u64,
+    /// That CPU time.
+    pub consumed_ns: u64,
+    /// Levels of the plan, most urgent first.
+    pub levels: Vec<LevelSummary>,
+}
+
+/// One level of a processor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LevelSummary {
+    /// What is in it.
+    pub label: String,
+    /// How waiting jobs are ordered.
+    pub discipline: String,
+    /// Whether critical jobs can be in it.
+    pub critical: bool,
+    /// The operations that are in it in some region, instances of a template together.
+    pub operations: Vec<String>,
+}
+
+/// Job ends, by how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CountsSummary {
+    /// All of them.
+    pub released: u64,
+    /// Finished in time.
+    pub made: u64,
+    /// Finished late, or unfinished after the deadline at the end.
+    pub missed: u64,
+    /// Cancelled at the first dispatch.
+    pub cancelled: u64,
+    /// Stopped beyond the declared worst case.
+    pub stopped: u64,
+    /// Not admitted: the last job was unfinished.
+    pub dropped_busy: u64,
+    /// Not admitted, or pushed out: the queue was full.
+    pub dropped_full: u64,
+    /// Of those, used more CPU time than declared.
+    pub overran: u64,
+    /// Of those, moved below the lanes.
+    pub demoted: u64,
+    /// Of the missed, unfinished at the end.
+    pub unfinished: u64,
+    /// CPU time that they used.
+    pub consumed_ns: u64,
+}
+
+impl CountsSummary {
+    /// Not admitted or pushed out.
+    pub fn dropped(&self) -> u64 {
+        self.dropped_busy + self.dropped_full
+    }
+}
+
+impl From<&Counts> for CountsSummary {
+    fn from(counts: &Counts) -> Self {
+        CountsSummary {
+            released: counts.released(),
+            made: counts.made(),
+            missed: counts.missed(),
+            cancelled: counts.cancelled(),
+            stopped: counts.stopped(),
+            dropped_busy: counts.of(Outcome::DroppedBusy),
+            dropped_full: counts.of(Outcome::DroppedFull),
+            overran: counts.overran,
+            demoted: counts.demoted,
+            unfinished: counts.unfinished,
+            consumed_ns: counts.consumed.as_nanos(),
+        }
+    }
+}
+
+/// The distribution of a time; absent where there was none. Quantiles are to two digits (one for
+/// single operations of systems of more than 1,000), the rest is exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TimesSummary {
+    /// How many.
+    pub count: u64,
+    /// The least.
+    pub min_ns: i64,
+    /// The mean.
+    pub mean_ns: i64,
+    /// Half are at most this.
+    pub p50_ns: i64,
+    /// 90 % are at most this.
+    pub p90_ns: i64,
+    /// 99 % are at most this.
+    pub p99_ns: i64,
+    /// 99.9 % are at most this.
+    pub p999_ns: i64,
+    /// The greatest.
+    pub max_ns: i64,
+}
+
+impl TimesSummary {
+    /// `None` without values.
+    pub fn of<T: Nanos>(distribution: &Distribution<T>) -> Option<Self> {
+        let at = |quantile| distribution.quantile(quantile).map(Nanos::nanos);
+        let extent = distribution.extent();
+        Some(TimesSummary {
+            count: extent.count(),
+            min_ns: extent.least()?.nanos(),
+            mean_ns: extent.mean()?.nanos(),
+            p50_ns: at(0.5)?,
+            p90_ns: at(0.9)?,
+            p99_ns: at(0.99)?,
+            p999_ns: at(0.999)?,
+            max_ns: extent.most()?.nanos(),
+        })
+    }
+}
+
+/// Extremes and mean of a time; absent where there was none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ExtentSummary {
+    /// The least.
+    pub min_ns: i64,
+    /// The mean.
+    pub mean_ns: i64,
+    /// The greatest.
+    pub max_ns: i64,
+}
+
+impl ExtentSummary {
+    /// `None` without values.
+    pub fn of(extent: &Extent<Span>) -> Option<Self> {
+        let (min, mean, max) = (extent.least()?, extent.mean()?, extent.most()?);
+        Some(ExtentSummary { min_ns: min.nanos(), mean_ns: mean.nanos(), max_ns: max.nanos() })
+    }
+}
+
+/// A bar of a distribution: so many values above the bar before, up to this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bar {
+    /// The upper end.
+    pub up_to_ns: i64,
+    /// How many.
+    pub count: u64,
+}
+
+/// One class.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassSummary {
+    /// `critical` or `non-critical`.
+    pub class: &'static str,
+    /// True for the critical one.
+    pub critical: bool,
+    /// What became of its jobs.
+    pub counts: CountsSummary,
+    /// End minus nominal release.
+    pub response: Option<TimesSummary>,
+    /// End minus deadline: positive is late.
+    pub lateness: Option<TimesSummary>,
+    /// The distribution of response times, in bars that double in width four to an octave.
+    pub response_bars: Vec<Bar>,
+}
+
+/// One region.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EpochSummary {
+    /// Its name.
+    pub name: String,
+    /// When it begins.
+    pub at_ns: u64,
+    /// When it ended: with the next one, or with the run. Not later than it began if it was not reached.
+    pub until_ns: u64,
+    /// Jobs released in it, critical.
+    pub critical: CountsSummary,
+    /// Jobs released in it, not critical.
+    pub non_critical: CountsSummary,
+    /// For each processor, in their order.
+    pub processors: Vec<LoadSummary>,
+}
+
+/// A processor's load in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LoadSummary {
+    /// Worst cases over periods, as the file declares them.
+    pub declared_ppm: u64,
+    /// CPU time of the jobs released in the region, over its length.
+    pub used_ppm: u64,
+}
+
+/// One operation, or the instances of a template.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OperationSummary {
+    /// Its name; that of the template for instances together.
+    pub name: String,
+    /// How many operations these figures are of.
+    pub instances: usize,
+    /// Where it runs; several names are joined by commas.
+    pub processor: String,
+    /// Its class.
+    pub critical: bool,
+    /// Its period in the first region.
+    pub period_ns: u64,
+    /// Its declared worst case, the greatest over all regions.
+    pub wcet_ns: u64,
+    /// Its relative deadline, the greatest over all regions.
+    pub deadline_ns: u64,
+    /// What became of its jobs.
+    pub counts: CountsSummary,
+    /// End minus nominal release, of jobs that finished.
+    pub response: Option<TimesSummary>,
+    /// End minus deadline, of the same jobs: positive is late.
+    pub lateness: Option<TimesSummary>,
+    /// From the nominal release to the lane's queue.
+    pub release_latency: Option<ExtentSummary>,
+    /// From the lane's queue to the start.
+    pub start_latency: Option<ExtentSummary>,
+    /// CPU time of a job.
+    pub execution: Option<ExtentSummary>,
+}
+
+/// One chain.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ChainSummary {
+    /// Its name.
+    pub name: String,
+    /// Its operations.
+    pub path: Vec<String>,
+    /// Why it was not measured, if it was not.
+    pub unmeasured: Option<&'static str>,
+    /// From the release of the first to the finish of the last.
+    pub deadline_ns: Option<u64>,
+    /// Of the data at the finish of the last.
+    pub max_age_ns: Option<u64>,
+    /// From an input to the first finish that reflects it.
+    pub max_reaction_ns: Option<u64>,
+    /// Outputs within the deadline; all of them if there is none.
+    pub made: u64,
+    /// Outputs after the deadline.
+    pub missed: u64,
+    /// Instances that did not reach their end.
+    pub lost: u64,
+    /// Outputs with data older than allowed.
+    pub too_old: u64,
+    /// Outputs that showed a change later than allowed.
+    pub too_slow: u64,
+    /// Outputs whose input is not known.
+    pub unmatched: u64,
+    /// End-to-end latency, which is the age of the data at the finish.
+    pub latency: Option<TimesSummary>,
+    /// From an input to the first finish that reflects it.
+    pub reaction: Option<ExtentSummary>,
+    /// Whether something was demanded and not kept.
+    pub violated: bool,
+}
+
+/// One late job, and where its time went.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MissSummary {
+    /// The job: `nav#812`, with its leg behind a slash in a load chain.
+    pub job: String,
+    /// Its operation.
+    pub operation: String,
+    /// Its class.
+    pub critical: bool,
+    /// The region it was released in.
+    pub epoch: String,
+    /// Nominal release of the root job.
+    pub origin_at_ns: u64,
+    /// Nominal release.
+    pub release_at_ns: u64,
+    /// When it entered its lane's queue, if it did.
+    pub ready_at_ns: Option<u64>,
+    /// When it started, if it did.
+    pub start_at_ns: Option<u64>,
+    /// When it ended.
+    pub end_at_ns: u64,
+    /// Its absolute deadline.
+    pub deadline_at_ns: u64,
+    /// End minus deadline.
+    pub lateness_ns: i64,
+    /// Where its time went.
+    pub causes: CausesSummary,
+    /// What took the most, other than executing as declared.
+    pub chief: &'static str,
+    /// The same in words.
+    pub explanation: String,
+}
+
+/// Where the time of a late job went; the parts add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CausesSummary {
+    /// In the operations before it (deadlines counted from the origin only), or in the legs before it.
+    pub upstream_ns: u64,
+    /// From nominal release to the lane's queue.
+    pub released_late_ns: u64,
+    /// From there to the start, behind other jobs.
+    pub waited_ns: u64,
+    /// Executing, up to the declared worst case.
+    pub executed_ns: u64,
+    /// Executing beyond it.
+    pub overran_ns: u64,
+    /// Started, but preempted or blocked.
+    pub held_ns: u64,
+}

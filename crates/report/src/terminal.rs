@@ -1,0 +1,331 @@
+//! The final report in a terminal: the verdict, what a reader must know, and tables from the
+//! whole to the single late job.
+
+mod grid;
+
+use std::io::IsTerminal;
+
+use crossterm::style::{Attribute, Color, Stylize};
+
+use crate::account::Level;
+use crate::figures::{count, nanos, percent, printable, share, signed};
+use crate::names::label;
+use crate::summary::{ChainSummary, CountsSummary, OperationSummary, Summary, TimesSummary};
+use grid::{Tone, Value, column, grid};
+
+/// Rows that a table of the final report shows at most.
+const MOST_ROWS: usize = 40;
+
+/// Late jobs that the terminal shows.
+const MOST_MISSES: usize = 8;
+
+/// How wide the terminal is, and whether it may be coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Whether to colour.
+    pub colour: bool,
+    /// Columns to fit into; `None` lets lines be as long as they are.
+    pub width: Option<u16>,
+}
+
+impl Look {
+    /// Without colour and as wide as it gets: for files, pipes and comparison.
+    pub const PLAIN: Look = Look { colour: false, width: None };
+
+    /// As standard output wants it: plain unless it is a terminal, uncoloured where `NO_COLOR` is set.
+    pub fn of_stdout() -> Look {
+        if !std::io::stdout().is_terminal() {
+            return Look::PLAIN;
+        }
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Look { colour: !set("NO_COLOR") && !dumb, width: crossterm::terminal::size().ok().map(|(width, _)| width) }
+    }
+
+    fn bold(self, text: &str) -> String {
+        if self.colour { text.attribute(Attribute::Bold).to_string() } else { text.into() }
+    }
+
+    fn quiet(self, text: &str) -> String {
+        if self.colour { text.with(Color::DarkGrey).to_string() } else { text.into() }
+    }
+
+    fn toned(self, text: &str, colour: Color) -> String {
+        if self.colour { text.with(colour).attribute(Attribute::Bold).to_string() } else { text.into() }
+    }
+}
+
+impl Summary {
+    /// The report for a terminal.
+    pub fn terminal(&self, look: Look) -> String {
+        let mut text = self.heading(look);
+        let mut section = |title: &str, body: Option<String>| {
+            if let Some(body) = body {
+                text.push_str(&format!("\n{}\n{body}", look.bold(title)));
+            }
+        };
+        section("Deadlines", Some(self.class_table(look)));
+        section("Operations", Some(self.operation_table(look)));
+        section("Regions", (self.epochs.len() > 1).then(|| self.epoch_table(look)));
+        section("Processors", Some(self.processor_table(look)));
+        section("Chains", (!self.chains.is_empty()).then(|| self.chain_table(look)));
+        section("Worst misses", (!self.misses.is_empty()).then(|| self.miss_table(look)));
+        text
+    }
+
+    fn heading(&self, look: Look) -> String {
+        let Summary { hyoshi, system, verdict, .. } = self;
+        let (ran, asked) = (nanos(self.duration_ns), nanos(self.asked_ns));
+        let ran = if self.duration_ns < self.asked_ns { format!("{ran} of {asked}") } else { ran };
+        let took = if hyoshi.verb == "sim" { format!(" simulated in {}", nanos(self.took_ns)) } else { String::new() };
+        let about = format!("{}: {ran}{took}, seed {}", hyoshi.verb, system.seed);
+        let mut text = format!("{}  {}\n\n", look.bold(&printable(&system.name)), look.quiet(&about));
+        let colour = if verdict.holds { Color::Green } else { Color::Red };
+        text.push_str(&format!("  {}\n", look.toned(&printable(&verdict.sentence), colour)));
+        for note in &self.notes {
+            let word = match note.level {
+                Level::Info => look.quiet("note"),
+                Level::Degraded => look.toned("degraded", Color::Yellow),
+                Level::Refused => look.toned("refused", Color::Yellow),
+            };
+            let remedy = note.remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}"));
+            let said = printable(&format!("{}: {}{remedy}", note.topic, note.text));
+            text.push_str(&format!("  {word}: {said}\n"));
+        }
+        text
+    }
+
+    fn class_table(&self, look: Look) -> String {
+        let columns = [
+            column("class"),
+            column("jobs"),
+            column("made"),
+            column("missed"),
+            column("cancelled").if_any(),
+            column("stopped").if_any().spare(8),
+            column("dropped").if_any(),
+            column("overran").if_any().spare(9),
+            column("in time").spare(6),
+            column("response p50").spare(7),
+            column("p99").spare(5),
+            column("max"),
+            column("worst lateness"),
+        ];
+        let rows = self.classes.iter().map(|class| {
+            let mut row = vec![Value::words(class.class), Value::Count(class.counts.released, Tone::Plain)];
+            row.extend(outcomes(&class.counts, class.critical));
+            row.push(Value::figure(share(class.counts.made, class.counts.released)));
+            row.extend(response(class.response.as_ref()));
+            row.push(worst(class.lateness.as_ref(), class.critical));
+            row
+        });
+        grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
+    }
+
+    fn operation_table(&self, look: Look) -> String {
+        let columns = [
+            column("operation"),
+            column("class").spare(5),
+            column("period").spare(9),
+            column("jobs").spare(6),
+            column("made"),
+            column("missed"),
+            column("cancelled").if_any(),
+            column("stopped").if_any().spare(11),
+            column("dropped").if_any(),
+            column("overran").if_any().spare(12),
+            column("response p50").spare(10),
+            column("p99").spare(8),
+            column("max"),
+            column("deadline").spare(7),
+            column("worst lateness"),
+        ];
+        let mut groups: Vec<&OperationSummary> = self.groups.iter().collect();
+        if groups.len() > MOST_ROWS {
+            // Where not all can be shown, those with something to show.
+            let not_made = |group: &OperationSummary| group.counts.released - group.counts.made;
+            groups.sort_by_key(|group| (!group.critical, std::cmp::Reverse(not_made(group))));
+        }
+        let rows = groups.into_iter().map(|group| {
+            let class = if group.critical { "critical" } else { "" };
+            let mut row = vec![
+                Value::words(label(&group.name, group.instances)),
+                Value::words(class),
+                Value::figure(nanos(group.period_ns)),
+                Value::Count(group.counts.released, Tone::Plain),
+            ];
+            row.extend(outcomes(&group.counts, group.critical));
+            row.extend(response(group.response.as_ref()));
+            row.push(Value::figure(nanos(group.deadline_ns)));
+            row.push(worst(group.lateness.as_ref(), group.critical));
+            row
+        });
+        grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
+    }
+
+    fn epoch_table(&self, look: Look) -> String {
+        let columns = [
+            column("region"),
+            column("from").spare(5),
+            column("load"),
+            column("used").spare(4),
+            column("critical made"),
+            column("missed"),
+            column("lost").if_any(),
+            column("others made"),
+            column("missed"),
+            column("cancelled").if_any(),
+            column("lost").if_any(),
+        ];
+        let rows = self.epochs.iter().map(|epoch| {
+            // Of several processors the fullest one decides how a region fares.
+            let most = |of: fn(&crate::summary::LoadSummary) -> u64| epoch.processors.iter().map(of).max().unwrap_or(0);
+            let (declared, used) = (most(|load| load.declared_ppm), most(|load| load.used_ppm));
+            let (critical, other) = (&epoch.critical, &epoch.non_critical);
+            let lost = |counts: &CountsSummary| counts.stopped + counts.dropped();
+            let reached = epoch.until_ns > epoch.at_ns;
+            vec![
+                Value::words(&epoch.name),
+                Value::figure(nanos(epoch.at_ns)),
+                Value::Figure(percent(declared), if declared > 1_000_000 { Tone::Worry } else { Tone::Plain }),
+                Value::figure(if reached { percent(used) } else { "not reached".into() }),
+                Value::Count(critical.made, Tone::Plain),
+                Value::Count(critical.missed, Tone::Bad),
+                Value::Count(lost(critical) + critical.cancelled, Tone::Bad),
+                Value::Count(other.made, Tone::Plain),
+                Value::Count(other.missed, Tone::Worry),
+                Value::Count(other.cancelled, Tone::Worry),
+                Value::Count(lost(other), Tone::Worry),
+            ]
+        });
+        grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
+    }
+
+    fn processor_table(&self, look: Look) -> String {
+        let columns = [
+            column("processor"),
+            column("host").spare(5),
+            column("cpu").if_any(),
+            column("strategy"),
+            column("levels"),
+            column("preemption").spare(4),
+            column("utilisation"),
+        ];
+        let rows = self.processors.iter().map(|processor| {
+            vec![
+                Value::words(&processor.name),
+                Value::words(&processor.host),
+                Value::figure(processor.cpu.map_or(String::new(), |cpu| cpu.to_string())),
+                Value::words(&processor.strategy),
+                Value::Count(processor.levels.len() as u64, Tone::Plain),
+                Value::words(processor.preemption),
+                Value::figure(percent(processor.utilisation_ppm)),
+            ]
+        });
+        grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
+    }
+
+    fn chain_table(&self, look: Look) -> String {
+        let columns = [
+            column("chain"),
+            column("outputs"),
+            column("in time"),
+            column("late"),
+            column("never ended").if_any(),
+            column("too old").if_any(),
+            column("too slow").if_any(),
+            column("unknown").if_any().spare(9),
+            column("latency p50").spare(8),
+            column("p99").spare(7),
+            column("max"),
+            column("reaction max").if_any().spare(6),
+            column("demanded").if_any().spare(5),
+            column("remark").if_any(),
+        ];
+        let rows = self.chains.iter().map(|chain| {
+            let mut row = vec![
+                Value::words(&chain.name),
+                Value::Count(chain.latency.map_or(0, |latency| latency.count), Tone::Plain),
+                Value::Count(chain.made, Tone::Plain),
+                Value::Count(chain.missed, Tone::Bad),
+                Value::Count(chain.lost, if chain.deadline_ns.is_some() { Tone::Bad } else { Tone::Worry }),
+                Value::Count(chain.too_old, Tone::Bad),
+                Value::Count(chain.too_slow, Tone::Bad),
+                Value::Count(chain.unmatched, Tone::Worry),
+            ];
+            row.extend(response(chain.latency.as_ref()));
+            row.push(Value::figure(chain.reaction.map_or(String::new(), |reaction| signless(reaction.max_ns))));
+            row.push(Value::words(demanded(chain)));
+            row.push(Value::words(chain.unmeasured.map_or(String::new(), |why| format!("not measured: {why}"))));
+            row
+        });
+        grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
+    }
+
+    fn miss_table(&self, look: Look) -> String {
+        let columns = [
+            column("job"),
+            column("class").spare(2),
+            column("late by"),
+            column("region").if_any().spare(3),
+            column("released at").spare(1),
+            column("because it"),
+        ];
+        let regions = self.epochs.len() > 1;
+        let rows = self.misses.iter().map(|miss| {
+            vec![
+                Value::words(&miss.job),
+                Value::words(if miss.critical { "critical" } else { "" }),
+                Value::Figure(signed(miss.lateness_ns), if miss.critical { Tone::Bad } else { Tone::Worry }),
+                Value::words(if regions { miss.epoch.as_str() } else { "" }),
+                Value::figure(seconds(miss.release_at_ns)),
+                Value::words(&miss.explanation),
+            ]
+        });
+        let rows: Vec<_> = rows.take(MOST_MISSES).collect();
+        grid(look, &columns, &rows, MOST_MISSES)
+    }
+}
+
+/// What a chain's file entry demands.
+pub(crate) fn demanded(chain: &ChainSummary) -> String {
+    let demands = [("deadline", chain.deadline_ns), ("age", chain.max_age_ns), ("reaction", chain.max_reaction_ns)];
+    let demands = demands.into_iter().filter_map(|(what, limit)| Some(format!("{what} {}", nanos(limit?))));
+    demands.collect::<Vec<_>>().join(", ")
+}
+
+/// An instant to the microsecond, as in a log.
+pub(crate) fn seconds(at_ns: u64) -> String {
+    format!("{}.{:06}s", count(at_ns / 1_000_000_000), at_ns % 1_000_000_000 / 1_000)
+}
+
+fn outcomes(counts: &CountsSummary, critical: bool) -> Vec<Value> {
+    let bad = if critical { Tone::Bad } else { Tone::Worry };
+    vec![
+        Value::Count(counts.made, Tone::Good),
+        Value::Count(counts.missed, bad),
+        Value::Count(counts.cancelled, bad),
+        Value::Count(counts.stopped, bad),
+        Value::Count(counts.dropped(), bad),
+        Value::Count(counts.overran, Tone::Worry),
+    ]
+}
+
+fn response(times: Option<&TimesSummary>) -> [Value; 3] {
+    let figure = |of: fn(&TimesSummary) -> i64| Value::figure(times.map_or(String::new(), |times| signless(of(times))));
+    [figure(|times| times.p50_ns), figure(|times| times.p99_ns), figure(|times| times.max_ns)]
+}
+
+fn worst(lateness: Option<&TimesSummary>, critical: bool) -> Value {
+    let Some(lateness) = lateness else { return Value::figure("") };
+    let tone = match (lateness.max_ns > 0, critical) {
+        (false, _) => Tone::Plain,
+        (true, true) => Tone::Bad,
+        (true, false) => Tone::Worry,
+    };
+    Value::Figure(signed(lateness.max_ns), tone)
+}
+
+fn signless(value: i64) -> String {
+    nanos(value.max(0).unsigned_abs())
+}

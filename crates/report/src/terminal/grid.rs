@@ -1,0 +1,154 @@
+//! A table of a report: figures to the right, columns of nothing but zeros left out, colour for
+//! what is bad.
+
+use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, LineStyle, Row, Table, TableStyle};
+
+use super::Look;
+use crate::figures::{count, printable};
+
+/// What a cell says.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// Words, to the left.
+    Words(String),
+    /// A figure with its unit, to the right.
+    Figure(String, Tone),
+    /// A number; zero is quiet.
+    Count(u64, Tone),
+}
+
+/// Words may wrap beyond this.
+const WORDS: usize = 24;
+
+/// How a cell stands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Good,
+    Worry,
+    Bad,
+}
+
+impl Value {
+    pub fn words(words: impl Into<String>) -> Value {
+        Value::Words(printable(&words.into()))
+    }
+
+    pub fn figure(figure: impl Into<String>) -> Value {
+        Value::Figure(figure.into(), Tone::Plain)
+    }
+
+    fn is_nothing(&self) -> bool {
+        match self {
+            Value::Words(text) | Value::Figure(text, _) => text.is_empty(),
+            Value::Count(number, _) => *number == 0,
+        }
+    }
+
+    /// What it needs at least.
+    fn width(&self) -> usize {
+        match self {
+            Value::Words(text) => text.chars().count().min(WORDS),
+            Value::Figure(text, _) => text.chars().count(),
+            Value::Count(number, _) => count(*number).chars().count(),
+        }
+    }
+
+    fn cell(&self) -> Cell {
+        let (text, tone, right) = match self {
+            Value::Words(text) => (text.clone(), Tone::Plain, false),
+            Value::Figure(text, tone) => (text.clone(), *tone, true),
+            Value::Count(number, tone) => (count(*number), *tone, true),
+        };
+        let cell = Cell::new(text).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
+        match tone {
+            _ if self.is_nothing() => cell.fg(Color::DarkGrey),
+            Tone::Plain => cell,
+            Tone::Good => cell.fg(Color::Green),
+            Tone::Worry => cell.fg(Color::Yellow),
+            Tone::Bad => cell.fg(Color::Red),
+        }
+    }
+}
+
+/// A column, and what becomes of it where there is too little to say or to say it in.
+#[derive(Clone, Copy)]
+pub(super) struct Column {
+    title: &'static str,
+    optional: bool,
+    spare: u8,
+}
+
+/// A column that is always there.
+pub(super) const fn column(title: &'static str) -> Column {
+    Column { title, optional: false, spare: 0 }
+}
+
+impl Column {
+    /// Left out if all its cells are empty or zero.
+    pub const fn if_any(self) -> Column {
+        Column { optional: true, ..self }
+    }
+
+    /// Left out in a narrow terminal; the greatest rank first.
+    pub const fn spare(self, rank: u8) -> Column {
+        Column { spare: rank, ..self }
+    }
+}
+
+/// Draws the rows, indented by one; at most `most` of them, and how many there are besides.
+pub(super) fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) -> String {
+    let shown = shown(look, columns, rows);
+    let mut table = Table::new();
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─')));
+    match look.width {
+        Some(width) => {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.saturating_sub(INDENT))
+        }
+        None => table.set_content_arrangement(ContentArrangement::Disabled),
+    };
+    match look.colour {
+        true => table.enforce_styling(),
+        false => table.force_no_tty(),
+    };
+    let title = |place: &usize| {
+        let right = rows.first().is_some_and(|row| !matches!(row[*place], Value::Words(_)));
+        let alignment = if right { CellAlignment::Right } else { CellAlignment::Left };
+        Cell::new(columns[*place].title).set_alignment(alignment)
+    };
+    table.set_header(Row::from(shown.iter().map(title).collect::<Vec<_>>()));
+    for row in rows.iter().take(most) {
+        table.add_row(Row::from(shown.iter().map(|place| row[*place].cell()).collect::<Vec<_>>()));
+    }
+    let mut text = String::new();
+    for line in table.lines() {
+        text.push_str(&format!("{:indent$}{}\n", "", line.trim_end(), indent = usize::from(INDENT)));
+    }
+    if rows.len() > most {
+        text.push_str(&format!("  … and {} more: --format json has all of them\n", count((rows.len() - most) as u64)));
+    }
+    text
+}
+
+const INDENT: u16 = 1;
+
+/// Columns with something to say, as many as fit.
+fn shown(look: Look, columns: &[Column], rows: &[Vec<Value>]) -> Vec<usize> {
+    let mut shown: Vec<usize> = (0..columns.len())
+        .filter(|place| !columns[*place].optional || rows.iter().any(|row| !row[*place].is_nothing()))
+        .collect();
+    let Some(width) = look.width.map(|width| usize::from(width.saturating_sub(INDENT))) else { return shown };
+    let needed = |place: &usize| {
+        let cells = rows.iter().map(|row| row[*place].width());
+        // Title and padding; words may wrap, figures must not.
+        cells.chain([columns[*place].title.chars().count()]).max().unwrap_or(0) + 2
+    };
+    while shown.iter().map(needed).sum::<usize>() > width {
+        let spare = shown.iter().enumerate().max_by_key(|(_, place)| columns[**place].spare);
+        match spare {
+            Some((position, place)) if columns[*place].spare > 0 => drop(shown.remove(position)),
+            _ => break,
+        }
+    }
+    shown
+}

@@ -1,0 +1,50 @@
+//! Whether what the file demands was kept.
+
+use crate::account::{Account, Verdict};
+use crate::figures::{count, jobs};
+
+/// The rule is told at [`Verdict`].
+pub(crate) fn verdict(account: &Account<'_>) -> Verdict {
+    let (system, stats) = (account.system, account.stats);
+    let critical = stats.rows().iter().any(|row| row.critical());
+    let everything = !critical && system.chains.is_empty();
+    let what = if everything { "" } else { "critical " };
+    let counted = stats.counts(None, |row| everything || row.critical());
+
+    let mut reasons = Vec::new();
+    if counted.not_made() > 0 {
+        let (late, all) = (count(counted.not_made()), count(counted.released()));
+        reasons.push(format!("{late} of {all} {what}deadlines were not met"));
+    }
+    for (chain, seen) in system.chains.iter().zip(stats.chains()) {
+        if let Some(why) = seen.unmeasured {
+            // Not kept and not known are different things; only the first turns the verdict.
+            debug_assert!(!seen.violated(), "{why}");
+            continue;
+        }
+        let mut broken = |many: u64, what: &str| {
+            if many > 0 {
+                reasons.push(format!("chain {}: {} {what}", chain.name, count(many)));
+            }
+        };
+        if seen.violated() {
+            broken(seen.missed, "beyond its deadline");
+            broken(seen.lost, "never reached its end");
+            broken(seen.too_old, "with data older than max_age");
+            broken(seen.too_slow, "with a reaction beyond max_reaction");
+        }
+    }
+    if account.lost_events > 0 {
+        reasons.push(format!("{} events were lost: what they said is not known", count(account.lost_events)));
+    }
+    let holds = reasons.is_empty();
+    let sentence = match (holds, counted.released()) {
+        (true, 0) => format!("Holds, but no {what}job ended in this time."),
+        (true, released) => format!("Holds: all {} {what}met their deadlines.", jobs(released)),
+        (false, _) => format!("Does not hold: {}.", reasons.join("; ")),
+    };
+    // "all 3 jobs critical met" reads badly: the class stands before its noun.
+    let sentence = sentence.replace(&format!(" jobs {what}met"), &format!(" {what}jobs met"));
+    let sentence = sentence.replace(&format!(" job {what}met"), &format!(" {what}job met"));
+    Verdict { holds, sentence, reasons }
+}

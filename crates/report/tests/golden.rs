@@ -1,0 +1,63 @@
+//! The forms of a report against kept ones. `BLESS=1 cargo test -p hyoshi-report` writes them anew.
+
+mod flight;
+
+use std::path::Path;
+
+use flight::{Flight, flight};
+use hyoshi_model::Instant;
+use hyoshi_report::{Live, Look};
+
+fn compare(name: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, found).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == found, "{name} differs; BLESS=1 writes it anew, and git shows what changed:\n{found}");
+}
+
+#[test]
+fn the_final_table() {
+    compare("report.txt", &flight().account().summary().terminal(Look::PLAIN));
+}
+
+#[test]
+fn the_final_table_of_a_narrow_coloured_terminal() {
+    let look = Look { colour: true, width: Some(80) };
+    compare("report-80.ansi", &flight().account().summary().terminal(look));
+}
+
+#[test]
+fn json() {
+    let text = flight().account().summary().json();
+    serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    compare("report.json", &text);
+}
+
+#[test]
+fn lines_while_a_run_goes_on() {
+    let Flight { system, stats, .. } = flight();
+    let mut lines = Vec::new();
+    let mut live = Live::new(&mut lines, Look::PLAIN, false, &system, system.duration);
+    for millis in [0, 400, 1_000, 2_000] {
+        let now = Instant::from_nanos(millis * 1_000_000);
+        if live.is_due(now) {
+            live.show(now, &system, &stats, millis / 1_000).unwrap();
+        }
+    }
+    live.finish().unwrap();
+    compare("live.txt", &String::from_utf8(lines).unwrap());
+}
+
+#[test]
+fn a_table_that_redraws_while_a_run_goes_on() {
+    let Flight { system, stats, .. } = flight();
+    let mut screen = Vec::new();
+    let mut live = Live::new(&mut screen, Look { colour: true, width: Some(60) }, true, &system, system.duration);
+    live.show(Instant::from_nanos(500_000_000), &system, &stats, 0).unwrap();
+    live.show(Instant::from_nanos(2_000_000_000), &system, &stats, 3).unwrap();
+    live.finish().unwrap();
+    compare("live.ansi", &String::from_utf8(screen).unwrap());
+}
