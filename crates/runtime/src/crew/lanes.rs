@@ -1,0 +1,269 @@
+//! How a lane's threads come to a job, and how they leave it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hyoshi_dispatch::{Job, Run, State};
+use hyoshi_model::{Instant, JobId, Span};
+use hyoshi_os::Scheduled;
+use hyoshi_trace::Slot;
+
+use super::{Crew, NOBODY, NOT_STARTED, Started};
+use crate::body::Cell;
+use crate::payload::Payload;
+use crate::posts::Posts;
+
+/// What a lane thread does next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Run this job.
+    Run(Begin),
+    /// Look again: a more urgent lane had to be woken first.
+    Again,
+    /// Sleep until posted.
+    Idle,
+    /// The body has returned, but the job is not its lane's first: sleep until posted, then finish again.
+    Turn(Returned),
+    /// The run is over.
+    End,
+}
+
+/// A job that begins on the thread that asked.
+#[derive(Debug)]
+pub(crate) struct Begin {
+    pub slot: Slot,
+    pub job: JobId,
+    pub release: Instant,
+    pub deadline: Instant,
+    pub epoch: u16,
+    /// `None` for built-in work.
+    pub cell: Option<Box<Cell>>,
+}
+
+/// A job whose body has returned.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    pub slot: Slot,
+    pub cell: Option<Box<Cell>>,
+    /// CPU time of the thread at the end of the body.
+    pub cpu: Span,
+}
+
+impl<S: Scheduled> Crew<S> {
+    /// Thread `me` is awake, its CPU clock at `cpu`: what does it do?
+    pub fn next(&mut self, me: u16, now: Instant, cpu: Span, posts: &mut Posts) -> Step {
+        let member = &self.members[usize::from(me)];
+        let lane = member.lane;
+        if let Some(slot) = member.job {
+            // Placed here by somebody else, who could not know when it would begin.
+            self.started[slot.0 as usize].began = cpu;
+            return Step::Run(self.begin(me, slot));
+        }
+        if self.closing {
+            return Step::End;
+        }
+        if member.idle {
+            return Step::Idle;
+        }
+        while self.dispatcher.startable().contains(lane) {
+            let Some(run) = self.dispatcher.decide(now, lane, Span::ZERO) else { break };
+            if self.started[run.slot.0 as usize].thread != NOBODY {
+                self.turn(run.slot, posts);
+                break;
+            }
+            if self.occupied(run) {
+                self.set_aside(now, run);
+                continue;
+            }
+            self.bind(me, run, cpu);
+            self.attended.remove(lane);
+            self.settle(now, posts);
+            return Step::Run(self.begin(me, run.slot));
+        }
+        self.attended.remove(lane);
+        self.members[usize::from(me)].idle = true;
+        self.lanes[usize::from(lane)].idle.push(me);
+        self.settle(now, posts);
+        Step::Idle
+    }
+
+    /// The body of `me`'s job has returned. Completes the job and looks for the next.
+    pub fn finish(&mut self, me: u16, now: Instant, returned: Returned, posts: &mut Posts) -> Step {
+        let Returned { slot, cpu, .. } = returned;
+        let state = self.dispatcher.live_job(slot).map(|job| job.state);
+        let aborting = self.common.aborting.load(Ordering::Acquire);
+        if self.closed || aborting || (self.closing && !matches!(state, Some(State::Running | State::Demoted))) {
+            return Step::End;
+        }
+        let job = *self.dispatcher.job(slot);
+        let consumed = cpu.saturating_sub(self.started[slot.0 as usize].began);
+        match job.state {
+            State::Running | State::Demoted => {}
+            State::Suspended | State::Ready | State::Held => {
+                // It was told to stop and has lost its lane, or a better job sleeps: only the first
+                // of a lane can complete.
+                self.members[usize::from(me)].demoted = false;
+                if !std::mem::replace(&mut self.members[usize::from(me)].waits, true) && job.state == State::Suspended {
+                    self.dispatcher.resume(now, slot, consumed);
+                }
+                self.apply(me);
+                self.settle(now, posts);
+                return Step::Turn(returned);
+            }
+        }
+        let mut cell = returned.cell;
+        let emitted = cell.as_mut().and_then(|cell| cell.outlet.take());
+        if !job.stopped && job.id.leg + 1 >= job.legs {
+            self.hand_on(&job, &emitted);
+            self.emitted = emitted;
+        }
+        self.unbind(me, slot);
+        self.dispatcher.complete(now, slot, consumed);
+        if let Some(cell) = cell {
+            self.leave_body(job.id, cell, now);
+        }
+        let lane = self.members[usize::from(me)].lane;
+        self.attended.insert(lane);
+        self.apply(me);
+        self.settle(now, posts);
+        self.emitted = None;
+        if posts.above(lane) { Step::Again } else { self.next(me, now, cpu, posts) }
+    }
+
+    /// The lane has something to start and nobody to do it: wakes a thread.
+    pub(super) fn attend(&mut self, lane: u8, now: Instant, posts: &mut Posts) {
+        if let Some(thread) = self.lanes[usize::from(lane)].idle.pop() {
+            self.members[usize::from(thread)].idle = false;
+            self.attended.insert(lane);
+            posts.thread(thread, lane);
+            return;
+        }
+        // Every thread of the lane has a job. If one of those is first, its thread goes on.
+        let gated = lane >= self.dispatcher.gate();
+        let best = self.dispatcher.lanes()[usize::from(lane)].best(gated);
+        let goes_on = |(_, slot): (_, Slot)| self.started[slot.0 as usize].thread != NOBODY;
+        if best.is_some_and(goes_on)
+            && let Some(run) = self.dispatcher.decide(now, lane, Span::ZERO)
+        {
+            self.turn(run.slot, posts);
+        }
+    }
+
+    /// Of the lane that has the CPU the running job gives way to a better one, if there is one.
+    /// Lanes below it do so when it has become their turn, as in the simulator.
+    pub(super) fn preempt(&mut self, now: Instant, posts: &mut Posts) {
+        let Some(lane) = (self.dispatcher.startable() | self.dispatcher.running()).first() else { return };
+        if !self.pending.contains(lane) || self.closing {
+            return;
+        }
+        self.pending.remove(lane);
+        let Some(running) = self.dispatcher.lanes()[usize::from(lane)].running else { return };
+        let best = self.dispatcher.lanes()[usize::from(lane)].best(lane >= self.dispatcher.gate());
+        let goes_on = best.is_some_and(|(_, slot)| self.started[slot.0 as usize].thread != NOBODY);
+        if best.is_none() || (!goes_on && self.lanes[usize::from(lane)].idle.is_empty()) {
+            return;
+        }
+        let Some(run) = self.dispatcher.decide(now, lane, self.consumed(running)) else { return };
+        // What this decision itself wakes is decided.
+        let woken = self.dispatcher.take_wakes();
+        self.pending = self.pending | woken;
+        self.pending.remove(lane);
+        if let Some(preempted) = run.preempted {
+            let thread = self.started[preempted.0 as usize].thread;
+            if thread != NOBODY {
+                self.apply(thread);
+            }
+        }
+        if self.started[run.slot.0 as usize].thread != NOBODY {
+            self.turn(run.slot, posts);
+        } else if self.occupied(run) {
+            self.set_aside(now, run);
+        } else if let Some(thread) = self.lanes[usize::from(lane)].idle.pop() {
+            let asleep = self.members[usize::from(thread)].handle.as_ref().and_then(S::cpu_time);
+            self.members[usize::from(thread)].idle = false;
+            self.bind(thread, run, asleep.unwrap_or_default());
+            posts.thread(thread, lane);
+        }
+    }
+
+    /// A started job is its lane's first again: its thread goes on.
+    pub(super) fn turn(&mut self, slot: Slot, posts: &mut Posts) {
+        let thread = self.started[slot.0 as usize].thread;
+        let member = &mut self.members[usize::from(thread)];
+        if std::mem::take(&mut member.waits) {
+            posts.thread(thread, member.lane);
+        }
+        self.apply(thread);
+    }
+
+    /// True if an earlier job is inside the body of the operation.
+    fn occupied(&mut self, run: Run) -> bool {
+        let operation = self.operation_of(run.job);
+        operation.has_body && operation.cell.is_none()
+    }
+
+    /// Bodies are not entered twice: the job waits, without a thread, until the earlier one is out.
+    #[cold]
+    fn set_aside(&mut self, now: Instant, run: Run) {
+        self.operation_of(run.job).aside.push_back(run.slot);
+        self.dispatcher.suspend(now, run.slot);
+    }
+
+    /// The body is free: the next job that was set aside for it goes back into its lane.
+    fn leave_body(&mut self, job: JobId, cell: Box<Cell>, now: Instant) {
+        let operation = self.operation_of(job);
+        operation.cell = Some(cell);
+        if let Some(slot) = operation.aside.pop_front() {
+            self.dispatcher.resume(now, slot, Span::ZERO);
+        }
+    }
+
+    fn bind(&mut self, thread: u16, run: Run, cpu: Span) {
+        let cell = self.operation_of(run.job).cell.take();
+        let place = run.slot.0 as usize;
+        if place >= self.started.len() {
+            debug_assert!(false, "more live jobs than queues allow");
+            self.started.resize(place + 1, NOT_STARTED);
+        }
+        self.started[place] = Started { thread, began: cpu };
+        let member = &mut self.members[usize::from(thread)];
+        (member.job, member.cell) = (Some(run.slot), cell);
+        member.signs.begin(run.job.operation, cpu);
+        if self.dispatcher.paused().contains(member.lane) {
+            self.apply(thread);
+        }
+    }
+
+    pub(super) fn unbind(&mut self, thread: u16, slot: Slot) {
+        self.started[slot.0 as usize] = NOT_STARTED;
+        let member = &mut self.members[usize::from(thread)];
+        (member.job, member.demoted, member.waits) = (None, false, false);
+        member.signs.end();
+    }
+
+    fn begin(&mut self, me: u16, slot: Slot) -> Begin {
+        let job = *self.dispatcher.job(slot);
+        let mut cell = self.members[usize::from(me)].cell.take();
+        if let Some(cell) = &mut cell {
+            let inbox = self.operations[self.local_of[job.id.operation.index()] as usize].inbox.as_ref();
+            match inbox.and_then(|inbox| inbox.get(job.id.number)) {
+                Some(inputs) => cell.inputs.clone_from_slice(inputs),
+                None => cell.inputs.fill(None),
+            }
+        }
+        Begin { slot, job: job.id, release: job.release, deadline: job.deadline, epoch: job.epoch, cell }
+    }
+
+    /// What a job emitted reaches those that it triggers on this processor.
+    pub(super) fn hand_on(&mut self, job: &Job, emitted: &Option<Arc<Payload>>) {
+        let local = self.local_of[job.id.operation.index()] as usize;
+        for index in 0..self.operations[local].downstream.len() {
+            let (to, position) = self.operations[local].downstream[index];
+            let operation = &mut self.operations[to as usize];
+            let enabled = self.common.system.setting(self.dispatcher.epoch(), operation.id).enabled;
+            if let Some(inbox) = &mut operation.inbox {
+                inbox.arrive(usize::from(position), job.id.number, emitted.clone(), enabled);
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! The crew of one processor: its dispatcher, the threads of its lanes, and which of them does
+//! what. Everything here happens under one lock with priority inheritance, in short sections that
+//! each read the clock once inside: so the dispatcher's inputs are in the order of time.
+//!
+//! A section changes something (a job completes, time has come), and then *settles* what follows:
+//! whom to wake, whom to lower or raise, what to send. It wakes nobody itself: see [`Posts`].
+//!
+//! ```text
+//!             decide               finish                nothing to start
+//!   attends ──────────► runs a job ───────► attends ───────────────────────► idle
+//!      ▲                  │  ▲                                                 │
+//!      │                  ▼  │ turn                                    attend  │
+//!      │          waits, set back or lowered                                   │
+//!      └───────────────────────────────────────────────────────────────────────┘
+//! ```
+
+mod lanes;
+mod policy;
+mod release;
+mod waits;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hyoshi_dispatch::{Dispatcher, LaneMask};
+use hyoshi_model::{Instant, JobId, OnOverrun, OperationId, Preemption, ProcessorId, Span};
+use hyoshi_os::priority::lane_priority;
+use hyoshi_os::{Policy, Scheduled};
+use hyoshi_sched::ProcessorPlan;
+use hyoshi_trace::{Decision, Event, Probe, RingProbe, Slot};
+
+use crate::body::Cell;
+use crate::common::{Common, Signs};
+use crate::inbox::Inbox;
+use crate::link::{Ends, InFlight, Message};
+use crate::payload::Payload;
+use crate::posts::Posts;
+
+pub(crate) use lanes::{Begin, Returned, Step};
+pub(crate) use waits::Turn;
+
+/// No thread.
+const NOBODY: u16 = u16::MAX;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Crew<S> {
+    common: Arc<Common>,
+    processor: ProcessorId,
+    pub dispatcher: Dispatcher<Tap>,
+    members: Vec<Member<S>>,
+    lanes: Vec<LaneCrew>,
+    /// By slot.
+    started: Vec<Started>,
+    operations: Vec<Operation>,
+    /// By operation of the system: position in `operations`.
+    local_of: Vec<u32>,
+    /// Lanes of which a thread is awake and will decide.
+    attended: LaneMask,
+    /// Jobs within a lane preempt each other.
+    preemptive: bool,
+    /// Lanes whose running job may have to give way.
+    pending: LaneMask,
+    /// The cap's gate as the threads' policies know it.
+    gate: u8,
+    /// What the job that completes in this section emitted.
+    emitted: Option<Arc<Payload>>,
+    links: Ends,
+    in_flight: InFlight,
+    /// Built-in work below the lanes, in the order in which it came there.
+    below: VecDeque<Below>,
+    /// Until when the release thread sleeps.
+    pub armed: Instant,
+    /// Nothing is released or started any more.
+    pub closing: bool,
+    /// The dispatcher has been told of the end.
+    closed: bool,
+}
+
+/// A thread of a lane.
+#[derive(Debug)]
+struct Member<S> {
+    handle: Option<S>,
+    signs: Arc<Signs>,
+    lane: u8,
+    /// SCHED_FIFO was granted.
+    fifo: bool,
+    /// What it runs at.
+    policy: Policy,
+    job: Option<Slot>,
+    /// The body of the job's operation, until the thread takes it over.
+    cell: Option<Box<Cell>>,
+    idle: bool,
+    /// It sleeps until its job is decided again.
+    waits: bool,
+    /// Its job goes on below the lanes.
+    demoted: bool,
+}
+
+#[derive(Debug)]
+struct LaneCrew {
+    priority: u8,
+    idle: Vec<u16>,
+}
+
+/// A started job.
+#[derive(Clone, Copy, Debug)]
+struct Started {
+    thread: u16,
+    /// CPU time of its thread when the body began.
+    began: Span,
+}
+
+const NOT_STARTED: Started = Started { thread: NOBODY, began: Span::ZERO };
+
+/// What the crew keeps of an operation.
+#[derive(Debug)]
+struct Operation {
+    id: OperationId,
+    /// A user's body. `None` while a job is inside, and for built-in work.
+    cell: Option<Box<Cell>>,
+    has_body: bool,
+    inbox: Option<Inbox>,
+    /// Jobs that were decided while an earlier one was inside the body.
+    aside: VecDeque<Slot>,
+    /// Operations of this processor that it triggers, and as which of their predecessors.
+    downstream: Vec<(u32, u16)>,
+}
+
+/// Built-in work that was demoted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Below {
+    pub slot: Slot,
+    pub consumed: Span,
+    pub left: Span,
+}
+
+/// The dispatcher's probe: everything goes to the ring; ends of jobs free their payloads.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    ring: RingProbe,
+    payloads: bool,
+    ended: Vec<JobId>,
+}
+
+impl Tap {
+    pub fn new(ring: RingProbe) -> Self {
+        Tap { ring, payloads: false, ended: Vec::new() }
+    }
+}
+
+impl Probe for Tap {
+    #[inline]
+    fn event(&mut self, now: Instant, event: Event) {
+        if let (true, Event::Decision(Decision::End(end))) = (self.payloads, &event) {
+            self.ended.push(end.job);
+        }
+        self.ring.event(now, event);
+    }
+}
+
+impl<S: Scheduled> Crew<S> {
+    pub fn new(common: Arc<Common>, plan: &ProcessorPlan, tap: Tap, cells: &mut [Option<Cell>], links: Ends) -> Self {
+        let system = common.system.clone();
+        let mut dispatcher = Dispatcher::new(&system, plan, tap);
+        let mut local_of = vec![u32::MAX; system.operations.len()];
+        for (local, id) in plan.operations.iter().enumerate() {
+            local_of[id.index()] = local as u32;
+        }
+        let mut operations: Vec<Operation> = Vec::with_capacity(plan.operations.len());
+        for id in &plan.operations {
+            let cell = cells[id.index()].take().map(Box::new);
+            let has_body = cell.is_some();
+            let limit = system.operation(*id).queue.limit as usize;
+            let aside = VecDeque::with_capacity(if has_body { limit + 3 } else { 0 });
+            let inbox = Inbox::of(&system, *id).filter(|_| has_body);
+            operations.push(Operation { id: *id, cell, has_body, inbox, aside, downstream: Vec::new() });
+        }
+        for (to, id) in
+            plan.operations.iter().enumerate().filter(|(to, _)| operations[*to].inbox.is_some()).collect::<Vec<_>>()
+        {
+            for (position, from) in system.operation(*id).trigger.predecessors().iter().enumerate() {
+                if let Some(from) = operations.get_mut(local_of[from.index()] as usize) {
+                    from.downstream.push((to as u32, position as u16));
+                }
+            }
+        }
+        // The dispatcher's own bound on live jobs.
+        let bound: usize = plan.operations.iter().map(|id| system.operation(*id).queue.limit as usize + 3).sum();
+        let tap = dispatcher.probe_mut();
+        tap.payloads = operations.iter().any(|operation| operation.inbox.is_some());
+        tap.ended.reserve(if tap.payloads { bound + 16 } else { 0 });
+        let lane = |lane: &hyoshi_dispatch::Lane| LaneCrew {
+            priority: lane_priority(usize::from(lane.levels.start)),
+            idle: Vec::new(),
+        };
+        let demotes = |id: &OperationId| system.operation(*id).on_overrun == OnOverrun::Demote;
+        let below = if plan.operations.iter().any(demotes) { bound } else { 0 };
+        Crew {
+            processor: plan.processor,
+            lanes: dispatcher.lanes().iter().map(lane).collect(),
+            members: Vec::new(),
+            started: vec![NOT_STARTED; bound],
+            operations,
+            local_of,
+            attended: LaneMask::EMPTY,
+            preemptive: plan.preemption == Preemption::Full,
+            pending: LaneMask::EMPTY,
+            gate: dispatcher.gate(),
+            emitted: None,
+            in_flight: InFlight::of(&system, plan.processor),
+            links,
+            below: VecDeque::with_capacity(below),
+            armed: Instant::NEVER,
+            closing: false,
+            closed: false,
+            dispatcher,
+            common,
+        }
+    }
+
+    /// A thread of a lane, asleep until it is posted.
+    pub fn enlist(&mut self, lane: u8, signs: Arc<Signs>) -> u16 {
+        let thread = self.members.len() as u16;
+        let priority = self.lanes[usize::from(lane)].priority;
+        self.members.push(Member {
+            handle: None,
+            signs,
+            lane,
+            fifo: false,
+            policy: Policy::Fifo(priority),
+            job: None,
+            cell: None,
+            idle: true,
+            waits: false,
+            demoted: false,
+        });
+        self.lanes[usize::from(lane)].idle.insert(0, thread);
+        thread
+    }
+
+    /// The thread exists and was given `policy`.
+    pub fn arrive(&mut self, thread: u16, handle: S, policy: Policy) {
+        let member = &mut self.members[usize::from(thread)];
+        (member.handle, member.policy, member.fifo) = (Some(handle), policy, policy != Policy::Other);
+    }
+
+    /// The real-time priority of a lane.
+    pub fn priority_of(&self, lane: u8) -> u8 {
+        self.lanes[usize::from(lane)].priority
+    }
+
+    /// True if some operation has a user's body.
+    pub fn has_bodies(&self) -> bool {
+        self.operations.iter().any(|operation| operation.has_body)
+    }
+
+    /// How many threads each lane is to have: its pool, and one for each body that may be demoted
+    /// in it; if jobs preempt within it, one for each operation.
+    pub fn threads_of(&self, plan: &ProcessorPlan) -> Vec<usize> {
+        let system = &self.common.system;
+        let pool = usize::from(system.processor(self.processor).pool.max(1));
+        let of = |lane: &hyoshi_dispatch::Lane| {
+            let fits = |local: &usize| {
+                let mut places = plan.placements.iter().map(|epoch| epoch[*local]);
+                places.any(|place| {
+                    lane.levels.contains(&place.critical.level) || lane.levels.contains(&place.other.level)
+                })
+            };
+            let inside = (0..self.operations.len()).filter(fits);
+            let (mut all, mut spare) = (0, 0);
+            for operation in inside.map(|local| &self.operations[local]) {
+                let demoted = system.operation(operation.id).on_overrun != OnOverrun::Report;
+                (all, spare) = (all + 1, spare + usize::from(operation.has_body && demoted));
+            }
+            if self.preemptive { pool.max(all + 1) + spare } else { pool + spare }
+        };
+        self.dispatcher.lanes().iter().map(of).collect()
+    }
+
+    /// What follows from what this section has changed: policies, preemption within lanes, wake-ups,
+    /// sends, the release thread's timer.
+    #[inline]
+    pub fn settle(&mut self, now: Instant, posts: &mut Posts) {
+        if self.dispatcher.gate() != self.gate {
+            self.gate = self.dispatcher.gate();
+            self.apply_to_all();
+        }
+        if self.preemptive {
+            self.pending = self.pending | self.dispatcher.take_wakes();
+            self.preempt(now, posts);
+        }
+        let unattended = self.dispatcher.startable() & !self.attended;
+        if !unattended.is_empty() && !self.closing {
+            unattended.iter().for_each(|lane| self.attend(lane, now, posts));
+        }
+        if self.dispatcher.has_sends() {
+            self.send(posts);
+        }
+        if !self.dispatcher.probe().ended.is_empty() {
+            self.free_payloads();
+        }
+        let timer = self.dispatcher.next_timer(now);
+        if timer < self.armed {
+            self.armed = timer;
+            posts.release(self.processor);
+        }
+    }
+
+    /// Completions leave for other processors.
+    #[cold]
+    fn send(&mut self, posts: &mut Posts) {
+        for (to, signal) in self.dispatcher.take_sends() {
+            let payload = self.emitted.clone();
+            let link = self.links.outgoing[to.index()].as_mut();
+            match link.map(|link| link.push(Message { signal, payload })) {
+                Some(Ok(())) => posts.release(to),
+                _ => {
+                    self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn free_payloads(&mut self) {
+        let mut ended = std::mem::take(&mut self.dispatcher.probe_mut().ended);
+        for job in ended.drain(..) {
+            if let Some(inbox) = &mut self.operations[self.local_of[job.operation.index()] as usize].inbox {
+                inbox.free(job.number);
+            }
+        }
+        self.dispatcher.probe_mut().ended = ended;
+    }
+
+    /// Nothing is started any more: idle threads end, waiting ones go on without their turn.
+    pub fn close_down(&mut self) {
+        self.closing = true;
+        self.common.stopping.store(true, Ordering::Release);
+        self.members.iter().for_each(|member| member.signs.wake.post());
+    }
+
+    /// The dispatcher accounts for what is unfinished; whoever returns later is not listened to.
+    pub fn close(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.closed, true) {
+            self.closing = true;
+            self.dispatcher.close(now);
+        }
+    }
+
+    /// The CPU time that a started job has used.
+    fn consumed(&self, slot: Slot) -> Span {
+        let started = self.started[slot.0 as usize];
+        let member = self.members.get(usize::from(started.thread));
+        let time = member.and_then(|member| member.handle.as_ref()?.cpu_time());
+        time.map_or(Span::ZERO, |time| time.saturating_sub(started.began))
+    }
+
+    fn operation_of(&mut self, job: JobId) -> &mut Operation {
+        &mut self.operations[self.local_of[job.operation.index()] as usize]
+    }
+}

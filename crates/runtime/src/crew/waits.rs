@@ -1,0 +1,105 @@
+//! Jobs that block, hold resources, or have been put below the lanes.
+
+use std::sync::atomic::Ordering;
+
+use hyoshi_dispatch::State;
+use hyoshi_model::{Instant, ResourceId, Span};
+use hyoshi_os::Scheduled;
+use hyoshi_trace::Slot;
+
+use super::{Below, Crew};
+use crate::posts::Posts;
+
+/// Whether a job that was blocked may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It holds its lane's token.
+    Mine,
+    /// Sleep until posted, then ask again.
+    Wait,
+}
+
+impl<S: Scheduled> Crew<S> {
+    /// The job of `me` blocks and gives its lane's token up. False if it must keep it: without
+    /// another thread the lane could start a job that nobody runs, in front of this one.
+    pub fn suspend(&mut self, me: u16, slot: Slot, now: Instant, posts: &mut Posts) -> bool {
+        let lane = self.members[usize::from(me)].lane;
+        let another = !self.lanes[usize::from(lane)].idle.is_empty() || self.attended.contains(lane);
+        if !another {
+            self.common.blocked_lanes.fetch_add(1, Ordering::Relaxed);
+        }
+        if !another || self.closing || self.dispatcher.job(slot).state != State::Running {
+            return false;
+        }
+        self.dispatcher.suspend(now, slot);
+        self.settle(now, posts);
+        true
+    }
+
+    /// The job of `me` can go on, its thread's CPU clock at `cpu`.
+    pub fn resume(&mut self, me: u16, slot: Slot, now: Instant, cpu: Span, posts: &mut Posts) -> Turn {
+        if self.closing {
+            return Turn::Mine;
+        }
+        let consumed = cpu.saturating_sub(self.started[slot.0 as usize].began);
+        self.members[usize::from(me)].waits = true;
+        self.dispatcher.resume(now, slot, consumed);
+        self.settle(now, posts);
+        self.my_turn(me, slot)
+    }
+
+    /// Whether the job of `me`, which waits, has been decided again.
+    pub fn my_turn(&mut self, me: u16, slot: Slot) -> Turn {
+        let decided = self.dispatcher.live_job(slot).is_none_or(|job| job.state == State::Running);
+        if decided || self.closing {
+            self.members[usize::from(me)].waits = false;
+            return Turn::Mine;
+        }
+        Turn::Wait
+    }
+
+    /// The job of `me` has taken a resource: it runs at the ceiling from now on.
+    pub fn acquire(&mut self, me: u16, slot: Slot, resource: ResourceId, now: Instant) {
+        if !self.closed {
+            self.dispatcher.acquire(now, slot, resource);
+            self.apply(me);
+        }
+    }
+
+    /// The job of `me` has let a resource go.
+    pub fn release(&mut self, me: u16, slot: Slot, resource: ResourceId, now: Instant, posts: &mut Posts) {
+        if !self.closed {
+            self.dispatcher.release(now, slot, resource);
+            self.apply(me);
+            self.settle(now, posts);
+        }
+    }
+
+    /// The built-in work of `me` was told to go below the lanes: somebody else goes on with it
+    /// there, and this thread serves its lane again.
+    pub fn hand_below(&mut self, me: u16, below: Below, posts: &mut Posts) {
+        self.unbind(me, below.slot);
+        self.below.push_back(below);
+        posts.background();
+        let lane = self.members[usize::from(me)].lane;
+        self.attended.insert(lane);
+    }
+
+    /// Demoted work, the oldest first.
+    pub fn take_below(&mut self) -> Option<Below> {
+        self.below.pop_front()
+    }
+
+    /// Demoted work is done.
+    pub fn finish_below(&mut self, below: Below, now: Instant, posts: &mut Posts) {
+        if self.closed || self.dispatcher.live_job(below.slot).is_none() {
+            return;
+        }
+        let job = *self.dispatcher.job(below.slot);
+        if job.id.leg + 1 >= job.legs {
+            self.hand_on(&job, &None);
+        }
+        self.dispatcher.complete(now, below.slot, below.consumed);
+        self.settle(now, posts);
+    }
+}

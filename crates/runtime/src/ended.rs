@@ -1,0 +1,148 @@
+//! How a run ended, what was not granted to it, and what was lost on the way.
+
+use std::fmt;
+
+use hyoshi_model::{ProcessorId, Span};
+use hyoshi_os::Refused;
+
+/// Why a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndedBy {
+    /// Its time was over.
+    Duration,
+    /// [`Running::stop`](crate::Running::stop) was called before.
+    Stopped,
+    /// SIGINT or SIGTERM.
+    Interrupted,
+    /// The watchdog found a body that did not return. Its thread was left behind at normal priority.
+    Runaway {
+        /// The operation.
+        operation: String,
+        /// CPU time that the job had used.
+        consumed: Span,
+        /// What the watchdog allows: one second, or twenty times the declared worst case.
+        limit: Span,
+    },
+    /// A body panicked.
+    Panicked {
+        /// The operation.
+        operation: String,
+        /// What the panic said.
+        message: String,
+    },
+}
+
+impl fmt::Display for EndedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EndedBy::Duration => f.write_str("the duration is over"),
+            EndedBy::Stopped => f.write_str("stopped by the program"),
+            EndedBy::Interrupted => f.write_str("interrupted"),
+            EndedBy::Runaway { operation, consumed, limit } => write!(
+                f,
+                "operation {operation:?} ran away: a job used {consumed} of CPU time and has not returned (the watchdog \
+                 allows {limit}); its thread was left behind at normal priority"
+            ),
+            EndedBy::Panicked { operation, message } => {
+                write!(f, "the body of operation {operation:?} panicked: {message}")
+            }
+        }
+    }
+}
+
+/// Something that a report says about a run beside its figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The kernel refused something, to this many threads.
+    Refused {
+        /// The first thread.
+        thread: String,
+        /// How many threads in all.
+        threads: usize,
+        /// What, and the kernel's error.
+        refused: Refused,
+    },
+    /// Two processors are on one CPU: their lanes compete, in the order of priorities.
+    SharedCpu {
+        /// The processors.
+        processors: Vec<String>,
+        /// The CPU.
+        cpu: u32,
+    },
+    /// A release thread woke up much too late: something above it, or the hypervisor, had the CPU.
+    LateRelease {
+        /// The processor.
+        processor: String,
+        /// The longest.
+        by: Span,
+        /// How often the watchdog saw it.
+        times: u64,
+    },
+    /// A body had not returned when the run ended; its thread was left behind.
+    NotReturned {
+        /// The operation.
+        operation: String,
+    },
+    /// Jobs blocked and kept their lane waiting, because no other thread was left in its pool.
+    PoolExhausted {
+        /// How often.
+        times: u64,
+    },
+    /// A policy was refused to a thread while it ran.
+    RefusedLater {
+        /// How often.
+        times: u64,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Note::Refused { thread, threads: 1, refused } => write!(f, "{refused} (thread {thread})"),
+            Note::Refused { thread, threads, refused } => {
+                write!(f, "{refused} (thread {thread} and {} more)", threads - 1)
+            }
+            Note::SharedCpu { processors, cpu } => write!(
+                f,
+                "processors {} share CPU {cpu}: their lanes delay each other, which no analysis of one of them knows",
+                processors.join(", ")
+            ),
+            Note::LateRelease { processor, by, times } => write!(
+                f,
+                "the release thread of processor {processor:?} was late by up to {by} ({times} times): something above \
+                 its priority, or the hypervisor, had the CPU"
+            ),
+            Note::NotReturned { operation } => {
+                write!(f, "the body of operation {operation:?} had not returned at the end; its thread was left behind")
+            }
+            Note::PoolExhausted { times } => {
+                write!(f, "jobs blocked {times} times without another thread in their lane: raise the processor's pool")
+            }
+            Note::RefusedLater { times } => write!(f, "the kernel refused a change of priority {times} times"),
+        }
+    }
+}
+
+/// What did not reach its receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Events that found their ring full: statistics and recordings lack them.
+    pub events: u64,
+    /// Completions that found a link between processors full: what they trigger was not released.
+    pub signals: u64,
+}
+
+/// A run that is over.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Why.
+    pub ended_by: EndedBy,
+    /// From the common start to the end.
+    pub elapsed: Span,
+    /// What a report says about it.
+    pub notes: Vec<Note>,
+    /// What did not reach its receiver.
+    pub lost: Lost,
+    /// For each processor its CPU, and what a hypervisor took from that during the run, where the kernel tells.
+    pub stolen: Vec<(ProcessorId, u32, Option<Span>)>,
+}

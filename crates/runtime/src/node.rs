@@ -1,0 +1,306 @@
+//! From a system and its plan to threads that run it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use hyoshi_model::{Instant, OnOverrun, OperationId, Span, System};
+use hyoshi_os::priority::{RELEASE, WATCHDOG};
+use hyoshi_os::{
+    Granted, Interrupt, MonotonicClock, PiMutex, Policy, Spawn, StealReader, Thread, allowed_cpus, lock_memory,
+};
+use hyoshi_sched::Plan;
+use hyoshi_trace::RingDrain;
+use hyoshi_trace::ring::ring;
+
+use crate::body::{Body, Cell};
+use crate::common::{Common, Signs};
+use crate::context::JobContext;
+use crate::crew::{Crew, Tap};
+use crate::ended::Note;
+use crate::link::connect;
+use crate::place::place;
+use crate::processor::Processor;
+use crate::running::{Parts, Running};
+use crate::watchdog::Watchdog;
+
+/// Events that the ring of each processor holds: a tenth of a second of a busy one.
+const RING: usize = 1 << 15;
+/// From the last thread's start to instant 0.
+const LEAD: Span = Span::from_millis(50);
+/// The stack of threads that run users' bodies.
+const STACK: usize = 1 << 20;
+/// The stack of all others.
+const SMALL_STACK: usize = 128 << 10;
+
+/// A system about to run in this process: all its hosts' processors.
+pub struct Node {
+    system: Arc<System>,
+    plan: Arc<Plan>,
+    bodies: BTreeMap<String, Body>,
+    strict: bool,
+    duration: Span,
+    ring: usize,
+    stack: usize,
+    interrupt: Option<Interrupt>,
+}
+
+/// Why a run did not start. Nothing of it is left behind.
+#[derive(Debug)]
+pub enum StartError {
+    /// A body was given for an operation that the system does not have.
+    NoSuchOperation {
+        /// The name.
+        operation: String,
+    },
+    /// A processor names a CPU that this process cannot use.
+    NoSuchCpu {
+        /// The processor.
+        processor: String,
+        /// The CPU that the file names.
+        cpu: u32,
+        /// Those that there are.
+        allowed: Vec<u32>,
+    },
+    /// The kernel refused something, and the run is strict.
+    Refused(Vec<Note>),
+    /// A lane would need more threads than one processor may have.
+    TooManyThreads {
+        /// The processor.
+        processor: String,
+        /// How many.
+        threads: usize,
+    },
+    /// No further thread could be made.
+    Thread(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::NoSuchOperation { operation } => {
+                write!(f, "a body was given for the operation {operation:?}, which the system does not have")
+            }
+            StartError::NoSuchCpu { processor, cpu, allowed } => write!(
+                f,
+                "processor {processor:?} asks for CPU {cpu}, but this process may use CPU {}: change `cpu` in the \
+                 system file or leave it out",
+                hyoshi_os::cpu::cpu_list(allowed)
+            ),
+            StartError::Refused(notes) => {
+                f.write_str("a strict run was not granted everything:")?;
+                notes.iter().try_for_each(|note| write!(f, "\n  {note}"))
+            }
+            StartError::TooManyThreads { processor, threads } => write!(
+                f,
+                "processor {processor:?} would need {threads} threads: lower its `pool`, or let jobs preempt between \
+                 levels only"
+            ),
+            StartError::Thread(error) => write!(f, "no further thread could be started: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bodies: Vec<&String> = self.bodies.keys().collect();
+        f.debug_struct("Node").field("system", &self.system.name).field("bodies", &bodies).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// A node that runs every operation of `system` with built-in work, under `plan`, which must
+    /// have been made for it.
+    pub fn new(system: Arc<System>, plan: Arc<Plan>) -> Self {
+        let duration = system.duration;
+        let bodies = BTreeMap::new();
+        Node { system, plan, bodies, strict: false, duration, ring: RING, stack: STACK, interrupt: None }
+    }
+
+    /// Gives an operation a body instead of built-in work.
+    pub fn body(
+        mut self,
+        operation: impl Into<String>,
+        body: impl FnMut(&mut JobContext<'_>) + Send + 'static,
+    ) -> Self {
+        self.bodies.insert(operation.into(), Box::new(body));
+        self
+    }
+
+    /// Whether a refusal by the kernel is an error, or a note.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
+    /// How long the run lasts, instead of the system's own duration.
+    pub fn duration(mut self, duration: Span) -> Self {
+        self.duration = duration;
+        self
+    }
+
+    /// How many events each processor's ring holds between two calls of [`Running::poll`].
+    pub fn ring(mut self, events: usize) -> Self {
+        self.ring = events;
+        self
+    }
+
+    /// The stack in bytes of threads that run bodies; 1 MiB unless told.
+    pub fn stack(mut self, bytes: usize) -> Self {
+        self.stack = bytes;
+        self
+    }
+
+    /// The run is over when `interrupt` is requested.
+    pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
+        self.interrupt = Some(interrupt);
+        self
+    }
+
+    /// Starts every thread, and the common clock when they are all there.
+    pub fn start(mut self) -> Result<Running, StartError> {
+        let system = self.system.clone();
+        let mut cells: Vec<Option<Cell>> = system.operations.iter().map(|_| None).collect();
+        for (operation, body) in std::mem::take(&mut self.bodies) {
+            let position = system.operations.iter().position(|known| known.name == operation);
+            let position = position.ok_or(StartError::NoSuchOperation { operation })?;
+            cells[position] = Some(Cell::new(&system, OperationId(position as u32), body));
+        }
+        let (cpus, mut notes) = place(&system, &allowed_cpus())?;
+        let mut refusals = Refusals::default();
+        // Before anything is mapped that a lane touches.
+        if let Err(refused) = lock_memory() {
+            refusals.take("all", &[refused]);
+        }
+        let common = Arc::new(Common::new(system.clone(), Instant::ZERO + self.duration));
+        let mut parts = Parts::new(common.clone(), self.interrupt.take());
+        let ends = connect(&system);
+        for ((plan, links), cpu) in self.plan.processors.iter().zip(ends).zip(&cpus) {
+            let (probe, drain) = ring(self.ring);
+            let crew = Crew::new(common.clone(), plan, Tap::new(probe), &mut cells, links);
+            if let Err(error) = self.spawn_processor(&mut parts, &mut refusals, crew, plan, drain, *cpu) {
+                parts.abandon();
+                return Err(error);
+            }
+        }
+        let watched = parts.processors.iter().map(|part| {
+            let handles = part.lanes.iter().map(|thread| thread.handle.clone());
+            (part.processor.clone(), handles.collect())
+        });
+        let watchdog = Watchdog { common: common.clone(), watched: watched.collect() };
+        let ready = Arc::new(hyoshi_os::Wake::new());
+        let begin = ready.clone();
+        let spawn = Spawn::new("hyoshi-watch").policy(Policy::Fifo(WATCHDOG)).stack(SMALL_STACK);
+        match spawn.spawn(move || {
+            begin.wait();
+            watchdog.watch()
+        }) {
+            Ok(thread) => {
+                refusals.take("hyoshi-watch", &thread.granted.refused);
+                parts.watchdog = Some((thread, ready));
+            }
+            Err(error) => {
+                parts.abandon();
+                return Err(StartError::Thread(error));
+            }
+        }
+        let refused = refusals.into_notes();
+        if self.strict && !refused.is_empty() {
+            parts.abandon();
+            return Err(StartError::Refused(refused));
+        }
+        notes.splice(0..0, refused);
+        common.begin(MonotonicClock::start_in(LEAD));
+        Ok(parts.begin(notes))
+    }
+
+    /// The threads of one processor, all asleep.
+    fn spawn_processor(
+        &self,
+        parts: &mut Parts,
+        refusals: &mut Refusals,
+        mut crew: Crew<hyoshi_os::ThreadHandle>,
+        plan: &hyoshi_sched::ProcessorPlan,
+        drain: RingDrain,
+        cpu: u32,
+    ) -> Result<(), StartError> {
+        let (id, name) = (plan.processor, &self.system.processor(plan.processor).name);
+        let threads = crew.threads_of(plan);
+        let all: usize = threads.iter().sum();
+        if all >= usize::from(u16::MAX) {
+            return Err(StartError::TooManyThreads { processor: name.clone(), threads: all });
+        }
+        let mut signs = Vec::with_capacity(all);
+        let mut lanes = Vec::with_capacity(all);
+        for (lane, count) in threads.into_iter().enumerate() {
+            for _ in 0..count {
+                let own = Arc::new(Signs::default());
+                lanes.push((crew.enlist(lane as u8, own.clone()), lane, crew.priority_of(lane as u8)));
+                signs.push(own);
+            }
+        }
+        let bodies = crew.has_bodies();
+        let stack = if bodies { self.stack } else { SMALL_STACK };
+        let demotes = |id: &OperationId| self.system.operation(*id).on_overrun == OnOverrun::Demote;
+        let any_demoted = plan.operations.iter().any(demotes);
+        let processor = Arc::new(Processor {
+            id,
+            common: parts.common.clone(),
+            crew: PiMutex::new(crew),
+            signs,
+            background: Arc::default(),
+        });
+        let part = parts.add(processor.clone(), drain, cpu, StealReader::of(cpu).ok());
+        let spawn = |name: String, policy: Policy| Spawn::new(name).cpu(cpu).policy(policy);
+        let own = processor.clone();
+        let release = spawn(format!("{name}-release"), Policy::Fifo(RELEASE)).stack(SMALL_STACK);
+        part.others.push(refusals.check(release.spawn(move || own.release()), name)?);
+        if any_demoted {
+            let own = processor.clone();
+            let below = spawn(format!("{name}-below"), Policy::Other).stack(SMALL_STACK);
+            part.others.push(refusals.check(below.spawn(move || own.serve_below()), name)?);
+        }
+        for (thread, lane, priority) in lanes {
+            let own = processor.clone();
+            let lane = spawn(format!("{name}-{lane}"), Policy::Fifo(priority)).stack(stack);
+            let spawned = refusals.check(lane.spawn(move || own.serve(thread)), name)?;
+            processor.crew.lock().arrive(thread, spawned.handle.clone(), spawned.granted.policy);
+            part.lanes.push(spawned);
+        }
+        Ok(())
+    }
+}
+
+/// What was refused, each kind once.
+#[derive(Debug, Default)]
+struct Refusals(Vec<(String, usize, hyoshi_os::Refused)>);
+
+impl Refusals {
+    fn take(&mut self, thread: &str, refused: &[hyoshi_os::Refused]) {
+        for refused in refused {
+            let alike = |(_, _, other): &&mut (String, usize, hyoshi_os::Refused)| {
+                use hyoshi_os::Asked::Policy as Of;
+                let policies = matches!((other.asked, refused.asked), (Of(_), Of(_)));
+                other.errno == refused.errno && (policies || other.asked == refused.asked)
+            };
+            match self.0.iter_mut().find(alike) {
+                Some((_, threads, _)) => *threads += 1,
+                None => self.0.push((thread.to_owned(), 1, *refused)),
+            }
+        }
+    }
+
+    fn check<T>(&mut self, spawned: io::Result<Thread<T>>, name: &str) -> Result<Thread<T>, StartError> {
+        let thread = spawned.map_err(StartError::Thread)?;
+        let Granted { refused, .. } = &thread.granted;
+        self.take(name, refused);
+        Ok(thread)
+    }
+
+    fn into_notes(self) -> Vec<Note> {
+        self.0.into_iter().map(|(thread, threads, refused)| Note::Refused { thread, threads, refused }).collect()
+    }
+}

@@ -1,0 +1,69 @@
+//! Which CPU each processor gets.
+
+use hyoshi_model::System;
+
+use crate::ended::Note;
+use crate::node::StartError;
+
+/// A CPU for each processor, in their order: the one that the file names, else one of its own
+/// from the last allowed CPU down (interrupts and housekeeping are mostly on the first), else, where
+/// there are fewer, one that others have too, which is noted.
+pub(crate) fn place(system: &System, allowed: &[u32]) -> Result<(Vec<u32>, Vec<Note>), StartError> {
+    let mut cpus = Vec::with_capacity(system.processors.len());
+    for processor in &system.processors {
+        if let Some(cpu) = processor.cpu.filter(|cpu| !allowed.contains(cpu)) {
+            let (processor, allowed) = (processor.name.clone(), allowed.to_vec());
+            return Err(StartError::NoSuchCpu { processor, cpu, allowed });
+        }
+        cpus.push(processor.cpu);
+    }
+    for place in 0..cpus.len() {
+        let users = |cpu: &u32| cpus.iter().filter(|used| **used == Some(*cpu)).count();
+        // Of equally used ones the last.
+        let least = allowed.iter().rev().min_by_key(|cpu| users(cpu)).copied();
+        cpus[place] = cpus[place].or(least);
+    }
+    let cpus: Vec<u32> = cpus.into_iter().map(|cpu| cpu.unwrap_or(0)).collect();
+    let shared = allowed.iter().filter_map(|cpu| {
+        let on = |(_, used): &(_, &u32)| *used == cpu;
+        let named = system.processors.iter().zip(&cpus).filter(on);
+        let processors: Vec<String> = named.map(|(processor, _)| processor.name.clone()).collect();
+        (processors.len() > 1).then_some(Note::SharedCpu { processors, cpu: *cpu })
+    });
+    let notes = shared.collect();
+    Ok((cpus, notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system(cpus: &[Option<u32>]) -> System {
+        let mut text = "name = \"t\"\nduration = \"1s\"\n".to_owned();
+        for (index, cpu) in cpus.iter().enumerate() {
+            let cpu = cpu.map_or(String::new(), |cpu| format!("cpu = {cpu}\n"));
+            text += &format!("[processor.p{index}]\nstrategy = \"RMS\"\n{cpu}");
+            text += &format!("[operation.o{index}]\non = \"p{index}\"\nevery = \"1s\"\nwcet = \"1ms\"\n");
+        }
+        hyoshi_model::read(&text, "t", None).unwrap().system
+    }
+
+    #[test]
+    fn processors_without_a_cpu_get_one_of_their_own_from_the_last_down() {
+        let (cpus, notes) = place(&system(&[None, Some(3), None]), &[0, 1, 2, 3]).unwrap();
+        assert_eq!((cpus, notes), (vec![2, 3, 1], vec![]));
+    }
+
+    #[test]
+    fn fewer_cpus_than_processors_are_shared_evenly_and_noted() {
+        let (cpus, notes) = place(&system(&[None, None, None]), &[0, 1]).unwrap();
+        assert_eq!(cpus, [1, 0, 1]);
+        assert!(matches!(&notes[..], [Note::SharedCpu { cpu: 1, processors }] if processors.len() == 2));
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_an_error_that_names_those_that_are() {
+        let error = place(&system(&[Some(77)]), &[0, 1]).unwrap_err();
+        assert!(error.to_string().contains("CPU 77") && error.to_string().contains("0-1"), "{error}");
+    }
+}

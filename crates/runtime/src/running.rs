@@ -1,0 +1,225 @@
+//! A run, to the thread that started it: what happens is polled, and it is stopped cleanly.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hyoshi_model::{Instant, ProcessorId, Span};
+use hyoshi_os::{Clock, Interrupt, StealReader, Thread, Wake};
+use hyoshi_trace::{Event, RingDrain};
+
+use crate::common::Common;
+use crate::ended::{EndedBy, Finished, Lost, Note};
+use crate::processor::Processor;
+use crate::watchdog::Late;
+
+/// Jobs that run when the run ends may go on for so long.
+const GRACE: Span = Span::from_millis(200);
+/// Then bodies that were asked to return have so long until they are left behind.
+const PATIENCE: Span = Span::from_millis(300);
+
+/// A run in progress. Dropping it ends it too, with nobody to listen.
+#[derive(Debug)]
+pub struct Running {
+    parts: Parts,
+    notes: Vec<Note>,
+    stolen: Vec<Option<Span>>,
+}
+
+/// Receives what the dispatchers were told and decided, in order for each processor.
+pub type Sink<'a> = dyn FnMut(ProcessorId, Instant, Event) + 'a;
+
+impl Running {
+    /// Hands over what has happened since the last call, and says how many events that were. Call
+    /// it every 50 to 100 ms from an ordinary thread: the rings hold a tenth of a second of a busy
+    /// processor, and what finds them full is lost (and counted).
+    pub fn poll(&mut self, sink: &mut Sink<'_>) -> usize {
+        self.parts.drain(sink)
+    }
+
+    /// The present instant on the run's clock; 0 until the common start.
+    pub fn now(&self) -> Instant {
+        self.parts.common.now()
+    }
+
+    /// What has been noted so far: refusals, shared CPUs.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// The CPU of each processor.
+    pub fn cpus(&self) -> impl Iterator<Item = (ProcessorId, u32)> + '_ {
+        self.parts.processors.iter().map(|part| (part.processor.id, part.cpu))
+    }
+
+    /// True once the run is over, for whatever reason: then [`Running::stop`] it.
+    pub fn finished(&self) -> bool {
+        let Parts { common, interrupt, .. } = &self.parts;
+        common.ended().is_some() || common.now() >= common.until || interrupt.as_ref().is_some_and(Interrupt::requested)
+    }
+
+    /// Ends the run: nothing more is released, running jobs get a short grace, everything that has
+    /// happened is handed to `sink`.
+    pub fn stop(mut self, sink: &mut Sink<'_>) -> Finished {
+        let common = self.parts.common.clone();
+        let interrupted = self.parts.interrupt.as_ref().is_some_and(Interrupt::requested);
+        common.end(match () {
+            () if common.now() >= common.until => EndedBy::Duration,
+            () if interrupted => EndedBy::Interrupted,
+            () => EndedBy::Stopped,
+        });
+        let late = self.parts.end(sink);
+        let elapsed = self.parts.ended_at.since(Instant::ZERO);
+        let mut notes = std::mem::take(&mut self.notes);
+        self.parts.note(&late, &mut notes);
+        let stolen = self.parts.processors.iter_mut().zip(&self.stolen).map(|(part, before)| {
+            let now = part.steal.as_mut().and_then(StealReader::stolen);
+            let stolen = now.zip(*before).map(|(now, before)| now.saturating_sub(before));
+            (part.processor.id, part.cpu, stolen)
+        });
+        let stolen = stolen.collect();
+        let lost = Lost {
+            events: self.parts.processors.iter().map(|part| part.drain.lost()).sum(),
+            signals: common.lost_signals.load(Ordering::Relaxed),
+        };
+        let ended_by = common.ended().cloned().unwrap_or(EndedBy::Stopped);
+        Finished { ended_by, elapsed, notes, lost, stolen }
+    }
+}
+
+/// Every thread of a run.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub common: Arc<Common>,
+    pub processors: Vec<Part>,
+    pub watchdog: Option<(Thread<Vec<Late>>, Arc<Wake>)>,
+    interrupt: Option<Interrupt>,
+    ended_at: Instant,
+    over: bool,
+}
+
+/// The threads of one processor.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub processor: Arc<Processor>,
+    /// By thread of the crew.
+    pub lanes: Vec<Thread<()>>,
+    /// Release thread, and the one below the lanes.
+    pub others: Vec<Thread<()>>,
+    drain: RingDrain,
+    cpu: u32,
+    steal: Option<StealReader>,
+}
+
+impl Parts {
+    pub fn new(common: Arc<Common>, interrupt: Option<Interrupt>) -> Self {
+        let ended_at = Instant::ZERO;
+        Parts { common, processors: Vec::new(), watchdog: None, interrupt, ended_at, over: false }
+    }
+
+    pub fn add(
+        &mut self,
+        processor: Arc<Processor>,
+        drain: RingDrain,
+        cpu: u32,
+        steal: Option<StealReader>,
+    ) -> &mut Part {
+        let (lanes, others) = (Vec::new(), Vec::new());
+        self.processors.push(Part { processor, lanes, others, drain, cpu, steal });
+        let last = self.processors.len() - 1;
+        &mut self.processors[last]
+    }
+
+    /// Everything is there: lets the release threads go.
+    pub fn begin(mut self, notes: Vec<Note>) -> Running {
+        let read = |part: &mut Part| part.steal.as_mut().and_then(StealReader::stolen);
+        let stolen = self.processors.iter_mut().map(read).collect();
+        self.common.releases.iter().for_each(|release| release.wake.post());
+        self.watchdog.iter().for_each(|(_, begin)| begin.post());
+        Running { parts: self, notes, stolen }
+    }
+
+    /// A start that failed.
+    pub fn abandon(mut self) {
+        self.end(&mut |_, _, _| ());
+    }
+
+    fn drain(&mut self, sink: &mut Sink<'_>) -> usize {
+        let drain = |part: &mut Part| {
+            let id = part.processor.id;
+            part.drain.drain(|now, event| sink(id, now, event))
+        };
+        self.processors.iter_mut().map(drain).sum()
+    }
+
+    /// Ends every thread that can be ended.
+    fn end(&mut self, sink: &mut Sink<'_>) -> Vec<Late> {
+        self.over = true;
+        let common = self.common.clone();
+        self.ended_at = common.now().min(common.until);
+        for part in &self.processors {
+            part.processor.crew.lock().close_down();
+        }
+        common.releases.iter().for_each(|release| release.wake.post());
+        self.wait(GRACE, sink);
+        common.aborting.store(true, Ordering::Release);
+        self.processors.iter().for_each(|part| part.processor.background.post());
+        self.wait(PATIENCE, sink);
+        for part in &self.processors {
+            part.processor.section(|crew, now| crew.close(now));
+        }
+        common.watchdog.post();
+        let watchdog = self.watchdog.take().and_then(|(thread, begin)| {
+            begin.post();
+            thread.join().ok()
+        });
+        self.drain(sink);
+        watchdog.unwrap_or_default()
+    }
+
+    /// Waits until all lanes have ended, at most for `span`.
+    fn wait(&mut self, span: Span, sink: &mut Sink<'_>) {
+        let clock = *self.common.clock();
+        let started = std::time::Instant::now();
+        let ended = |part: &Part| part.lanes.iter().all(Thread::is_finished);
+        while !self.processors.iter().all(ended) && started.elapsed().as_nanos() < u128::from(span.as_nanos()) {
+            self.drain(sink);
+            clock.sleep_until(clock.now() + Span::from_millis(1));
+        }
+    }
+
+    fn note(&self, late: &[Late], notes: &mut Vec<Note>) {
+        let system = &self.common.system;
+        for part in &self.processors {
+            for (thread, signs) in part.lanes.iter().zip(&part.processor.signs) {
+                if let (false, Some((operation, _))) = (thread.is_finished(), signs.body()) {
+                    notes.push(Note::NotReturned { operation: system.operation(operation).name.clone() });
+                }
+            }
+        }
+        for (part, late) in self.processors.iter().zip(late).filter(|(_, late)| late.times > 0) {
+            let processor = system.processor(part.processor.id).name.clone();
+            notes.push(Note::LateRelease { processor, by: late.by, times: late.times });
+        }
+        let times = self.common.blocked_lanes.load(Ordering::Relaxed);
+        if times > 0 {
+            notes.push(Note::PoolExhausted { times });
+        }
+        let times = self.common.refused_later.load(Ordering::Relaxed);
+        if times > 0 {
+            notes.push(Note::RefusedLater { times });
+        }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        if !self.over {
+            self.end(&mut |_, _, _| ());
+        }
+        for part in &mut self.processors {
+            // Those that have not ended are left behind: joining them would wait for ever.
+            let threads = part.lanes.drain(..).chain(part.others.drain(..));
+            threads.filter(Thread::is_finished).for_each(|thread| drop(thread.join()));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Runs small systems for real, and looks at what happened. Order and counts only: the machine is
+//! shared, so absolute times are nobody's promise.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System, read};
+use hyoshi_runtime::{Finished, Node, Note, Running};
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
+
+/// What is left of a run.
+pub struct Ran {
+    pub system: Arc<System>,
+    pub plan: Arc<Plan>,
+    pub events: Vec<(ProcessorId, Instant, Event)>,
+    pub finished: Finished,
+}
+
+/// The system that a text describes.
+pub fn system(text: &str) -> Arc<System> {
+    let text = format!("name = \"test\"\n{text}");
+    Arc::new(read(&text, "test.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system)
+}
+
+pub fn plan(system: &System) -> Arc<Plan> {
+    Arc::new(Plan::new(system, &Strategies::built_in()).unwrap())
+}
+
+/// Runs a text's system with built-in work.
+pub fn run(text: &str) -> Ran {
+    run_with(text, |node, _| node)
+}
+
+/// Runs a text's system with what `prepare` gives it.
+pub fn run_with(text: &str, prepare: impl FnOnce(Node, &System) -> Node) -> Ran {
+    let system = system(text);
+    let plan = plan(&system);
+    let running = prepare(Node::new(system.clone(), plan.clone()), &system).start().unwrap();
+    finish(system, plan, running)
+}
+
+pub fn finish(system: Arc<System>, plan: Arc<Plan>, mut running: Running) -> Ran {
+    let mut events = Vec::new();
+    while !running.finished() {
+        running.poll(&mut |processor, at, event| events.push((processor, at, event)));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let finished = running.stop(&mut |processor, at, event| events.push((processor, at, event)));
+    assert_eq!(finished.lost.events, 0, "the test looks at every event");
+    Ran { system, plan, events, finished }
+}
+
+impl Ran {
+    pub fn id(&self, operation: &str) -> OperationId {
+        let position = self.system.operations.iter().position(|known| known.name == operation);
+        OperationId(position.unwrap_or_else(|| panic!("no operation {operation}")) as u32)
+    }
+
+    pub fn ends(&self) -> impl Iterator<Item = &JobEnd> {
+        self.events.iter().filter_map(|(.., event)| match event {
+            Event::Decision(Decision::End(end)) => Some(end),
+            _ => None,
+        })
+    }
+
+    pub fn ends_of(&self, operation: &str) -> Vec<JobEnd> {
+        let id = self.id(operation);
+        self.ends().filter(|end| end.job.operation == id).copied().collect()
+    }
+
+    pub fn count(&self, operation: &str, outcome: Outcome) -> usize {
+        self.ends_of(operation).iter().filter(|end| end.outcome == outcome).count()
+    }
+
+    /// How many jobs of an operation ran to their end.
+    pub fn finished_jobs(&self, operation: &str) -> usize {
+        self.ends_of(operation).iter().filter(|end| end.outcome.finished()).count()
+    }
+
+    /// The decisions of one processor, as words: `ready a`, `run b`, `end a`.
+    pub fn story(&self, processor: u32) -> Vec<String> {
+        let name = |id: OperationId| &self.system.operation(id).name;
+        let of = |(on, _, event): &(ProcessorId, Instant, Event)| match event {
+            _ if on.0 != processor => None,
+            Event::Decision(Decision::Ready { job, .. }) => Some(format!("ready {}", name(job.operation))),
+            Event::Decision(Decision::Run { job, resumed: false, .. }) => Some(format!("run {}", name(job.operation))),
+            Event::Decision(Decision::Run { job, .. }) => Some(format!("resume {}", name(job.operation))),
+            Event::Decision(Decision::Yield { job }) => Some(format!("yield {}", name(job.operation))),
+            Event::Decision(Decision::Demote { job }) => Some(format!("demote {}", name(job.operation))),
+            Event::Decision(Decision::End(end)) => Some(format!("end {}", name(end.job.operation))),
+            _ => None,
+        };
+        self.events.iter().filter_map(of).collect()
+    }
+
+    /// Feeds each processor's inputs to a fresh dispatcher: its decisions must be identical.
+    pub fn replay(&self) {
+        for plan in &self.plan.processors {
+            let own = self.events.iter().filter(|(processor, ..)| *processor == plan.processor);
+            let replayed = hyoshi_dispatch::replay(&self.system, plan, own.map(|(_, at, event)| (*at, *event)));
+            let replayed = replayed.unwrap_or_else(|divergence| panic!("{divergence}"));
+            assert!(replayed.inputs > 0);
+        }
+    }
+}
+
+/// True if lanes are what they are meant to be: without privileges these tests prove nothing.
+pub fn privileged(ran: &Ran) -> bool {
+    let refused = ran.finished.notes.iter().find(|note| matches!(note, Note::Refused { .. }));
+    if let Some(note) = refused {
+        println!("skipped, for lanes need their priorities: {note}");
+    }
+    refused.is_none()
+}
+
+/// Uses the CPU for a while, whoever preempts.
+pub fn work(span: Span) {
+    let until = hyoshi_os::own_cpu_time() + span;
+    while hyoshi_os::own_cpu_time() < until {}
+}
