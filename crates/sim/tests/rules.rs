@@ -225,3 +225,26 @@ fn jitter_delays_releases_but_not_deadlines() {
     assert!(late.iter().all(|late| *late <= ms(4.0)) && late.iter().any(|late| *late > ms(3.5)));
     assert!(ends(&events).all(|end| end.deadline == Instant::ZERO + ms(10.0) * (end.job.number + 1)));
 }
+
+#[test]
+fn under_full_preemption_a_holder_yields_only_to_what_never_needs_its_resource() {
+    // Stack resource policy: `middle` could need nothing that `low` holds, but would delay `high`.
+    let build = |uses: bool| {
+        let mut build = Build::new("EDF", 1)
+            .processors(|processor| processor.preemption = Preemption::Full)
+            .periodic("low", 0, 100.0, 5.0)
+            .with(|operation| operation.uses = if uses { vec![(ResourceId(0), ms(3.0))] } else { vec![] })
+            .periodic("middle", 0, 50.0, 4.0)
+            .set(|setting| setting.phase = ms(1.0))
+            .periodic("high", 0, 20.0, 1.0)
+            .set(|setting| setting.phase = ms(15.0))
+            .with(|operation| operation.uses = vec![(ResourceId(0), ms(0.5))])
+            .periodic("highest", 0, 10.0, 0.5)
+            .set(|setting| (setting.phase, setting.deadline) = (ms(2.0), Deadline::Own(ms(5.0))));
+        build.0.resources.push(Resource { name: "map".into() });
+        build
+    };
+    assert_eq!(build(false).schedule("middle", 9.0), [(1., 5.5)]);
+    assert_eq!(build(true).schedule("highest", 9.0), [(2., 2.5)]);
+    assert_eq!(build(true).schedule("middle", 9.0), [(3.5, 7.5)]);
+}

@@ -42,9 +42,19 @@ impl<P: Probe> Dispatcher<P> {
         self.waiting.0.set(lane, critical);
         self.waiting.1.set(lane, other);
     }
+    /// Takes the job out that the lane must run next.
     pub(super) fn dequeue(&mut self, lane: u8) -> Option<Slot> {
         let critical_only = lane >= self.gate();
-        let slot = self.lanes[usize::from(lane)].dequeue(critical_only)?;
+        let state = &mut self.lanes[usize::from(lane)];
+        let slot = if !state.preemptive || self.held.is_empty() {
+            state.dequeue(critical_only)?
+        } else {
+            let (_, best) = state.best(critical_only)?;
+            let slot = if self.ceilings_admit(lane, best) { best } else { self.best_started(lane)? };
+            let critical = self.jobs.get(slot).critical;
+            self.lanes[usize::from(lane)].queue_mut(critical).remove(slot);
+            slot
+        };
         self.left_queue(lane);
         Some(slot)
     }
@@ -58,17 +68,28 @@ impl<P: Probe> Dispatcher<P> {
         let job = self.jobs.get_mut(running);
         job.remaining = job.wcet.saturating_sub(executed);
         let Some((rank, waiting)) = self.lanes[usize::from(lane)].best(critical_only) else { return false };
-        if !rank.beats(self.rank(running)) {
-            return false;
-        }
-        // Stack resource policy (Baker 1991): only a job of a higher preemption level than every
-        // ceiling in force may start; preemption levels are by relative deadline.
-        let candidate = self.jobs.get(waiting);
-        let relative = candidate.deadline.since(candidate.release);
-        let in_lane = |(holder, _): &&(Slot, ResourceId)| self.jobs.get(*holder).lane == lane && *holder != waiting;
+        rank.beats(self.rank(running)) && self.ceilings_admit(lane, waiting)
+    }
+
+    /// Stack resource policy (Baker 1991): a job may start only if its preemption level is above
+    /// every ceiling in force in its lane; preemption levels are by relative deadline. So it never
+    /// finds a resource taken, and whoever holds one goes on.
+    fn ceilings_admit(&self, lane: u8, candidate: Slot) -> bool {
+        let job = self.jobs.get(candidate);
+        let relative = self.operations[job.local as usize].deadline.span();
+        let in_force = |(holder, _): &&(Slot, ResourceId)| {
+            let holding = self.jobs.get(*holder);
+            *holder != candidate && holding.lane == lane && matches!(holding.state, State::Running | State::Ready)
+        };
         let mut ceilings =
-            self.held.iter().filter(in_lane).map(|(_, resource)| self.ceiling_deadlines[resource.index()]);
-        ceilings.all(|ceiling| relative < ceiling)
+            self.held.iter().filter(in_force).map(|(_, resource)| self.ceiling_deadlines[resource.index()]);
+        job.started || ceilings.all(|ceiling| relative < ceiling)
+    }
+
+    /// The best job of a lane's queue that has run before.
+    fn best_started(&self, lane: u8) -> Option<Slot> {
+        let started = |(_, slot): &(Rank, Slot)| self.jobs.get(*slot).started;
+        self.lanes[usize::from(lane)].waiting().filter(started).min_by_key(|(rank, _)| *rank).map(|(_, slot)| slot)
     }
 
     pub(super) fn give_token_up(&mut self, slot: Slot) {

@@ -78,7 +78,7 @@ pub struct Dispatcher<P> {
     /// Resources that jobs hold.
     held: Vec<(Slot, ResourceId)>,
     ceilings: Vec<Option<u8>>,
-    /// For each resource the shortest relative deadline among its users here.
+    /// For each resource the shortest relative deadline that a user here has in any epoch.
     ceiling_deadlines: Vec<Span>,
     cap: Option<Cap>,
     arrival: u64,
@@ -134,7 +134,10 @@ impl<P: Probe> Dispatcher<P> {
             let uses = |operation: &&Operation| {
                 system.operation(operation.id).uses.iter().any(|(used, _)| used.index() == resource)
             };
-            operations.iter().filter(uses).map(|operation| operation.deadline.span()).min().unwrap_or_default()
+            let epochs = || 0..system.epochs.len();
+            let spans =
+                |operation: &Operation| epochs().map(move |epoch| system.setting(epoch, operation.id).deadline.span());
+            operations.iter().filter(uses).flat_map(|operation| spans(operation).min()).min().unwrap_or_default()
         };
         let mut cap = Cap::new(processor.cap_ppm, processor.cap_window, lanes.len());
         if let Some(cap) = &mut cap {
