@@ -130,10 +130,15 @@ impl<P: Probe> Dispatcher<P> {
             system.operation(operation.id).trigger.predecessors().iter().any(from_elsewhere)
         });
         let in_flight = if remote { SIGNALS_IN_FLIGHT } else { 0 };
-        let users = |resource: usize| {
-            let uses = |operation: &&Operation| {
-                system.operation(operation.id).uses.iter().any(|(used, _)| used.index() == resource)
-            };
+        let mut ceiling_deadlines = vec![Span::from_nanos(u64::MAX); system.resources.len()];
+        for operation in &operations {
+            for (resource, _) in &system.operation(operation.id).uses {
+                let ceiling = &mut ceiling_deadlines[resource.index()];
+                for epoch in 0..system.epochs.len() {
+                    *ceiling = system.setting(epoch, operation.id).deadline.span().min(*ceiling);
+                }
+            }
+        }
             let epochs = || 0..system.epochs.len();
             let spans =
                 |operation: &Operation| epochs().map(move |epoch| system.setting(epoch, operation.id).deadline.span());
@@ -166,7 +171,7 @@ impl<P: Probe> Dispatcher<P> {
             watch_next: Instant::NEVER,
             held: Vec::with_capacity(64),
             ceilings: plan.ceilings.clone(),
-            ceiling_deadlines: (0..system.resources.len()).map(users).collect(),
+            ceiling_deadlines,
             operations,
             local_of,
             cap,
