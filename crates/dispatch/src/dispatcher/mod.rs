@@ -139,11 +139,6 @@ impl<P: Probe> Dispatcher<P> {
                 }
             }
         }
-            let epochs = || 0..system.epochs.len();
-            let spans =
-                |operation: &Operation| epochs().map(move |epoch| system.setting(epoch, operation.id).deadline.span());
-            operations.iter().filter(uses).flat_map(|operation| spans(operation).min()).min().unwrap_or_default()
-        };
         let mut cap = Cap::new(processor.cap_ppm, processor.cap_window, lanes.len());
         if let Some(cap) = &mut cap {
             cap.reserve(settings.reserves[0].iter().copied());
