@@ -46,5 +46,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let summary = account.summary();
     print!("{}", summary.terminal(Look::of_stdout()));
     save(Path::new("/tmp/flight.json"), &summary.json())?;
+    save(Path::new("/tmp/flight.html"), &account.html())?;
     Ok(())
 }

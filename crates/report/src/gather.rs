@@ -1,7 +1,8 @@
 //! From an [`Account`] to its [`Summary`].
 
+use std::collections::HashMap;
+
 use hyoshi_model::{OperationId, Preemption, ProcessorId, Span};
-use hyoshi_trace::JobEnd;
 use hyoshi_trace::stats::distribution::Nanos;
 use hyoshi_trace::stats::{Distribution, Extent, Row};
 
@@ -12,6 +13,9 @@ use crate::summary::*;
 
 /// Misses that a report shows of each class.
 const WORST: usize = 20;
+
+/// Misses of one operation, or of the instances of one template, among them.
+const WORST_OF_ONE: usize = 3;
 
 impl Account<'_> {
     /// All figures of the report.
@@ -198,9 +202,17 @@ impl Account<'_> {
     }
 
     fn misses(&self) -> Vec<MissSummary> {
-        let worst = |critical| self.stats.worst(critical, WORST);
-        let both: Vec<JobEnd> = worst(true).into_iter().chain(worst(false)).collect();
-        both.iter().map(|end| causes::miss(self.system, end)).collect()
+        let worst = |critical| {
+            let mut of_template: HashMap<&str, usize> = HashMap::new();
+            let ends = self.stats.worst(critical, usize::MAX).into_iter().filter(move |end| {
+                let name = names::template(&self.system.operation(end.job.operation).name);
+                let seen = of_template.entry(name).or_insert(0);
+                *seen += 1;
+                *seen <= WORST_OF_ONE
+            });
+            ends.take(WORST)
+        };
+        worst(true).chain(worst(false)).map(|end| causes::miss(self.system, &end)).collect()
     }
 }
 

@@ -40,6 +40,7 @@ mod causes;
 pub mod figures;
 pub mod file;
 mod gather;
+mod html;
 mod json;
 pub mod live;
 pub mod names;

@@ -1,0 +1,269 @@
+//! The report as one HTML file: nothing is fetched, nothing is sent, light and dark.
+//!
+//! Everything that comes from the system's file passes through the template's escaping.
+
+mod chart;
+mod table;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::account::{Account, Level};
+use crate::figures::{count, nanos, percent, share, signed};
+use crate::summary::{ClassSummary, Summary};
+use table::{chains, epochs, misses, operations};
+
+const STYLE: &str = include_str!("html/style.css");
+const SCRIPT: &str = include_str!("html/sort.js");
+
+/// What the browser is to refuse, should anything slip through: everything but what is in the file.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+
+impl Account<'_> {
+    /// The report as HTML, with the system's file in it.
+    pub fn html(&self) -> String {
+        page(&self.summary(), self.source).into_string()
+    }
+}
+
+fn page(summary: &Summary, source: &str) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                title { (summary.system.name) " · Hyoshi" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    (heading(summary))
+                    (tiles(summary))
+                    (deadlines(summary))
+                    (responses(summary))
+                    (operations(summary))
+                    (chains(summary))
+                    (misses(summary))
+                    (plan(summary))
+                    (configuration(summary, source))
+                    footer { "Hyoshi " (summary.hyoshi.version) ", report schema " (summary.hyoshi.schema) "." }
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+}
+
+fn heading(summary: &Summary) -> Markup {
+    let Summary { hyoshi, system, verdict, .. } = summary;
+    let did = if hyoshi.verb == "sim" { "Simulated" } else { "Ran" };
+    html! {
+        header {
+            h1 { (system.name) }
+            p {
+                (did) " for " (nanos(summary.duration_ns))
+                @if summary.duration_ns < summary.asked_ns { " of " (nanos(summary.asked_ns)) }
+                @if hyoshi.verb == "sim" { ", in " (nanos(summary.took_ns)) " by the wall clock" }
+                " · " (count(system.operations as u64)) " operations on "
+                (summary.processors.len()) @if summary.processors.len() == 1 { " processor" } @else { " processors" }
+                " · seed " (system.seed)
+                @if let Some(started) = hyoshi.started_unix_ns { " · " (utc(started)) }
+            }
+        }
+        div class={ "verdict " @if verdict.holds { "holds" } @else { "fails" } } role="status" { (verdict.sentence) }
+        @if !summary.notes.is_empty() {
+            ul class="notes" {
+                @for note in &summary.notes {
+                    li class=(match note.level { Level::Info => "info", Level::Degraded => "degraded", Level::Refused => "refused" }) {
+                        b { (note.topic) } (note.text)
+                        @if let Some(remedy) = &note.remedy { span class="remedy" { " — " (remedy) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn tiles(summary: &Summary) -> Markup {
+    let tile = |name: &str, value: String, detail: String, bad: bool| {
+        html! {
+            div class={ "tile" @if bad { " bad" } } {
+                div class="name" { (name) }
+                div class="value" { (value) }
+                div class="detail" { (detail) }
+            }
+        }
+    };
+    let class = |class: &ClassSummary| {
+        let counts = &class.counts;
+        let name = if class.critical { "Critical in time" } else { "Non-critical in time" };
+        let in_time = share(counts.made, counts.released);
+        let value = if in_time.is_empty() { "–".into() } else { in_time };
+        let detail = format!("{} of {} jobs", count(counts.made), count(counts.released));
+        tile(name, value, detail, class.critical && counts.made < counts.released)
+    };
+    let worst = |class: &ClassSummary| {
+        let Some(lateness) = class.lateness else { return html! {} };
+        let name = if class.critical { "Worst critical lateness" } else { "Worst other lateness" };
+        let detail = if lateness.max_ns > 0 { "after its deadline" } else { "before its deadline" };
+        tile(name, signed(lateness.max_ns), detail.into(), class.critical && lateness.max_ns > 0)
+    };
+    let fullest = summary.processors.iter().max_by_key(|processor| processor.utilisation_ppm);
+    let cancelled: u64 = summary.classes.iter().map(|class| class.counts.cancelled).sum();
+    html! {
+        div class="tiles" {
+            @for one in &summary.classes { (class(one)) }
+            @for one in &summary.classes { (worst(one)) }
+            @if cancelled > 0 { (tile("Cancelled", count(cancelled), "could not finish in time".into(), false)) }
+            @if let Some(fullest) = fullest {
+                (tile("Utilisation", percent(fullest.utilisation_ppm), format!("of {}", fullest.name), false))
+            }
+            @if summary.lost_events > 0 { (tile("Events lost", count(summary.lost_events), "figures are incomplete".into(), true)) }
+        }
+    }
+}
+
+fn legend(entries: &[(&str, &str)]) -> Markup {
+    html! {
+        ul class="legend" {
+            @for (colour, name) in entries { li { i style={ "background:var(--" (colour) ")" } {} (name) } }
+        }
+    }
+}
+
+/// Charts over regions; of a single region the tiles and tables say it all.
+fn deadlines(summary: &Summary) -> Markup {
+    if summary.epochs.len() < 2 {
+        return html! {};
+    }
+    let some = |critical: bool| summary.classes.iter().any(|class| class.critical == critical);
+    html! {
+        section {
+            h2 { "Deadlines by region" }
+            p { "What became of the jobs released in each operating region." }
+            (legend(&[("made", "made"), ("missed", "missed"), ("cancelled", "cancelled"), ("other", "stopped or dropped")]))
+            div class="pair" {
+                @if some(true) { div { h3 { "Critical" } (PreEscaped(chart::deadlines(&summary.epochs, |epoch| epoch.critical))) } }
+                @if some(false) { div { h3 { "Non-critical" } (PreEscaped(chart::deadlines(&summary.epochs, |epoch| epoch.non_critical))) } }
+            }
+            (epochs(summary))
+        }
+        section {
+            h2 { "Load by region" }
+            p { "Declared worst cases over periods, and the CPU time that jobs really used. The dashed line is the whole CPU." }
+            (legend(&[("non-critical", "declared"), ("critical", "used")]))
+            div class="pair" {
+                @for (index, processor) in summary.processors.iter().enumerate().take(MOST_LOADS) {
+                    div { h3 { (processor.name) } (PreEscaped(chart::load(&summary.epochs, index))) }
+                }
+            }
+            @if summary.processors.len() > MOST_LOADS { p { (summary.processors.len() - MOST_LOADS) " processors more are in the JSON form of this report." } }
+        }
+    }
+}
+
+/// Processors whose load is drawn.
+const MOST_LOADS: usize = 8;
+
+fn responses(summary: &Summary) -> Markup {
+    let Some(range) = chart::response_range(&summary.classes) else { return html! {} };
+    html! {
+        section {
+            h2 { "Response times" }
+            p { "From a job's nominal release to its end, as a share of the jobs of its class that finished. The axis is logarithmic." }
+            div class="pair" {
+                @for class in &summary.classes {
+                    @if let Some(times) = &class.response {
+                        div {
+                            h3 { @if class.critical { "Critical" } @else { "Non-critical" } }
+                            (PreEscaped(chart::responses(class, range)))
+                            ul class="legend" {
+                                li { "median " (signless(times.p50_ns)) }
+                                li { "99 % within " (signless(times.p99_ns)) }
+                                li { "greatest " (signless(times.max_ns)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn plan(summary: &Summary) -> Markup {
+    html! {
+        section {
+            h2 { "The plan" }
+            p { "Levels of each processor, most urgent first. A job of an upper level runs before any of a lower one; within a level the order is as named." }
+            @for processor in &summary.processors {
+                h3 {
+                    (processor.name) " on " (processor.host)
+                    @if let Some(cpu) = processor.cpu { ", CPU " (cpu) }
+                    " · " (processor.strategy) " · preemption: " (processor.preemption)
+                    @if processor.cancel { " · late jobs are cancelled" }
+                    " · utilisation " (percent(processor.utilisation_ppm))
+                }
+                ol class="order" {
+                    @for level in &processor.levels {
+                        li {
+                            span { (level.label) @if level.critical { " " span class="badge" { "critical" } } }
+                            span { (level.discipline) }
+                            span class="ops" { (level.operations.join(", ")) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn configuration(summary: &Summary, source: &str) -> Markup {
+    html! {
+        section {
+            h2 { "To do it again" }
+            p { "The same seed gives the same execution times and the same jitter, whatever the strategy." }
+            pre { code { (summary.hyoshi.command) } }
+            p {}
+            dl {
+                dt { "File" } dd { (summary.system.file) }
+                dt { "Seed" } dd { (summary.system.seed) }
+                dt { "Version" } dd { (summary.hyoshi.version) }
+            }
+        }
+        section {
+            details { summary { "The system's file" } pre { code { (source) } } }
+        }
+    }
+}
+
+fn signless(value: i64) -> String {
+    nanos(value.max(0).unsigned_abs())
+}
+
+/// A wall-clock time for people: `2026-11-21 04:58:12 UTC`.
+fn utc(unix_ns: u64) -> String {
+    let seconds = unix_ns / 1_000_000_000;
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // Days since 0000-03-01 in eras of 400 years (Hinnant, "chrono-compatible low-level date algorithms").
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_start_is_told_in_the_civil_calendar() {
+        assert_eq!(super::utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(super::utc(951_782_400_000_000_000), "2000-02-29 00:00:00 UTC");
+        assert_eq!(super::utc(1_795_236_581_000_000_000), "2026-11-21 04:09:41 UTC");
+    }
+}

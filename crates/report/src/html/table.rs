@@ -1,0 +1,290 @@
+//! The tables of the page.
+
+use maud::{Markup, html};
+
+use super::legend;
+use crate::figures::{count, nanos, percent, signed};
+use crate::names::label;
+use crate::summary::{CausesSummary, CountsSummary, OperationSummary, Summary};
+use crate::terminal::{demanded, seconds};
+
+/// Rows of a table; a page of ten thousand helps nobody.
+const MOST_ROWS: usize = 500;
+
+/// A number that is quiet when zero and stands out when it is bad.
+fn number(number: u64, bad: Option<&str>) -> Markup {
+    let class = match (number, bad) {
+        (0, _) => "n zero",
+        (_, Some("bad")) => "n bad",
+        (_, Some(_)) => "n worry",
+        (_, None) => "n",
+    };
+    html! { td class=(class) data-key=(number) { (count(number)) } }
+}
+
+fn time(value: Option<i64>) -> Markup {
+    let shown = value.map_or(String::new(), |value| nanos(value.max(0).unsigned_abs()));
+    html! { td class="n" data-key=(value.unwrap_or(-1)) { (shown) } }
+}
+
+fn lateness(value: Option<i64>, critical: bool) -> Markup {
+    let class = match value {
+        Some(1..) if critical => "n bad",
+        Some(1..) => "n worry",
+        _ => "n",
+    };
+    html! { td class=(class) data-key=(value.unwrap_or(i64::MIN)) { (value.map_or(String::new(), signed)) } }
+}
+
+fn more(all: usize) -> Markup {
+    html! {
+        @if all > MOST_ROWS { p { (count((all - MOST_ROWS) as u64)) " rows more are in the JSON form of this report." } }
+    }
+}
+
+/// Of the outcomes that are not made or missed, those that occurred.
+struct Shown {
+    cancelled: bool,
+    stopped: bool,
+    dropped: bool,
+    overran: bool,
+}
+
+impl Shown {
+    fn of<'a>(counts: impl Iterator<Item = &'a CountsSummary> + Clone) -> Shown {
+        Shown {
+            cancelled: counts.clone().any(|counts| counts.cancelled > 0),
+            stopped: counts.clone().any(|counts| counts.stopped > 0),
+            dropped: counts.clone().any(|counts| counts.dropped() > 0),
+            overran: counts.clone().any(|counts| counts.overran > 0),
+        }
+    }
+}
+
+/// Operations, templates together.
+pub(super) fn operations(summary: &Summary) -> Markup {
+    let shown = Shown::of(summary.groups.iter().map(|group| &group.counts));
+    let row = |group: &OperationSummary| {
+        let tone = Some(if group.critical { "bad" } else { "worry" });
+        let counts = &group.counts;
+        let response = group.response.as_ref();
+        html! {
+            tr {
+                td data-key=(group.name) { (label(&group.name, group.instances)) }
+                td data-key=(if group.critical { "critical" } else { "" }) { @if group.critical { span class="badge" { "critical" } } }
+                (time(Some(group.period_ns as i64)))
+                (number(counts.released, None))
+                (number(counts.made, None))
+                (number(counts.missed, tone))
+                @if shown.cancelled { (number(counts.cancelled, tone)) }
+                @if shown.stopped { (number(counts.stopped, tone)) }
+                @if shown.dropped { (number(counts.dropped(), tone)) }
+                @if shown.overran { (number(counts.overran, Some("worry"))) }
+                (time(response.map(|times| times.p50_ns)))
+                (time(response.map(|times| times.p99_ns)))
+                (time(response.map(|times| times.max_ns)))
+                (time(Some(group.deadline_ns as i64)))
+                (lateness(group.lateness.as_ref().map(|times| times.max_ns), group.critical))
+                td data-key=(response.map_or(-1, |times| times.max_ns)) { (range(group)) }
+            }
+        }
+    };
+    html! {
+        section {
+            h2 { "Operations" }
+            p {
+                "Click on a heading to sort. The bar shows a response time from its least to its greatest, darker up to the 99th percentile, "
+                "on a scale that ends at the deadline (the line) or at the greatest if that is later."
+            }
+            div class="wide" {
+                table class="sortable" {
+                    thead { tr {
+                        th { "operation" } th { "class" } th class="n" { "period" } th class="n" { "jobs" } th class="n" { "made" }
+                        th class="n" { "missed" }
+                        @if shown.cancelled { th class="n" { "cancelled" } }
+                        @if shown.stopped { th class="n" { "stopped" } }
+                        @if shown.dropped { th class="n" { "dropped" } }
+                        @if shown.overran { th class="n" { "overran" } }
+                        th class="n" { "median" } th class="n" { "p99" } th class="n" { "max" }
+                        th class="n" { "deadline" } th class="n wrap" { "worst lateness" } th { "response" }
+                    } }
+                    tbody { @for group in summary.groups.iter().take(MOST_ROWS) { (row(group)) } }
+                }
+            }
+            (more(summary.groups.len()))
+        }
+    }
+}
+
+/// Least, 99 % and greatest response against the deadline, as a small picture.
+fn range(group: &OperationSummary) -> Markup {
+    let Some(times) = &group.response else { return html! {} };
+    let scale = group.deadline_ns.max(times.max_ns.max(1) as u64) as f64 * 1.02;
+    let place = |nanos: f64| (nanos / scale * 168.0 * 10.0).round() / 10.0;
+    let (least, most, p99) = (place(times.min_ns as f64), place(times.max_ns as f64), place(times.p99_ns as f64));
+    let deadline = place(group.deadline_ns as f64);
+    let colour = if group.critical { "var(--critical)" } else { "var(--non-critical)" };
+    html! {
+        svg class="range" viewBox="0 0 170 16" role="img" aria-label="response times against the deadline" {
+            rect x="0" y="7" width="170" height="2" fill="var(--grid)" {}
+            rect x=(least) y="5" width=((most - least).max(1.5)) height="6" rx="1" fill=(colour) opacity="0.45" {}
+            rect x=(least) y="4" width=((p99 - least).max(1.5)) height="8" rx="1" fill=(colour) {}
+            rect x=(deadline) y="1" width="1.5" height="14" fill="var(--missed)" {}
+        }
+    }
+}
+
+/// Regions in figures.
+pub(super) fn epochs(summary: &Summary) -> Markup {
+    let shown = Shown::of(summary.epochs.iter().flat_map(|epoch| [&epoch.critical, &epoch.non_critical]));
+    let lost = |counts: &CountsSummary| counts.stopped + counts.dropped();
+    html! {
+        details {
+            summary { "In figures" }
+            div class="wide" {
+                table {
+                    thead { tr {
+                        th { "region" } th class="n" { "from" } th class="n" { "load" } th class="n" { "used" }
+                        th class="n" { "critical made" } th class="n" { "missed" }
+                        @if shown.stopped || shown.dropped { th class="n" { "lost" } }
+                        th class="n" { "others made" } th class="n" { "missed" }
+                        @if shown.cancelled { th class="n" { "cancelled" } }
+                        @if shown.stopped || shown.dropped { th class="n" { "lost" } }
+                    } }
+                    tbody {
+                        @for epoch in summary.epochs.iter().take(MOST_ROWS) {
+                            tr {
+                                td { (epoch.name) }
+                                (time(Some(epoch.at_ns as i64)))
+                                td class="n" { (percent(epoch.processors.iter().map(|load| load.declared_ppm).max().unwrap_or(0))) }
+                                td class="n" {
+                                    @if epoch.until_ns > epoch.at_ns {
+                                        (percent(epoch.processors.iter().map(|load| load.used_ppm).max().unwrap_or(0)))
+                                    } @else { "not reached" }
+                                }
+                                (number(epoch.critical.made, None))
+                                (number(epoch.critical.missed, Some("bad")))
+                                @if shown.stopped || shown.dropped { (number(lost(&epoch.critical), Some("bad"))) }
+                                (number(epoch.non_critical.made, None))
+                                (number(epoch.non_critical.missed, Some("worry")))
+                                @if shown.cancelled { (number(epoch.non_critical.cancelled, Some("worry"))) }
+                                @if shown.stopped || shown.dropped { (number(lost(&epoch.non_critical), Some("worry"))) }
+                            }
+                        }
+                    }
+                }
+            }
+            (more(summary.epochs.len()))
+        }
+    }
+}
+
+/// End-to-end requirements.
+pub(super) fn chains(summary: &Summary) -> Markup {
+    if summary.chains.is_empty() {
+        return html! {};
+    }
+    let lost = summary.chains.iter().any(|chain| chain.lost > 0);
+    let ages = summary.chains.iter().any(|chain| chain.max_age_ns.is_some());
+    let reactions = summary.chains.iter().any(|chain| chain.max_reaction_ns.is_some());
+    html! {
+        section {
+            h2 { "Chains" }
+            p { "From the release of the first operation to the finish of the last; the reaction is from an input to the first finish that reflects it." }
+            div class="wide" {
+                table {
+                    thead { tr {
+                        th { "chain" } th { "path" } th { "demanded" } th class="n" { "in time" } th class="n" { "late" }
+                        @if lost { th class="n" { "never ended" } }
+                        @if ages { th class="n" { "too old" } }
+                        @if reactions { th class="n" { "too slow" } }
+                        th class="n" { "median" } th class="n" { "p99" } th class="n" { "max" }
+                        th class="n" { "reaction" }
+                    } }
+                    tbody {
+                        @for chain in summary.chains.iter().take(MOST_ROWS) {
+                            tr {
+                                td { (chain.name) }
+                                td class="words" {
+                                    (chain.path.join(" → "))
+                                    @if let Some(why) = chain.unmeasured { " (not measured: " (why) ")" }
+                                }
+                                td { (demanded(chain)) }
+                                (number(chain.made, None))
+                                (number(chain.missed, Some("bad")))
+                                @if lost { (number(chain.lost, Some(if chain.deadline_ns.is_some() { "bad" } else { "worry" }))) }
+                                @if ages { (number(chain.too_old, Some("bad"))) }
+                                @if reactions { (number(chain.too_slow, Some("bad"))) }
+                                (time(chain.latency.map(|times| times.p50_ns)))
+                                (time(chain.latency.map(|times| times.p99_ns)))
+                                (time(chain.latency.map(|times| times.max_ns)))
+                                (time(chain.reaction.map(|extent| extent.max_ns)))
+                            }
+                        }
+                    }
+                }
+            }
+            (more(summary.chains.len()))
+        }
+    }
+}
+
+/// The worst misses, and where their time went.
+pub(super) fn misses(summary: &Summary) -> Markup {
+    if summary.misses.is_empty() {
+        return html! {};
+    }
+    let regions = summary.epochs.len() > 1;
+    html! {
+        section {
+            h2 { "Worst misses" }
+            p { "The latest jobs of each class, at most three of an operation or template, and where their time went." }
+            (legend(&PARTS.map(|(colour, name, _)| (colour, name))))
+            div class="wide" {
+                table {
+                    thead { tr {
+                        th { "job" } th { "class" } th class="n" { "late by" } @if regions { th { "region" } } th class="n" { "released at" }
+                        th { "where its time went" } th { "because it" }
+                    } }
+                    tbody {
+                        @for miss in &summary.misses {
+                            tr {
+                                td { (miss.job) }
+                                td { @if miss.critical { span class="badge" { "critical" } } }
+                                (lateness(Some(miss.lateness_ns), miss.critical))
+                                @if regions { td { (miss.epoch) } }
+                                td class="n" { (seconds(miss.release_at_ns)) }
+                                td { (split(&miss.causes)) }
+                                td class="words" { (miss.explanation) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The parts of a late job's time: colour, name, length.
+const PARTS: [(&str, &str, fn(&CausesSummary) -> u64); 6] = [
+    ("upstream", "before it", |causes| causes.upstream_ns),
+    ("released-late", "released late", |causes| causes.released_late_ns),
+    ("waited", "waited", |causes| causes.waited_ns),
+    ("executed", "executed as declared", |causes| causes.executed_ns),
+    ("overran", "beyond its worst case", |causes| causes.overran_ns),
+    ("held", "preempted or blocked", |causes| causes.held_ns),
+];
+
+fn split(causes: &CausesSummary) -> Markup {
+    let all = PARTS.iter().map(|(_, _, of)| of(causes)).sum::<u64>().max(1) as f64;
+    html! {
+        div class="split" {
+            @for (colour, name, of) in PARTS {
+                @if of(causes) > 0 {
+                    i style=(format!("background:var(--{colour});width:{:.2}%", of(causes) as f64 * 100.0 / all))
+                        title=(format!("{name}: {}", nanos(of(causes)))) {}
+                }
+            }
+        }
+    }
+}
