@@ -3,6 +3,38 @@
 //!
 //! The file's reader turns text into a [`System`] in which an unknown name, a trigger cycle or a
 //! period of zero cannot exist; every other room takes a `System` and never checks again.
+//!
+//! - [`time`]: instants and spans in whole nanoseconds; [`quantity`]: `"2.5ms"`, `"40Hz"`, `"75%"`.
+//! - [`system`]: what a system is. Releases are periodic, or triggered by completions; a chain is an
+//!   end-to-end requirement; an epoch is an operating region (Kokyu, section III-B).
+//! - [`takes`]: what jobs really take, drawn repeatably.
+//! - `file` (feature `toml`, on by default): the reader, its diagnostics, and the table of all keys.
+//!   Without the feature the crate needs no `std`.
+//!
+//! ```
+//! # #[cfg(feature = "toml")] {
+//! use hyoshi_model::{Deadline, Span};
+//!
+//! let text = r#"
+//!     name = "uav"
+//!
+//!     [operation.sense]
+//!     rate = "40Hz"
+//!     wcet = "2ms"
+//!
+//!     [operation.steer]
+//!     after = { all = ["sense"] }
+//!     wcet  = "1ms"
+//! "#;
+//! let loaded = hyoshi_model::read(text, "uav.toml", None).unwrap_or_else(|errors| panic!("{errors}"));
+//! let steer = &loaded.system.epochs[0].settings[1];
+//! assert_eq!(steer.period, Span::from_millis(25));
+//! assert_eq!(steer.deadline, Deadline::Origin(Span::from_millis(25)));
+//!
+//! let errors = hyoshi_model::read(&text.replace("2ms", "2"), "uav.toml", None).unwrap_err();
+//! assert_eq!((errors.errors[0].line, errors.errors[0].message.as_str()), (6, "`wcet` has no unit"));
+//! # }
+//! ```
 
 #![cfg_attr(not(any(feature = "toml", test)), no_std)]
 #![forbid(unsafe_code)]

@@ -181,9 +181,11 @@ impl Source {
         (message, label, help): (String, String, Option<String>),
         context: &[(Range<usize>, String)],
     ) -> Diagnostic {
-        let (line, start) = self.line_of(place.start);
+        let (line, _) = self.line_of(place.start);
         let whole = self.line(line);
-        let column = self.text[whole.start.min(start)..start].chars().count() + 1;
+        // A value over several lines is marked on its first: the rest is noise.
+        let marked = self.on_one_line(&place);
+        let column = self.text[whole.start..marked.start].chars().count() + 1;
         let mut diagnostic = Diagnostic {
             severity,
             file: self.file.clone(),
@@ -194,8 +196,6 @@ impl Source {
             help,
             excerpt: None,
         };
-        // A value over several lines is marked on its first: the rest is noise.
-        let (start, end) = (start.min(whole.end), self.line_of(place.end).1.clamp(start.min(whole.end), whole.end));
         if whole.len() <= LONGEST_LINE {
             let (first, window) = self.window(line, context);
             let within = |range: &Range<usize>| range.start - window.start..range.end - window.start;
@@ -204,7 +204,7 @@ impl Source {
             diagnostic.excerpt = Some(Excerpt {
                 first_line: first + 1,
                 text: self.text[window.clone()].to_string(),
-                primary: within(&(start..end)),
+                primary: within(&marked),
                 context: shown.map(|(range, label)| (within(&range), label.clone())).collect(),
             });
         }
@@ -219,6 +219,7 @@ impl Source {
         if window.len() <= LONGEST_EXCERPT { (first, window) } else { (line, self.line(line)) }
     }
 
+    /// The part of a range that lies on its first line.
     fn on_one_line(&self, range: &Range<usize>) -> Range<usize> {
         let (line, start) = self.line_of(range.start);
         let end = self.line(line).end;

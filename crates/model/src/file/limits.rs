@@ -2,6 +2,8 @@
 
 /// Bytes of the file; a system of 100,000 operations written one by one needs about ten million.
 pub const FILE_BYTES: usize = 16 << 20;
+/// Bytes of a file of which all syntax errors are told, not only the first.
+pub const RECOVERABLE_BYTES: usize = 1 << 20;
 /// Bytes of all files of execution times together.
 pub const TIMES_BYTES: usize = 64 << 20;
 /// Operations, templates expanded.

@@ -1,9 +1,9 @@
 //! Reading `system.toml`: text to a [`System`] in which nothing is left to check.
 //!
-//! The way of a file: [`input`] (bounded bytes) → the `toml` crate (a tree with places) → [`table`]
-//! (known keys, through the table of [`keys`]) → [`machines`], [`operation`] (what is written) →
-//! [`expand`] (templates, names) → [`graph`] (causes before effects, no cycles) → [`chains`],
-//! [`epochs`] → [`settings`] (what follows from it). Each step logs what is wrong and goes on as
+//! The way of a file: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table`
+//! (known keys, through the table of `keys`) → `machines`, `operation` (what is written) →
+//! `expand` (templates, names) → `graph` (causes before effects, no cycles) → `chains`,
+//! `epochs` → `settings` (what follows from it). Each step logs what is wrong and goes on as
 //! far as it makes sense, so that one run tells all that is wrong.
 
 mod chains;
@@ -27,6 +27,7 @@ mod warnings;
 
 use std::path::Path;
 
+use toml::Spanned;
 use toml::de::DeTable;
 
 pub use diagnostic::{Diagnostic, FileErrors, Severity};
@@ -77,7 +78,15 @@ pub fn read(text: &str, file: &str, dir: Option<&Path>) -> Result<Loaded, FileEr
 
 /// The tree of the text; with syntax errors there is none, for what they swallow would be missed.
 fn parse<'a>(log: &mut Log, text: &'a str) -> Option<DeTable<'a>> {
-    let (tree, mut errors) = DeTable::parse_recoverable(text);
+    // Millions of errors in a large file would fill the memory: there, the first one has to do.
+    let (tree, mut errors) = if text.len() <= limits::RECOVERABLE_BYTES {
+        DeTable::parse_recoverable(text)
+    } else {
+        match DeTable::parse(text) {
+            Ok(tree) => (tree, Vec::new()),
+            Err(error) => (Spanned::new(0..0, DeTable::new()), vec![error]),
+        }
+    };
     errors.sort_by_key(|error| error.span().map_or(0, |range| range.start));
     for error in &errors {
         let range = error.span().unwrap_or(0..0);

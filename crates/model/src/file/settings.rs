@@ -18,11 +18,25 @@ pub(super) struct Written {
     /// `None` only in a file that is refused.
     pub wcet: Option<At<Span>>,
     pub bcet: Option<At<Span>>,
-    pub takes: Option<At<Takes>>,
+    pub takes: Option<At<Drawn>>,
     pub deadline: Option<At<Span>>,
     pub legs: Option<At<u16>>,
     pub critical_legs: Option<At<u16>>,
     pub enabled: bool,
+}
+
+/// Execution times with their extremes, found once: lists may be long, and many operations share one.
+#[derive(Clone, Debug)]
+pub(super) struct Drawn {
+    pub takes: Takes,
+    pub shortest: Span,
+    pub longest: Span,
+}
+
+impl From<Takes> for Drawn {
+    fn from(takes: Takes) -> Self {
+        Drawn { shortest: takes.shortest(), longest: takes.longest(), takes }
+    }
 }
 
 impl Written {
@@ -51,15 +65,15 @@ impl Written {
                 .help("they are held one after another, within the worst case: shorten them or raise `wcet`");
         }
         let Some(takes) = &self.takes else { return };
-        if takes.value.longest() > wcet.value {
-            log.warn(takes.place, format!("jobs may take {}, longer than the worst case", takes.value.longest()))
+        if takes.value.longest > wcet.value {
+            log.warn(takes.place, format!("jobs may take {}, longer than the worst case", takes.value.longest))
                 .also(wcet.place, format!("the worst case, {}", wcet.value))
                 .help("such a job is an overrun (see `on_overrun`); what `check` proves does not cover it");
         }
         if let Some(bcet) = self.bcet
-            && takes.value.shortest() < bcet.value
+            && takes.value.shortest < bcet.value
         {
-            log.warn(takes.place, format!("jobs may take {}, less than the best case", takes.value.shortest()))
+            log.warn(takes.place, format!("jobs may take {}, less than the best case", takes.value.shortest))
                 .also(bcet.place, format!("the best case, {}", bcet.value))
                 .help("what `check` proves does not cover such a job: lower `bcet` or leave it out");
         }
@@ -152,7 +166,7 @@ impl Ground<'_> {
         (period, slowest, root_deadline): (Span, Span, Span),
     ) -> Setting {
         let wcet = one.wcet.map_or(Span::ZERO, |wcet| wcet.value);
-        let takes = one.takes.as_ref().map_or(Takes::Fixed(wcet), |takes| takes.value.clone());
+        let drawn = one.takes.as_ref().map(|takes| &takes.value);
         let legs = one.legs.map_or(1, |legs| legs.value);
         let periodic = self.triggers[operation] == Trigger::Periodic;
         Setting {
@@ -163,8 +177,8 @@ impl Ground<'_> {
             offset: self.offsets[operation],
             jitter: one.jitter.map_or(Span::ZERO, |jitter| jitter.value),
             wcet,
-            bcet: one.bcet.map_or(takes.shortest().min(wcet), |bcet| bcet.value),
-            takes,
+            bcet: one.bcet.map_or(drawn.map_or(wcet, |drawn| drawn.shortest.min(wcet)), |bcet| bcet.value),
+            takes: drawn.map_or(Takes::Fixed(wcet), |drawn| drawn.takes.clone()),
             deadline: match one.deadline {
                 Some(deadline) => Deadline::Own(deadline.value),
                 None if periodic => Deadline::Own(period),

@@ -8,6 +8,7 @@ use super::diagnostic::{Diagnostic, Severity, Source};
 use super::input;
 use super::limits;
 use super::log::{At, Log, Place};
+use super::settings::Drawn;
 use super::table::Table;
 use super::value::Given;
 use crate::quantity;
@@ -87,13 +88,13 @@ fn positive(text: &str) -> Result<Span, (String, String)> {
 }
 
 /// Reads `takes`, in any of its forms.
-pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>) -> Option<At<Takes>> {
+pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>) -> Option<At<Drawn>> {
     let value = table.get("takes")?;
     let place = Place::from(value.span());
     if !value.get_ref().is_table() {
         return table.given(log, "takes", |given| match given {
             Given::List(_) => super::value::complain("is a list", "write takes = { list = [...] }"),
-            given => given.positive_time().map(Takes::Fixed),
+            given => given.positive_time().map(|time| Takes::Fixed(time).into()),
         });
     }
     let table = table.inner(log, "takes")?;
@@ -138,7 +139,7 @@ pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>
             Takes::List(files.get(log, name)?)
         }
     };
-    Some(At::new(takes, place))
+    Some(At::new(takes.into(), place))
 }
 
 fn normal(log: &mut Log, table: &Table<'_>) -> Option<Takes> {

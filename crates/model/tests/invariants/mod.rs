@@ -1,0 +1,83 @@
+//! What holds of every system that the reader lets through: other rooms rely on it and never check.
+
+use hyoshi_model::time::LONGEST_SPAN;
+use hyoshi_model::*;
+
+/// Panics where the system breaks a promise.
+pub fn check(system: &System) {
+    let ids = system.operations.len() as u32;
+    let known = |operations: &[OperationId]| operations.iter().all(|operation| operation.0 < ids);
+    assert!(!system.hosts.is_empty() && !system.processors.is_empty());
+    assert!(!system.duration.is_zero());
+    for processor in &system.processors {
+        assert!(processor.host.index() < system.hosts.len());
+        assert!((1..=1_000_000).contains(&processor.cap_ppm) && !processor.cap_window.is_zero());
+        assert!((1..=16).contains(&processor.pool));
+    }
+    for operation in &system.operations {
+        assert!(operation.on.index() < system.processors.len());
+        assert!(known(operation.trigger.predecessors()) && known(&operation.reads) && known(&operation.roots));
+        assert!(operation.roots.is_sorted() && !operation.roots.is_empty());
+        assert!(operation.roots.iter().all(|root| system.operation(*root).trigger == Trigger::Periodic));
+        assert!(operation.trigger == Trigger::Periodic || !operation.trigger.predecessors().is_empty());
+        assert!(
+            operation.uses.iter().all(|(resource, span)| resource.index() < system.resources.len() && !span.is_zero())
+        );
+        assert!(operation.queue.limit >= 1 && operation.payload <= 65_536);
+        assert!(operation.guard == Guard::Off || operation.trigger != Trigger::Periodic);
+    }
+    for chain in &system.chains {
+        assert!(chain.path.len() >= 2 && known(&chain.path));
+        assert!(chain.deadline.or(chain.max_age).or(chain.max_reaction).is_some());
+        for ends in chain.path.windows(2) {
+            let next = system.operation(ends[1]);
+            assert!(next.trigger.predecessors().contains(&ends[0]) || next.reads.contains(&ends[0]));
+        }
+    }
+    for link in &system.links {
+        assert!(link.between.0 != link.between.1 && link.delay.0 <= link.delay.1);
+        assert!(link.between.0.index().max(link.between.1.index()) < system.hosts.len());
+    }
+    assert_eq!(system.epochs.first().map(|epoch| epoch.at), Some(Instant::ZERO));
+    assert!(system.epochs.windows(2).all(|two| two[0].at < two[1].at));
+    for epoch in &system.epochs {
+        assert_eq!(epoch.settings.len(), system.operations.len());
+        for (operation, setting) in system.operations.iter().zip(epoch.settings.iter()) {
+            check_setting(operation, setting);
+        }
+    }
+    check_causes_come_first(system);
+}
+
+fn check_setting(operation: &Operation, setting: &Setting) {
+    assert!(!setting.period.is_zero() && setting.period <= setting.slowest && setting.slowest <= LONGEST_SPAN);
+    assert!(setting.phase <= LONGEST_SPAN && setting.offset <= LONGEST_SPAN && setting.jitter < setting.period);
+    assert!(!setting.bcet.is_zero() && setting.bcet <= setting.wcet && setting.wcet <= LONGEST_SPAN);
+    assert!(!setting.deadline.span().is_zero() && setting.deadline.span() <= LONGEST_SPAN);
+    assert!(!setting.takes.shortest().is_zero() && setting.takes.shortest() <= setting.takes.longest());
+    assert!(setting.legs >= 1 && setting.critical_legs <= setting.legs);
+    assert!(!operation.critical || setting.critical_legs == setting.legs);
+    let held: Span = operation.uses.iter().map(|(_, span)| *span).sum();
+    assert!(held <= setting.wcet);
+    if operation.trigger == Trigger::Periodic {
+        assert!(matches!(setting.deadline, Deadline::Own(_)));
+    } else {
+        assert!(setting.legs == 1 && setting.jitter.is_zero() && setting.phase.is_zero());
+    }
+}
+
+/// No operation triggers itself, by whatever way.
+fn check_causes_come_first(system: &System) {
+    let mut done = vec![false; system.operations.len()];
+    loop {
+        let mut progress = false;
+        for (position, operation) in system.operations.iter().enumerate() {
+            let ready = operation.trigger.predecessors().iter().all(|predecessor| done[predecessor.index()]);
+            progress |= ready && !std::mem::replace(&mut done[position], ready);
+        }
+        if !progress {
+            break;
+        }
+    }
+    assert!(done.iter().all(|done| *done), "a trigger cycle");
+}
