@@ -239,7 +239,7 @@ pub(super) fn misses(summary: &Summary) -> Markup {
         section {
             h2 { "Worst misses" }
             p { "The latest jobs of each class, at most three of an operation or template, and where their time went." }
-            (legend(&PARTS.map(|(colour, name, _)| (colour, name))))
+            (legend(&PARTS.map(|part| (part.colour, part.name))))
             div class="wide" {
                 table {
                     thead { tr {
@@ -265,25 +265,30 @@ pub(super) fn misses(summary: &Summary) -> Markup {
     }
 }
 
-/// The parts of a late job's time: colour, name, length.
-const PARTS: [(&str, &str, fn(&CausesSummary) -> u64); 6] = [
-    ("upstream", "before it", |causes| causes.upstream_ns),
-    ("released-late", "released late", |causes| causes.released_late_ns),
-    ("waited", "waited", |causes| causes.waited_ns),
-    ("executed", "executed as declared", |causes| causes.executed_ns),
-    ("overran", "beyond its worst case", |causes| causes.overran_ns),
-    ("held", "preempted or blocked", |causes| causes.held_ns),
+/// A part of a late job's time, and the page's colour for it.
+struct Part {
+    colour: &'static str,
+    name: &'static str,
+    of: fn(&CausesSummary) -> u64,
+}
+
+const PARTS: [Part; 6] = [
+    Part { colour: "upstream", name: "before it", of: |causes| causes.upstream_ns },
+    Part { colour: "released-late", name: "released late", of: |causes| causes.released_late_ns },
+    Part { colour: "waited", name: "waited", of: |causes| causes.waited_ns },
+    Part { colour: "executed", name: "executed as declared", of: |causes| causes.executed_ns },
+    Part { colour: "overran", name: "beyond its worst case", of: |causes| causes.overran_ns },
+    Part { colour: "held", name: "preempted or blocked", of: |causes| causes.held_ns },
 ];
 
 fn split(causes: &CausesSummary) -> Markup {
-    let all = PARTS.iter().map(|(_, _, of)| of(causes)).sum::<u64>().max(1) as f64;
+    let parts = PARTS.iter().map(|part| (part, (part.of)(causes))).filter(|(_, length)| *length > 0);
+    let all = parts.clone().map(|(_, length)| length).sum::<u64>().max(1) as f64;
     html! {
         div class="split" {
-            @for (colour, name, of) in PARTS {
-                @if of(causes) > 0 {
-                    i style=(format!("background:var(--{colour});width:{:.2}%", of(causes) as f64 * 100.0 / all))
-                        title=(format!("{name}: {}", nanos(of(causes)))) {}
-                }
+            @for (part, length) in parts {
+                i style=(format!("background:var(--{});width:{:.2}%", part.colour, length as f64 * 100.0 / all))
+                    title=(format!("{}: {}", part.name, nanos(length))) {}
             }
         }
     }
