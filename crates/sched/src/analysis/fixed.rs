@@ -16,6 +16,12 @@
 //! at the instant at which the leg before completes, so from the release of the first to the finish of
 //! the last the level is never without it, and a busy window contains chains as a whole.
 //!
+//! **A run of operations.** The same holds for operations that trigger each other directly on one
+//! processor, from a level to the same or a less urgent one: from the release of the first to the finish of the last
+//! the last one's level is never without them. So in any busy window of that level or one below it there
+//! are as many jobs of each as releases of the first, however irregularly they come; and the response
+//! of each, counted from the release of the first, is that of one job of all that precedes it.
+//!
 //! The crate's sums wrap silently, and it searches as long as its limit allows: [`busy_window`]
 //! bounds both before the crate is asked.
 
@@ -59,8 +65,8 @@ impl Demand {
     }
 }
 
-/// Steps of a search after which "unknown" is the better answer; about a second.
-const PATIENCE: u128 = 100_000_000;
+/// Steps of a search after which "unknown" is the better answer.
+const PATIENCE: u128 = 10_000_000;
 
 /// The longest time for which the processor can be busy with `demands` and `blocking`, at least 1.
 pub(super) fn busy_window(demands: &[Demand], blocking: u64) -> Result<u64, Missing> {
@@ -154,7 +160,7 @@ pub(super) fn non_preemptive(own: Demand, others: &[Demand], blocking: u64) -> R
     found.map(u64::from).map_err(|_| Missing::LongWindow)
 }
 
-/// The response bound of a whole load chain, from its release to the finish of its last leg.
+/// The response bound of a whole chain, from its release to the finish of its last leg or operation.
 ///
 /// If chains of one operation may overlap, legs of the later one come between those of the earlier:
 /// then the whole busy window is the bound.

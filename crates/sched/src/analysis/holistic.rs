@@ -21,16 +21,13 @@ pub(super) struct Agreement {
 }
 
 /// Rounds after which responses that still grow count as unbounded.
-const PATIENCE: usize = 256;
+const PATIENCE: usize = 64;
 
 /// Finds the least agreement.
 pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
     let least = release::earliest(works);
     let mut finish = vec![Some(0u64); works.len()];
-    let release = |finish: &[Option<u64>]| -> Vec<Release> {
-        works.iter().zip(&least).map(|(work, least)| Release::of(work, *least, finish)).collect()
-    };
-    let mut releases = release(&finish);
+    let mut releases = release::releases(works, &least, &finish);
     let mut found = vec![Vec::new(); sites.len()];
     let mut stale = vec![true; sites.len()];
     for round in 0.. {
@@ -48,7 +45,7 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
                 finish[index] = agreed;
             }
         }
-        let next = release(&finish);
+        let next = release::releases(works, &least, &finish);
         stale.fill(false);
         for (index, work) in works.iter().enumerate().filter(|(index, _)| next[*index] != releases[*index]) {
             debug_assert_eq!(work.operation.index(), index);
@@ -70,11 +67,10 @@ fn latest_finish(work: &Work, release: &Release, found: &[Found]) -> Option<u64>
 
 /// When a part's jobs have finished, counted from the origin.
 pub(super) fn finish_of(work: &Work, release: &Release, found: &Found) -> Option<u64> {
-    let latest = release.latest?;
     match (&found.response, work.deadline) {
-        (Response::Bound(bound), _) => latest.checked_add(*bound),
-        (Response::InTime, Deadline::Origin(deadline)) => Some(deadline.as_nanos()),
-        (Response::InTime, Deadline::Own(deadline)) => (latest - work.jitter).checked_add(deadline.as_nanos()),
+        (Response::Bound(bound), _) => release.counted?.checked_add(*bound),
+        (Response::InTime, Deadline::Origin(deadline)) => release.latest.map(|_| deadline.as_nanos()),
+        (Response::InTime, Deadline::Own(deadline)) => (release.latest? - work.jitter).checked_add(deadline.as_nanos()),
         (Response::Demand(_) | Response::Unknown(_), _) => None,
     }
 }

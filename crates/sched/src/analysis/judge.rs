@@ -62,7 +62,9 @@ fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, found: &Found
     // Counted from where the deadline counts from.
     let bound_ns = match (&found.response, work.deadline) {
         (Response::Bound(bound), Deadline::Own(_)) => bound.checked_add(work.jitter),
-        (Response::Bound(bound), Deadline::Origin(_)) => release.latest.and_then(|latest| latest.checked_add(*bound)),
+        (Response::Bound(bound), Deadline::Origin(_)) => {
+            release.counted.and_then(|counted| counted.checked_add(*bound))
+        }
         _ => None,
     };
     let (mut verdict, mut method) = (met(site, release, found, bound_ns, deadline_ns), found.method);

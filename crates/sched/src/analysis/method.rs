@@ -14,8 +14,8 @@ pub enum Method {
     FixedPriority,
     /// The same without preemption.
     FixedPriorityNonPreemptive,
-    /// A load chain that others of its level may interrupt between legs.
-    LoadChain,
+    /// A chain of legs or operations that others of its level may interrupt between them.
+    Chain,
     /// Processor demand in a level by deadline, below more urgent levels.
     DeadlineDemand,
     /// Processor demand in a level by laxity without preemption, below more urgent levels.
@@ -45,8 +45,8 @@ impl Method {
                 "response times under non-preemptive fixed priorities",
                 "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis)",
             ),
-            Method::LoadChain => (
-                "response time of a load chain, its level counted as interference over the whole window",
+            Method::Chain => (
+                "response time of a chain of jobs, its level counted as interference over the whole window",
                 "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis), the chain taken as one job",
             ),
             Method::DeadlineDemand => (

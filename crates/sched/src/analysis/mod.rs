@@ -24,9 +24,6 @@ mod utilisation;
 mod verdict;
 mod workload;
 
-#[cfg(test)]
-mod tests;
-
 use alloc::vec::Vec;
 
 use hyoshi_model::{ChainId, System};

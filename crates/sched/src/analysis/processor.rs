@@ -23,7 +23,7 @@ pub(super) struct Part {
     /// Jobs per release, and the worst case of each.
     pub legs: u64,
     pub leg: u64,
-    /// Its operation has several jobs per release.
+    /// Its operation has several jobs per release, or follows others without a gap.
     pub of_chain: bool,
 }
 
@@ -37,7 +37,7 @@ impl Part {
             level,
             legs: of_these,
             leg: work.wcet,
-            of_chain: legs > 1,
+            of_chain: legs > 1 || !work.run_up.is_empty(),
         };
         let critical = part(true, work.critical_legs, place.critical.level);
         let other = part(false, legs - work.critical_legs, place.other.level);
@@ -61,7 +61,8 @@ pub(super) struct Found {
 /// A response, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Response {
-    /// From release to finish of the last of the part's jobs.
+    /// From release to finish of the last of the part's jobs; of an operation with a run-up, from
+    /// the release of the first operation of that.
     Bound(u64),
     /// No bound was calculated, but no job is late.
     InTime,
@@ -168,7 +169,7 @@ impl<'a> Site<'a> {
         let level = (interruptible && plain).then(|| fixed::level(own, higher, below));
         for (position, part) in self.parts[start..end].iter().enumerate() {
             let (method, bound) = match &level {
-                _ if part.of_chain => (Method::LoadChain, self.solve_chain(start + position, all, below)),
+                _ if part.of_chain => (Method::Chain, self.solve_chain(start + position, all, below)),
                 Some(level) => (Method::FixedPriority, level.clone()),
                 None => {
                     let others = all.iter().enumerate().filter(|(index, _)| *index != start + position);
@@ -182,17 +183,18 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// A load chain up to the end of the part at `position`: a job of all that its operation has
-    /// at this level and above; everyone else counts over the whole window.
+    /// A chain up to the end of the part at `position`: one job of its run-up and of all that its
+    /// operation has at this level and above; everyone else counts over the whole window.
     fn solve_chain(&self, position: usize, all: &[Demand], below: u64) -> Result<u64, Missing> {
         let part = self.parts[position];
-        let mine = |index: &usize| self.parts[*index].operation == part.operation;
-        let before = |index: &usize| self.parts[*index].critical >= part.critical;
+        let run_up = &self.works[part.operation.index()].run_up;
         // Critical legs come first, so they do not wait for the others of their own release.
-        let own: Vec<Demand> =
-            (0..all.len()).filter(|index| mine(index) && before(index)).map(|index| all[index]).collect();
-        let others: Vec<Demand> =
-            (0..all.len()).filter(|index| !(mine(index) && before(index))).map(|index| all[index]).collect();
+        let before = |other: &Part| other.operation == part.operation && other.critical >= part.critical;
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for (other, demand) in self.parts.iter().zip(all) {
+            let mine = before(other) || run_up.contains(&other.operation);
+            (if mine { &mut own } else { &mut others }).push(*demand);
+        }
         fixed::chain(&own, &others, below)
     }
 

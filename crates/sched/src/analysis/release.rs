@@ -11,7 +11,10 @@ pub(super) struct Release {
     pub least: u64,
     /// No later than this after the origin.
     pub latest: Option<u64>,
-    /// In any window of w at most ceil((w + burst) / period) releases.
+    /// As `latest`, of the first operation of its run-up, from which its response is counted.
+    pub counted: Option<u64>,
+    /// In any window of w at most ceil((w + burst) / period) releases; of the first operation of its
+    /// run-up, whose releases are what a busy window contains.
     pub burst: Option<u64>,
 }
 
@@ -39,13 +42,28 @@ pub(super) fn earliest(works: &[Work]) -> Vec<u64> {
     }
 }
 
+/// Of all operations, if each finishes by `finish` after the origin.
+pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>]) -> Vec<Release> {
+    let mut releases: Vec<Release> =
+        works.iter().zip(least).map(|(work, least)| Release::of(work, *least, finish)).collect();
+    for work in works.iter().filter(|work| work.runs() && !work.run_up.is_empty()) {
+        let Release { latest: counted, burst, .. } = releases[work.head().index()];
+        let own = &mut releases[work.operation.index()];
+        (own.counted, own.burst) = (counted, burst);
+    }
+    releases
+}
+
 impl Release {
     /// Of `work`, if its predecessors finish by `finish` after the origin.
-    pub fn of(work: &Work, least: u64, finish: &[Option<u64>]) -> Release {
+    fn of(work: &Work, least: u64, finish: &[Option<u64>]) -> Release {
         match &work.source {
-            Source::Silent => Release { least, latest: Some(0), burst: Some(0) },
-            Source::Periodic => Release { least: 0, latest: Some(work.jitter), burst: Some(work.jitter) },
-            Source::Unclear(_) => Release { least: 0, latest: None, burst: None },
+            Source::Silent => Release { least, latest: Some(0), counted: Some(0), burst: Some(0) },
+            Source::Periodic => {
+                let late = Some(work.jitter);
+                Release { least: 0, latest: late, counted: late, burst: late }
+            }
+            Source::Unclear(_) => Release::default(),
             Source::After { predecessors, guarded } => {
                 let latest = predecessors
                     .iter()
@@ -57,7 +75,7 @@ impl Release {
                 // (Sun and Liu 1996, theorem 1).
                 let burst =
                     if *guarded { Some(work.jitter) } else { latest.map(|latest| latest.saturating_sub(least)) };
-                Release { least, latest, burst }
+                Release { least, latest, counted: latest, burst }
             }
         }
     }

@@ -79,7 +79,7 @@ pub struct ProcessorReport {
     pub name: String,
     /// Its strategy.
     pub strategy: String,
-    /// Worst cases over periods, in parts per million, rounded up.
+    /// Worst cases over periods, in parts per million, rounded; `load` decides.
     pub utilisation_ppm: u64,
     /// The same of critical jobs alone.
     pub critical_utilisation_ppm: u64,
@@ -122,7 +122,7 @@ pub enum UtilisationBound {
     Yes {
         /// The bound, in parts per million, rounded down; of the product for the hyperbolic one.
         bound_ppm: u64,
-        /// What is compared with it, rounded up.
+        /// What is compared with it, rounded; `met` decides.
         value_ppm: u64,
         /// True if it proves the processor.
         met: bool,

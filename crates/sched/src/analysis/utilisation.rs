@@ -29,10 +29,10 @@ pub(super) fn sum(shares: impl Iterator<Item = Share>) -> u128 {
     shares.fold(0, |sum, share| sum.saturating_add(share.rounded_up()))
 }
 
-/// In parts per million, rounded up.
+/// In parts per million, rounded; for display only.
 pub(super) fn ppm(scaled: u128) -> u64 {
     let whole = (scaled / ONE).saturating_mul(1_000_000);
-    let rest = (scaled % ONE * 1_000_000).div_ceil(ONE);
+    let rest = (scaled % ONE * 1_000_000 + ONE / 2) / ONE;
     u64::try_from(whole.saturating_add(rest)).unwrap_or(u64::MAX)
 }
 

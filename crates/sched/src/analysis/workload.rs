@@ -36,6 +36,9 @@ pub(super) struct Work {
     pub offset: u64,
     pub jitter: u64,
     pub source: Source,
+    /// Operations before it that hand over to it without a gap (see [`fixed`](super::fixed)), the first
+    /// of them first; none for most.
+    pub run_up: Vec<OperationId>,
 }
 
 /// What releases it.
@@ -65,6 +68,11 @@ impl Work {
         !matches!(self.source, Source::Silent)
     }
 
+    /// Whose release its own follows without a gap: the first of its run-up, or itself.
+    pub fn head(&self) -> OperationId {
+        self.run_up.first().copied().unwrap_or(self.operation)
+    }
+
     /// Worst case of all jobs of one release.
     pub fn whole(&self) -> u64 {
         self.wcet.saturating_mul(self.legs)
@@ -79,12 +87,59 @@ pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
         let silenced: Vec<usize> =
             (0..works.len()).filter(|index| works[*index].runs() && starved(&works, *index)).collect();
         if silenced.is_empty() {
-            return works;
+            break;
         }
         for index in silenced {
             works[index].source = Source::Silent;
         }
     }
+    // From the first of each run on; triggers make no cycles, so this ends.
+    loop {
+        let longer = |index: usize| Some((index, run_up(plan, &works, index)?));
+        let found: Vec<_> =
+            (0..works.len()).filter_map(longer).filter(|(index, run_up)| works[*index].run_up != *run_up).collect();
+        if found.is_empty() {
+            return works;
+        }
+        for (index, run_up) in found {
+            works[index].run_up = run_up;
+        }
+    }
+}
+
+/// The operations that hand over to this one without a gap: triggered directly, here, at once, from
+/// levels at least as urgent, all of them after one and the same release.
+fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>> {
+    let work = &works[index];
+    let Source::After { predecessors, guarded: false } = &work.source else { return None };
+    let levels = &plan.processors[work.on.index()].levels;
+    let fifo =
+        |place: Place| levels.get(usize::from(place.level)).is_some_and(|one| one.discipline == Discipline::Fifo);
+    let first_level = if work.critical_legs > 0 { work.place.critical.level } else { work.place.other.level };
+    let last_level =
+        |one: &Work| if one.critical_legs < one.legs { one.place.other.level } else { one.place.critical.level };
+    let head = works[predecessors.first()?.from].head();
+    let hands_over = |hop: &Hop| {
+        let from = &works[hop.from];
+        from.on == work.on && from.head() == head && last_level(from) <= first_level
+    };
+    let at_once = work.offset == 0 && work.jitter == 0 && fifo(work.place.critical) && fifo(work.place.other);
+    if !at_once || !predecessors.iter().all(hands_over) {
+        return None;
+    }
+    let mut run_up: Vec<OperationId> = Vec::new();
+    for from in predecessors.iter().map(|hop| &works[hop.from]) {
+        run_up.extend(from.run_up.iter().copied().chain([from.operation]));
+    }
+    // The head leads; each operation once, though several paths of a join pass it.
+    let mut seen: Vec<OperationId> = Vec::new();
+    run_up.retain(|id| {
+        !seen.contains(id) && {
+            seen.push(*id);
+            true
+        }
+    });
+    Some(run_up)
 }
 
 fn starved(works: &[Work], index: usize) -> bool {
@@ -121,6 +176,7 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
         offset: setting.offset.as_nanos(),
         jitter: setting.jitter.as_nanos(),
         source,
+        run_up: Vec::new(),
     }
 }
 

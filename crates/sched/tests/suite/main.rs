@@ -1,0 +1,8 @@
+//! What plans and verdicts promise, held against textbooks, a reference simulation, and each other.
+
+mod build;
+mod golden;
+mod reference;
+mod soundness;
+mod strategies;
+mod verdicts;

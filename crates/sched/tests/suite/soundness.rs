@@ -1,0 +1,287 @@
+//! No simulated job exceeds what was proved; nothing "fails" that does not.
+//!
+//! Execution times are drawn at or below the worst case: without preemption a shorter job can make
+//! another one later. Phases and jitter are drawn apart from the file's.
+
+use std::collections::BTreeMap;
+
+use hyoshi_model::{Guard, Preemption};
+use hyoshi_sched::{Report, analyse};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use crate::build::{Build, Op, chain, on, op};
+use crate::reference::{Draw, Reference, Seen};
+
+const HORIZON: u64 = 700;
+
+/// Everything of the model, small: at most six operations on at most two processors.
+fn builds() -> impl Strategy<Value = Build> {
+    let names: Vec<&'static str> = vec!["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"];
+    let processor = || {
+        (
+            prop::sample::select(names.clone()),
+            prop::sample::select(vec![Preemption::None, Preemption::Levels, Preemption::Full]),
+        )
+    };
+    (
+        prop::collection::vec(processor(), 1..3),
+        prop::collection::vec(ops(), 1..6),
+        any::<bool>(),
+        0u64..4,
+        any::<bool>(),
+    )
+        .prop_map(|(processors, ops, resources, delay, together)| {
+            let mut build = on("RMS", Preemption::Levels, Vec::new());
+            build.delay = (delay / 2, delay);
+            for (index, (mut op, after, section)) in ops.into_iter().enumerate() {
+                op.name = format!("op{index}");
+                op.on %= processors.len() as u32;
+                if together {
+                    (op.phase, op.offset, op.jitter) = (0, 0, 0);
+                }
+                // A chain: after the operation before it, at the pace of its root; sometimes a join of two.
+                if after && index > 0 {
+                    let before = index as u32 - 1;
+                    op.after = vec![before];
+                    if build.ops[index - 1].after.contains(&(before.wrapping_sub(1))) && section == 0 {
+                        op.after.push(before - 1);
+                    }
+                    op.period = build.ops[index - 1].period;
+                    (op.phase, op.jitter) = (0, 0);
+                    let mut path = vec![index as u32, before];
+                    while let Some(earlier) = build.ops[path[path.len() - 1] as usize].after.first() {
+                        path.push(*earlier);
+                    }
+                    path.reverse();
+                    build.chains.push(chain(&path, 2 * op.period));
+                }
+                if resources && section > 0 {
+                    // A resource for each processor: none is shared between them.
+                    op.uses = vec![(op.on, section.min(op.wcet))];
+                }
+                build.ops.push(op);
+            }
+            build.processors = processors;
+            build
+        })
+}
+
+fn ops() -> impl Strategy<Value = (Op, bool, u64)> {
+    let times = (prop::sample::select(vec![8u64, 10, 12, 15, 20, 24, 30, 40]), 1u64..8, 1u64..26);
+    let releases = (0u64..40, 0u64..3, prop::sample::select(vec![0u64, 0, 0, 1, 3, 9]));
+    let kinds = (any::<bool>(), 0u32..2, prop::sample::select(vec![1u16, 1, 1, 2, 3]), 0u16..4, any::<bool>());
+    let links = (0u32..2, prop::bool::weighted(0.3), any::<bool>(), 0u64..4);
+    (times, releases, kinds, links).prop_map(
+        |(
+            (period, wcet, tenths),
+            (phase, offset, jitter),
+            (critical, importance, legs, critical_legs, own),
+            (on, after, guarded, section),
+        )| {
+            let base = op("", period, wcet);
+            let made = Op {
+                deadline: (period * tenths / 10).max(wcet * u64::from(legs) * u64::from(tenths != 1)).max(1),
+                from_origin: !own,
+                phase,
+                offset,
+                jitter,
+                critical,
+                importance,
+                legs,
+                critical_legs: critical_legs.min(legs),
+                on,
+                guard: if guarded { Guard::On } else { Guard::Off },
+                ..base
+            };
+            (made, after, section)
+        },
+    )
+}
+
+/// The first thing a run did that the report excludes.
+fn contradiction(build: &Build, report: &Report, seen: &Seen) -> Option<String> {
+    for (_, processor, one) in report.operations() {
+        let Some((worst, missed)) = seen.worst.get(&(one.operation.0, one.critical)) else { continue };
+        if one.bound_ns.is_some_and(|bound| *worst > bound) {
+            return Some(format!("{} on {}: saw {worst}, {one:?}", one.name, processor.strategy));
+        }
+        if one.verdict.is_proved() && *missed {
+            return Some(format!("{} on {} missed: saw {worst}, {one:?}", one.name, processor.strategy));
+        }
+    }
+    // The generator's chains begin at their root, so they count from the origin.
+    for (index, chain) in report.scenes[0].chains.iter().enumerate() {
+        let last = build.chains[index].path.last()?;
+        let Some(finish) = seen.finish.get(&last.0) else { continue };
+        if chain.bound_ns.is_some_and(|bound| *finish > bound) {
+            return Some(format!("saw {finish} to {last:?}: {chain:?}"));
+        }
+    }
+    None
+}
+
+/// What a few runs of a system did that the report excludes.
+fn refuted(build: &Build, report: &Report, seed: u64) -> Option<String> {
+    let (system, plan) = (build.system(), build.plan());
+    let draws = [Draw::AsWritten, Draw::Synchronous, Draw::Random, Draw::Random, Draw::Random];
+    draws.into_iter().enumerate().find_map(|(turn, draw)| {
+        let seen = Reference::run(&system, &plan, draw, seed.rotate_left(turn as u32), HORIZON);
+        contradiction(build, report, &seen).map(|found| format!("{draw:?}: {found}"))
+    })
+}
+
+/// The first `count` systems that the generator makes.
+fn some_builds(count: usize) -> impl Iterator<Item = Build> {
+    let mut runner = TestRunner::deterministic();
+    (0..count).map(move |_| builds().new_tree(&mut runner).unwrap().current())
+}
+
+/// Something that an analysis may have forgotten.
+type Slip = (&'static str, fn(&mut Build));
+
+const SLIPS: [Slip; 7] = [
+    ("a nanosecond of execution", |build| build.ops.iter_mut().for_each(|op| op.wcet = (op.wcet - 1).max(1))),
+    ("jitter", |build| build.ops.iter_mut().for_each(|op| op.jitter = 0)),
+    ("resources", |build| build.ops.iter_mut().for_each(|op| op.uses.clear())),
+    ("legs", |build| build.ops.iter_mut().for_each(|op| (op.legs, op.critical_legs) = (1, 1))),
+    ("that a job may keep the CPU", |build| {
+        build.processors.iter_mut().for_each(|processor| processor.1 = Preemption::Full)
+    }),
+    ("a link's delay", |build| build.delay = (0, 0)),
+    ("that triggers inherit jitter", |build| build.ops.iter_mut().for_each(|op| op.guard = Guard::On)),
+];
+
+/// An analysis that forgot something is one of a system that lacks it; runs of the whole system
+/// refute it, for levels by rate and for levels by key.
+#[test]
+fn an_analysis_that_forgets_something_is_caught() {
+    for strategies in [&["RMS", "DM"][..], &["EDF"], &["EDF", "MLF", "MUF"]] {
+        for (what, slip) in SLIPS {
+            let mut caught = some_builds(4_000).enumerate().filter(|(seed, build)| {
+                let mut whole = build.clone();
+                for (index, processor) in whole.processors.iter_mut().enumerate() {
+                    processor.0 = strategies[(seed + index) % strategies.len()];
+                }
+                let mut lesser = whole.clone();
+                slip(&mut lesser);
+                lesser != whole && refuted(&whole, &lesser.report(), *seed as u64).is_some()
+            });
+            assert!(caught.next().is_some(), "{what} was forgotten under {strategies:?} and no run showed it");
+        }
+    }
+}
+
+/// Bounds that are never reached could be lax without a test to tell.
+#[test]
+fn bounds_of_every_analysis_are_reached() {
+    let mut tally: BTreeMap<String, [usize; 5]> = BTreeMap::new();
+    for (seed, build) in some_builds(3_000).enumerate() {
+        let (system, plan, report) = (build.system(), build.plan(), build.report());
+        let mut worst = BTreeMap::new();
+        for (turn, draw) in [Draw::AsWritten, Draw::Synchronous, Draw::Random, Draw::Random].into_iter().enumerate() {
+            let seen = Reference::run(&system, &plan, draw, (seed * 4 + turn) as u64, HORIZON);
+            for (key, (response, _)) in seen.worst {
+                let longest = worst.entry(key).or_insert(0);
+                *longest = response.max(*longest);
+            }
+        }
+        for (_, processor, one) in report.operations() {
+            let [proved, fails, unknown, bounds, exact] =
+                tally.entry(format!("{:8} {:?}", processor.strategy, one.method)).or_default();
+            *proved += usize::from(one.verdict.is_proved());
+            *fails += usize::from(one.verdict.fails());
+            *unknown += usize::from(!one.verdict.is_proved() && !one.verdict.fails());
+            *bounds += usize::from(one.bound_ns.is_some());
+            *exact += usize::from(
+                one.bound_ns.is_some() && one.bound_ns == worst.get(&(one.operation.0, one.critical)).copied(),
+            );
+        }
+    }
+    println!("{:40} proved  fails unknown bounds reached", "");
+    for (what, [proved, fails, unknown, bounds, exact]) in &tally {
+        println!("{what:40} {proved:6} {fails:6} {unknown:7} {bounds:6} {exact:7}");
+    }
+    let reached = |method: &str| {
+        tally.iter().filter(|(what, _)| what.ends_with(method)).map(|(_, counts)| counts[4]).sum::<usize>()
+    };
+    for method in ["FixedPriority", "FixedPriorityNonPreemptive", "Chain"] {
+        assert!(reached(method) > 100, "{method}: {}", reached(method));
+    }
+}
+
+/// Systems with levels by key, below levels by rate and alone, on one processor.
+fn keyed_builds() -> impl Strategy<Value = Build> {
+    let names = prop::sample::select(vec!["EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"]);
+    let preemption =
+        prop::sample::select(vec![Preemption::None, Preemption::Levels, Preemption::Levels, Preemption::Full]);
+    let some = prop::collection::vec(ops(), 2..5);
+    (names, preemption, some, any::<bool>(), any::<bool>()).prop_map(|(name, preemption, some, together, simple)| {
+        let mut build = on(name, preemption, Vec::new());
+        for (index, (mut op, after, section)) in some.into_iter().enumerate() {
+            (op.name, op.on, op.wcet) = (format!("op{index}"), 0, op.wcet.div_ceil(2));
+            op.deadline = op.deadline.max(op.period);
+            if simple {
+                (op.legs, op.critical_legs) = (1, 0);
+            } else {
+                op.uses = vec![(0, section.min(op.wcet))];
+            }
+            if together {
+                (op.phase, op.offset, op.jitter) = (0, 0, 0);
+            }
+            if after && index > 0 && !simple {
+                (op.after, op.period) = (vec![index as u32 - 1], build.ops[index - 1].period);
+                (op.phase, op.jitter) = (0, 0);
+            }
+            build.ops.push(op);
+        }
+        build
+    })
+}
+
+/// The same with each deadline as short as it can be without proving less.
+fn at_the_edge(mut build: Build) -> Build {
+    let proved = |build: &Build| build.report().operations().filter(|(_, _, one)| one.verdict.is_proved()).count();
+    let whole = proved(&build);
+    for index in 0..build.ops.len() {
+        let (mut too_short, mut enough) = (0, build.ops[index].deadline);
+        while enough - too_short > 1 {
+            build.ops[index].deadline = u64::midpoint(too_short, enough);
+            *(if proved(&build) >= whole { &mut enough } else { &mut too_short }) = build.ops[index].deadline;
+        }
+        build.ops[index].deadline = enough;
+    }
+    build
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6_000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_simulated_response_exceeds_its_proved_bound(build in builds(), seed in any::<u64>()) {
+        let found = refuted(&build, &build.report(), seed);
+        prop_assert!(found.is_none(), "{}", found.unwrap_or_default());
+    }
+
+    /// Where one nanosecond less would not be proved, an analysis that is wrong by one shows it.
+    #[test]
+    fn systems_at_the_edge_of_what_is_proved_hold(build in prop_oneof![builds(), keyed_builds(), keyed_builds()], seed in any::<u64>()) {
+        let edge = at_the_edge(build);
+        let found = refuted(&edge, &edge.report(), seed);
+        prop_assert!(found.is_none(), "{}: {:#?}", found.unwrap_or_default(), edge);
+    }
+
+    #[test]
+    fn what_fails_is_seen_to_fail(build in builds()) {
+        let (system, plan) = (build.system(), build.plan());
+        let report = analyse(&system, &plan);
+        let seen = Reference::run(&system, &plan, Draw::AsWritten, 0, HORIZON);
+        for (_, processor, one) in report.operations().filter(|(_, _, one)| one.verdict.fails()) {
+            let missed = seen.worst.get(&(one.operation.0, one.critical)).is_some_and(|(_, missed)| *missed);
+            // A predecessor that never finishes releases nothing that could be late.
+            let released = seen.worst.contains_key(&(one.operation.0, one.critical));
+            prop_assert!(missed || !released, "{} on {}: {:?}", one.name, processor.strategy, one);
+        }
+    }
+}
