@@ -1,1 +1,48 @@
+//! Hyoshi keeps mixed-criticality work on time across Linux machines when load is not what anyone
+//! planned for.
+//!
+//! One file describes a system: processors, operations and what triggers them, deadlines, chains,
+//! operating regions. `check` proves of it what can be proved, `sim` runs it in virtual time, `run`
+//! runs it on the kernel. This crate is what programs depend on: it gives a program every verb
+//! ([`cli`]) with the program's own [`Bodies`] and strategies in it, or the parts, to be put
+//! together otherwise.
+//!
+//! ```
+//! use hyoshi::{Instant, Plan, Strategies, Stats, read, simulate};
+//!
+//! let text = "name = 'two'
+//! [operation.nav]
+//! rate = '100Hz'
+//! wcet = '2ms'
+//! critical = true
+//! [operation.map]
+//! after = { all = ['nav'] }
+//! wcet = '3ms'";
+//! let system = read(text, "two.toml", None)?.system;
+//! let plan = Plan::new(&system, &Strategies::built_in())?;
+//! let until = Instant::ZERO + system.duration;
+//! let simulated = simulate(&system, &plan, until, |_| Vec::new(), |_| true);
+//! let mut stats = Stats::new(&system);
+//! for (_, event) in &simulated.processors[0].probe {
+//!     if let hyoshi::Event::Decision(hyoshi::Decision::End(end)) = event {
+//!         stats.record(end);
+//!     }
+//! }
+//! assert_eq!(stats.counts(None, |_| true).missed(), 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+#![forbid(unsafe_code)]
+
+mod bodies;
+mod cli;
+
+pub use bodies::Bodies;
+pub use cli::cli;
+pub use hyoshi_model::{
+    Instant, JobId, Lateness, Loaded, OperationId, ProcessorId, Span, System, read, read_file, schema,
+};
+pub use hyoshi_runtime::{Body, EmitError, JobContext, Node, Running, Shared, SharedError};
+pub use hyoshi_sched::{Discipline, Plan, Strategies, Strategy, Traits, Urgency, analyse};
+pub use hyoshi_sim::simulate;
+pub use hyoshi_trace::{Decision, Event, JobEnd, NoProbe, Outcome, Probe, Stats};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, ProcessorId, Span};
-use hyoshi_os::{Clock, Interrupt, StealReader, Thread, Wake};
+use hyoshi_os::{Clock, Interrupt, Policy, Scheduled, StealReader, Thread, Wake};
 use hyoshi_trace::{Event, RingDrain};
 
 use crate::common::Common;
@@ -12,10 +12,8 @@ use crate::ended::{EndedBy, Finished, Lost, Note};
 use crate::processor::Processor;
 use crate::watchdog::Late;
 
-/// Jobs that run when the run ends may go on for so long.
-const GRACE: Span = Span::from_millis(200);
-/// Then bodies that were asked to return have so long until they are left behind.
-const PATIENCE: Span = Span::from_millis(300);
+/// Bodies that are running when the run ends have so long to return until they are left behind.
+const GRACE: Span = Span::from_millis(500);
 
 /// A run in progress. Dropping it ends it too, with nobody to listen.
 #[derive(Debug)]
@@ -51,14 +49,20 @@ impl Running {
         self.parts.processors.iter().map(|part| (part.processor.id, part.cpu))
     }
 
+    /// Events that found their ring full so far.
+    pub fn lost_events(&self) -> u64 {
+        self.parts.processors.iter().map(|part| part.drain.lost()).sum()
+    }
+
     /// True once the run is over, for whatever reason: then [`Running::stop`] it.
     pub fn finished(&self) -> bool {
         let Parts { common, interrupt, .. } = &self.parts;
         common.ended().is_some() || common.now() >= common.until || interrupt.as_ref().is_some_and(Interrupt::requested)
     }
 
-    /// Ends the run: nothing more is released, running jobs get a short grace, everything that has
-    /// happened is handed to `sink`.
+    /// Ends the run: what is unfinished at this moment is accounted for as a simulation does it at
+    /// its end, running bodies are asked to return, and everything that has happened is handed to
+    /// `sink`. A body that does not return within half a second is left behind, and noted.
     pub fn stop(mut self, sink: &mut Sink<'_>) -> Finished {
         let common = self.parts.common.clone();
         let interrupted = self.parts.interrupt.as_ref().is_some_and(Interrupt::requested);
@@ -157,15 +161,18 @@ impl Parts {
         let common = self.common.clone();
         self.ended_at = common.now().min(common.until);
         for part in &self.processors {
-            part.processor.crew.lock().close_down();
+            part.processor.section(|crew, now| crew.close(now));
+            part.processor.background.post();
         }
         common.releases.iter().for_each(|release| release.wake.post());
         self.wait(GRACE, sink);
-        common.aborting.store(true, Ordering::Release);
-        self.processors.iter().for_each(|part| part.processor.background.post());
-        self.wait(PATIENCE, sink);
         for part in &self.processors {
-            part.processor.section(|crew, now| crew.close(now));
+            let left = part.lanes.iter().zip(&part.processor.signs).filter(|(thread, _)| !thread.is_finished());
+            for (thread, signs) in left {
+                // Whatever it still does, it must not do above the rest of the machine.
+                signs.abandoned.store(true, Ordering::Release);
+                let _ = thread.handle.set_policy(Policy::Other);
+            }
         }
         common.watchdog.post();
         let watchdog = self.watchdog.take().and_then(|(thread, begin)| {

@@ -1,0 +1,78 @@
+//! `hyoshi doctor`: what this machine grants, and what to do about each refusal.
+
+use std::fmt::Write;
+
+use clap::Args;
+use hyoshi_os::doctor::{Finding, Verdict, probe};
+
+use super::{Failure, Format, Held, Output, colours};
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    pub output: Output,
+}
+
+pub(super) fn doctor(arguments: &Arguments) -> Result<Held, Failure> {
+    let findings = probe();
+    let holds = findings.iter().all(|finding| finding.verdict != Verdict::Refused);
+    match arguments.output.format {
+        Format::Text => print!("{}", text(&findings, colours(&std::io::stdout()))),
+        Format::Json => {
+            let head = serde_json::json!({ "schema": hyoshi_report::summary::SCHEMA, "verb": "doctor" });
+            println!("{:#}", serde_json::json!({ "hyoshi": head, "holds": holds, "findings": findings }));
+        }
+    }
+    Ok(Held::when(holds))
+}
+
+/// One finding a line; what follows and what to do below those that are not as a run wishes.
+fn text(findings: &[Finding], colours: bool) -> String {
+    let width = findings.iter().map(|finding| finding.topic.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for finding in findings {
+        let (word, colour) = match finding.verdict {
+            Verdict::Granted => ("granted ", "32"),
+            Verdict::Degraded => ("degraded", "33"),
+            Verdict::Refused => ("refused ", "31"),
+            Verdict::Info => ("        ", "0"),
+        };
+        let word = if colours { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{word}  {:width$}  {}", finding.topic, finding.found);
+        let more = matches!(finding.verdict, Verdict::Degraded | Verdict::Refused);
+        let indent = width + 12;
+        if more {
+            let _ = writeln!(text, "{:indent$}{}", "", finding.consequence);
+        }
+        if let (true, Some(remedy)) = (more, &finding.remedy) {
+            let _ = writeln!(text, "{:indent$}-> {remedy}", "");
+        }
+    }
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let _ = match (count(Verdict::Refused), count(Verdict::Degraded)) {
+        (0, 0) => writeln!(text, "\nEverything a run wishes for is granted."),
+        (0, degraded) => writeln!(text, "\nNothing is refused; {degraded} less than a run wishes for."),
+        (refused, _) => writeln!(text, "\n{refused} refused: a run goes on without; with --strict it does not start."),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_shows_its_remedy_and_a_grant_does_not() {
+        let finding = |topic, verdict| Finding {
+            topic,
+            found: "found".into(),
+            verdict,
+            consequence: "follows".into(),
+            remedy: Some("sudo something".into()),
+        };
+        let text = text(&[finding("good", Verdict::Granted), finding("bad", Verdict::Refused)], false);
+        assert_eq!(text.matches("-> sudo something").count(), 1);
+        assert!(text.ends_with("1 refused: a run goes on without; with --strict it does not start.\n"), "{text}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Every job as a line of CSV, in integer nanoseconds.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use hyoshi_model::{Instant, System};
+use hyoshi_trace::{Decision, Event, JobEnd};
+use serde::Serialize;
+
+use super::Failure;
+
+/// A CSV file of jobs, in the order in which they ended.
+pub(super) struct Jobs<W: Write> {
+    path: PathBuf,
+    csv: csv::Writer<W>,
+    names: Vec<String>,
+    processors: Vec<String>,
+}
+
+/// One line. Empty fields: it did not come to that.
+#[derive(Serialize)]
+struct Line<'a> {
+    operation: &'a str,
+    number: u64,
+    leg: u16,
+    processor: &'a str,
+    critical: bool,
+    epoch: u16,
+    outcome: hyoshi_trace::Outcome,
+    origin_ns: u64,
+    release_ns: u64,
+    ready_ns: Option<u64>,
+    start_ns: Option<u64>,
+    end_ns: u64,
+    deadline_ns: u64,
+    consumed_ns: u64,
+    lateness_ns: i64,
+}
+
+impl Jobs<BufWriter<File>> {
+    pub fn create(path: &Path, system: &System) -> Result<Self, Failure> {
+        let file = File::create(path).map_err(|error| {
+            Failure::new(format!("cannot write `{}`: {error}", path.display())).help("name a file that you may write")
+        })?;
+        Ok(Jobs {
+            path: path.into(),
+            csv: csv::Writer::from_writer(BufWriter::with_capacity(1 << 20, file)),
+            names: system.operations.iter().map(|operation| operation.name.clone()).collect(),
+            processors: system.operations.iter().map(|operation| system.processor(operation.on).name.clone()).collect(),
+        })
+    }
+}
+
+impl<W: Write> Jobs<W> {
+    /// Writes a line if a job has ended.
+    pub fn event(&mut self, event: &Event) -> Result<(), Failure> {
+        let Event::Decision(Decision::End(end)) = event else { return Ok(()) };
+        let line = line(end, &self.names, &self.processors);
+        self.csv.serialize(line).map_err(|error| cannot_write(&self.path, &error))
+    }
+
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.csv.flush().map_err(|error| cannot_write(&self.path, &error))
+    }
+}
+
+fn line<'a>(end: &JobEnd, names: &'a [String], processors: &'a [String]) -> Line<'a> {
+    let operation = end.job.operation.index();
+    let happened = |instant: Instant| (instant != Instant::NEVER).then(|| instant.as_nanos());
+    Line {
+        operation: names.get(operation).map_or("", String::as_str),
+        number: end.job.number,
+        leg: end.job.leg,
+        processor: processors.get(operation).map_or("", String::as_str),
+        critical: end.critical,
+        epoch: end.epoch,
+        outcome: end.outcome,
+        origin_ns: end.origin.as_nanos(),
+        release_ns: end.release.as_nanos(),
+        ready_ns: happened(end.ready),
+        start_ns: happened(end.start),
+        end_ns: end.end.as_nanos(),
+        deadline_ns: end.deadline.as_nanos(),
+        consumed_ns: end.consumed.as_nanos(),
+        lateness_ns: end.end.lateness(end.deadline).as_nanos(),
+    }
+}
+
+fn cannot_write(path: &Path, error: &impl std::fmt::Display) -> Failure {
+    Failure::new(format!("cannot write `{}`: {error}", path.display()))
+        .help("what was written so far is kept; free some space, or name a file elsewhere")
+}

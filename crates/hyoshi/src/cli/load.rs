@@ -1,0 +1,133 @@
+//! From a file and the command line's changes to a system and its plan.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args;
+use hyoshi_model::{Diagnostic, Preemption, Span, System, quantity, read_file};
+use hyoshi_sched::{Plan, Strategies};
+
+use super::{Failure, Format, colours};
+
+/// What the command line may change of a file.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct Changes {
+    /// Another strategy, on every processor
+    #[arg(long, value_name = "NAME")]
+    pub strategy: Option<String>,
+    /// Cancel non-critical jobs that can no longer finish in time, or do not
+    #[arg(long, value_name = "BOOL")]
+    pub cancel: Option<bool>,
+    /// Which jobs may interrupt which: none, levels or full
+    #[arg(long, value_name = "WHICH", value_parser = preemption)]
+    pub preemption: Option<Preemption>,
+    /// Another seed for every pseudo-random sequence
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// How long to simulate or run, such as 10s or 5min
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub duration: Option<Span>,
+    /// Another cap on what lanes may use of their CPU, such as 94%; 100% for none
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub cap: Option<u32>,
+}
+
+fn span(text: &str) -> Result<Span, String> {
+    quantity::span(text).map_err(|error| format!("{text:?} {error}; {}", error.remedy(text)))
+}
+
+fn share(text: &str) -> Result<u32, String> {
+    let ppm = quantity::share_ppm(text).map_err(|error| format!("{text:?} {error}; {}", error.remedy(text)))?;
+    if (1..=1_000_000).contains(&ppm) { Ok(ppm) } else { Err(format!("{text:?} is not above 0% and at most 100%")) }
+}
+
+fn preemption(text: &str) -> Result<Preemption, String> {
+    match text {
+        "none" => Ok(Preemption::None),
+        "levels" => Ok(Preemption::Levels),
+        "full" => Ok(Preemption::Full),
+        other => Err(format!("`{other}` is not one of none, levels, full")),
+    }
+}
+
+impl Changes {
+    /// Applies the changes.
+    pub fn apply(&self, system: &mut System) {
+        for processor in &mut system.processors {
+            if let Some(strategy) = &self.strategy {
+                processor.strategy.clone_from(strategy);
+            }
+            processor.cancel = self.cancel.unwrap_or(processor.cancel);
+            processor.preemption = self.preemption.unwrap_or(processor.preemption);
+            processor.cap_ppm = self.cap.unwrap_or(processor.cap_ppm);
+        }
+        system.seed = self.seed.unwrap_or(system.seed);
+        system.duration = self.duration.unwrap_or(system.duration);
+    }
+
+    /// The changes as the command line would give them; a recording keeps them.
+    pub fn arguments(&self) -> Vec<String> {
+        let preemption = self.preemption.map(|preemption| match preemption {
+            Preemption::None => "none",
+            Preemption::Levels => "levels",
+            Preemption::Full => "full",
+        });
+        let given = [
+            ("strategy", self.strategy.clone()),
+            ("cancel", self.cancel.map(|cancel| cancel.to_string())),
+            ("preemption", preemption.map(str::to_owned)),
+            ("seed", self.seed.map(|seed| seed.to_string())),
+            ("duration", self.duration.map(|span| span.to_string())),
+            ("cap", self.cap.map(|ppm| format!("{}%", f64::from(ppm) / 1e4))),
+        ];
+        given.into_iter().filter_map(|(name, value)| value.map(|value| format!("--{name}={value}"))).collect()
+    }
+}
+
+/// A system that is ready to be simulated or run.
+pub(super) struct Ready {
+    /// The file as the user named it.
+    pub file: String,
+    /// Its text.
+    pub source: String,
+    pub system: Arc<System>,
+    pub plan: Arc<Plan>,
+    pub warnings: Vec<Diagnostic>,
+    /// What the command line changed, as it would be given again.
+    pub changes: Vec<String>,
+}
+
+/// Reads a file, applies the changes, and makes the plan. Warnings go to stderr for people.
+pub(super) fn load(path: &Path, changes: &Changes, strategies: &Strategies, format: Format) -> Result<Ready, Failure> {
+    let loaded = read_file(path).map_err(Failure::File)?;
+    let source = std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(format!("cannot read `{}`: {error}", path.display())))?;
+    let mut system = loaded.system;
+    changes.apply(&mut system);
+    let plan = plan(&system, strategies)?;
+    if format == Format::Text {
+        for warning in &loaded.warnings {
+            eprintln!("{}\n", warning.render(colours(&std::io::stderr())));
+        }
+    }
+    Ok(Ready {
+        file: path.display().to_string(),
+        source,
+        system: system.into(),
+        plan: plan.into(),
+        warnings: loaded.warnings,
+        changes: changes.arguments(),
+    })
+}
+
+pub(super) fn plan(system: &System, strategies: &Strategies) -> Result<Plan, Failure> {
+    Plan::new(system, strategies).map_err(|unknown| {
+        let known = unknown.known.join(", ");
+        let help = format!("known strategies are {known}; a program's own are given to `hyoshi::cli`");
+        Failure::new(format!(
+            "processor `{}` asks for the strategy `{}`, which nobody knows",
+            unknown.processor, unknown.name
+        ))
+        .help(help)
+    })
+}

@@ -1,0 +1,196 @@
+//! `hyoshi run`: the system on the kernel.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant as WallClock};
+
+use clap::Args;
+use hyoshi_model::{Instant, ProcessorId, Span, System};
+use hyoshi_os::signals::Interrupt;
+use hyoshi_os::wake::Wake;
+use hyoshi_report::{Account, Level, Live, Note};
+use hyoshi_runtime::{EndedBy, Finished, Node, Note as RunNote, Running};
+use hyoshi_sched::Strategies;
+use hyoshi_trace::recording::Fact;
+use hyoshi_trace::{Decision, Event, Stats};
+
+use super::load::{Changes, Ready, load};
+use super::output::{Recorder, ReportTo, command_line, note, publish, unix_now, warning};
+use super::{Failure, Format, Held, Output, default_report};
+use crate::bodies::Bodies;
+
+/// The rings are emptied this often; the live table is drawn as often as it wants.
+const POLL: Duration = Duration::from_millis(40);
+
+/// What a recording may lack after SIGKILL.
+const FLUSH: Span = Span::from_millis(500);
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The system's file
+    file: PathBuf,
+    #[command(flatten)]
+    changes: Changes,
+    /// Do not start unless everything asked of the kernel is granted
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    report: ReportTo,
+    /// Write no HTML report
+    #[arg(long, conflicts_with = "report")]
+    no_report: bool,
+    /// Record every input and decision; what is recorded survives SIGKILL
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// What comes out of the rings goes here, on this command's own thread, below every lane.
+struct Watching {
+    stats: Stats,
+    recorder: Option<Recorder>,
+    failed: Option<Failure>,
+}
+
+impl Watching {
+    fn event(&mut self, processor: ProcessorId, now: Instant, event: Event) {
+        if let Event::Decision(Decision::End(end)) = &event {
+            self.stats.record(end);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            self.failed = recorder.event(processor, now, &event).err();
+        }
+        self.forget_failed_recorder();
+    }
+
+    fn flush(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            self.failed = recorder.flush().err();
+        }
+        self.forget_failed_recorder();
+    }
+
+    /// A disk that is full ends the recording, not the run.
+    fn forget_failed_recorder(&mut self) {
+        if self.failed.is_some() {
+            self.recorder = None;
+        }
+    }
+}
+
+pub(super) fn run(arguments: &Arguments, strategies: &Strategies, bodies: Bodies) -> Result<Held, Failure> {
+    let format = arguments.output.format;
+    let ready = load(&arguments.file, &arguments.changes, strategies, format)?;
+    let report = arguments.report.report.clone().unwrap_or_else(|| default_report(&ready.system.name, "run"));
+    let wake = Arc::new(Wake::new());
+    let interrupt =
+        Interrupt::on_signals(wake).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+    let node = Node::new(ready.system.clone(), ready.plan.clone()).strict(arguments.strict).interrupt(interrupt);
+    let node = bodies.install(&ready.system, node).map_err(Failure::new)?;
+    let started_unix_ns = unix_now();
+    let running = node.start().map_err(|error| {
+        Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")
+    })?;
+
+    let recorder = arguments.record.as_deref();
+    let recorder = recorder.map(|path| Recorder::create(path, &ready, "run", facts(&running))).transpose()?;
+    let mut watching = Watching { stats: Stats::new(&ready.system), recorder, failed: None };
+    let started = WallClock::now();
+    let finished = watch(running, &ready.system, &mut watching, format);
+    if let Some(recorder) = watching.recorder.take() {
+        recorder.finish()?;
+    }
+
+    let mut notes = notes(&finished, &ready);
+    if let Some(failed) = &watching.failed {
+        notes.push(note(Level::Degraded, "recording", failed.message()));
+    }
+    let account = Account {
+        verb: "run",
+        command: command_line(),
+        file: &ready.file,
+        source: &ready.source,
+        system: &ready.system,
+        plan: &ready.plan,
+        stats: &watching.stats,
+        duration: finished.elapsed,
+        asked: ready.system.duration,
+        took: Span::from_nanos(started.elapsed().as_nanos() as u64),
+        started_unix_ns: Some(started_unix_ns),
+        lost_events: finished.lost.events,
+        notes,
+    };
+    let held = publish(&account, (!arguments.no_report).then_some(&report), format)?;
+    match finished.ended_by {
+        EndedBy::Runaway { .. } | EndedBy::Panicked { .. } => Ok(Held::No),
+        EndedBy::Duration | EndedBy::Stopped | EndedBy::Interrupted => Ok(held),
+    }
+}
+
+/// Empties the rings and shows how it goes, until it is over.
+fn watch(mut running: Running, system: &System, watching: &mut Watching, format: Format) -> Finished {
+    let mut live = (format == Format::Text).then(|| Live::of_stdout(system, system.duration));
+    let mut flushed = Instant::ZERO;
+    while !running.finished() {
+        std::thread::sleep(POLL);
+        running.poll(&mut |processor, now, event| watching.event(processor, now, event));
+        let now = running.now();
+        if now.since(flushed) >= FLUSH {
+            watching.flush();
+            flushed = now;
+        }
+        if let Some(live) = live.as_mut().filter(|live| live.is_due(now)) {
+            // A terminal that is gone is no reason to end the run.
+            let _ = live.show(now, system, &watching.stats, running.lost_events());
+        }
+    }
+    let finished = running.stop(&mut |processor, now, event| watching.event(processor, now, event));
+    if let Some(live) = &mut live {
+        let _ = live.finish();
+    }
+    finished
+}
+
+fn facts(running: &Running) -> Vec<Fact> {
+    let fact = |note: &RunNote| Fact { what: "kernel".into(), granted: false, detail: note.to_string() };
+    running.notes().iter().map(fact).collect()
+}
+
+/// Everything a reader must know to judge the figures.
+fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
+    let mut notes: Vec<Note> = ready.warnings.iter().map(warning).collect();
+    for run in &finished.notes {
+        let (level, topic) = match run {
+            RunNote::Refused { .. } | RunNote::RefusedLater { .. } => (Level::Refused, "kernel"),
+            RunNote::SharedCpu { .. } | RunNote::PoolExhausted { .. } => (Level::Degraded, "placement"),
+            RunNote::LateRelease { .. } => (Level::Degraded, "machine"),
+            RunNote::NotReturned { .. } => (Level::Degraded, "body"),
+        };
+        let remedy = match run {
+            RunNote::Refused { refused, .. } => refused.reason().remedy(),
+            _ => None,
+        };
+        notes.push(Note { remedy, ..note(level, topic, run) });
+    }
+    match &finished.ended_by {
+        EndedBy::Duration | EndedBy::Stopped => {}
+        EndedBy::Interrupted => {
+            notes.push(note(Level::Info, "end", "interrupted: the figures are of the time until then"))
+        }
+        ended @ (EndedBy::Runaway { .. } | EndedBy::Panicked { .. }) => notes.push(note(Level::Refused, "end", ended)),
+    }
+    if finished.lost.signals > 0 {
+        let text = format!("{} completions for other processors were lost: a link was full", finished.lost.signals);
+        notes.push(note(Level::Degraded, "link", text));
+    }
+    for (processor, cpu, stolen) in &finished.stolen {
+        let stolen = stolen.unwrap_or_default();
+        if stolen > Span::from_millis(10) {
+            let name = &ready.system.processor(*processor).name;
+            let text = format!("the host took {stolen} of CPU {cpu} (processor {name}) during the run");
+            notes.push(note(Level::Degraded, "steal", text));
+        }
+    }
+    notes
+}
