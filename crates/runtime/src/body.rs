@@ -58,7 +58,9 @@ impl fmt::Debug for Cell {
 /// Runs a job through its operation's body. A panic ends the run, not the process.
 pub(crate) fn run_body(processor: &Processor, me: u16, mut begin: Begin, posts: &mut Posts) -> Returned {
     let slot = begin.slot;
-    let Some(mut cell) = begin.cell.take() else { return Returned { slot, cell: None, cpu: own_cpu_time() } };
+    let Some(mut cell) = begin.cell.take() else {
+        return Returned { slot, cell: None, consumed: None, cpu: own_cpu_time() };
+    };
     let (common, id) = (&processor.common, begin.job.operation);
     let operation = common.system.operation(id);
     for (value, from) in cell.reads.iter_mut().zip(&operation.reads) {
@@ -83,7 +85,7 @@ pub(crate) fn run_body(processor: &Processor, me: u16, mut begin: Begin, posts: 
     if let (Some(latest), Some(emitted)) = (&common.latest[id.index()], cell.outlet.emitted()) {
         *latest.lock() = Some(emitted.clone());
     }
-    Returned { slot, cell: Some(cell), cpu: own_cpu_time() }
+    Returned { slot, cell: Some(cell), consumed: None, cpu: own_cpu_time() }
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {

@@ -29,10 +29,8 @@ pub(crate) struct Common {
     pub blocked_lanes: AtomicU64,
     /// Threads that were refused a policy while they ran.
     pub refused_later: AtomicU64,
-    /// The run ends: bodies are asked to return.
+    /// The run is over: built-in work ends, bodies are asked to return.
     pub stopping: AtomicBool,
-    /// Nobody waits for jobs any more.
-    pub aborting: AtomicBool,
     pub watchdog: Wake,
     ended: OnceLock<EndedBy>,
 }
@@ -51,7 +49,6 @@ impl Common {
             blocked_lanes: AtomicU64::new(0),
             refused_later: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
-            aborting: AtomicBool::new(false),
             watchdog: Wake::new(),
             ended: OnceLock::new(),
             system,

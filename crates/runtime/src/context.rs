@@ -1,7 +1,6 @@
 //! What a body sees of its job.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span};
 use hyoshi_os::own_cpu_time;
@@ -72,7 +71,7 @@ impl<'a> JobContext<'a> {
     /// `on_overrun = "stop"`, or the run ends. Nothing forces it; a body that never returns is left
     /// behind when the run ends.
     pub fn stop_asked(&self) -> bool {
-        self.processor.must_end(self.me) || self.processor.common.stopping.load(Ordering::Relaxed)
+        self.processor.must_end(self.me)
     }
 
     /// The bytes that the triggering job emitted; of several, the first predecessor's that did.

@@ -98,17 +98,19 @@ impl Processor {
         let mut posts = self.posts();
         loop {
             self.background.wait();
-            if self.common.aborting.load(Ordering::Acquire) {
+            if self.common.stopping.load(Ordering::Acquire) {
                 return;
             }
-            while let Some(mut below) = self.crew.lock().take_below() {
+            // Not `while let`: that would hold the lock for as long as the work takes.
+            loop {
+                let Some(mut below) = self.section(|crew, _| crew.take_below()) else { break };
                 let began = own_cpu_time();
-                let aborting = || self.common.aborting.load(Ordering::Relaxed);
-                let (cpu, done) = work::burn(self.common.clock(), began + below.left, aborting);
+                let stopping = || self.common.stopping.load(Ordering::Relaxed);
+                let (cpu, done) = work::burn(self.common.clock(), began + below.left, stopping);
                 if !done {
                     return;
                 }
-                below.consumed += cpu.saturating_sub(began);
+                below.consumed += cpu.saturating_sub(began).min(below.left);
                 self.section(|crew, now| crew.finish_below(below, now, &mut posts));
                 posts.deliver();
             }
@@ -122,7 +124,7 @@ impl Processor {
         }
         let slot = begin.slot;
         match work::run(self, me, &begin, posts) {
-            Worked::Done { cpu } => Some(Returned { slot, cell: None, cpu }),
+            Worked::Done { cpu, consumed } => Some(Returned { slot, cell: None, consumed: Some(consumed), cpu }),
             Worked::Demoted { consumed, left } => {
                 let below = Below { slot, consumed, left };
                 self.section(|crew, _| crew.hand_below(me, below, posts));
@@ -134,7 +136,7 @@ impl Processor {
     /// True once the job of a thread is to end where it is.
     #[inline]
     pub fn must_end(&self, me: u16) -> bool {
-        self.signs[usize::from(me)].ordered() == Order::Stop || self.common.aborting.load(Ordering::Relaxed)
+        self.signs[usize::from(me)].ordered() == Order::Stop || self.common.stopping.load(Ordering::Relaxed)
     }
 }
 

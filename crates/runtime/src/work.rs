@@ -15,8 +15,9 @@ use crate::processor::Processor;
 /// How built-in work left its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Worked {
-    /// Done, or stopped; the thread's CPU clock at that moment.
-    Done { cpu: Span },
+    /// Done, or stopped; the thread's CPU clock at that moment. What the last look at the clock
+    /// took beyond the end is not the work's: a job that takes its worst case does not overrun.
+    Done { cpu: Span, consumed: Span },
     /// To go on below the lanes.
     Demoted { consumed: Span, left: Span },
 }
@@ -43,7 +44,7 @@ pub(crate) fn run(processor: &Processor, me: u16, begin: &Begin, posts: &mut Pos
         Order::Demote if cpu < end => {
             Worked::Demoted { consumed: cpu.saturating_sub(began), left: end.saturating_sub(cpu) }
         }
-        _ => Worked::Done { cpu },
+        _ => Worked::Done { cpu, consumed: cpu.min(end).saturating_sub(began) },
     }
 }
 

@@ -1,7 +1,6 @@
 //! How a lane's threads come to a job, and how they leave it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use hyoshi_dispatch::{Job, Run, State};
 use hyoshi_model::{Instant, JobId, Span};
@@ -45,6 +44,8 @@ pub(crate) struct Begin {
 pub(crate) struct Returned {
     pub slot: Slot,
     pub cell: Option<Box<Cell>>,
+    /// CPU time that the job used in all, if the body itself measured it.
+    pub consumed: Option<Span>,
     /// CPU time of the thread at the end of the body.
     pub cpu: Span,
 }
@@ -59,7 +60,7 @@ impl<S: Scheduled> Crew<S> {
             self.started[slot.0 as usize].began = cpu;
             return Step::Run(self.begin(me, slot));
         }
-        if self.closing {
+        if self.closed {
             return Step::End;
         }
         if member.idle {
@@ -90,13 +91,12 @@ impl<S: Scheduled> Crew<S> {
     /// The body of `me`'s job has returned. Completes the job and looks for the next.
     pub fn finish(&mut self, me: u16, now: Instant, returned: Returned, posts: &mut Posts) -> Step {
         let Returned { slot, cpu, .. } = returned;
-        let state = self.dispatcher.live_job(slot).map(|job| job.state);
-        let aborting = self.common.aborting.load(Ordering::Acquire);
-        if self.closed || aborting || (self.closing && !matches!(state, Some(State::Running | State::Demoted))) {
+        if self.closed {
             return Step::End;
         }
         let job = *self.dispatcher.job(slot);
-        let consumed = cpu.saturating_sub(self.started[slot.0 as usize].began);
+        let since = cpu.saturating_sub(self.started[slot.0 as usize].began);
+        let consumed = returned.consumed.unwrap_or(since);
         match job.state {
             State::Running | State::Demoted => {}
             State::Suspended | State::Ready | State::Held => {
@@ -153,7 +153,7 @@ impl<S: Scheduled> Crew<S> {
     /// Lanes below it do so when it has become their turn, as in the simulator.
     pub(super) fn preempt(&mut self, now: Instant, posts: &mut Posts) {
         let Some(lane) = (self.dispatcher.startable() | self.dispatcher.running()).first() else { return };
-        if !self.pending.contains(lane) || self.closing {
+        if !self.pending.contains(lane) || self.closed {
             return;
         }
         self.pending.remove(lane);

@@ -72,10 +72,8 @@ pub(crate) struct Crew<S> {
     below: VecDeque<Below>,
     /// Until when the release thread sleeps.
     pub armed: Instant,
-    /// Nothing is released or started any more.
-    pub closing: bool,
-    /// The dispatcher has been told of the end.
-    closed: bool,
+    /// The dispatcher has been told of the end: it is told nothing more.
+    pub closed: bool,
 }
 
 /// A thread of a lane.
@@ -213,7 +211,6 @@ impl<S: Scheduled> Crew<S> {
             links,
             below: VecDeque::with_capacity(below),
             armed: Instant::NEVER,
-            closing: false,
             closed: false,
             dispatcher,
             common,
@@ -292,7 +289,7 @@ impl<S: Scheduled> Crew<S> {
             self.preempt(now, posts);
         }
         let unattended = self.dispatcher.startable() & !self.attended;
-        if !unattended.is_empty() && !self.closing {
+        if !unattended.is_empty() && !self.closed {
             unattended.iter().for_each(|lane| self.attend(lane, now, posts));
         }
         if self.dispatcher.has_sends() {
@@ -334,18 +331,14 @@ impl<S: Scheduled> Crew<S> {
         self.dispatcher.probe_mut().ended = ended;
     }
 
-    /// Nothing is started any more: idle threads end, waiting ones go on without their turn.
-    pub fn close_down(&mut self) {
-        self.closing = true;
-        self.common.stopping.store(true, Ordering::Release);
-        self.members.iter().for_each(|member| member.signs.wake.post());
-    }
-
-    /// The dispatcher accounts for what is unfinished; whoever returns later is not listened to.
+    /// The run ends now, as a simulation does: the dispatcher accounts for what is unfinished.
+    /// Idle threads end, waiting ones go on without their turn, and whoever returns from a body
+    /// later is not listened to.
     pub fn close(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.closed, true) {
-            self.closing = true;
             self.dispatcher.close(now);
+            self.common.stopping.store(true, Ordering::Release);
+            self.members.iter().for_each(|member| member.signs.wake.post());
         }
     }
 

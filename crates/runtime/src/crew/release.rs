@@ -18,22 +18,25 @@ const LOOK_AGAIN: Span = Span::from_micros(20);
 impl<S: Scheduled> Crew<S> {
     /// Time has come to `now`. Sets until when the release thread sleeps; true if the run ends.
     pub fn on_time(&mut self, now: Instant, posts: &mut Posts) -> bool {
+        if self.closed {
+            return true;
+        }
         self.receive(now);
         let timer = self.dispatcher.next_timer(now);
-        if timer <= now && timer <= self.common.until && !self.closing {
+        if timer <= now && timer <= self.common.until && !self.closed {
             self.arrive_from_elsewhere(now);
             self.dispatcher.tick(now);
             self.observe(now);
         }
-        if now >= self.common.until && !self.closing {
-            self.close_down();
+        if now >= self.common.until {
+            self.close(now);
         }
         // Set by `settle` to what this processor needs next.
         self.armed = Instant::NEVER;
         self.settle(now, posts);
         posts.not(self.processor);
         self.armed = self.armed.min(self.common.until);
-        self.closing
+        self.closed
     }
 
     fn receive(&mut self, now: Instant) {

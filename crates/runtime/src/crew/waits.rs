@@ -28,7 +28,7 @@ impl<S: Scheduled> Crew<S> {
         if !another {
             self.common.blocked_lanes.fetch_add(1, Ordering::Relaxed);
         }
-        if !another || self.closing || self.dispatcher.job(slot).state != State::Running {
+        if !another || self.closed || self.dispatcher.job(slot).state != State::Running {
             return false;
         }
         self.dispatcher.suspend(now, slot);
@@ -38,7 +38,7 @@ impl<S: Scheduled> Crew<S> {
 
     /// The job of `me` can go on, its thread's CPU clock at `cpu`.
     pub fn resume(&mut self, me: u16, slot: Slot, now: Instant, cpu: Span, posts: &mut Posts) -> Turn {
-        if self.closing {
+        if self.closed {
             return Turn::Mine;
         }
         let consumed = cpu.saturating_sub(self.started[slot.0 as usize].began);
@@ -51,7 +51,7 @@ impl<S: Scheduled> Crew<S> {
     /// Whether the job of `me`, which waits, has been decided again.
     pub fn my_turn(&mut self, me: u16, slot: Slot) -> Turn {
         let decided = self.dispatcher.live_job(slot).is_none_or(|job| job.state == State::Running);
-        if decided || self.closing {
+        if decided || self.closed {
             self.members[usize::from(me)].waits = false;
             return Turn::Mine;
         }

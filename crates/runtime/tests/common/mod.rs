@@ -2,13 +2,16 @@
 //! shared, so absolute times are nobody's promise.
 #![allow(dead_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System, read};
 use hyoshi_runtime::{Finished, Node, Note, Running};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
+
+/// One run at a time: two on one CPU would delay each other.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// What is left of a run.
 pub struct Ran {
@@ -35,6 +38,7 @@ pub fn run(text: &str) -> Ran {
 
 /// Runs a text's system with what `prepare` gives it.
 pub fn run_with(text: &str, prepare: impl FnOnce(Node, &System) -> Node) -> Ran {
+    let _alone = ALONE.lock().unwrap_or_else(|broken| broken.into_inner());
     let system = system(text);
     let plan = plan(&system);
     let running = prepare(Node::new(system.clone(), plan.clone()), &system).start().unwrap();

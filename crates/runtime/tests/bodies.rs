@@ -1,0 +1,354 @@
+//! Users' bodies: what reaches them, what they hand on, how they wait and share.
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{finish, plan, privileged, run_with, system, work};
+use hyoshi_model::Span;
+use hyoshi_runtime::{EmitError, EndedBy, Node, Note, Shared, SharedError, StartError};
+use hyoshi_trace::Outcome;
+
+/// What bodies saw, for the test to look at afterwards.
+type Seen<T> = Arc<Mutex<Vec<T>>>;
+
+#[test]
+fn bytes_reach_the_jobs_that_a_job_triggers_also_on_another_processor() {
+    let seen: Seen<(u64, u64, u64)> = Seen::default();
+    let store = seen.clone();
+    let ran = run_with(
+        "
+        duration = \"300ms\"
+        [host.a]
+        [host.b]
+        [processor.p]
+        host = \"a\"
+        strategy = \"RMS\"
+        [processor.q]
+        host = \"b\"
+        strategy = \"RMS\"
+        [operation.sense]
+        on = \"p\"
+        every = \"10ms\"
+        wcet = \"1ms\"
+        payload = \"8B\"
+        [operation.near]
+        on = \"p\"
+        after = { all = [\"sense\"] }
+        wcet = \"1ms\"
+        payload = \"16B\"
+        [operation.far]
+        on = \"q\"
+        after = { all = [\"near\"] }
+        guard = \"off\"
+        wcet = \"1ms\"
+        [[link]]
+        between = [\"a\", \"b\"]
+        delay = \"3ms\"
+        ",
+        |node, _| {
+            node.body("sense", |job| job.emit_value(&(job.job().number * 3)).unwrap())
+                .body("near", |job| {
+                    let sensed: u64 = job.read().unwrap();
+                    job.emit_value(&[sensed, sensed + 1]).unwrap();
+                })
+                .body("far", move |job| {
+                    let [one, two]: [u64; 2] = job.read().unwrap();
+                    store.lock().unwrap().push((job.job().number, one, two));
+                })
+        },
+    );
+    assert_eq!(ran.finished.ended_by, EndedBy::Duration);
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() >= 25, "{seen:?}");
+    assert!(seen.iter().all(|(number, one, two)| *one == number * 3 && *two == one + 1), "{seen:?}");
+    ran.replay();
+}
+
+#[test]
+fn a_join_gets_the_payloads_of_one_release_by_name_and_a_reader_the_latest() {
+    let seen: Seen<(u64, u64, u64, Option<u64>)> = Seen::default();
+    let store = seen.clone();
+    let ran = run_with(
+        "
+        duration = \"400ms\"
+        [operation.tick]
+        every = \"10ms\"
+        wcet = \"0.1ms\"
+        [operation.left]
+        after = { all = [\"tick\"] }
+        wcet = \"0.1ms\"
+        payload = \"8B\"
+        [operation.right]
+        after = { all = [\"tick\"] }
+        wcet = \"0.1ms\"
+        payload = \"8B\"
+        [operation.both]
+        after = { all = [\"left\", \"right\"] }
+        reads = [\"map\"]
+        wcet = \"0.1ms\"
+        [operation.map]
+        every = \"40ms\"
+        wcet = \"0.1ms\"
+        payload = \"8B\"
+        ",
+        |node, _| {
+            node.body("left", |job| job.emit_value(&job.job().number).unwrap())
+                .body("right", |job| job.emit_value(&(job.job().number + 1000)).unwrap())
+                .body("map", |job| job.emit_value(&job.job().number).unwrap())
+                .body("both", move |job| {
+                    let (left, right) = (job.read_from("left").unwrap(), job.read_from("right").unwrap());
+                    store.lock().unwrap().push((job.job().number, left, right, job.read_latest("map")));
+                })
+        },
+    );
+    assert_eq!(ran.finished.ended_by, EndedBy::Duration);
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() >= 39);
+    for (number, left, right, _) in &*seen {
+        assert_eq!((*left, *right), (*number, number + 1000));
+    }
+    let maps: Vec<Option<u64>> = seen.iter().map(|(.., map)| *map).collect();
+    assert!(maps.is_sorted() && maps.last().unwrap().unwrap() >= 8, "{maps:?}");
+}
+
+#[test]
+fn what_an_any_trigger_gets_is_what_triggered_it() {
+    let seen: Seen<u64> = Seen::default();
+    let store = seen.clone();
+    let ran = run_with(
+        "
+        duration = \"300ms\"
+        [operation.a]
+        every = \"20ms\"
+        wcet = \"0.1ms\"
+        payload = \"8B\"
+        [operation.b]
+        every = \"30ms\"
+        phase = \"5ms\"
+        wcet = \"0.1ms\"
+        payload = \"8B\"
+        [operation.each]
+        after = { any = [\"a\", \"b\"] }
+        wcet = \"0.1ms\"
+        ",
+        |node, _| {
+            node.body("a", |job| job.emit_value(&job.job().number).unwrap())
+                .body("b", |job| job.emit_value(&(job.job().number + 1000)).unwrap())
+                .body("each", move |job| store.lock().unwrap().push(job.read().unwrap()))
+        },
+    );
+    assert_eq!(ran.finished.ended_by, EndedBy::Duration);
+    let seen = seen.lock().unwrap();
+    let (a, b): (Vec<u64>, Vec<u64>) = seen.iter().copied().partition(|value| *value < 1000);
+    assert_eq!((a.len() as u64, b.len() as u64), (a.last().unwrap() + 1, b.last().unwrap() - 999), "each once");
+    assert!(a.is_sorted() && b.is_sorted() && a.len() >= 14 && b.len() >= 9, "{seen:?}");
+}
+
+#[test]
+fn emitting_more_than_the_file_allows_is_refused() {
+    let errors: Seen<EmitError> = Seen::default();
+    let store = errors.clone();
+    run_with(
+        "
+        duration = \"50ms\"
+        [operation.a]
+        every = \"20ms\"
+        wcet = \"0.1ms\"
+        payload = \"2B\"
+        ",
+        |node, _| node.body("a", move |job| store.lock().unwrap().push(job.emit(b"abc").unwrap_err())),
+    );
+    assert_eq!(errors.lock().unwrap()[0], EmitError::TooLong { bytes: 3, most: 2 });
+}
+
+const BLOCKING: &str = "
+    duration = \"400ms\"
+    [processor.main]
+    strategy = \"EDF\"
+    pool = POOL
+    [operation.waits]
+    every = \"40ms\"
+    deadline = \"35ms\"
+    wcet = \"1ms\"
+    [operation.works]
+    every = \"40ms\"
+    phase = \"1ms\"
+    wcet = \"2ms\"
+";
+
+#[test]
+fn a_job_that_blocks_lets_the_next_of_its_lane_run_and_goes_on_after() {
+    let ran = run_with(&BLOCKING.replace("POOL", "2"), |node, _| {
+        node.body("waits", |job| job.blocking(|| std::thread::sleep(Duration::from_millis(10))))
+    });
+    let story: Vec<String> = ran.story(0).into_iter().filter(|word| !word.starts_with("ready")).collect();
+    let round = ["run waits", "yield waits", "run works", "end works", "resume waits", "end waits"];
+    let rounds = story.chunks_exact(6).filter(|chunk| *chunk == round).count();
+    assert!(!privileged(&ran) || rounds >= 8, "{story:?}");
+    assert!(ran.finished.notes.iter().all(|note| !matches!(note, Note::PoolExhausted { .. })));
+    // Sleeping is not using.
+    assert!(ran.ends_of("waits").iter().all(|end| end.consumed < Span::from_millis(1)));
+    ran.replay();
+}
+
+#[test]
+fn without_another_thread_a_job_blocks_its_lane_and_the_run_says_so() {
+    let ran = run_with(&BLOCKING.replace("POOL", "1"), |node, _| {
+        node.body("waits", |job| job.blocking(|| std::thread::sleep(Duration::from_millis(10))))
+    });
+    assert!(ran.finished_jobs("works") >= 9 && ran.finished_jobs("waits") >= 9);
+    assert!(ran.finished.notes.iter().any(|note| matches!(note, Note::PoolExhausted { times } if *times >= 9)));
+    assert!(!ran.story(0).contains(&"yield waits".to_owned()));
+}
+
+#[test]
+fn jobs_of_an_operation_that_blocks_longer_than_its_period_are_not_entered_twice_and_nobody_deadlocks() {
+    let inside = Arc::new(AtomicU64::new(0));
+    let count = inside.clone();
+    for pool in ["2", "3"] {
+        let inside = inside.clone();
+        let ran = run_with(&BLOCKING.replace("POOL", pool), |node, _| {
+            node.body("waits", move |job| {
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                job.blocking(|| std::thread::sleep(Duration::from_millis(if job_is_even() { 90 } else { 5 })));
+                inside.fetch_sub(1, Ordering::SeqCst);
+            })
+        });
+        assert_eq!(ran.finished.ended_by, EndedBy::Duration);
+        assert!(ran.finished_jobs("works") >= 9, "{:?}", ran.story(0));
+        assert!(ran.finished_jobs("waits") >= 3);
+        ran.replay();
+        count.store(0, Ordering::SeqCst);
+    }
+}
+
+fn job_is_even() -> bool {
+    static TURN: AtomicU64 = AtomicU64::new(0);
+    TURN.fetch_add(1, Ordering::SeqCst).is_multiple_of(2)
+}
+
+const SHARED: &str = "
+    duration = \"800ms\"
+    [processor.main]
+    strategy = \"RMS\"
+    PREEMPTION
+    [resource.map]
+    [operation.high]
+    every = \"40ms\"
+    phase = \"6ms\"
+    wcet = \"1ms\"
+    uses = { map = \"1ms\" }
+    [operation.middle]
+    every = \"50ms\"
+    phase = \"6ms\"
+    wcet = \"1ms\"
+    [operation.low]
+    every = \"200ms\"
+    phase = \"5ms\"
+    wcet = \"20ms\"
+    uses = { map = \"8ms\" }
+";
+
+/// Between a low job's start and the end of its section nobody starts, though both are due.
+fn nobody_starts_within_the_section(ran: &common::Ran, section: Span) {
+    let low: Vec<_> = ran.ends_of("low").into_iter().filter(|end| end.outcome.finished()).collect();
+    assert!(low.len() >= 3);
+    for name in ["high", "middle"] {
+        for end in ran.ends_of(name).iter().filter(|end| end.outcome.finished()) {
+            let within = |low: &&hyoshi_trace::JobEnd| end.start > low.start && end.start < low.start + section;
+            assert_eq!(low.iter().find(within), None, "{end:?}");
+        }
+    }
+    assert!(ran.finished_jobs("high") >= 18 && ran.finished_jobs("middle") >= 14);
+    ran.replay();
+}
+
+#[test]
+fn while_built_in_work_holds_a_resource_nothing_up_to_its_ceiling_starts() {
+    let ran = run_with(&SHARED.replace("PREEMPTION", ""), |node, _| node);
+    if privileged(&ran) {
+        nobody_starts_within_the_section(&ran, Span::from_millis(7));
+    }
+}
+
+#[test]
+fn while_a_body_holds_a_shared_value_nothing_up_to_its_ceiling_starts() {
+    let map = Mutex::new(None);
+    let ran = run_with(&SHARED.replace("PREEMPTION", ""), |node, system| {
+        let shared = Shared::new(system, "map", 0u64).unwrap();
+        *map.lock().unwrap() = Some(shared.clone());
+        let (low, high) = (shared.clone(), shared);
+        node.body("low", move |job| {
+            low.lock(job, |value| {
+                *value += 1;
+                work(Span::from_millis(8));
+            })
+            .unwrap();
+            work(Span::from_millis(10));
+        })
+        .body("high", move |job| high.lock(job, |value| *value += 1000).unwrap())
+    });
+    if privileged(&ran) {
+        nobody_starts_within_the_section(&ran, Span::from_millis(7));
+    }
+    let value = map.into_inner().unwrap().unwrap().peek(|value| *value);
+    assert_eq!(value % 1000, ran.finished_jobs("low") as u64);
+}
+
+#[test]
+fn a_value_is_refused_to_those_who_do_not_declare_it_and_to_unknown_names() {
+    let errors: Seen<String> = Seen::default();
+    let store = errors.clone();
+    let ran = run_with(&SHARED.replace("PREEMPTION", ""), |node, system| {
+        let shared = Shared::new(system, "map", ()).unwrap();
+        let unknown = Shared::new(system, "chart", ()).unwrap_err();
+        assert_eq!(unknown, SharedError::Unknown { resource: "chart".into(), known: vec!["map".into()] });
+        node.duration(Span::from_millis(100)).body("middle", move |job| {
+            store.lock().unwrap().push(shared.lock(job, |()| ()).unwrap_err().to_string());
+        })
+    });
+    assert_eq!(ran.finished.ended_by, EndedBy::Duration);
+    assert!(errors.lock().unwrap()[0].contains("uses = { map = "), "{errors:?}");
+}
+
+#[test]
+fn with_full_preemption_resources_keep_others_out_and_everything_is_replayed() {
+    let text = SHARED.replace("PREEMPTION", "preemption = \"full\"").replace("RMS", "EDF");
+    let ran = run_with(&text, |node, _| node);
+    assert!(ran.finished_jobs("high") >= 18 && ran.finished_jobs("low") >= 3);
+    assert_eq!(ran.count("high", Outcome::Stopped), 0);
+    ran.replay();
+}
+
+#[test]
+fn a_body_for_an_unknown_operation_is_refused() {
+    let system = system("duration = \"1s\"\n[operation.a]\nevery = \"1s\"\nwcet = \"1ms\"");
+    let node = Node::new(system.clone(), plan(&system)).body("b", |_| ());
+    assert!(matches!(node.start(), Err(StartError::NoSuchOperation { operation }) if operation == "b"));
+}
+
+#[test]
+fn a_run_can_be_stopped_before_its_time_and_dropped_without_a_word() {
+    let system = system("duration = \"60s\"\n[operation.a]\nevery = \"5ms\"\nwcet = \"1ms\"");
+    let plan = plan(&system);
+    drop(Node::new(system.clone(), plan.clone()).start().unwrap());
+    let running = Node::new(system.clone(), plan).start().unwrap();
+    std::thread::sleep(Duration::from_millis(150));
+    let mut events = 0;
+    let finished = running.stop(&mut |_, _, _| events += 1);
+    assert_eq!(finished.ended_by, EndedBy::Stopped);
+    assert!(finished.elapsed < Span::from_secs(2) && events > 20);
+}
+
+#[test]
+fn an_interrupt_ends_the_run() {
+    let system = system("duration = \"60s\"\n[operation.a]\nevery = \"5ms\"\nwcet = \"1ms\"");
+    let interrupt = hyoshi_os::Interrupt::manual(Arc::default());
+    let plan = plan(&system);
+    let running = Node::new(system.clone(), plan.clone()).interrupt(interrupt.clone()).start().unwrap();
+    interrupt.request();
+    assert_eq!(finish(system, plan, running).finished.ended_by, EndedBy::Interrupted);
+}
