@@ -46,7 +46,7 @@ pub struct NearTie {
 /// Time that went neither to jobs nor to idling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disturbed {
-    /// How much of it.
+    /// How much of it, beyond what the simulation leaves unused.
     pub lost: Span,
     /// What came of it.
     pub difference: Difference,
@@ -78,11 +78,12 @@ pub fn compare(simulated: &[JobEnd], run: &[JobEnd], until: Instant, tolerance: 
             agreement.jobs += period.len() as u64;
             continue;
         };
-        let lost = lost_time(&theirs);
-        if let Some((completion, timed)) = near_tie(&period, difference.at.saturating_add(tolerance), tolerance) {
-            agreement.near_ties.push(NearTie { completion, timed, difference });
-        } else if lost > tolerance {
+        let begun = period.iter().map(begin).min().unwrap_or_default();
+        let lost = unused(&theirs, begun).saturating_sub(unused(&period.iter().collect::<Vec<_>>(), begun));
+        if lost > tolerance {
             agreement.disturbed.push(Disturbed { lost, difference });
+        } else if let Some((completion, timed)) = near_tie(&period, difference.at, tolerance) {
+            agreement.near_ties.push(NearTie { completion, timed, difference });
         } else {
             agreement.disagreements.push(difference);
         }
@@ -134,10 +135,9 @@ fn first_difference(period: &[JobEnd], theirs: &[&JobEnd], of_run: &BTreeMap<Job
     [outcome, order].into_iter().flatten().min_by_key(|difference| difference.at)
 }
 
-/// A completion up to `before` that falls within the tolerance of something timed.
-fn near_tie(period: &[JobEnd], before: Instant, tolerance: Span) -> Option<(Instant, Instant)> {
-    let ran = |end: &&JobEnd| end.start != Instant::NEVER;
-    let completions = period.iter().filter(ran).map(|end| end.end).filter(|at| *at <= before);
+/// Of the completions up to the tolerance after `at` that fall within the tolerance of something
+/// timed, the one closest to `at`.
+fn near_tie(period: &[JobEnd], at: Instant, tolerance: Span) -> Option<(Instant, Instant)> {
     let timed = |end: &JobEnd| {
         // Released at a time of its own, unless a completion released it.
         let released = (end.ready == end.release || end.release > end.origin).then_some(end.ready);
@@ -146,20 +146,26 @@ fn near_tie(period: &[JobEnd], before: Instant, tolerance: Span) -> Option<(Inst
     };
     let mut times: Vec<Instant> = period.iter().flat_map(timed).collect();
     times.sort_unstable();
-    completions.into_iter().find_map(|completion| {
+    let distance = |one: Instant, other: Instant| one.since(other).max(other.since(one));
+    let close = |completion: Instant| {
         let first = times.partition_point(|at| at.saturating_add(tolerance) < completion);
-        let close = times.get(first).filter(|at| **at <= completion.saturating_add(tolerance))?;
-        Some((completion, *close))
-    })
+        let near = times[first..].iter().take_while(|at| **at <= completion.saturating_add(tolerance));
+        near.min_by_key(|at| distance(**at, completion)).map(|at| (completion, *at))
+    };
+    // A start is a completion too, of what ran before.
+    let ran = period.iter().filter(|end| end.start != Instant::NEVER);
+    let completions = ran.flat_map(|end| [end.start, end.end]).filter(|end| *end <= at.saturating_add(tolerance));
+    completions
+        .filter_map(close)
+        .filter(|(completion, timed)| completion != timed)
+        .min_by_key(|tie| distance(tie.0, at))
 }
 
-/// Of the time between the first start and the last end of a run's busy period, what no job used.
-fn lost_time(run: &[&JobEnd]) -> Span {
-    let ran = || run.iter().filter(|end| end.start != Instant::NEVER);
-    let (Some(first), Some(last)) = (ran().map(|end| end.start).min(), ran().map(|end| end.end).max()) else {
-        return Span::ZERO;
-    };
-    last.since(first).saturating_sub(ran().map(|end| end.consumed).sum())
+/// Of the time from `begun` to the last end, what no job used.
+fn unused(ends: &[&JobEnd], begun: Instant) -> Span {
+    let ran = || ends.iter().filter(|end| end.start != Instant::NEVER);
+    let last = ran().map(|end| end.end).max().unwrap_or(begun);
+    last.since(begun).saturating_sub(ran().map(|end| end.consumed).sum())
 }
 
 #[cfg(test)]

@@ -48,6 +48,8 @@ enum Verb {
     New(new::Arguments),
     /// Read a recording
     Trace(trace::Arguments),
+    /// List the strategies that this program knows
+    Strategies,
     /// Print the JSON schema of system.toml, for editors
     Schema,
 }
@@ -166,6 +168,7 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Doctor(arguments) => ("doctor", arguments.output.format),
         Verb::New(_) => ("new", Format::Text),
         Verb::Trace(arguments) => ("trace", arguments.format()),
+        Verb::Strategies => ("strategies", Format::Text),
         Verb::Schema => ("schema", Format::Text),
     };
     let ended = match verb {
@@ -175,6 +178,12 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::New(arguments) => new::new(&arguments),
         Verb::Trace(arguments) => trace::trace(&arguments, &strategies),
+        Verb::Strategies => {
+            for name in strategies.names() {
+                println!("{name:<10} {}", strategies.find(&name).map_or("", |strategy| strategy.summary()));
+            }
+            Ok(Held::Yes)
+        }
         Verb::Schema => {
             print!("{}", hyoshi_model::schema());
             Ok(Held::Yes)

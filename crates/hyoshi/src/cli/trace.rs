@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use hyoshi_dispatch::Replay;
-use hyoshi_model::{Instant, ProcessorId, System};
+use hyoshi_model::{Instant, JobId, ProcessorId, System};
+use hyoshi_report::summary::SCHEMA;
 use hyoshi_report::{Account, Level, Note};
 use hyoshi_sched::{Plan, Strategies};
+use hyoshi_sim::simulate;
+use hyoshi_trace::agreement::{Difference, TOLERANCE, compare};
 use hyoshi_trace::recording::{Header, ReadError, Reader, Torn};
-use hyoshi_trace::{Decision, Event, Stats};
+use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe, Stats};
 
 use super::load::{Changes, plan};
 use super::output::{ReportTo, command_line, note, publish};
@@ -34,6 +37,13 @@ enum Verb {
         #[command(flatten)]
         output: Output,
     },
+    /// Simulate the same system, and compare order and outcome; near-ties are told apart
+    Compare {
+        /// The recording of a run
+        file: PathBuf,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Feed a recording's inputs to a fresh dispatcher: the decisions must be identical
     Replay {
         /// The recording
@@ -46,7 +56,7 @@ enum Verb {
 impl Arguments {
     pub fn format(&self) -> Format {
         match &self.verb {
-            Verb::Summary { output, .. } | Verb::Replay { output, .. } => output.format,
+            Verb::Summary { output, .. } | Verb::Compare { output, .. } | Verb::Replay { output, .. } => output.format,
         }
     }
 }
@@ -54,6 +64,7 @@ impl Arguments {
 pub(super) fn trace(arguments: &Arguments, strategies: &Strategies) -> Result<Held, Failure> {
     match &arguments.verb {
         Verb::Summary { file, report, output } => summary(&Recorded::open(file, strategies)?, report, output.format),
+        Verb::Compare { file, output } => compared(&Recorded::open(file, strategies)?, output.format),
         Verb::Replay { file, output } => replayed(&Recorded::open(file, strategies)?, output.format),
     }
 }
@@ -184,7 +195,7 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
             Some(divergence) => println!("the replay diverges at {divergence}"),
         },
         Format::Json => {
-            let head = serde_json::json!({ "schema": hyoshi_report::summary::SCHEMA, "verb": "trace replay" });
+            let head = serde_json::json!({ "schema": SCHEMA, "verb": "trace replay" });
             println!(
                 "{:#}",
                 serde_json::json!({
@@ -195,4 +206,111 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
         }
     }
     Ok(Held::when(divergence.is_none()))
+}
+
+/// Job ends by processor, and the last instant that the recording tells of.
+fn ends(recorded: &Recorded) -> Result<(Vec<Vec<JobEnd>>, Instant), Failure> {
+    let mut ends = vec![Vec::new(); recorded.system.processors.len()];
+    let mut last = Instant::ZERO;
+    let (lost, _) = recorded.events(|processor, at, event| {
+        if let Event::Decision(Decision::End(end)) = event {
+            ends[processor.index()].push(end);
+        }
+        last = last.max(at);
+        ControlFlow::Continue(())
+    })?;
+    if lost > 0 {
+        let message = format!("{lost} events were lost while recording: jobs are missing from the comparison");
+        return Err(Failure::new(message).help("record again with less load on the machine"));
+    }
+    Ok((ends, last))
+}
+
+fn compared(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
+    let (run, last) = ends(recorded)?;
+    let simulated = simulate(&recorded.system, &recorded.plan, last, |_| Ends::default(), |_| true);
+    let mut all = Vec::new();
+    for ((simulated, run), processor) in simulated.processors.iter().zip(&run).zip(&recorded.system.processors) {
+        all.push((processor.name.as_str(), compare(&simulated.probe.0, run, last, TOLERANCE)));
+    }
+    let holds = all.iter().all(|(_, agreement)| agreement.disagreements.is_empty());
+    let told = |difference: &Difference| {
+        let job = |told: &Option<(JobId, Outcome)>| match told {
+            Some((job, outcome)) => {
+                let name = &recorded.system.operation(job.operation).name;
+                format!("{name}#{} {outcome:?}", job.number)
+            }
+            None => "nothing".to_owned(),
+        };
+        format!("at {}: simulated {}, run {}", difference.at, job(&difference.simulated), job(&difference.run))
+    };
+    match format {
+        Format::Text => {
+            for (name, agreement) in &all {
+                println!(
+                    "{name}: {} busy periods ({} jobs) agree; near-ties {}, disturbed {}, disagreements {}",
+                    agreement.agreeing,
+                    agreement.jobs,
+                    agreement.near_ties.len(),
+                    agreement.disturbed.len(),
+                    agreement.disagreements.len()
+                );
+                for tie in agreement.near_ties.iter().take(MOST_TOLD) {
+                    println!(
+                        "  near-tie: completion at {}, timed {}; {}",
+                        tie.completion,
+                        tie.timed,
+                        told(&tie.difference)
+                    );
+                }
+                for disturbed in agreement.disturbed.iter().take(MOST_TOLD) {
+                    println!("  disturbed: {} went to something else; {}", disturbed.lost, told(&disturbed.difference));
+                }
+                for difference in agreement.disagreements.iter().take(MOST_TOLD) {
+                    println!("  disagreement {}", told(difference));
+                }
+            }
+        }
+        Format::Json => {
+            let head = serde_json::json!({ "schema": SCHEMA, "verb": "trace compare" });
+            let processors: Vec<_> = all
+                .iter()
+                .map(|(name, agreement)| {
+                    let ties = agreement.near_ties.iter().map(|tie| {
+                        serde_json::json!({
+                            "completion_ns": tie.completion.as_nanos(), "timed_ns": tie.timed.as_nanos(),
+                            "difference": told(&tie.difference),
+                        })
+                    });
+                    let disturbed = agreement.disturbed.iter().map(|disturbed| {
+                        serde_json::json!({
+                            "lost_ns": disturbed.lost.as_nanos(), "difference": told(&disturbed.difference),
+                        })
+                    });
+                    serde_json::json!({
+                        "name": name, "agreeing": agreement.agreeing, "jobs": agreement.jobs,
+                        "near_ties": ties.collect::<Vec<_>>(), "disturbed": disturbed.collect::<Vec<_>>(),
+                        "disagreements": agreement.disagreements.iter().map(told).collect::<Vec<_>>(),
+                    })
+                })
+                .collect();
+            println!("{:#}", serde_json::json!({ "hyoshi": head, "holds": holds, "processors": processors }));
+        }
+    }
+    Ok(Held::when(holds))
+}
+
+/// Near-ties and their like that a person is told of, each.
+const MOST_TOLD: usize = 10;
+
+/// Keeps job ends only.
+#[derive(Default)]
+struct Ends(Vec<JobEnd>);
+
+impl Probe for Ends {
+    fn event(&mut self, _: Instant, event: Event) {
+        if let Event::Decision(Decision::End(end)) = event {
+            self.0.push(end);
+        }
+    }
 }
