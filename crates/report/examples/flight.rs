@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use hyoshi_model::{Instant, Span, read};
-use hyoshi_report::{Account, Level, Look, Note, save};
-use hyoshi_sched::{Plan, Strategies};
+use hyoshi_report::{Account, Checked, Level, Look, Note, save};
+use hyoshi_sched::{Plan, Strategies, analyse};
 use hyoshi_sim::simulate;
 use hyoshi_trace::Stats;
 
@@ -18,6 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         system.processors.iter_mut().for_each(|processor| processor.strategy.clone_from(&strategy));
     }
     let plan = Plan::new(&system, &Strategies::default())?;
+    let checked = Checked { command: "hyoshi check", system: &system, report: &analyse(&system, &plan) };
+    println!("{}", checked.terminal(Look::of_stdout()));
     let stats = RefCell::new(Stats::new(&system));
     let begun = std::time::Instant::now();
     simulate(&system, &plan, Instant::ZERO + system.duration, |_| &stats, |_| true);

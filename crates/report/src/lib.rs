@@ -37,6 +37,7 @@
 
 pub mod account;
 mod causes;
+pub mod check;
 pub mod figures;
 pub mod file;
 mod gather;
@@ -49,6 +50,7 @@ pub mod terminal;
 mod verdict;
 
 pub use account::{Account, Level, Note, Verdict};
+pub use check::Checked;
 pub use file::{SaveError, save};
 pub use live::Live;
 pub use summary::Summary;

@@ -1,7 +1,7 @@
 //! The final report in a terminal: the verdict, what a reader must know, and tables from the
 //! whole to the single late job.
 
-mod grid;
+pub(crate) mod grid;
 
 use std::io::IsTerminal;
 
@@ -14,7 +14,7 @@ use crate::summary::{ChainSummary, CountsSummary, OperationSummary, Summary, Tim
 use grid::{Tone, Value, column, grid};
 
 /// Rows that a table of the final report shows at most.
-const MOST_ROWS: usize = 40;
+pub(crate) const MOST_ROWS: usize = 40;
 
 /// Late jobs that the terminal shows.
 const MOST_MISSES: usize = 8;
@@ -42,15 +42,15 @@ impl Look {
         Look { colour: !set("NO_COLOR") && !dumb, width: crossterm::terminal::size().ok().map(|(width, _)| width) }
     }
 
-    fn bold(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         if self.colour { text.attribute(Attribute::Bold).to_string() } else { text.into() }
     }
 
-    fn quiet(self, text: &str) -> String {
+    pub(crate) fn quiet(self, text: &str) -> String {
         if self.colour { text.with(Color::DarkGrey).to_string() } else { text.into() }
     }
 
-    fn toned(self, text: &str, colour: Color) -> String {
+    pub(crate) fn toned(self, text: &str, colour: Color) -> String {
         if self.colour { text.with(colour).attribute(Attribute::Bold).to_string() } else { text.into() }
     }
 }

@@ -8,7 +8,7 @@ use crate::figures::{count, printable};
 
 /// What a cell says.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// Words, to the left.
     Words(String),
     /// A figure with its unit, to the right.
@@ -22,7 +22,7 @@ const WORDS: usize = 24;
 
 /// How a cell stands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(crate) enum Tone {
     Plain,
     Good,
     Worry,
@@ -73,14 +73,14 @@ impl Value {
 
 /// A column, and what becomes of it where there is too little to say or to say it in.
 #[derive(Clone, Copy)]
-pub(super) struct Column {
+pub(crate) struct Column {
     title: &'static str,
     optional: bool,
     spare: u8,
 }
 
 /// A column that is always there.
-pub(super) const fn column(title: &'static str) -> Column {
+pub(crate) const fn column(title: &'static str) -> Column {
     Column { title, optional: false, spare: 0 }
 }
 
@@ -97,7 +97,7 @@ impl Column {
 }
 
 /// Draws the rows, indented by one; at most `most` of them, and how many there are besides.
-pub(super) fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) -> String {
+pub(crate) fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) -> String {
     let shown = shown(look, columns, rows);
     let mut table = Table::new();
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─')));
