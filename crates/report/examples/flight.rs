@@ -1,4 +1,4 @@
-//! Simulates a system and writes its report in every form: `flight [FILE [STRATEGY]]`.
+//! Checks and simulates a system and shows every form of report: `flight [FILE [STRATEGY]]`.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -18,7 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         system.processors.iter_mut().for_each(|processor| processor.strategy.clone_from(&strategy));
     }
     let plan = Plan::new(&system, &Strategies::default())?;
-    let checked = Checked { command: "hyoshi check", system: &system, report: &analyse(&system, &plan) };
+    let report = analyse(&system, &plan);
+    let checked = Checked { command: "hyoshi check", system: &system, report: &report };
     println!("{}", checked.terminal(Look::of_stdout()));
     let stats = RefCell::new(Stats::new(&system));
     let begun = std::time::Instant::now();

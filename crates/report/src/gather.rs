@@ -76,11 +76,11 @@ impl Account<'_> {
         let plan = &self.plan.processors[id.index()];
         let levels = plan.levels.iter().enumerate().map(|(index, level)| {
             let here = plan.operations.iter().enumerate().filter(|(position, operation)| {
-                let rows = || self.stats.rows().iter().filter(|row| row.operation() == **operation);
+                let rows = self.stats.rows_of(**operation);
                 plan.placements.iter().any(|epoch| {
                     let place = epoch[*position];
                     let of = |critical| if critical { place.critical.level } else { place.other.level };
-                    rows().any(|row| usize::from(of(row.critical())) == index)
+                    rows.iter().any(|row| usize::from(of(row.critical())) == index)
                 })
             });
             let groups = names::groups(self.system, here.map(|(_, operation)| *operation));

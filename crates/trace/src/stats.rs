@@ -171,6 +171,12 @@ impl Stats {
         &self.rows
     }
 
+    /// The rows of one operation: one, or two if it has jobs of both classes.
+    pub fn rows_of(&self, operation: OperationId) -> &[Row] {
+        let [first, last] = self.row_of[operation.index()];
+        &self.rows[first as usize..=last as usize]
+    }
+
     /// Job ends of the rows that `which` picks, in one epoch (the one of release) or in all.
     pub fn counts(&self, epoch: Option<usize>, which: impl Fn(&Row) -> bool) -> Counts {
         let mut sum = Counts::default();

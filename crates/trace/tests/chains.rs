@@ -97,3 +97,17 @@ fn a_chain_through_any_of_several_says_that_it_is_not_measured() {
     let chain = &stats.chains()[0];
     assert!(chain.unmeasured.is_some() && !chain.violated());
 }
+
+#[test]
+fn nothing_reacts_across_a_region_in_which_the_chain_is_switched_off() {
+    let mut system = system(chain(&[0, 1]));
+    let mut settings = system.epochs[0].settings.to_vec();
+    let on = system.epochs[0].settings.clone();
+    settings[0].enabled = false;
+    system.epochs.push(Epoch { name: "off".into(), at: at(20), settings: settings.into() });
+    system.epochs.push(Epoch { name: "on".into(), at: at(100), settings: on });
+    let output = |release| JobEnd { origin: at(release), ..job(1, release, at(release), at(release + 5)) };
+    let stats = record(&system, &[output(0), output(10), output(100), output(110)]);
+    let chain = &stats.chains()[0];
+    assert_eq!((chain.reaction.count(), chain.reaction.most(), chain.too_slow), (2, Some(millis(15)), 0));
+}

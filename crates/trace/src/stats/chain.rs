@@ -17,7 +17,7 @@
 //! hides which of them did (`any` of several, joins of different roots), `reads` over a link with a
 //! delay, and load chains that are triggered themselves.
 
-use hyoshi_model::{Chain, ChainId, Instant, OperationId, Span, System, Trigger};
+use hyoshi_model::{Chain, ChainId, Epoch, Instant, OperationId, Span, System, Trigger};
 
 use super::distribution::{Distribution, Extent};
 use crate::event::JobEnd;
@@ -50,6 +50,8 @@ pub struct ChainStats {
     max_age: Option<Span>,
     max_reaction: Option<Span>,
     latest_input: Option<Instant>,
+    /// When regions begin in which one of its operations is switched off: nothing reacts across them.
+    pauses: Vec<Instant>,
 }
 
 impl ChainStats {
@@ -68,6 +70,9 @@ impl ChainStats {
         }
         self.too_old += u64::from(beyond(self.max_age, latency));
         match self.latest_input {
+            Some(before) if before < input && self.pauses_until(before) < self.pauses_until(input) => {
+                self.latest_input = Some(input);
+            }
             Some(before) if before < input => {
                 let reaction = finish.since(before);
                 self.reaction.record(reaction);
@@ -77,6 +82,10 @@ impl ChainStats {
             Some(_) => {}
             None => self.latest_input = Some(input),
         }
+    }
+
+    fn pauses_until(&self, now: Instant) -> usize {
+        self.pauses.partition_point(|pause| *pause <= now)
     }
 
     fn merge(&mut self, other: &ChainStats) {
@@ -184,6 +193,7 @@ impl Chains {
             max_age: chain.max_age,
             max_reaction: chain.max_reaction,
             latest_input: None,
+            pauses: pauses(system, chain),
         });
         let Ok(sources) = sources else { return };
         let can_lose = !sources.iter().any(|source| matches!(source, Source::Latest));
@@ -288,6 +298,12 @@ fn sources(system: &System, chain: &Chain) -> Result<Vec<Source>, &'static str> 
         });
     }
     Ok(sources)
+}
+
+/// When regions begin in which the chain cannot run.
+fn pauses(system: &System, chain: &Chain) -> Vec<Instant> {
+    let off = |epoch: &&Epoch| chain.path.iter().any(|operation| !epoch.settings[operation.index()].enabled);
+    system.epochs.iter().filter(off).map(|epoch| epoch.at).collect()
 }
 
 fn legs(system: &System, operation: OperationId) -> impl Iterator<Item = u16> + '_ {

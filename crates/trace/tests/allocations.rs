@@ -1,0 +1,49 @@
+//! Nothing on the path of an event allocates after start.
+
+#[allow(dead_code, reason = "shared with other tests")]
+mod systems;
+
+use hyoshi_model::{Chain, Instant, OperationId};
+use hyoshi_trace::ring::ring;
+use hyoshi_trace::{Event, Input, Probe, Stats};
+use systems::{at, job, millis, periodic};
+
+fn allocations(path: impl FnOnce()) -> u64 {
+    allocation_counter::measure(path).count_total
+}
+
+#[test]
+fn counting_a_job_end_does_not_allocate() {
+    let mut system = periodic(10);
+    let path = vec![OperationId(0), OperationId(1)];
+    system.operations[1].reads = vec![OperationId(0)];
+    system.chains.push(Chain {
+        name: "see".into(),
+        path,
+        deadline: Some(millis(9)),
+        max_age: None,
+        max_reaction: Some(millis(20)),
+    });
+    let mut stats = Stats::new(&system);
+    let counted = allocations(|| {
+        for number in 0..10_000u64 {
+            // Some far beyond every range, most of them missed at some time.
+            let response = 1 + number * number % 100_000;
+            stats.record(&job((number % 10) as u32, number, at(number), at(number + response)));
+        }
+    });
+    assert_eq!(counted, 0);
+    assert!(stats.counts(None, |_| true).missed() > 1_000);
+}
+
+#[test]
+fn neither_a_push_nor_a_loss_nor_a_drain_of_the_ring_allocates() {
+    let (mut probe, mut drain) = ring(100);
+    let counted = allocations(|| {
+        for at in 0..150 {
+            probe.event(Instant::from_nanos(at), Event::Input(Input::Tick));
+        }
+        assert_eq!(drain.drain(|_, _| ()), 100);
+    });
+    assert_eq!((counted, drain.lost()), (0, 50));
+}
