@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use hyoshi_report::{Checked, Look};
 use hyoshi_sched::{Strategies, analyse};
 
 use super::load::{Changes, load};
+use super::output::command_line;
 use super::{Failure, Format, Held, Output};
 
 #[derive(Debug, Args)]
@@ -22,9 +24,10 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies) -> Result<He
     let format = arguments.output.format;
     let ready = load(&arguments.file, &arguments.changes, strategies, format)?;
     let report = analyse(&ready.system, &ready.plan);
+    let checked = Checked { command: &command_line(), system: &ready.system, report: &report };
     match format {
-        Format::Text => println!("{report:#?}"),
-        Format::Json => println!("{}", serde_json::to_string_pretty(&report).map_err(Failure::new)?),
+        Format::Text => print!("{}", checked.terminal(Look::of_stdout())),
+        Format::Json => print!("{}", checked.json()),
     }
     Ok(Held::when(report.outcome == hyoshi_sched::Outcome::Holds))
 }
