@@ -7,12 +7,12 @@
 use alloc::{collections::BTreeMap, format, string::String, vec, vec::Vec};
 use core::fmt;
 
-use hyoshi_model::{OperationId, Preemption, ProcessorId, System};
+use hyoshi_model::{OperationId, Preemption, ProcessorId, Setting, Span, System};
 
 use crate::strategy::{Discipline, Strategies, Strategy, Traits, Urgency};
 
 /// The most levels a processor can have: the room that the map of real-time priorities gives to
-/// lanes (40 to 79). A strategy that makes more has the least urgent ones of its largest class merged.
+/// lanes (40 to 79). A strategy that makes more has the least urgent ones of its largest classes merged.
 pub const MOST_LEVELS: usize = 40;
 
 /// How every processor of a system orders its work.
@@ -137,12 +137,12 @@ impl ProcessorPlan {
         });
         let placements: Vec<Vec<Placement>> = placements.collect();
 
-        let mut levels: Vec<Level> = seats.levels(strategy);
-        for (level, critical) in
-            wanted.iter().flatten().filter_map(|[critical, _]| place(*critical)).map(|p| (p.level, true))
-        {
-            levels[usize::from(level)].critical |= critical;
-        }
+        let levels = seats.disciplines().into_iter().enumerate().map(|(level, discipline)| {
+            let residents = residents(system, &operations, &wanted, &placements, level as u8);
+            let critical = residents.iter().any(|(critical, _)| *critical);
+            Level { discipline, label: label(discipline, &residents), critical }
+        });
+        let levels: Vec<Level> = levels.collect();
         let ceilings = ceilings(system, &operations, &placements);
         ProcessorPlan {
             processor,
@@ -177,6 +177,47 @@ fn urgencies(system: &System, epoch: usize, id: OperationId, strategy: &dyn Stra
     let all_critical = operation.critical || setting.critical_legs >= setting.legs;
     let some_critical = operation.critical || setting.critical_legs > 0;
     [some_critical.then(|| strategy.urgency(&traits(true))), (!all_critical).then(|| strategy.urgency(&traits(false)))]
+}
+
+/// Whose jobs are in a level, in any epoch: whether critical, and their setting.
+fn residents<'a>(
+    system: &'a System,
+    operations: &[OperationId],
+    wanted: &[Vec<[Option<Urgency>; 2]>],
+    placements: &[Vec<Placement>],
+    level: u8,
+) -> Vec<(bool, &'a Setting)> {
+    let mut residents = Vec::new();
+    for (epoch, (wanted, placements)) in wanted.iter().zip(placements).enumerate() {
+        for (id, (wanted, placement)) in operations.iter().zip(wanted.iter().zip(placements)) {
+            let setting = system.setting(epoch, *id);
+            let kinds = [(true, placement.critical), (false, placement.other)].into_iter().zip(wanted);
+            let here = kinds.filter(|((_, place), wanted)| wanted.is_some() && place.level == level);
+            residents.extend(here.map(|((critical, _), _)| (critical, setting)));
+        }
+    }
+    residents
+}
+
+/// What is in a level: `critical, every 25ms`; `non-critical, least laxity`.
+fn label(discipline: Discipline, residents: &[(bool, &Setting)]) -> String {
+    let critical = residents.iter().filter(|(critical, _)| *critical).count();
+    let who = match critical {
+        0 => "non-critical, ",
+        all if all == residents.len() => "critical, ",
+        _ => "",
+    };
+    let range = |of: fn(&Setting) -> Span| {
+        let least = residents.iter().map(|(_, setting)| of(setting)).min().unwrap_or_default();
+        (least, residents.iter().map(|(_, setting)| of(setting)).max().unwrap_or_default())
+    };
+    let (periods, deadlines) = (range(|setting| setting.period), range(|setting| setting.deadline.span()));
+    match discipline {
+        Discipline::Fifo if periods.0 == periods.1 => format!("{who}every {}", periods.0),
+        Discipline::Fifo if deadlines.0 == deadlines.1 => format!("{who}due in {}", deadlines.0),
+        Discipline::Fifo => format!("{who}every {} to {}", periods.0, periods.1),
+        by_key => format!("{who}{by_key}"),
+    }
 }
 
 /// The most urgent level among the users of each resource, 0 where other processors use it too.
@@ -217,25 +258,28 @@ impl Seats {
         }
     }
 
-    /// Numbers the levels; where there are too many, the least urgent of the largest class share one.
+    /// Numbers the levels; where there are too many, the least urgent of the largest class share
+    /// one, and so on with what is then the largest.
     fn merge(&mut self) -> usize {
-        let keys: Vec<(u8, u64)> = self.wanted.keys().copied().collect();
-        let too_many = keys.len().saturating_sub(MOST_LEVELS);
-        let mut size = BTreeMap::new();
-        for (class, _) in &keys {
-            *size.entry(*class).or_insert(0usize) += 1;
+        let mut room: BTreeMap<u8, usize> = BTreeMap::new();
+        for (class, _) in self.wanted.keys() {
+            *room.entry(*class).or_default() += 1;
         }
-        let largest = size.iter().max_by_key(|(_, count)| **count).map(|(class, _)| *class);
-        let mut level = 0u8;
-        let mut seen_of_largest = 0;
-        for (position, key) in keys.iter().enumerate() {
-            let kept = largest.and_then(|class| size.get(&class)).map_or(0, |count| count.saturating_sub(too_many));
-            let shares = Some(key.0) == largest && seen_of_largest >= kept;
-            if position > 0 && !shares {
-                level += 1;
+        let too_many = self.wanted.len().saturating_sub(MOST_LEVELS);
+        for _ in 0..too_many {
+            // Of equal classes the least urgent one; each keeps a level.
+            let largest = room.values_mut().filter(|levels| **levels > 1).max_by_key(|levels| **levels);
+            if let Some(levels) = largest {
+                *levels -= 1;
             }
-            seen_of_largest += usize::from(Some(key.0) == largest);
-            self.level.insert(*key, level);
+        }
+        let (mut next, mut of_class) = (0usize, (None, 0));
+        for key in self.wanted.keys() {
+            let seats = if of_class.0 == Some(key.0) { of_class.1 } else { 0 };
+            of_class = (Some(key.0), seats + 1);
+            next += usize::from(seats < room[&key.0]);
+            // More classes than levels: what is left shares the last.
+            self.level.insert(*key, (next.min(MOST_LEVELS) - 1) as u8);
         }
         too_many
     }
@@ -251,17 +295,14 @@ impl Seats {
         }
     }
 
-    fn levels(&self, strategy: &dyn Strategy) -> Vec<Level> {
-        let mut levels: Vec<Level> = Vec::new();
+    /// Of each level, that of the most urgent seat in it.
+    fn disciplines(&self) -> Vec<Discipline> {
+        let mut disciplines = Vec::new();
         for (key, (discipline, _)) in &self.wanted {
-            if usize::from(self.level[key]) == levels.len() {
-                let label = match discipline {
-                    Discipline::Fifo => format!("{} rank {}", strategy.name(), hyoshi_model::Span::from_nanos(key.1)),
-                    other => format!("{other}"),
-                };
-                levels.push(Level { discipline: *discipline, label, critical: false });
+            if usize::from(self.level[key]) == disciplines.len() {
+                disciplines.push(*discipline);
             }
         }
-        levels
+        disciplines
     }
 }

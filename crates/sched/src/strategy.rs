@@ -1,7 +1,7 @@
 //! Strategies: who is how urgent. A strategy gives each operation a level, each level a queue
 //! discipline, and jobs of equal key a tie-break; it knows nothing of threads and queues.
 //!
-//! A new strategy is one implementation of [`Strategy`] and one line in [`TABLE`]; users add their
+//! A new strategy is one implementation of [`Strategy`] and one line in `TABLE`; users add their
 //! own to a [`Strategies`] without touching this crate.
 
 use alloc::{string::String, vec::Vec};

@@ -136,3 +136,51 @@ impl KeyedLevel<'_> {
         own.fold(self.below, i128::max)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn keyed() -> impl Strategy<Value = Keyed> {
+        (1i128..8, 4i128..40, -3i128..40, 0i128..20, 0i128..10, 0i128..9).prop_map(
+            |(cost, period, key, burst, later, blocks)| Keyed {
+                cost,
+                period,
+                key,
+                burst,
+                after: 0,
+                blocks,
+                latest_key: key + later,
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_search_finds_the_longest_window_that_fails_as_trying_all_does(
+            own in prop::collection::vec(keyed(), 1..5),
+            higher in prop::collection::vec((1u64..4, 5u64..30, 0u64..9), 0..3),
+            below in 0i128..6, window in 1i128..150, after in 0i128..6, least_key in 0i128..30,
+        ) {
+            let higher: Vec<Demand> =
+                higher.into_iter().map(|(cost, period, burst)| Demand { cost, period, burst }).collect();
+            let level = KeyedLevel { own: &own, higher: &higher, below, window };
+            let fails = |x: &i128| level.total(*x, after) > x + after;
+            let longest = (least_key..=window - after).rev().find(fails).map(|x| x + after);
+            prop_assert_eq!(level.failing(least_key, after).unwrap().map(|found| found.window), longest);
+        }
+    }
+
+    #[test]
+    fn processor_demand_of_a_known_set_first_exceeds_its_window_at_six() {
+        // (C, D, T) = (2, 4, 6), (2, 5, 8), (3, 6, 12): 4 of 5 by 5, 7 of 6 by 6.
+        let one = |cost, key, period| Keyed { cost, period, key, burst: 0, after: 0, blocks: 0, latest_key: key };
+        let own = [one(2, 4, 6), one(2, 5, 8), one(3, 6, 12)];
+        let level = KeyedLevel { own: &own, higher: &[], below: 0, window: 6 };
+        assert_eq!(level.failing(4, 0), Ok(Some(TooMuch { demand: 7, window: 6 })));
+        assert_eq!(KeyedLevel { window: 5, ..level }.failing(4, 0), Ok(None));
+    }
+}

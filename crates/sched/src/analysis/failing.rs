@@ -7,7 +7,7 @@
 use hyoshi_model::{Deadline, Preemption, Span};
 
 use super::cap;
-use super::holistic::{Agreement, finish_of};
+use super::holistic::Agreement;
 use super::processor::{Found, Part, Response, Site};
 use super::verdict::Failure;
 use super::workload::{Scene, Source, Work};
@@ -126,10 +126,8 @@ fn never_held(site: &Site<'_>, agreement: &Agreement, part: &Part) -> bool {
     part.critical || !cap::may_act(site, &agreement.releases, |_| true)
 }
 
-/// True if all of its jobs have finished when the next is released, so none is skipped.
+/// True if all of its operation's jobs have finished when the next is released, so none is dropped.
 fn never_dropped(site: &Site<'_>, agreement: &Agreement, part: &Part) -> bool {
-    let work = &site.works[part.operation.index()];
-    let release = &agreement.releases[part.operation.index()];
-    let mut found = agreement.found[site.plan.processor.index()].iter().filter(|found| found.part == *part);
-    found.all(|found| finish_of(work, release, found).is_some_and(|finish| finish <= work.period))
+    let period = site.works[part.operation.index()].period;
+    agreement.finish[part.operation.index()].is_some_and(|finish| finish <= period)
 }

@@ -67,7 +67,7 @@ fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, found: &Found
         }
         _ => None,
     };
-    let (mut verdict, mut method) = (met(site, release, found, bound_ns, deadline_ns), found.method);
+    let (mut verdict, mut method) = (met(site, agreement, found, bound_ns, deadline_ns), found.method);
     if !verdict.is_proved() && matches!(scene, Scene::Epoch(_)) {
         let failure = match failing::too_long(work, release.least, &part) {
             Some(why) => Some((why, Method::Necessity)),
@@ -96,13 +96,7 @@ fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, found: &Found
 }
 
 /// Whether the deadline is met, and no job is dropped before it could be.
-fn met(
-    site: &Site<'_>,
-    release: &super::release::Release,
-    found: &Found,
-    bound_ns: Option<u64>,
-    deadline_ns: u64,
-) -> Verdict {
+fn met(site: &Site<'_>, agreement: &Agreement, found: &Found, bound_ns: Option<u64>, deadline_ns: u64) -> Verdict {
     let work = &site.works[found.part.operation.index()];
     match &found.response {
         Response::Unknown(missing) => return Verdict::unknown(missing.clone()),
@@ -116,10 +110,14 @@ fn met(
         }
         Response::Bound(_) | Response::InTime => {}
     }
-    match finish_of(work, release, found) {
-        None => unbounded_predecessor(site, work),
-        Some(finish) if drops(site.system, work, release.least, finish) => Verdict::unknown(Missing::Dropped),
-        Some(_) => Verdict::Proved,
+    let release = &agreement.releases[work.operation.index()];
+    if finish_of(work, release, found).is_none() {
+        return unbounded_predecessor(site, work);
+    }
+    // What piles up of an operation's other legs can drop the first ones, too.
+    match agreement.finish[work.operation.index()] {
+        Some(finish) if !drops(site.system, work, release.least, finish) => Verdict::Proved,
+        _ => Verdict::unknown(Missing::Dropped),
     }
 }
 
@@ -134,12 +132,12 @@ fn unbounded_predecessor(site: &Site<'_>, work: &Work) -> Verdict {
 }
 
 /// True if a release may find its predecessor unfinished where that drops it, or the queue full.
-/// Origins are a period apart, so ceil((finish - least) / period) jobs at most are there at once.
+/// Origins are a period apart, so ceil((finish - least) / period) releases at most are unfinished at
+/// once, the new one among them; of a load chain each of them has one leg that waits or runs.
 fn drops(system: &System, work: &Work, least: u64, finish: u64) -> bool {
     let operation = system.operation(work.operation);
     let at_once = finish.saturating_sub(least).div_ceil(work.period);
-    // Legs pass through the queue of their own operation: one waiting chain leaves no room for them.
-    let room = if operation.on_busy == OnBusy::Skip || work.legs > 1 { 1 } else { u64::from(operation.queue.limit) };
+    let room = if operation.on_busy == OnBusy::Skip { 1 } else { u64::from(operation.queue.limit) };
     at_once > room
 }
 

@@ -1,10 +1,10 @@
 //! Whether deadlines are met: proved, fails, or unknown, with a bound and the analysis named.
 //!
 //! [`analyse`] takes a system and its plan and returns a [`Report`]. For each epoch, and each change
-//! from one to the next, it flattens the system ([`workload`]), bounds releases and responses of all
-//! processors together ([`holistic`]), level by level ([`processor`]): FIFO levels by response times
-//! ([`fixed`]), levels by key by processor demand ([`demand`]). What it says *fails* comes from a
-//! behaviour that the file allows ([`failing`]), never from a bound that is merely exceeded.
+//! from one to the next, it flattens the system (`workload`), bounds releases and responses of all
+//! processors together (`holistic`), level by level (`processor`): FIFO levels by response times
+//! (`fixed`), levels by key by processor demand (`demand`). What it says *fails* comes from a
+//! behaviour that the file allows (`failing`), never from a bound that is merely exceeded.
 //!
 //! What no analysis here covers is unknown, and the verdict names what is missing.
 

@@ -156,6 +156,61 @@ fn too_many_levels_are_merged_from_the_least_urgent_of_the_largest_class() {
     assert_eq!(level(37).critical.level, 37);
     assert_eq!((level(38).critical.level, level(49).critical.level), (38, 38));
     assert_eq!(level(50).other.level, 39);
+    assert_eq!(plan.levels[38].label, "critical, every 138ns to 149ns");
+}
+
+/// As many classes of as many ranks as its operations' importance and period say.
+struct ByImportance;
+
+impl hyoshi_sched::Strategy for ByImportance {
+    fn name(&self) -> &str {
+        "own"
+    }
+
+    fn summary(&self) -> &str {
+        "a class for each importance, a rank for each period"
+    }
+
+    fn urgency(&self, operation: &Traits) -> hyoshi_sched::Urgency {
+        let (class, rank) = (operation.importance as u8, operation.period.as_nanos());
+        hyoshi_sched::Urgency { class, rank, discipline: Discipline::Fifo, tie: 0 }
+    }
+}
+
+#[test]
+fn a_strategy_of_ones_own_never_gets_more_levels_than_there_are() {
+    for (classes, ranks) in [(3, 25), (1, 90), (30, 2), (60, 1), (60, 3)] {
+        let seat = |index| Op { importance: index % classes, ..op("", 1 + u64::from(index / classes), 1) };
+        let ops: Vec<Op> = (0..classes * ranks).map(seat).collect();
+        let system = on("own", Preemption::Levels, ops.as_slice()).system();
+        let plan = Plan::new(&system, &Strategies::built_in().with(&ByImportance)).unwrap().processors.remove(0);
+        assert_eq!(plan.levels.len(), MOST_LEVELS.min((classes * ranks) as usize), "{classes} classes of {ranks}");
+        let place = |index: u32| plan.placement(0, OperationId(index)).unwrap().critical.level;
+        let order: Vec<u8> =
+            (0..classes).flat_map(|class| (0..ranks).map(move |rank| rank * classes + class)).map(place).collect();
+        assert!(order.is_sorted(), "{order:?}");
+        if classes <= MOST_LEVELS as u32 {
+            assert!(
+                (1..classes).all(|class| place(class) > place((ranks - 1) * classes + class - 1)),
+                "classes share a level"
+            );
+        }
+    }
+}
+
+#[test]
+fn levels_are_labelled_by_what_is_in_them() {
+    let labels = |name, ops: &[Op]| -> Vec<String> {
+        plan(name, ops, &[]).1.levels.into_iter().map(|level| level.label).collect()
+    };
+    let set = [
+        op("steer", 25_000_000, 1),
+        Op { critical: false, ..op("log", 50_000_000, 1) },
+        Op { critical: false, deadline: 25_000_000, ..op("map", 100_000_000, 1) },
+    ];
+    assert_eq!(labels("RMS+MLF", &set), ["critical, every 25ms", "non-critical, least laxity"]);
+    assert_eq!(labels("DM", &set), ["due in 25ms", "non-critical, every 50ms"]);
+    assert_eq!(labels("EDF", &set), ["earliest deadline"]);
 }
 
 #[test]

@@ -196,6 +196,14 @@ fn a_job_that_may_be_dropped_is_not_proved() {
 }
 
 #[test]
+fn critical_first_legs_are_not_proved_while_later_ones_may_fill_the_queue() {
+    let route = |wcet| Op { critical: false, legs: 3, critical_legs: 1, ..op("route", 20, wcet) };
+    let report = |wcet| on("MUF", Preemption::Levels, [op("steer", 10, 2), route(wcet)]).report();
+    assert_eq!(report(4).outcome, Outcome::Holds);
+    assert_eq!(missing(&report(6), "route"), Missing::Dropped);
+}
+
+#[test]
 fn the_cap_leaves_critical_levels_proved_and_what_it_may_hold_unknown() {
     let set = [op("steer", 100, 40), Op { critical: false, ..op("log", 200, 90) }];
     let capped = |strategy, cap_ppm| {
