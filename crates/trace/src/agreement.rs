@@ -1,8 +1,8 @@
 //! Do a run and a simulation of the same system agree on order and outcome?
 //!
-//! Timers fire at the same instants in both, completions do not quite: a run has overheads that a
-//! simulation has not. So where a completion falls within the tolerance of something timed (a
-//! release, a deadline, the last instant at which a job can still be begun), the two may part
+//! Timers fire at the same instants in both, starts and completions do not quite: a run has
+//! overheads that a simulation has not. So where one falls within the tolerance of something timed
+//! (another release, a deadline, the last instant at which a job can still be begun), the two may part
 //! without either being wrong, and stay apart until the processor is idle. Such busy periods are
 //! listed as near-ties; busy periods during which the run's processor was held up by something
 //! else than its jobs (stolen by the host, taken by other threads) are listed as disturbed; what
@@ -35,7 +35,7 @@ pub struct Agreement {
 /// Two decision points closer than the tolerance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NearTie {
-    /// A completion in the simulation.
+    /// A start or completion in the simulation.
     pub completion: Instant,
     /// Something timed that is close to it.
     pub timed: Instant,
@@ -150,7 +150,8 @@ fn near_tie(period: &[JobEnd], at: Instant, tolerance: Span) -> Option<(Instant,
     let close = |completion: Instant| {
         let first = times.partition_point(|at| at.saturating_add(tolerance) < completion);
         let near = times[first..].iter().take_while(|at| **at <= completion.saturating_add(tolerance));
-        near.min_by_key(|at| distance(**at, completion)).map(|at| (completion, *at))
+        // The same instant is no near-tie: both break it alike.
+        near.filter(|at| **at != completion).min_by_key(|at| distance(**at, completion)).map(|at| (completion, *at))
     };
     // A start is a completion too, of what ran before.
     let ran = period.iter().filter(|end| end.start != Instant::NEVER);
