@@ -53,6 +53,13 @@ impl Posts {
         self.first_lane < lane
     }
 
+    /// Wakes none of them.
+    pub fn clear(&mut self) {
+        self.threads.clear();
+        self.processors.clear();
+        (self.to_background, self.first_lane) = (false, u8::MAX);
+    }
+
     /// Wakes them all.
     #[inline]
     pub fn deliver(&mut self) {

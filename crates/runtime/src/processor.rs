@@ -101,9 +101,8 @@ impl Processor {
             if self.common.stopping.load(Ordering::Acquire) {
                 return;
             }
-            // Not `while let`: that would hold the lock for as long as the work takes.
-            loop {
-                let Some(mut below) = self.section(|crew, _| crew.take_below()) else { break };
+            // In a section of its own: `self.crew.lock()` here would hold it for as long as the work takes.
+            while let Some(mut below) = self.section(|crew, _| crew.take_below()) {
                 let began = own_cpu_time();
                 let stopping = || self.common.stopping.load(Ordering::Relaxed);
                 let (cpu, done) = work::burn(self.common.clock(), began + below.left, stopping);

@@ -1,0 +1,66 @@
+//! Without CAP_SYS_NICE: it runs all the same and says so, and a strict run refuses.
+
+mod common;
+
+use common::{finish, plan, system};
+use hyoshi_runtime::{EndedBy, Node, Note, StartError};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+const TEXT: &str = "
+    duration = \"400ms\"
+    [processor.main]
+    strategy = \"MUF\"
+    [operation.a]
+    every = \"10ms\"
+    wcet = \"1ms\"
+    critical = true
+    [operation.b]
+    every = \"50ms\"
+    wcet = \"5ms\"
+";
+
+/// Runs `act` in a thread that may not raise priorities, nor may those that it starts. False if
+/// this machine grants them in another way.
+fn without_privileges(act: impl FnOnce() + Send + 'static) -> bool {
+    let deprived = std::thread::spawn(move || {
+        if let Ok(mut sets) = capabilities(None) {
+            sets.effective.remove(CapabilitySet::SYS_NICE);
+            sets.permitted.remove(CapabilitySet::SYS_NICE);
+            let _ = set_capabilities(None, sets);
+        }
+        let granted = hyoshi_os::set_own_policy(hyoshi_os::Policy::Fifo(99)).is_ok();
+        if !granted {
+            act();
+        }
+        !granted
+    });
+    let tested = deprived.join().unwrap();
+    if !tested {
+        println!("skipped: RLIMIT_RTPRIO grants real-time priorities here");
+    }
+    tested
+}
+
+#[test]
+fn without_privileges_it_runs_at_normal_priority_and_says_what_was_refused() {
+    without_privileges(|| {
+        let system = system(TEXT);
+        let plan = plan(&system);
+        let running = Node::new(system.clone(), plan.clone()).start().unwrap();
+        let ran = finish(system, plan, running);
+        assert_eq!(ran.finished.ended_by, EndedBy::Duration);
+        assert!(ran.finished_jobs("a") >= 30 && ran.finished_jobs("b") >= 6, "{:?}", ran.story(0));
+        let refused: Vec<String> = ran.finished.notes.iter().map(Note::to_string).collect();
+        assert!(refused.iter().any(|note| note.contains("SCHED_FIFO") && note.contains("more")), "{refused:?}");
+        ran.replay();
+    });
+}
+
+#[test]
+fn a_strict_run_without_privileges_does_not_start() {
+    without_privileges(|| {
+        let system = system(TEXT);
+        let error = Node::new(system.clone(), plan(&system)).strict(true).start().unwrap_err();
+        assert!(matches!(&error, StartError::Refused(notes) if !notes.is_empty()), "{error}");
+    });
+}
