@@ -11,7 +11,7 @@
 //! use hyoshi_model::{Span, read};
 //! use hyoshi_runtime::{Node, Shared};
 //! use hyoshi_sched::{Plan, Strategies};
-//! use hyoshi_trace::Stats;
+//! use hyoshi_trace::{Decision, Event, Stats};
 //!
 //! let text = r#"
 //!     name     = "rover"
@@ -51,11 +51,16 @@
 //!     .start()?;
 //!
 //! let mut stats = Stats::new(&system);
+//! let mut count = |_, _, event| {
+//!     if let Event::Decision(Decision::End(end)) = event {
+//!         stats.record(&end);
+//!     }
+//! };
 //! while !running.finished() {
-//!     running.poll(&mut |_, now, event| stats.event(now, &event));
+//!     running.poll(&mut count);
 //!     std::thread::sleep(Duration::from_millis(50));
 //! }
-//! let finished = running.stop(&mut |_, now, event| stats.event(now, &event));
+//! let finished = running.stop(&mut count);
 //! assert_eq!(finished.elapsed, Span::from_millis(300));
 //! for note in &finished.notes {
 //!     println!("{note}"); // what the kernel refused, for one
