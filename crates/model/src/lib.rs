@@ -49,7 +49,9 @@ pub mod takes;
 pub mod time;
 
 #[cfg(feature = "toml")]
-pub use file::{Diagnostic, FileErrors, Loaded, Severity, read, read_file, schema};
+pub use file::{
+    Diagnostic, FileErrors, Known, Loaded, Severity, read, read_file, read_file_knowing, read_knowing, schema,
+};
 pub use system::*;
 pub use takes::Takes;
 pub use time::{Instant, Lateness, Span};

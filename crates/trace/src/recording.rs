@@ -37,6 +37,8 @@ const BLOCK: [u8; 4] = *b"HBLK";
 pub struct Header {
     /// The text of the system's file, as it was read.
     pub system: String,
+    /// The files that it names, with their texts: a recording is whole wherever it is taken.
+    pub files: Vec<(String, String)>,
     /// What was done with it: `run` or `sim`.
     pub verb: String,
     /// The program that recorded, with its version.

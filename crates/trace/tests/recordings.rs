@@ -13,6 +13,7 @@ use proptest::prelude::*;
 fn header() -> Header {
     Header {
         system: "name = \"uav\"\n".into(),
+        files: vec![("times.txt".into(), "1ms\n".into())],
         verb: "run".into(),
         program: "hyoshi 0.1.0".into(),
         started_unix_ns: 1_700_000_000_000_000_000,

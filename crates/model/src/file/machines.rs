@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::Known;
 use super::log::{At, Log, Place};
 use super::names::Names;
 use super::table::Table;
-use super::value::{Complaint, Given};
+use super::value::{Complaint, Given, shortened};
 use crate::system::{Host, HostId, Link, Preemption, Processor, Resource};
 use crate::time::Span;
 
@@ -22,7 +23,7 @@ pub(super) fn resources(log: &mut Log, top: &Table<'_>) -> Vec<Resource> {
     top.named(log, "resource").iter().map(|(name, _)| Resource { name: name.value.to_string() }).collect()
 }
 
-pub(super) fn processors(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<Processor> {
+pub(super) fn processors(log: &mut Log, top: &Table<'_>, hosts: &[Host], known: &Known) -> Vec<Processor> {
     let hosts = Names::new("host", hosts.iter().map(|host| host.name.as_str()));
     let mut processors = Vec::new();
     let mut cpus: HashMap<(HostId, u64), Place> = HashMap::new();
@@ -38,7 +39,9 @@ pub(super) fn processors(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<
                 .also(first, "by this one")
                 .help("a processor is one CPU: give it another, or put its operations on the first one");
         }
-        processors.push(processor(log, &table, name, host, cpu));
+        let processor = processor(log, &table, name, host, cpu);
+        strategy_is_known(log, &table, &processor, known);
+        processors.push(processor);
     }
     if processors.is_empty() {
         // The table of keys holds the defaults: read them from an empty table.
@@ -79,6 +82,20 @@ fn processor(log: &mut Log, table: &Table<'_>, name: At<&str>, host: HostId, cpu
         cap_window: window.map_or(Span::ZERO, |window| window.value),
         pool: pool.map_or(1, |pool| pool.value as u16),
     }
+}
+
+/// A name that nobody knows is told where the file gives it.
+fn strategy_is_known(log: &mut Log, table: &Table<'_>, processor: &Processor, known: &Known) {
+    let (Some(given), Some(known)) = (table.get("strategy"), &known.strategies) else { return };
+    let written = &processor.strategy;
+    if given.get_ref().as_str().is_none() || known.iter().any(|name| name.eq_ignore_ascii_case(written)) {
+        return;
+    }
+    let meant = log.nearest(written, known.iter().map(String::as_str));
+    let meant = meant.map_or(String::new(), |meant| format!("did you mean \"{meant}\"? "));
+    log.error(Place::from(given.span()), format!("nobody knows the strategy `{}`", shortened(written)))
+        .label("unknown")
+        .help(format!("{meant}known here: {}", known.join(", ")));
 }
 
 pub(super) fn links(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<Link> {

@@ -44,29 +44,54 @@ use value::{Given, complain};
 pub struct Loaded {
     /// What the file describes.
     pub system: System,
+    /// The text it was read from: a pipe can be read but once.
+    pub text: String,
+    /// The files of execution times that it names, with their texts.
+    pub files: Vec<(String, String)>,
     /// What is probably not meant: overload, times beyond the declared worst case.
     pub warnings: Vec<Diagnostic>,
 }
 
+/// What the program that reads a file knows beside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The strategies, in any case of letters; `None` takes every name.
+    pub strategies: Option<Vec<String>>,
+    /// Texts of files that the system may name: these are taken instead of what lies beside it.
+    pub files: Vec<(String, String)>,
+}
+
 /// Reads a system from a file; files that it names are sought beside it.
 pub fn read_file(path: impl AsRef<Path>) -> Result<Loaded, FileErrors> {
+    read_file_knowing(path, &Known::default())
+}
+
+/// As [`read_file`], and what is not known is an error with its place.
+pub fn read_file_knowing(path: impl AsRef<Path>, known: &Known) -> Result<Loaded, FileErrors> {
     let path = path.as_ref();
     match input::read_text(path, limits::FILE_BYTES) {
-        Ok(text) => read(&text, &path.display().to_string(), Some(path.parent().unwrap_or(Path::new("")))),
+        Ok(text) => {
+            read_knowing(&text, &path.display().to_string(), Some(path.parent().unwrap_or(Path::new(""))), known)
+        }
         Err(error) => Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() }),
     }
 }
 
 /// Reads a system from a text. Messages call it `file`; without `dir` it can name no other files.
 pub fn read(text: &str, file: &str, dir: Option<&Path>) -> Result<Loaded, FileErrors> {
+    read_knowing(text, file, dir, &Known::default())
+}
+
+/// As [`read`], and what is not known is an error with its place.
+pub fn read_knowing(text: &str, file: &str, dir: Option<&Path>, known: &Known) -> Result<Loaded, FileErrors> {
     if text.len() > limits::FILE_BYTES {
         let error = input::InputError { path: file.into(), cause: input::Cause::TooLarge(limits::FILE_BYTES) };
         return Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() });
     }
     let mut log = Log::default();
-    let system = parse(&mut log, text).and_then(|tree| assemble(&mut log, &tree, dir));
+    let system = parse(&mut log, text).and_then(|tree| assemble(&mut log, &tree, dir, known));
     match (log.finish(file, text), system) {
-        (Ok(warnings), Some(system)) => Ok(Loaded { system, warnings }),
+        (Ok(warnings), Some((system, files))) => Ok(Loaded { system, text: text.to_string(), files, warnings }),
         (Err(errors), _) => Err(errors),
         // Whoever gives up has logged why; should one not have, this is better than a panic.
         (Ok(warnings), None) => {
@@ -117,7 +142,13 @@ fn parse<'a>(log: &mut Log, text: &'a str) -> Option<DeTable<'a>> {
     errors.is_empty().then(|| tree.into_inner())
 }
 
-fn assemble(log: &mut Log, tree: &DeTable<'_>, dir: Option<&Path>) -> Option<System> {
+/// The system, and the files that it names.
+fn assemble(
+    log: &mut Log,
+    tree: &DeTable<'_>,
+    dir: Option<&Path>,
+    known: &Known,
+) -> Option<(System, Vec<(String, String)>)> {
     let top = Table::open(log, "", "", Place::default(), tree)?;
     let name = top.read(log, "name", |given| match given.text()? {
         text if text.trim().is_empty() => complain("is empty", "give the system a name"),
@@ -131,10 +162,10 @@ fn assemble(log: &mut Log, tree: &DeTable<'_>, dir: Option<&Path>) -> Option<Sys
 
     let hosts = machines::hosts(log, &top);
     let links = machines::links(log, &top, &hosts);
-    let processors = machines::processors(log, &top, &hosts);
+    let processors = machines::processors(log, &top, &hosts, known);
     let resources = machines::resources(log, &top);
 
-    let mut files = times::TimesFiles::new(dir);
+    let mut files = times::TimesFiles::new(dir, &known.files);
     let processor_names = names::Names::new("processor", processors.iter().map(|one| one.name.as_str()));
     let resource_names = names::Names::new("resource", resources.iter().map(|one| one.name.as_str()));
     let declared = top.named(log, "operation").into_iter().map(|(name, table)| {
@@ -204,7 +235,7 @@ fn assemble(log: &mut Log, tree: &DeTable<'_>, dir: Option<&Path>) -> Option<Sys
         processors,
     };
     warnings::warn(log, &system, &operations, &top);
-    Some(system)
+    Some((system, files.into_texts()))
 }
 
 fn tell_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec<Vec<OperationId>>) {

@@ -18,39 +18,48 @@ use crate::time::{LONGEST_SPAN, Span};
 /// Files of execution times, each read once.
 pub(super) struct TimesFiles<'d> {
     dir: Option<&'d Path>,
+    given: &'d [(String, String)],
+    texts: Vec<(String, String)>,
     read: HashMap<PathBuf, Option<Arc<[Span]>>>,
     bytes_left: usize,
 }
 
 impl<'d> TimesFiles<'d> {
-    pub fn new(dir: Option<&'d Path>) -> Self {
-        TimesFiles { dir, read: HashMap::new(), bytes_left: limits::TIMES_BYTES }
+    pub fn new(dir: Option<&'d Path>, given: &'d [(String, String)]) -> Self {
+        TimesFiles { dir, given, texts: Vec::new(), read: HashMap::new(), bytes_left: limits::TIMES_BYTES }
+    }
+
+    /// What was read, by the names in the system.
+    pub fn into_texts(self) -> Vec<(String, String)> {
+        self.texts
     }
 
     fn get(&mut self, log: &mut Log, name: At<&str>) -> Option<Arc<[Span]>> {
-        let Some(dir) = self.dir else {
+        let given = self.given.iter().find(|(known, _)| known == name.value);
+        if self.dir.is_none() && given.is_none() {
             log.error(name.place, "`file` cannot be followed here: this text was not read from a directory")
                 .help("write the times as `takes = { list = [...] }`");
             return None;
-        };
-        let path = dir.join(name.value);
+        }
+        let path = self.dir.unwrap_or(Path::new("")).join(name.value);
         if let Some(known) = self.read.get(&path) {
             return known.clone();
         }
-        let spans = self.read(log, name.place, &path);
+        let spans = self.read(log, name, &path, given.map(|(_, text)| text.clone()));
         self.read.insert(path, spans.clone());
         spans
     }
 
-    fn read(&mut self, log: &mut Log, place: Place, path: &Path) -> Option<Arc<[Span]>> {
-        let text = match input::read_text(path, self.bytes_left) {
+    fn read(&mut self, log: &mut Log, name: At<&str>, path: &Path, given: Option<String>) -> Option<Arc<[Span]>> {
+        let place = name.place;
+        let text = match given.map_or_else(|| input::read_text(path, self.bytes_left), Ok) {
             Ok(text) => text,
             Err(error) => {
                 log.error(place, error.to_string()).help(error.remedy());
                 return None;
             }
         };
-        self.bytes_left -= text.len();
+        self.bytes_left = self.bytes_left.saturating_sub(text.len());
         let mut spans = Vec::new();
         let mut refused = false;
         let mut start = 0;
@@ -75,6 +84,7 @@ impl<'d> TimesFiles<'d> {
             log.error(place, format!("no execution time in {}", path.display()))
                 .help("write one in each line, such as 1.5ms");
         }
+        self.texts.push((name.value.to_string(), text));
         (!spans.is_empty()).then(|| spans.into())
     }
 }
