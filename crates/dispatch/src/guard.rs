@@ -61,7 +61,7 @@ mod tests {
             let mut guard = ReleaseGuard::new(Guard::On);
             let (mut now, mut last) = (Instant::ZERO, None::<Instant>);
             for gap in arrivals {
-                now = now + Span::from_nanos(gap);
+                now += Span::from_nanos(gap);
                 let release = guard.earliest(now.max(last.unwrap_or_default()));
                 guard.release(release, Span::from_nanos(period));
                 prop_assert!(release >= now);

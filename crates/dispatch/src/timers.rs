@@ -94,8 +94,8 @@ mod tests {
         #[test]
         fn timers_fire_in_the_order_of_due_time_and_number(periods in prop::collection::vec(1u64..40, 1..40)) {
             let mut timers = Timers::with_capacity(periods.len());
-            for number in 0..periods.len() {
-                timers.set(Instant::from_nanos(periods[number]), number as u32);
+            for (number, period) in periods.iter().enumerate() {
+                timers.set(Instant::from_nanos(*period), number as u32);
             }
             let mut fired = Vec::new();
             for _ in 0..500 {

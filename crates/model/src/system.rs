@@ -351,14 +351,64 @@ impl System {
         self.links.iter().find(named).map_or((Span::ZERO, Span::ZERO), |link| link.delay)
     }
 
-    /// The utilisation of a processor in an epoch, in parts per million of one CPU: the sum of
-    /// worst case times legs over period of what is enabled.
-    pub fn utilisation_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
-        let ppm = |id| {
+    /// How often each operation is released in an epoch, in releases per 10^9 s: a periodic one
+    /// by its period, `all` as often as the slowest of its triggers, `any` as often as all of them
+    /// together; 0 for what is switched off, and for what only that would trigger.
+    pub fn release_rates(&self, epoch: usize) -> Vec<u64> {
+        let mut rates: Vec<Option<u64>> = alloc::vec![None; self.operations.len()];
+        // Triggers have no cycles. A stack of our own: chains may be long.
+        let mut pending: Vec<OperationId> = self.operation_ids().collect();
+        while let Some(id) = pending.last().copied() {
+            let predecessors = self.operation(id).trigger.predecessors();
+            let missing = predecessors.iter().filter(|from| rates[from.index()].is_none());
+            let before = pending.len();
+            pending.extend(missing);
+            if pending.len() > before {
+                continue;
+            }
+            pending.pop();
             let setting = self.setting(epoch, id);
-            let demand = u128::from(setting.wcet.as_nanos()) * u128::from(setting.legs) * 1_000_000;
-            if setting.enabled { demand / u128::from(setting.period.as_nanos().max(1)) } else { 0 }
+            let triggers = predecessors.iter().filter_map(|from| rates[from.index()]);
+            let rate = match &self.operation(id).trigger {
+                _ if !setting.enabled => 0,
+                Trigger::Periodic => 1_000_000_000_000_000_000 / setting.period.as_nanos().max(1),
+                Trigger::All(_) => triggers.min().unwrap_or(0),
+                Trigger::Any(_) => triggers.fold(0, u64::saturating_add),
+            };
+            rates[id.index()] = Some(rate);
+        }
+        rates.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    /// The utilisation of a processor in an epoch, in parts per million of one CPU: the sum of
+    /// worst case times legs times the rate of releases.
+    pub fn utilisation_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
+        let rates = self.release_rates(epoch);
+        let ppm = |id: OperationId| {
+            let setting = self.setting(epoch, id);
+            utilisation_ppm(setting.wcet, setting.legs, rates[id.index()])
         };
-        self.operations_on(processor).map(ppm).sum::<u128>().min(u128::from(u64::MAX)) as u64
+        self.operations_on(processor).map(ppm).fold(0, u64::saturating_add)
+    }
+}
+
+/// The share of a CPU, in parts per million, that `jobs` jobs of `wcet` take at each of `rate`
+/// releases in 10^9 s.
+pub fn utilisation_ppm(wcet: Span, jobs: u16, rate: u64) -> u64 {
+    let nanos = (u128::from(wcet.as_nanos()) * u128::from(jobs)).saturating_mul(u128::from(rate));
+    // Nanoseconds in 10^9 s, times a million over 10^18.
+    (nanos.saturating_add(500_000_000_000) / 1_000_000_000_000).min(u128::from(u64::MAX)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn utilisation_is_worst_case_times_jobs_times_rate() {
+        let per_second = |hertz: u64| hertz * 1_000_000_000;
+        assert_eq!(utilisation_ppm(Span::from_millis(10), 1, per_second(100)), 1_000_000);
+        assert_eq!(utilisation_ppm(Span::from_micros(4_350), 11, per_second(20)), 957_000);
+        assert_eq!(utilisation_ppm(crate::time::LONGEST_SPAN, u16::MAX, u64::MAX), u64::MAX);
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::{sync::Arc, vec, vec::Vec};
 
-use hyoshi_model::{Instant, Setting, System};
+use hyoshi_model::{Instant, Setting, System, utilisation_ppm};
 use hyoshi_sched::{Placement, ProcessorPlan};
 use hyoshi_trace::{Decision, Probe};
 
@@ -63,17 +63,13 @@ impl<P: Probe> Dispatcher<P> {
 /// For each lane what the cap keeps possible above it: all critical work, and the other work of
 /// more urgent lanes, in parts per million at declared worst cases.
 fn reserves(system: &System, plan: &ProcessorPlan, epoch: usize, lanes: &[Lane]) -> Vec<u64> {
+    let rates = system.release_rates(epoch);
     let mut critical = 0;
     let mut other = vec![0u64; lanes.len()];
     for (position, id) in plan.operations.iter().enumerate() {
         let (operation, setting) = (system.operation(*id), system.setting(epoch, *id));
-        if !setting.enabled {
-            continue;
-        }
-        let ppm = |legs: u16| {
-            let demand = u128::from(setting.wcet.as_nanos()) * u128::from(legs) * 1_000_000;
-            demand.div_ceil(u128::from(setting.period.as_nanos().max(1))).min(1 << 32) as u64
-        };
+        // Far above any cap, and small enough to be added up.
+        let ppm = |legs: u16| utilisation_ppm(setting.wcet, legs, rates[id.index()]).min(1 << 32);
         let critical_legs = if operation.critical { setting.legs } else { setting.critical_legs.min(setting.legs) };
         critical += ppm(critical_legs);
         let lane = Lane::index_of(lanes, plan.placements[epoch][position].other.level);

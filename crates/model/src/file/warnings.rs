@@ -3,7 +3,7 @@
 use super::expand::Operations;
 use super::log::Log;
 use super::table::Table;
-use crate::system::{Guard, OperationId, System, Trigger};
+use crate::system::{Guard, OperationId, System, Trigger, utilisation_ppm};
 use crate::time::Span;
 
 pub(super) fn warn(log: &mut Log, system: &System, operations: &Operations<'_>, top: &Table<'_>) {
@@ -18,18 +18,20 @@ pub(super) fn warn(log: &mut Log, system: &System, operations: &Operations<'_>, 
 
 /// Processors that cannot do all they are asked to, told once with the worst epoch.
 fn overload(log: &mut Log, system: &System, top: &Table<'_>) {
-    let mut worst: Vec<(u128, usize)> = vec![(0, 0); system.processors.len()];
-    for (epoch, settings) in system.epochs.iter().map(|epoch| &epoch.settings).enumerate() {
-        let mut ppm = vec![0u128; system.processors.len()];
-        for (operation, setting) in system.operations.iter().zip(settings.iter()).filter(|(_, one)| one.enabled) {
-            let demand = u128::from(setting.wcet.as_nanos()) * u128::from(setting.legs) * 1_000_000;
-            ppm[operation.on.index()] += demand / u128::from(setting.period.as_nanos().max(1));
+    let mut worst: Vec<(u64, usize)> = vec![(0, 0); system.processors.len()];
+    for (index, epoch) in system.epochs.iter().enumerate() {
+        let mut ppm = vec![0u64; system.processors.len()];
+        let rates = system.release_rates(index);
+        for ((operation, setting), rate) in system.operations.iter().zip(epoch.settings.iter()).zip(rates) {
+            ppm[operation.on.index()] += utilisation_ppm(setting.wcet, setting.legs, rate).min(1 << 32);
         }
         for (worst, ppm) in worst.iter_mut().zip(ppm).filter(|(worst, ppm)| *ppm > worst.0) {
-            *worst = (ppm, epoch);
+            *worst = (ppm, index);
         }
     }
-    for (processor, (ppm, epoch)) in system.processors.iter().zip(worst).filter(|(_, (ppm, _))| *ppm > 1_000_000) {
+    // Each operation's share is rounded.
+    let full = 1_000_000 + system.operations.len() as u64;
+    for (processor, (ppm, epoch)) in system.processors.iter().zip(worst).filter(|(_, (ppm, _))| *ppm > full) {
         let when =
             if system.epochs.len() > 1 { format!(" in epoch `{}`", system.epochs[epoch].name) } else { String::new() };
         let percent = format!("{}.{}%", ppm / 10_000, ppm / 1_000 % 10);

@@ -1,0 +1,35 @@
+//! How often things are released, and what that asks of a processor.
+
+use hyoshi_model::{ProcessorId, read};
+
+#[test]
+fn a_merge_is_released_as_often_as_all_its_triggers_together_and_a_join_as_the_slowest() {
+    let text = "name = 'rates'
+        [operation.a]
+        rate = '100Hz'
+        wcet = '1ms'
+        [operation.b]
+        rate = '50Hz'
+        wcet = '1ms'
+        [operation.merge]
+        after = { any = ['a', 'b'] }
+        wcet = '2ms'
+        [operation.join]
+        after = { all = ['a', 'b'] }
+        wcet = '2ms'
+        [operation.behind]
+        after = { all = ['merge'] }
+        wcet = '1ms'
+        [operation.off]
+        rate = '1kHz'
+        wcet = '1ms'
+        enabled = false
+        [operation.after-off]
+        after = { all = ['off'] }
+        wcet = '1ms'";
+    let system = read(text, "rates.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let rates: Vec<u64> = system.release_rates(0).into_iter().map(|rate| rate / 1_000_000_000).collect();
+    assert_eq!(rates, [100, 50, 150, 50, 150, 0, 0]);
+    // 100 + 50 + 300 + 100 + 150 ms a second.
+    assert_eq!(system.utilisation_ppm(0, ProcessorId(0)), 700_000);
+}
