@@ -207,6 +207,9 @@ impl Node {
                 return Err(StartError::Thread(error));
             }
         }
+        if refusals.priorities() {
+            parts.without_priorities();
+        }
         let refused = refusals.into_notes();
         if self.strict && !refused.is_empty() {
             parts.abandon();
@@ -256,16 +259,16 @@ impl Node {
         let part = parts.add(processor.clone(), drain, cpu, StealReader::of(cpu).ok());
         let spawn = |name: String, policy: Policy| Spawn::new(name).cpu(cpu).policy(policy);
         let own = processor.clone();
-        let release = spawn(format!("{name}-release"), Policy::Fifo(RELEASE)).stack(SMALL_STACK);
+        let release = spawn(format!("{name:.7}-release"), Policy::Fifo(RELEASE)).stack(SMALL_STACK);
         part.others.push(refusals.check(release.spawn(move || own.release()), name)?);
         if any_demoted {
             let own = processor.clone();
-            let below = spawn(format!("{name}-below"), Policy::Other).stack(SMALL_STACK);
+            let below = spawn(format!("{name:.9}-below"), Policy::Other).stack(SMALL_STACK);
             part.others.push(refusals.check(below.spawn(move || own.serve_below()), name)?);
         }
         for (thread, lane, priority) in lanes {
             let own = processor.clone();
-            let lane = spawn(format!("{name}-{lane}"), Policy::Fifo(priority)).stack(stack);
+            let lane = spawn(format!("{name:.12}-{lane}"), Policy::Fifo(priority)).stack(stack);
             let spawned = refusals.check(lane.spawn(move || own.serve(thread)), name)?;
             processor.crew.lock().arrive(thread, spawned.handle.clone(), spawned.granted.policy);
             part.lanes.push(spawned);
@@ -298,6 +301,11 @@ impl Refusals {
         let Granted { refused, .. } = &thread.granted;
         self.take(name, refused);
         Ok(thread)
+    }
+
+    /// True if some thread was refused its priority.
+    fn priorities(&self) -> bool {
+        self.0.iter().any(|(_, _, refused)| matches!(refused.asked, hyoshi_os::Asked::Policy(_)))
     }
 
     fn into_notes(self) -> Vec<Note> {

@@ -53,6 +53,12 @@ impl Posts {
         self.first_lane < lane
     }
 
+    /// Threads of lanes among them.
+    #[cfg(test)]
+    pub fn threads(&self) -> &[u16] {
+        &self.threads
+    }
+
     /// Wakes none of them.
     pub fn clear(&mut self) {
         self.threads.clear();

@@ -133,6 +133,16 @@ impl Parts {
         &mut self.processors[last]
     }
 
+    /// Every thread at normal priority, but for the watchdog's.
+    pub fn without_priorities(&self) {
+        for part in &self.processors {
+            part.processor.crew.lock().without_priorities();
+            for thread in &part.others {
+                let _ = thread.handle.set_policy(Policy::Other);
+            }
+        }
+    }
+
     /// Everything is there: lets the release threads go.
     pub fn begin(mut self, notes: Vec<Note>) -> Running {
         let read = |part: &mut Part| part.steal.as_mut().and_then(StealReader::stolen);

@@ -4,6 +4,7 @@ mod common;
 
 use common::{finish, plan, system};
 use hyoshi_runtime::{EndedBy, Node, Note, StartError};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 const TEXT: &str = "
@@ -54,6 +55,38 @@ fn without_privileges_it_runs_at_normal_priority_and_says_what_was_refused() {
         assert!(refused.iter().any(|note| note.contains("SCHED_FIFO") && note.contains("more")), "{refused:?}");
         ran.replay();
     });
+}
+
+#[test]
+fn where_a_limit_grants_the_lower_priorities_only_no_lane_runs_above_a_more_urgent_one() {
+    // Of the whole process; the other tests ask for more than it grants.
+    let limit = Rlimit { current: Some(50), maximum: Some(50) };
+    if setrlimit(Resource::Rtprio, limit).is_err() {
+        println!("skipped: the limit cannot be set here");
+        return;
+    }
+    without_privileges(|| {
+        assert!(hyoshi_os::set_own_policy(hyoshi_os::Policy::Fifo(50)).is_ok());
+        hyoshi_os::set_own_policy(hyoshi_os::Policy::Other).unwrap();
+        let mut text = "duration = \"200ms\"\n[processor.main]\nstrategy = \"RMS\"\n".to_owned();
+        for number in 1..40 {
+            text += &format!("[operation.o{number}]\nevery = \"{}ms\"\nwcet = \"0.1ms\"\n", 10 + number);
+        }
+        let system = system(&text);
+        let plan = plan(&system);
+        let running = Node::new(system.clone(), plan.clone()).start().unwrap();
+        let raised: Vec<String> = std::fs::read_dir("/proc/self/task").unwrap().filter_map(raised).collect();
+        assert!(raised.is_empty(), "{raised:?}");
+        finish(system, plan, running);
+    });
+}
+
+/// The name of a lane's thread if it runs at a real-time priority: the 40th field of proc_pid_stat(5).
+fn raised(task: std::io::Result<std::fs::DirEntry>) -> Option<String> {
+    let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+    let (name, fields) = stat.split_once('(')?.1.rsplit_once(')')?;
+    let priority: u32 = fields.split_whitespace().nth(37)?.parse().ok()?;
+    (name.starts_with("main-") && priority > 0).then(|| name.to_owned())
 }
 
 #[test]

@@ -17,6 +17,8 @@
 mod lanes;
 mod policy;
 mod release;
+#[cfg(test)]
+mod tests;
 mod waits;
 
 use std::collections::VecDeque;
@@ -241,6 +243,15 @@ impl<S: Scheduled> Crew<S> {
     pub fn arrive(&mut self, thread: u16, handle: S, policy: Policy) {
         let member = &mut self.members[usize::from(thread)];
         (member.handle, member.policy, member.fifo) = (Some(handle), policy, policy != Policy::Other);
+    }
+
+    /// Some thread of the run was refused its priority: then all of them do without. Were only the
+    /// most urgent lanes refused theirs, as under a limit, the others would run above them.
+    pub fn without_priorities(&mut self) {
+        for thread in 0..self.members.len() as u16 {
+            self.members[usize::from(thread)].fifo = false;
+            self.apply(thread);
+        }
     }
 
     /// The real-time priority of a lane.

@@ -18,7 +18,7 @@ impl<S: Scheduled> Crew<S> {
     /// What a thread should run at.
     fn policy_of(&self, thread: u16) -> Policy {
         let member = &self.members[usize::from(thread)];
-        if !member.fifo || member.demoted || member.signs.abandoned.load(Ordering::Relaxed) {
+        if !member.fifo || member.signs.abandoned.load(Ordering::Relaxed) {
             return Policy::Other;
         }
         let lane = self.lanes[usize::from(member.lane)].priority;
@@ -26,10 +26,10 @@ impl<S: Scheduled> Crew<S> {
         let job = self.dispatcher.job(slot);
         let level = self.dispatcher.effective_level(slot);
         if level < job.level {
-            // Whoever holds a resource is not paused: those who need it would be, too.
+            // Whoever holds a resource is neither paused nor demoted yet: those who need it would be, too.
             return Policy::Fifo(lane.max(lane_priority(usize::from(level))));
         }
-        if self.dispatcher.paused().contains(member.lane) {
+        if member.demoted || self.dispatcher.paused().contains(member.lane) {
             return Policy::Other;
         }
         let lowered = job.state == State::Ready && !member.waits;

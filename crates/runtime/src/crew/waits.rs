@@ -44,6 +44,13 @@ impl<S: Scheduled> Crew<S> {
         let consumed = cpu.saturating_sub(self.started[slot.0 as usize].began);
         self.members[usize::from(me)].waits = true;
         self.dispatcher.resume(now, slot, consumed);
+        // Mostly it is its lane's first: then nobody else need wake up to say so.
+        let lane = self.members[usize::from(me)].lane;
+        let free = self.dispatcher.startable().contains(lane) && !self.attended.contains(lane);
+        let best = self.dispatcher.lanes()[usize::from(lane)].best(lane >= self.dispatcher.gate());
+        if free && best.is_some_and(|(_, first)| first == slot) {
+            self.dispatcher.decide(now, lane, Span::ZERO);
+        }
         self.settle(now, posts);
         self.my_turn(me, slot)
     }

@@ -1,0 +1,258 @@
+//! The crew without threads: each section by hand, at chosen times, with threads that record how
+//! they were scheduled.
+
+use std::sync::Arc;
+
+use hyoshi_model::{Instant, ResourceId, Span, read};
+use hyoshi_os::fake::FakeThread;
+use hyoshi_os::priority::lane_priority;
+use hyoshi_os::{MonotonicClock, Policy};
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_trace::ring::ring;
+
+use super::*;
+use crate::link::connect;
+
+/// One processor of a system, driven by hand.
+struct Hand {
+    crew: Crew<FakeThread>,
+    posts: Posts,
+}
+
+const HIGH: Policy = Policy::Fifo(lane_priority(0));
+const LOW: Policy = Policy::Fifo(lane_priority(1));
+
+fn ms(millis: u64) -> Instant {
+    Instant::ZERO + Span::from_millis(millis)
+}
+
+/// `bodies` names the operations that have a user's body.
+fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> Hand {
+    let text = format!("name = \"t\"\n{text}");
+    let system = Arc::new(read(&text, "t", None).unwrap_or_else(|errors| panic!("{errors}")).system);
+    let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+    let common = Arc::new(Common::new(system.clone(), ms(10_000)));
+    common.begin(MonotonicClock::start());
+    let cell = |id: OperationId| {
+        let named = bodies.contains(&system.operation(id).name.as_str());
+        named.then(|| Cell::new(&system, id, Box::new(|_| ())))
+    };
+    let mut cells: Vec<Option<Cell>> = system.operation_ids().map(cell).collect();
+    let (probe, _) = ring(1 << 12);
+    let links = connect(&system).remove(0);
+    let mut crew = Crew::new(common.clone(), &plan.processors[0], Tap::new(probe), &mut cells, links);
+    let mut signs = Vec::new();
+    for (lane, count) in crew.threads_of(&plan.processors[0]).into_iter().enumerate() {
+        for _ in 0..count {
+            let own = Arc::new(Signs::default());
+            let number = crew.enlist(lane as u8, own.clone());
+            let thread = thread();
+            let policy = Policy::Fifo(crew.priority_of(lane as u8));
+            let granted = if thread.set_policy(policy).is_ok() { policy } else { Policy::Other };
+            crew.arrive(number, thread, granted);
+            signs.push(own);
+        }
+    }
+    let posts = Posts::new(common, signs, Arc::default());
+    Hand { crew, posts }
+}
+
+impl Hand {
+    fn time(&mut self, at: Instant) -> Vec<u16> {
+        self.crew.on_time(at, &mut self.posts);
+        self.posted()
+    }
+
+    /// Threads that were to be woken.
+    fn posted(&mut self) -> Vec<u16> {
+        let posted = self.posts.threads().to_vec();
+        self.posts.clear();
+        posted
+    }
+
+    /// The operation that a thread begins, if it begins one.
+    fn next(&mut self, thread: u16, at: Instant) -> Option<Begin> {
+        match self.crew.next(thread, at, Span::ZERO, &mut self.posts) {
+            Step::Run(begin) => Some(begin),
+            _ => None,
+        }
+    }
+
+    fn finish(&mut self, thread: u16, begin: Begin, at: Instant) -> Step {
+        let returned = Returned { slot: begin.slot, cell: begin.cell, consumed: None, cpu: Span::ZERO };
+        self.crew.finish(thread, at, returned, &mut self.posts)
+    }
+
+    fn thread(&self, thread: u16) -> &FakeThread {
+        self.crew.members[usize::from(thread)].handle.as_ref().unwrap()
+    }
+
+    fn policies(&self, thread: u16) -> Vec<Policy> {
+        self.thread(thread).policies()
+    }
+}
+
+const TWO: &str = "
+    [processor.main]
+    strategy = \"MUF\"
+    PROCESSOR
+    [operation.control]
+    every = \"10ms\"
+    phase = \"2ms\"
+    wcet = \"1ms\"
+    critical = true
+    [operation.fill]
+    every = \"100ms\"
+    wcet = \"80ms\"
+    FILL
+";
+
+#[test]
+fn a_lane_is_woken_once_however_much_there_is_to_do() {
+    let mut hand = hand(&TWO.replace("PROCESSOR", "").replace("FILL", "count = 3"), &[], FakeThread::new);
+    assert_eq!(hand.time(ms(0)), [1]);
+    assert_eq!(hand.time(ms(2)), [0], "the low lane's thread is on its way already");
+    let begin = hand.next(1, ms(2)).unwrap();
+    assert_eq!(hand.posted(), [0u16; 0]);
+    assert!(hand.next(0, ms(2)).is_some());
+    // The second of three follows without a wake-up.
+    assert!(matches!(hand.finish(1, begin, ms(5)), Step::Run(_)));
+    assert_eq!(hand.posted(), [0u16; 0]);
+}
+
+#[test]
+fn a_wake_up_for_nothing_lets_the_thread_sleep_again() {
+    let mut hand = hand(&TWO.replace("PROCESSOR", "").replace("FILL", ""), &[], FakeThread::new);
+    assert!(matches!(hand.crew.next(1, ms(1), Span::ZERO, &mut hand.posts), Step::Idle));
+    assert_eq!(hand.time(ms(0)), [1], "it is still counted as idle");
+}
+
+#[test]
+fn the_cap_puts_a_lane_without_critical_work_at_normal_priority_until_its_next_window() {
+    let mut hand = hand(&TWO.replace("PROCESSOR", "cap = \"50%\"").replace("FILL", ""), &[], FakeThread::new);
+    hand.time(ms(0));
+    let _begin = hand.next(1, ms(0)).unwrap();
+    assert_eq!(hand.policies(1), [LOW]);
+    // 40 ms for the work that is not critical: 10 of the 50 are kept for control.
+    hand.time(ms(45));
+    assert_eq!(hand.policies(1), [LOW, Policy::Other]);
+    assert_eq!(hand.policies(0), [HIGH]);
+    hand.time(ms(100));
+    assert_eq!(hand.policies(1), [LOW, Policy::Other, LOW]);
+}
+
+#[test]
+fn who_holds_a_resource_runs_at_its_ceiling_and_is_not_paused() {
+    let text = TWO.replace("PROCESSOR", "cap = \"50%\"").replace("FILL", "uses = { map = \"1ms\" }")
+        + "[operation.also]\nevery = \"20ms\"\nwcet = \"1ms\"\ncritical = true\nuses = { map = \"1ms\" }\n[resource.map]\n";
+    let mut hand = hand(&text, &[], FakeThread::new);
+    hand.time(ms(0));
+    // `also` first, for its lane is above.
+    let also = hand.next(0, ms(0)).unwrap();
+    assert!(matches!(hand.finish(0, also, ms(1)), Step::Idle));
+    let begin = hand.next(1, ms(1)).unwrap();
+    hand.crew.acquire(1, begin.slot, ResourceId(0), ms(1));
+    assert_eq!(hand.policies(1), [LOW, HIGH]);
+    hand.time(ms(60));
+    assert_eq!(hand.policies(1), [LOW, HIGH], "gated, but it holds what others need");
+    hand.crew.release(1, begin.slot, ResourceId(0), ms(61), &mut hand.posts);
+    assert_eq!(hand.policies(1), [LOW, HIGH, Policy::Other]);
+}
+
+const FULL: &str = "
+    [processor.main]
+    strategy = \"EDF\"
+    preemption = \"full\"
+    [operation.long]
+    every = \"100ms\"
+    wcet = \"30ms\"
+    [operation.short]
+    every = \"20ms\"
+    phase = \"5ms\"
+    wcet = \"1ms\"
+";
+
+#[test]
+fn a_better_job_of_the_lane_lowers_the_running_thread_and_its_end_raises_it_again() {
+    let mut hand = hand(FULL, &[], FakeThread::new);
+    let first = hand.time(ms(0))[0];
+    let _long = hand.next(first, ms(0)).unwrap();
+    let second = hand.time(ms(5))[0];
+    assert_ne!(first, second);
+    assert_eq!(hand.policies(first), [HIGH, Policy::Fifo(1)]);
+    let short = hand.next(second, ms(5)).unwrap();
+    assert!(matches!(hand.finish(second, short, ms(6)), Step::Idle));
+    assert_eq!(hand.policies(first), [HIGH, Policy::Fifo(1), HIGH]);
+    assert_eq!(hand.posted(), [0u16; 0], "it runs, and needs no wake-up");
+    assert_eq!(hand.policies(second), [HIGH]);
+}
+
+#[test]
+fn a_lowered_job_that_ends_all_the_same_waits_for_its_turn_to_be_completed() {
+    let mut hand = hand(FULL, &[], FakeThread::new);
+    let first = hand.time(ms(0))[0];
+    let long = hand.next(first, ms(0)).unwrap();
+    let second = hand.time(ms(5))[0];
+    let short = hand.next(second, ms(5)).unwrap();
+    // The better job sleeps in its body; the lowered one comes to its end.
+    let Step::Turn(returned) = hand.finish(first, long, ms(6)) else { panic!("it is not its turn") };
+    assert!(matches!(hand.finish(second, short, ms(7)), Step::Idle));
+    assert_eq!(hand.posted(), [first]);
+    assert!(matches!(hand.crew.finish(first, ms(7), returned, &mut hand.posts), Step::Idle));
+}
+
+#[test]
+fn a_demoted_body_goes_below_the_lanes_and_comes_back_for_the_next_job() {
+    let text = TWO.replace("PROCESSOR", "").replace("FILL", "on_overrun = \"demote\"");
+    let mut hand = hand(&text, &["fill"], FakeThread::new);
+    let thread = hand.time(ms(0))[0];
+    let begin = hand.next(thread, ms(0)).unwrap();
+    hand.thread(thread).consume(Span::from_millis(80));
+    hand.time(ms(90));
+    assert_eq!(hand.policies(thread), [LOW, Policy::Other]);
+    assert!(matches!(hand.finish(thread, begin, ms(95)), Step::Idle));
+    assert_eq!(hand.policies(thread), [LOW, Policy::Other, LOW]);
+}
+
+#[test]
+fn a_job_whose_body_is_occupied_is_set_aside_and_its_lane_goes_on() {
+    let text = TWO.replace("PROCESSOR", "").replace("FILL", "on_overrun = \"demote\"");
+    let text = text + "[operation.more]\nevery = \"100ms\"\nwcet = \"1ms\"\n";
+    let mut hand = hand(&text, &["fill"], FakeThread::new);
+    let first = hand.time(ms(0))[0];
+    // Least laxity: `fill` is first, `more` after it.
+    let fill = hand.next(first, ms(0)).unwrap();
+    hand.thread(first).consume(Span::from_millis(80));
+    let second = *hand.time(ms(90)).last().unwrap();
+    let more = hand.next(second, ms(90)).unwrap();
+    assert_ne!(more.job.operation, fill.job.operation);
+    hand.time(ms(100));
+    // The next `fill` cannot enter; `more` of the same release can.
+    let Step::Run(next) = hand.finish(second, more, ms(101)) else { panic!("`more` is next") };
+    assert_ne!(next.job.operation, fill.job.operation);
+    assert!(matches!(hand.finish(second, next, ms(102)), Step::Idle));
+    // When the body is free it is.
+    let Step::Run(again) = hand.finish(first, fill, ms(103)) else { panic!("`fill` enters") };
+    assert_eq!(again.job.number, 1);
+}
+
+#[test]
+fn without_privileges_nobody_asks_the_kernel_again_and_again() {
+    let mut hand = hand(&TWO.replace("PROCESSOR", "cap = \"50%\"").replace("FILL", ""), &[], FakeThread::unprivileged);
+    let thread = hand.time(ms(0))[0];
+    hand.next(thread, ms(0)).unwrap();
+    hand.time(ms(45));
+    hand.time(ms(100));
+    assert_eq!(hand.policies(thread), []);
+    assert_eq!(hand.crew.common.refused_later.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_job_keeps_the_token_while_it_blocks_if_nobody_else_could_run() {
+    let mut hand = hand(&TWO.replace("PROCESSOR", "").replace("FILL", ""), &["fill"], FakeThread::new);
+    let thread = hand.time(ms(0))[0];
+    let begin = hand.next(thread, ms(0)).unwrap();
+    assert!(!hand.crew.suspend(thread, begin.slot, ms(1), &mut hand.posts));
+    assert_eq!(hand.crew.common.blocked_lanes.load(Ordering::Relaxed), 1);
+    assert!(matches!(hand.finish(thread, begin, ms(2)), Step::Idle));
+}
