@@ -8,7 +8,7 @@ use hyoshi_sched::{Strategies, analyse};
 
 use super::load::{Changes, load};
 use super::output::command_line;
-use super::{Failure, Format, Held, Output};
+use super::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -16,18 +16,15 @@ pub(super) struct Arguments {
     file: PathBuf,
     #[command(flatten)]
     changes: Changes,
-    #[command(flatten)]
-    pub output: Output,
 }
 
-pub(super) fn check(arguments: &Arguments, strategies: &Strategies) -> Result<Held, Failure> {
-    let format = arguments.output.format;
+pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     let ready = load(&arguments.file, &arguments.changes, strategies, format)?;
     let report = analyse(&ready.system, &ready.plan);
     let checked = Checked { command: &command_line(), system: &ready.system, report: &report };
     match format {
-        Format::Text => print!("{}", checked.terminal(Look::of_stdout())),
-        Format::Json => print!("{}", checked.json()),
+        Format::Text => streams::out(checked.terminal(Look::of_stdout()))?,
+        Format::Json => streams::out(checked.json())?,
     }
     Ok(Held::when(report.outcome == hyoshi_sched::Outcome::Holds))
 }

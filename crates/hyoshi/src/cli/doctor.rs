@@ -2,25 +2,18 @@
 
 use std::fmt::Write;
 
-use clap::Args;
 use hyoshi_os::doctor::{Finding, Verdict, probe};
 
-use super::{Failure, Format, Held, Output, colours};
+use super::{Failure, Format, Held, colours, head, streams};
 
-#[derive(Debug, Args)]
-pub(super) struct Arguments {
-    #[command(flatten)]
-    pub output: Output,
-}
-
-pub(super) fn doctor(arguments: &Arguments) -> Result<Held, Failure> {
+pub(super) fn doctor(format: Format) -> Result<Held, Failure> {
     let findings = probe();
     let holds = findings.iter().all(|finding| finding.verdict != Verdict::Refused);
-    match arguments.output.format {
-        Format::Text => print!("{}", text(&findings, colours(&std::io::stdout()))),
+    match format {
+        Format::Text => streams::out(text(&findings, colours(&std::io::stdout())))?,
         Format::Json => {
-            let head = serde_json::json!({ "schema": hyoshi_report::summary::SCHEMA, "verb": "doctor" });
-            println!("{:#}", serde_json::json!({ "hyoshi": head, "holds": holds, "findings": findings }));
+            let object = serde_json::json!({ "hyoshi": head("doctor"), "holds": holds, "findings": findings });
+            streams::out(format_args!("{object:#}\n"))?;
         }
     }
     Ok(Held::when(holds))

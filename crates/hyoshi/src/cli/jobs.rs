@@ -4,11 +4,13 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use hyoshi_model::{Instant, System};
+use hyoshi_model::Instant;
 use hyoshi_trace::{Decision, Event, JobEnd};
 use serde::Serialize;
 
 use super::Failure;
+use super::load::Ready;
+use super::output::open;
 
 /// A CSV file of jobs, in the order in which they ended.
 pub(super) struct Jobs<W: Write> {
@@ -39,10 +41,11 @@ struct Line<'a> {
 }
 
 impl Jobs<BufWriter<File>> {
-    pub fn create(path: &Path, system: &System) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(|error| {
-            Failure::new(format!("cannot write `{}`: {error}", path.display())).help("name a file that you may write")
-        })?;
+    pub fn create(path: &Path, ready: &Ready) -> Result<Self, Failure> {
+        let file = open(path, &ready.file, "the list of jobs")?;
+        // Devices and pipes have no length to set.
+        drop(file.set_len(0));
+        let system = &ready.system;
         Ok(Jobs {
             path: path.into(),
             csv: csv::Writer::from_writer(BufWriter::with_capacity(1 << 20, file)),

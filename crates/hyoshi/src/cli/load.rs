@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use hyoshi_model::{Diagnostic, Preemption, Span, System, quantity, read_file};
+use hyoshi_model::{Diagnostic, Known, Preemption, Span, System, quantity, read_file_knowing};
 use hyoshi_sched::{Plan, Strategies};
 
-use super::{Failure, Format, colours};
+use super::{Failure, Format, colours, streams};
 
 /// What the command line may change of a file.
 #[derive(Clone, Debug, Default, Args)]
@@ -22,7 +22,7 @@ pub(super) struct Changes {
     #[arg(long, value_name = "WHICH", value_parser = preemption)]
     pub preemption: Option<Preemption>,
     /// Another seed for every pseudo-random sequence
-    #[arg(long)]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// How long to simulate or run, such as 10s or 5min
     #[arg(long, value_name = "SPAN", value_parser = span)]
@@ -33,7 +33,11 @@ pub(super) struct Changes {
 }
 
 fn span(text: &str) -> Result<Span, String> {
-    quantity::span(text).map_err(|error| format!("{text:?} {error}; {}", error.remedy(text)))
+    match quantity::span(text) {
+        Ok(Span::ZERO) => Err(format!("{text:?} is zero; write a time greater than that, such as \"10s\"")),
+        Ok(span) => Ok(span),
+        Err(error) => Err(format!("{text:?} {error}; {}", error.remedy(text))),
+    }
 }
 
 fn share(text: &str) -> Result<u32, String> {
@@ -90,6 +94,8 @@ pub(super) struct Ready {
     pub file: String,
     /// Its text.
     pub source: String,
+    /// The files that it names, with their texts.
+    pub files: Vec<(String, String)>,
     pub system: Arc<System>,
     pub plan: Arc<Plan>,
     pub warnings: Vec<Diagnostic>,
@@ -97,22 +103,29 @@ pub(super) struct Ready {
     pub changes: Vec<String>,
 }
 
-/// Reads a file, applies the changes, and makes the plan. Warnings go to stderr for people.
+/// Reads a file, applies the changes, and makes the plan. People see its warnings at once, on
+/// standard error; they get no second copy with the results.
 pub(super) fn load(path: &Path, changes: &Changes, strategies: &Strategies, format: Format) -> Result<Ready, Failure> {
-    let loaded = read_file(path).map_err(Failure::File)?;
-    let source = std::fs::read_to_string(path)
-        .map_err(|error| Failure::new(format!("cannot read `{}`: {error}", path.display())))?;
+    if let Some(name) = &changes.strategy
+        && strategies.find(name).is_none()
+    {
+        return Err(Failure::new(format!("nobody knows the strategy `{name}`")).help(known(strategies)));
+    }
+    // One that the command line replaces may be what it likes.
+    let named = changes.strategy.is_none().then(|| strategies.names());
+    let loaded = read_file_knowing(path, &Known { strategies: named, ..Known::default() }).map_err(Failure::File)?;
     let mut system = loaded.system;
     changes.apply(&mut system);
     let plan = plan(&system, strategies)?;
     if format == Format::Text {
         for warning in &loaded.warnings {
-            eprintln!("{}\n", warning.render(colours(&std::io::stderr())));
+            streams::err(format_args!("{}\n\n", warning.render(colours(&std::io::stderr()))));
         }
     }
     Ok(Ready {
         file: path.display().to_string(),
-        source,
+        source: loaded.text,
+        files: loaded.files,
         system: system.into(),
         plan: plan.into(),
         warnings: loaded.warnings,
@@ -122,12 +135,12 @@ pub(super) fn load(path: &Path, changes: &Changes, strategies: &Strategies, form
 
 pub(super) fn plan(system: &System, strategies: &Strategies) -> Result<Plan, Failure> {
     Plan::new(system, strategies).map_err(|unknown| {
-        let known = unknown.known.join(", ");
-        let help = format!("known strategies are {known}; a program's own are given to `hyoshi::cli`");
-        Failure::new(format!(
-            "processor `{}` asks for the strategy `{}`, which nobody knows",
-            unknown.processor, unknown.name
-        ))
-        .help(help)
+        let (processor, name) = (unknown.processor, unknown.name);
+        Failure::new(format!("processor `{processor}` asks for the strategy `{name}`, which nobody knows"))
+            .help(known(strategies))
     })
+}
+
+fn known(strategies: &Strategies) -> String {
+    format!("known here: {}; a program's own are given to `hyoshi::cli`", strategies.names().join(", "))
 }

@@ -4,6 +4,7 @@
 //! missing privilege under `--strict`).
 
 mod check;
+mod compare;
 mod doctor;
 mod jobs;
 mod load;
@@ -11,6 +12,7 @@ mod new;
 mod output;
 mod run;
 mod sim;
+mod streams;
 mod trace;
 
 use std::fmt;
@@ -18,7 +20,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use hyoshi_report::summary::SCHEMA;
 use hyoshi_sched::Strategies;
 
@@ -32,6 +34,9 @@ use crate::bodies::Bodies;
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
+    /// How results and errors are printed
+    #[arg(long, value_enum, default_value_t, global = true)]
+    format: Format,
 }
 
 #[derive(Debug, Subcommand)]
@@ -43,7 +48,7 @@ enum Verb {
     /// Run on the kernel: real threads, real-time priorities
     Run(run::Arguments),
     /// Tell what this machine grants, and what to do about each refusal
-    Doctor(doctor::Arguments),
+    Doctor,
     /// Begin a system: a commented system.toml, and a Rust program with its operations' bodies
     New(new::Arguments),
     /// Read a recording
@@ -64,13 +69,6 @@ enum Format {
     Json,
 }
 
-#[derive(Clone, Copy, Debug, Args)]
-struct Output {
-    /// How results are printed
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
-}
-
 /// How a verb ended, if it ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
@@ -85,11 +83,14 @@ impl Held {
 }
 
 /// Why a verb could not do its work: bad input, told to people or programs.
+#[derive(Debug)]
 enum Failure {
     /// The system's file is wrong.
     File(hyoshi_model::FileErrors),
     /// Anything else, with what to do about it.
     Other { message: String, help: Option<String> },
+    /// The verb has told of it, within its result.
+    Told,
 }
 
 impl Failure {
@@ -100,46 +101,49 @@ impl Failure {
     fn help(self, help: impl fmt::Display) -> Failure {
         match self {
             Failure::Other { message, .. } => Failure::Other { message, help: Some(help.to_string()) },
-            file => file,
-        }
-    }
-
-    /// What is wrong, in one line.
-    fn message(&self) -> String {
-        match self {
-            Failure::File(errors) => errors.to_string(),
-            Failure::Other { message, .. } => message.clone(),
+            other => other,
         }
     }
 
     fn print(&self, verb: &str, format: Format) {
-        match (self, format) {
-            (Failure::File(errors), Format::Text) => eprint!("{}", errors.render(colours(&std::io::stderr()))),
-            (Failure::Other { message, help }, Format::Text) => {
-                eprintln!("error: {message}");
+        match (format, self) {
+            (_, Failure::Told) => {}
+            (Format::Text, Failure::File(errors)) => streams::err(errors.render(colours(&std::io::stderr()))),
+            (Format::Text, Failure::Other { message, help }) => {
+                streams::err(format_args!("error: {message}\n"));
                 if let Some(help) = help {
-                    eprintln!("help: {help}");
+                    streams::err(format_args!("help: {help}\n"));
                 }
             }
-            (Failure::File(errors), Format::Json) => {
-                let all = errors.errors.iter().map(|error| {
+            (Format::Json, _) => {
+                let errors = serde_json::json!({ "hyoshi": head(verb), "errors": self.json() });
+                // Should even that fail, the exit code says it.
+                drop(streams::out(format_args!("{errors:#}\n")));
+            }
+        }
+    }
+
+    /// The errors, each as an object.
+    fn json(&self) -> Vec<serde_json::Value> {
+        match self {
+            Failure::File(errors) => {
+                let object = |error: &hyoshi_model::Diagnostic| {
                     serde_json::json!({
                         "message": error.message, "label": error.label, "help": error.help,
                         "file": error.file, "line": error.line, "column": error.column,
                     })
-                });
-                print_errors(verb, all.collect());
+                };
+                errors.errors.iter().map(object).collect()
             }
-            (Failure::Other { message, help }, Format::Json) => {
-                print_errors(verb, vec![serde_json::json!({ "message": message, "help": help })]);
-            }
+            Failure::Other { message, help } => vec![serde_json::json!({ "message": message, "help": help })],
+            Failure::Told => Vec::new(),
         }
     }
 }
 
-fn print_errors(verb: &str, errors: Vec<serde_json::Value>) {
-    let head = serde_json::json!({ "schema": SCHEMA, "verb": verb });
-    println!("{:#}", serde_json::json!({ "hyoshi": head, "errors": errors }));
+/// What every JSON object begins with.
+fn head(verb: &str) -> serde_json::Value {
+    serde_json::json!({ "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION"), "verb": verb })
 }
 
 /// Whether to colour what goes to `stream`.
@@ -160,34 +164,19 @@ fn colours(stream: &impl IsTerminal) -> bool {
 /// }
 /// ```
 pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
-    let Cli { verb } = Cli::parse();
-    let (name, format) = match &verb {
-        Verb::Check(arguments) => ("check", arguments.output.format),
-        Verb::Sim(arguments) => ("sim", arguments.output.format),
-        Verb::Run(arguments) => ("run", arguments.output.format),
-        Verb::Doctor(arguments) => ("doctor", arguments.output.format),
-        Verb::New(_) => ("new", Format::Text),
-        Verb::Trace(arguments) => ("trace", arguments.format()),
-        Verb::Strategies => ("strategies", Format::Text),
-        Verb::Schema => ("schema", Format::Text),
+    let Cli { verb, format } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
     };
-    let ended = match verb {
-        Verb::Check(arguments) => check::check(&arguments, &strategies),
-        Verb::Sim(arguments) => sim::sim(&arguments, &strategies),
-        Verb::Run(arguments) => run::run(&arguments, &strategies, bodies),
-        Verb::Doctor(arguments) => doctor::doctor(&arguments),
-        Verb::New(arguments) => new::new(&arguments),
-        Verb::Trace(arguments) => trace::trace(&arguments, &strategies),
-        Verb::Strategies => {
-            for name in strategies.names() {
-                println!("{name:<10} {}", strategies.find(&name).map_or("", |strategy| strategy.summary()));
-            }
-            Ok(Held::Yes)
-        }
-        Verb::Schema => {
-            print!("{}", hyoshi_model::schema());
-            Ok(Held::Yes)
-        }
+    let (name, ended) = match verb {
+        Verb::Check(arguments) => ("check", check::check(&arguments, &strategies, format)),
+        Verb::Sim(arguments) => ("sim", sim::sim(&arguments, &strategies, format)),
+        Verb::Run(arguments) => ("run", run::run(&arguments, &strategies, bodies, format)),
+        Verb::Doctor => ("doctor", doctor::doctor(format)),
+        Verb::New(arguments) => ("new", new::new(&arguments, format)),
+        Verb::Trace(arguments) => (arguments.name(), trace::trace(&arguments, &strategies, format)),
+        Verb::Strategies => ("strategies", list(&strategies, format)),
+        Verb::Schema => ("schema", streams::out(hyoshi_model::schema()).map(|()| Held::Yes)),
     };
     match ended {
         Ok(Held::Yes) => ExitCode::SUCCESS,
@@ -197,6 +186,45 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Answers a command line that is none, or that asks for help.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let words: Vec<_> = std::env::args_os().collect();
+    let json = words.iter().any(|word| word == "--format=json")
+        || words.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "json");
+    if error.use_stderr() && json {
+        let text = error.to_string();
+        let said = text.split("\n\nFor more information").next().unwrap_or(&text).trim_start_matches("error: ");
+        Failure::new(said.trim_end()).help("`hyoshi help` tells of every verb and flag").print("", Format::Json);
+    } else {
+        // Nobody is left to tell that it cannot be told.
+        drop(error.print());
+    }
+    ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+}
+
+/// `hyoshi strategies`: what a file may name.
+fn list(strategies: &Strategies, format: Format) -> Result<Held, Failure> {
+    let known = strategies.names().into_iter().filter_map(|name| {
+        let summary = strategies.find(&name)?.summary().to_owned();
+        Some((name, summary))
+    });
+    match format {
+        Format::Text => {
+            let lines: String = known.map(|(name, summary)| format!("{name:<10} {summary}\n")).collect();
+            streams::out(lines)?;
+        }
+        Format::Json => {
+            let all = known.map(|(name, summary)| serde_json::json!({ "name": name, "summary": summary }));
+            let all: Vec<_> = all.collect();
+            streams::out(format_args!(
+                "{:#}\n",
+                serde_json::json!({ "hyoshi": head("strategies"), "strategies": all })
+            ))?;
+        }
+    }
+    Ok(Held::Yes)
 }
 
 /// Where a verb writes its HTML report.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Failure, Held};
+use super::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -14,7 +14,7 @@ pub(super) struct Arguments {
     name: PathBuf,
 }
 
-pub(super) fn new(arguments: &Arguments) -> Result<Held, Failure> {
+pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     let directory = &arguments.name;
     let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -22,7 +22,12 @@ pub(super) fn new(arguments: &Arguments) -> Result<Held, Failure> {
         return Err(Failure::new(format!("`{}` is no name for a system", directory.display()))
             .help("use letters, digits, `-` and `_`, with a letter first, such as `hyoshi new drone`"));
     }
-    if directory.exists() {
+    if TAKEN.contains(&name) {
+        return Err(Failure::new(format!("`{name}` is a name that Rust programs cannot have"))
+            .help("nothing was made; choose another name, such as `hyoshi new drone`"));
+    }
+    // A link that leads nowhere is there, too.
+    if directory.symlink_metadata().is_ok() {
         return Err(Failure::new(format!("`{}` is there already", directory.display()))
             .help("nothing was changed; choose another name, or remove it first"));
     }
@@ -38,13 +43,24 @@ pub(super) fn new(arguments: &Arguments) -> Result<Held, Failure> {
                 .help("choose a directory that you may write to")
         })?;
     }
-    let name = directory.display();
-    println!("made {name}/system.toml, {name}/Cargo.toml and {name}/src/main.rs");
-    println!("  hyoshi check {name}/system.toml            what can be proved");
-    println!("  hyoshi run {name}/system.toml              with built-in work");
-    println!("  cd {name} && cargo run --release -- run system.toml    with the bodies in src/main.rs");
+    let at = directory.display();
+    match format {
+        Format::Text => streams::out(format_args!(
+            "made {at}/system.toml, {at}/Cargo.toml and {at}/src/main.rs\n\n  \
+             hyoshi check {at}/system.toml    what can be proved\n  \
+             hyoshi run {at}/system.toml      with built-in work\n  \
+             cd {at} && cargo run --release -- run system.toml    with the bodies in src/main.rs\n"
+        ))?,
+        Format::Json => {
+            let made = files.map(|(file, _)| directory.join(file));
+            streams::out(format_args!("{:#}\n", serde_json::json!({ "hyoshi": head("new"), "made": made })))?;
+        }
+    }
     Ok(Held::Yes)
 }
+
+/// Names that mean something else to cargo or to the program.
+const TAKEN: [&str; 9] = ["hyoshi", "std", "core", "alloc", "test", "build", "deps", "examples", "incremental"];
 
 /// How the new program finds the library: beside the sources this command was built from, if they
 /// are still there, else the published one.

@@ -1,17 +1,20 @@
 //! What verbs leave behind: the account in three forms, and a recording.
 
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use hyoshi_model::{Diagnostic, Instant, ProcessorId};
-use hyoshi_report::{Account, Level, Look, Note, save};
+use hyoshi_report::summary::Summary;
+use hyoshi_report::{Account, Level, Look, Note, SaveError, save};
 use hyoshi_trace::Event;
 use hyoshi_trace::recording::{Fact, Header, Writer};
+use serde::Serialize;
 
 use super::load::Ready;
-use super::{Failure, Format, Held};
+use super::{Failure, Format, Held, streams};
 
 /// Where the HTML report goes.
 #[derive(Clone, Debug, Default, Args)]
@@ -21,21 +24,103 @@ pub(super) struct ReportTo {
     pub report: Option<PathBuf>,
 }
 
-/// Prints the account and writes the report; whether the system held.
-pub(super) fn publish(account: &Account<'_>, report: Option<&Path>, format: Format) -> Result<Held, Failure> {
-    let summary = account.summary();
-    match format {
-        Format::Text => print!("{}", summary.terminal(Look::of_stdout())),
-        Format::Json => println!("{}", summary.json()),
+impl ReportTo {
+    /// Whether the report can be written at all: what takes a minute should not fail at its end.
+    pub fn try_out(&self, source: &str) -> Result<(), Failure> {
+        self.report.as_deref().map_or(Ok(()), |path| try_out(path, source))
     }
-    if let Some(path) = report {
-        save(path, &account.html()).map_err(Failure::new)?;
-        if format == Format::Text {
-            println!("\nreport: {}", path.display());
+}
+
+/// Whether a report can be written to `path`, which is not to be `source`.
+pub(super) fn try_out(path: &Path, source: &str) -> Result<(), Failure> {
+    not_over(path, source)?;
+    let fail = |source| Err(Failure::new(SaveError { path: path.into(), source }));
+    let Some(name) = path.file_name().filter(|_| !path.is_dir()) else { return fail(ErrorKind::IsADirectory.into()) };
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Ok(());
+    }
+    // A report is written beside the old one, and takes its place when it is whole.
+    let mut trial = std::ffi::OsString::from(".");
+    trial.push(name);
+    trial.push(format!(".{}", std::process::id()));
+    let trial = path.with_file_name(trial);
+    match File::create(&trial).and_then(|_| fs::remove_file(&trial)) {
+        Ok(()) => Ok(()),
+        Err(error) => fail(error),
+    }
+}
+
+/// Opens a file to write to it. What is in it is lost only with [`File::set_len`] or the first
+/// write: a run that does not start takes nothing away.
+pub(super) fn open(path: &Path, source: &str, what: &str) -> Result<File, Failure> {
+    not_over(path, source)?;
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    opened.map_err(|error| {
+        let help = match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => "make its folder first, or name another file",
+            ErrorKind::IsADirectory => "that is a folder: name a file in it",
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                "name a file in a folder that you may write to"
+            }
+            _ => "name another file",
+        };
+        Failure::new(format!("cannot write {what} {}: {error}", path.display())).help(help)
+    })
+}
+
+/// Refuses to write results over what they are made from.
+fn not_over(path: &Path, source: &str) -> Result<(), Failure> {
+    match (path.canonicalize(), Path::new(source).canonicalize()) {
+        (Ok(path), Ok(same)) if path == same && same.is_file() => {
+            Err(Failure::new(format!("{} would be overwritten: the results are made from it", path.display()))
+                .help("name another file"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints the account and writes the report; whether the system held. `failures` are what else
+/// could not be done on the way: they are told with the account, for it is worth having anyway.
+pub(super) fn publish(
+    account: &Account<'_>,
+    report: Option<&Path>,
+    format: Format,
+    mut failures: Vec<Failure>,
+) -> Result<Held, Failure> {
+    let saved = report.map(|path| save(path, &account.html()).map(|()| path));
+    let saved = saved.transpose().unwrap_or_else(|error| {
+        failures.push(Failure::new(error));
+        None
+    });
+    let mut summary = account.summary();
+    match format {
+        Format::Text => {
+            // `load` has printed these, with their lines.
+            summary.notes.retain(|note| note.topic != WARNING);
+            let report = saved.map_or(String::new(), |path| format!("\nreport: {}\n", path.display()));
+            streams::out(format_args!("{}{report}", summary.terminal(Look::of_stdout())))?;
+            failures.iter().for_each(|failure| failure.print(account.verb, format));
+        }
+        Format::Json => {
+            let errors: Vec<_> = failures.iter().flat_map(Failure::json).collect();
+            let object = serde_json::to_string_pretty(&Told { summary: &summary, errors }).map_err(Failure::new)?;
+            streams::out(format_args!("{object}\n"))?;
         }
     }
-    Ok(Held::when(summary.verdict.holds))
+    if failures.is_empty() { Ok(Held::when(summary.verdict.holds)) } else { Err(Failure::Told) }
 }
+
+/// A summary, and what could not be done besides.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<serde_json::Value>,
+}
+
+/// The topic of the reader's warnings.
+const WARNING: &str = "file";
 
 /// Something worth knowing.
 pub(super) fn note(level: Level, topic: &str, text: impl ToString) -> Note {
@@ -45,7 +130,7 @@ pub(super) fn note(level: Level, topic: &str, text: impl ToString) -> Note {
 /// A warning of the file's reader as a note.
 pub(super) fn warning(warning: &Diagnostic) -> Note {
     let text = format!("{} ({}:{})", warning.message, warning.file, warning.line);
-    Note { level: Level::Info, topic: "file".into(), text, remedy: warning.help.clone() }
+    Note { level: Level::Info, topic: WARNING.into(), text, remedy: warning.help.clone() }
 }
 
 pub(super) fn command_line() -> String {
@@ -61,16 +146,24 @@ pub(super) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
-/// A recording that is being written.
-pub(super) struct Recorder {
-    writer: Writer<File>,
+/// A file for a recording, with what was in it before.
+pub(super) struct RecordTo {
+    file: File,
+    name: String,
 }
 
-impl Recorder {
-    /// Begins a recording: the system's text comes first, so that the file explains itself.
-    pub fn create(path: &Path, ready: &Ready, verb: &str, facts: Vec<Fact>) -> Result<Self, Failure> {
+impl RecordTo {
+    pub fn open(path: &Path, ready: &Ready) -> Result<Self, Failure> {
+        let file = open(path, &ready.file, "the recording")?;
+        Ok(RecordTo { file, name: path.display().to_string() })
+    }
+
+    /// Begins the recording: the system's text comes first, so that the file explains itself.
+    pub fn begin(self, ready: &Ready, verb: &str, facts: Vec<Fact>) -> Result<Recorder, Failure> {
+        let RecordTo { file, name } = self;
         let header = Header {
             system: ready.source.clone(),
+            files: ready.files.clone(),
             verb: verb.into(),
             program: concat!("hyoshi ", env!("CARGO_PKG_VERSION")).into(),
             started_unix_ns: unix_now(),
@@ -78,13 +171,18 @@ impl Recorder {
             changes: ready.changes.clone(),
             facts,
         };
-        let file = File::create(path).map_err(|error| {
-            Failure::new(format!("cannot write the recording `{}`: {error}", path.display()))
-                .help("name a file that you may write, on a disk with room")
-        })?;
-        Ok(Recorder { writer: Writer::new(file, path.display().to_string(), &header).map_err(Failure::new)? })
+        // Devices and pipes have no length to set.
+        drop(file.set_len(0));
+        Ok(Recorder { writer: Writer::new(file, name, &header).map_err(Failure::new)? })
     }
+}
 
+/// A recording that is being written.
+pub(super) struct Recorder {
+    writer: Writer<File>,
+}
+
+impl Recorder {
     pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &Event) -> Result<(), Failure> {
         self.writer.event(processor, now, event).map_err(Failure::new)
     }

@@ -15,8 +15,8 @@ use hyoshi_trace::recording::Fact;
 use hyoshi_trace::{Decision, Event, Stats};
 
 use super::load::{Changes, Ready, load};
-use super::output::{Recorder, ReportTo, command_line, note, publish, unix_now, warning};
-use super::{Failure, Format, Held, Output, default_report};
+use super::output::{RecordTo, Recorder, ReportTo, command_line, note, publish, try_out, unix_now, warning};
+use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
 
 /// The rings are emptied this often; the live table is drawn as often as it wants.
@@ -42,8 +42,6 @@ pub(super) struct Arguments {
     /// Record every input and decision; what is recorded survives SIGKILL
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// What comes out of the rings goes here, on this command's own thread, below every lane.
@@ -79,10 +77,23 @@ impl Watching {
     }
 }
 
-pub(super) fn run(arguments: &Arguments, strategies: &Strategies, bodies: Bodies) -> Result<Held, Failure> {
-    let format = arguments.output.format;
+pub(super) fn run(
+    arguments: &Arguments,
+    strategies: &Strategies,
+    bodies: Bodies,
+    format: Format,
+) -> Result<Held, Failure> {
     let ready = load(&arguments.file, &arguments.changes, strategies, format)?;
-    let report = arguments.report.report.clone().unwrap_or_else(|| default_report(&ready.system.name, "run"));
+    let report = match (&arguments.report.report, arguments.no_report) {
+        (_, true) => None,
+        (Some(named), false) => Some(named.clone()),
+        (None, false) => Some(default_report(&ready.system.name, "run")),
+    };
+    if let Some(path) = &report {
+        try_out(path, &ready.file)
+            .map_err(|failure| failure.help("`--report FILE` names another place, `--no-report` writes none"))?;
+    }
+    let record_to = arguments.record.as_deref().map(|path| RecordTo::open(path, &ready)).transpose()?;
     let wake = Arc::new(Wake::new());
     let interrupt =
         Interrupt::on_signals(wake).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
@@ -93,19 +104,13 @@ pub(super) fn run(arguments: &Arguments, strategies: &Strategies, bodies: Bodies
         Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")
     })?;
 
-    let recorder = arguments.record.as_deref();
-    let recorder = recorder.map(|path| Recorder::create(path, &ready, "run", facts(&running))).transpose()?;
+    let recorder = record_to.map(|file| file.begin(&ready, "run", facts(&running))).transpose()?;
     let mut watching = Watching { stats: Stats::new(&ready.system), recorder, failed: None };
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, format);
-    if let Some(recorder) = watching.recorder.take() {
-        recorder.finish()?;
-    }
-
-    let mut notes = notes(&finished, &ready);
-    if let Some(failed) = &watching.failed {
-        notes.push(note(Level::Degraded, "recording", failed.message()));
-    }
+    // What cannot be recorded is told with the figures, which are worth having anyway.
+    let recorded = watching.recorder.take().map_or(Ok(()), Recorder::finish);
+    let unrecorded = watching.failed.take().or(recorded.err());
     let account = Account {
         verb: "run",
         command: command_line(),
@@ -119,9 +124,9 @@ pub(super) fn run(arguments: &Arguments, strategies: &Strategies, bodies: Bodies
         took: Span::from_nanos(started.elapsed().as_nanos() as u64),
         started_unix_ns: Some(started_unix_ns),
         lost_events: finished.lost.events,
-        notes,
+        notes: notes(&finished, &ready),
     };
-    let held = publish(&account, (!arguments.no_report).then_some(&report), format)?;
+    let held = publish(&account, report.as_deref(), format, unrecorded.into_iter().collect())?;
     match finished.ended_by {
         EndedBy::Runaway { .. } | EndedBy::Panicked { .. } => Ok(Held::No),
         EndedBy::Duration | EndedBy::Stopped | EndedBy::Interrupted => Ok(held),
@@ -153,20 +158,28 @@ fn watch(mut running: Running, system: &System, watching: &mut Watching, format:
 }
 
 fn facts(running: &Running) -> Vec<Fact> {
-    let fact = |note: &RunNote| Fact { what: "kernel".into(), granted: false, detail: note.to_string() };
+    let fact = |note: &RunNote| {
+        let (level, topic) = kind(note);
+        Fact { what: topic.into(), granted: level != Level::Refused, detail: note.to_string() }
+    };
     running.notes().iter().map(fact).collect()
+}
+
+/// How much a note matters, and what it is about.
+fn kind(note: &RunNote) -> (Level, &'static str) {
+    match note {
+        RunNote::Refused { .. } | RunNote::RefusedLater { .. } => (Level::Refused, "kernel"),
+        RunNote::SharedCpu { .. } | RunNote::PoolExhausted { .. } => (Level::Degraded, "placement"),
+        RunNote::LateRelease { .. } => (Level::Degraded, "machine"),
+        RunNote::NotReturned { .. } => (Level::Degraded, "body"),
+    }
 }
 
 /// Everything a reader must know to judge the figures.
 fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
     let mut notes: Vec<Note> = ready.warnings.iter().map(warning).collect();
     for run in &finished.notes {
-        let (level, topic) = match run {
-            RunNote::Refused { .. } | RunNote::RefusedLater { .. } => (Level::Refused, "kernel"),
-            RunNote::SharedCpu { .. } | RunNote::PoolExhausted { .. } => (Level::Degraded, "placement"),
-            RunNote::LateRelease { .. } => (Level::Degraded, "machine"),
-            RunNote::NotReturned { .. } => (Level::Degraded, "body"),
-        };
+        let (level, topic) = kind(run);
         let remedy = match run {
             RunNote::Refused { refused, .. } => refused.reason().remedy(),
             _ => None,

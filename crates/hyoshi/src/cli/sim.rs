@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{BufWriter, IsTerminal};
 use std::path::PathBuf;
 use std::time::{Duration, Instant as WallClock};
 
@@ -10,15 +10,15 @@ use clap::Args;
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::wake::Wake;
-use hyoshi_report::Account;
+use hyoshi_report::{Account, Level};
 use hyoshi_sched::Strategies;
 use hyoshi_sim::simulate;
 use hyoshi_trace::{Decision, Event, Probe, Stats};
 
 use super::jobs::Jobs;
 use super::load::{Changes, load};
-use super::output::{Recorder, ReportTo, command_line, publish, warning};
-use super::{Failure, Format, Held, Output};
+use super::output::{RecordTo, Recorder, ReportTo, command_line, note, publish, warning};
+use super::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -34,8 +34,6 @@ pub(super) struct Arguments {
     /// Record every input and decision
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// What the probes of all processors write to. A simulation has one thread.
@@ -77,20 +75,14 @@ impl Sink {
     }
 }
 
-pub(super) fn sim(arguments: &Arguments, strategies: &Strategies) -> Result<Held, Failure> {
-    let format = arguments.output.format;
+pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     let ready = load(&arguments.file, &arguments.changes, strategies, format)?;
     let system = &*ready.system;
-    let sink = RefCell::new(Sink {
-        stats: Stats::new(system),
-        jobs: arguments.jobs.as_deref().map(|path| Jobs::create(path, system)).transpose()?,
-        recorder: arguments
-            .record
-            .as_deref()
-            .map(|path| Recorder::create(path, &ready, "sim", Vec::new()))
-            .transpose()?,
-        failed: None,
-    });
+    arguments.report.try_out(&ready.file)?;
+    let recorder = arguments.record.as_deref().map(|path| RecordTo::open(path, &ready)).transpose()?;
+    let jobs = arguments.jobs.as_deref().map(|path| Jobs::create(path, &ready)).transpose()?;
+    let recorder = recorder.map(|file| file.begin(&ready, "sim", Vec::new())).transpose()?;
+    let sink = RefCell::new(Sink { stats: Stats::new(system), jobs, recorder, failed: None });
     let interrupt = Interrupt::on_signals(std::sync::Arc::new(Wake::new()))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let everything = arguments.jobs.is_some() || arguments.record.is_some();
@@ -123,6 +115,10 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies) -> Result<Held
     if let Some(recorder) = sink.recorder {
         recorder.finish()?;
     }
+    let mut notes: Vec<_> = ready.warnings.iter().map(warning).collect();
+    if end < until {
+        notes.push(note(Level::Info, "end", "interrupted: the figures are of the time until then"));
+    }
     let account = Account {
         verb: "sim",
         command: command_line(),
@@ -136,9 +132,9 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies) -> Result<Held
         took: Span::from_nanos(started.elapsed().as_nanos() as u64),
         started_unix_ns: None,
         lost_events: 0,
-        notes: ready.warnings.iter().map(warning).collect(),
+        notes,
     };
-    publish(&account, arguments.report.report.as_deref(), format)
+    publish(&account, arguments.report.report.as_deref(), format, Vec::new())
 }
 
 /// A line on the terminal that says how far it is, for simulations that take more than a moment.
@@ -158,19 +154,16 @@ impl Progress {
     fn show(&mut self, now: Instant) {
         if self.wanted && self.shown.elapsed() > Duration::from_millis(300) {
             let share = now.as_nanos() as f64 / self.until.as_nanos().max(1) as f64 * 100.0;
-            eprint!(
-                "\r\x1b[Ksimulated {:.1} s of {:.1} s ({share:.0} %)",
-                now.as_nanos() as f64 / 1e9,
-                self.until.as_nanos() as f64 / 1e9
-            );
+            let seconds = |instant: Instant| instant.as_nanos() as f64 / 1e9;
+            let (done, all) = (seconds(now), seconds(self.until));
+            streams::err(format_args!("\r\x1b[Ksimulated {done:.1} s of {all:.1} s ({share:.0} %)"));
             (self.shown, self.visible) = (WallClock::now(), true);
         }
     }
 
     fn clear(&mut self) {
         if std::mem::take(&mut self.visible) {
-            eprint!("\r\x1b[K");
-            let _ = std::io::stderr().flush();
+            streams::err("\r\x1b[K");
         }
     }
 }

@@ -7,18 +7,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use hyoshi_dispatch::Replay;
-use hyoshi_model::{Instant, JobId, ProcessorId, System};
-use hyoshi_report::summary::SCHEMA;
+use hyoshi_model::{Instant, Known, ProcessorId, System, read_knowing};
 use hyoshi_report::{Account, Level, Note};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::simulate;
-use hyoshi_trace::agreement::{Difference, TOLERANCE, compare};
-use hyoshi_trace::recording::{Header, ReadError, Reader, Torn};
-use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe, Stats};
+use hyoshi_trace::recording::{Fact, Header, ReadError, Reader, Torn};
+use hyoshi_trace::{Decision, Event, Stats};
 
+use super::compare::compare;
 use super::load::{Changes, plan};
 use super::output::{ReportTo, command_line, note, publish};
-use super::{Failure, Format, Held, Output};
+use super::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -34,48 +32,48 @@ enum Verb {
         file: PathBuf,
         #[command(flatten)]
         report: ReportTo,
-        #[command(flatten)]
-        output: Output,
     },
     /// Simulate the same system, and compare order and outcome; near-ties are told apart
     Compare {
         /// The recording of a run
         file: PathBuf,
-        #[command(flatten)]
-        output: Output,
     },
     /// Feed a recording's inputs to a fresh dispatcher: the decisions must be identical
     Replay {
         /// The recording
         file: PathBuf,
-        #[command(flatten)]
-        output: Output,
     },
 }
 
 impl Arguments {
-    pub fn format(&self) -> Format {
+    /// What the verb is called.
+    pub fn name(&self) -> &'static str {
         match &self.verb {
-            Verb::Summary { output, .. } | Verb::Compare { output, .. } | Verb::Replay { output, .. } => output.format,
+            Verb::Summary { .. } => "trace summary",
+            Verb::Compare { .. } => "trace compare",
+            Verb::Replay { .. } => "trace replay",
         }
     }
 }
 
-pub(super) fn trace(arguments: &Arguments, strategies: &Strategies) -> Result<Held, Failure> {
+pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     match &arguments.verb {
-        Verb::Summary { file, report, output } => summary(&Recorded::open(file, strategies)?, report, output.format),
-        Verb::Compare { file, output } => compared(&Recorded::open(file, strategies)?, output.format),
-        Verb::Replay { file, output } => replayed(&Recorded::open(file, strategies)?, output.format),
+        Verb::Summary { file, report } => {
+            report.try_out(&file.display().to_string())?;
+            summary(&Recorded::open(file, strategies)?, report, format)
+        }
+        Verb::Compare { file } => compare(&Recorded::open(file, strategies)?, format),
+        Verb::Replay { file } => replayed(&Recorded::open(file, strategies)?, format),
     }
 }
 
 /// A recording with the system it is of. Its events are read when they are asked for: memory does
 /// not grow with them.
-struct Recorded {
+pub(super) struct Recorded {
     path: PathBuf,
     header: Header,
-    system: System,
-    plan: Plan,
+    pub system: System,
+    pub plan: Plan,
 }
 
 /// The changes that a recording names, read as the command line was.
@@ -89,7 +87,8 @@ impl Recorded {
     fn open(path: &Path, strategies: &Strategies) -> Result<Recorded, Failure> {
         let header = reader(path)?.header().clone();
         let name = "system.toml (in the recording)";
-        let mut system = hyoshi_model::read(&header.system, name, path.parent()).map_err(Failure::File)?.system;
+        let known = Known { files: header.files.clone(), ..Known::default() };
+        let mut system = read_knowing(&header.system, name, None, &known).map_err(Failure::File)?.system;
         let words = std::iter::once("recording").chain(header.changes.iter().map(String::as_str));
         let recalled = Recalled::try_parse_from(words)
             .map_err(|error| Failure::new(format!("the recording names a change that is none: {error}")))?;
@@ -100,7 +99,7 @@ impl Recorded {
     }
 
     /// Hands every event to `each`, until it says stop; what was lost, and whether the end is torn.
-    fn events(
+    pub fn events(
         &self,
         mut each: impl FnMut(ProcessorId, Instant, Event) -> ControlFlow<()>,
     ) -> Result<(u64, Option<Torn>), Failure> {
@@ -142,12 +141,16 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
         ControlFlow::Continue(())
     })?;
     let header = &recorded.header;
-    let refused = header.facts.iter().filter(|fact| !fact.granted);
-    let mut notes: Vec<Note> = refused.map(|fact| note(Level::Refused, &fact.what, &fact.detail)).collect();
+    let told =
+        |fact: &Fact| note(if fact.granted { Level::Degraded } else { Level::Refused }, &fact.what, &fact.detail);
+    let mut notes: Vec<Note> = header.facts.iter().map(told).collect();
+    let (duration, asked) = (last.since(Instant::ZERO), recorded.system.duration);
     if let Some(torn) = torn {
-        notes.push(note(Level::Degraded, "recording", format!("it ends in mid-run: {torn}")));
+        notes.push(note(Level::Degraded, "recording", torn));
+    } else if duration < asked {
+        let text = format!("it ends after {duration} of {asked}: interrupted, or its writer was killed");
+        notes.push(note(Level::Info, "recording", text));
     }
-    let duration = last.since(Instant::ZERO);
     let account = Account {
         verb: &header.verb,
         command: command_line(),
@@ -157,13 +160,13 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
         plan: &recorded.plan,
         stats: &stats,
         duration,
-        asked: recorded.system.duration,
+        asked,
         took: duration,
         started_unix_ns: Some(header.started_unix_ns),
         lost_events: lost,
         notes,
     };
-    publish(&account, report.report.as_deref(), format)
+    publish(&account, report.report.as_deref(), format, Vec::new())
 }
 
 fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
@@ -191,126 +194,16 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
     }
     match format {
         Format::Text => match &divergence {
-            None => println!("{inputs} inputs fed back, {decisions} decisions identical"),
-            Some(divergence) => println!("the replay diverges at {divergence}"),
+            None => streams::out(format_args!("{inputs} inputs fed back, {decisions} decisions identical\n"))?,
+            Some(divergence) => streams::out(format_args!("the replay diverges at {divergence}\n"))?,
         },
         Format::Json => {
-            let head = serde_json::json!({ "schema": SCHEMA, "verb": "trace replay" });
-            println!(
-                "{:#}",
-                serde_json::json!({
-                    "hyoshi": head, "holds": divergence.is_none(), "inputs": inputs, "decisions": decisions,
-                    "divergence": divergence,
-                })
-            );
+            let object = serde_json::json!({
+                "hyoshi": head("trace replay"), "holds": divergence.is_none(),
+                "inputs": inputs, "decisions": decisions, "divergence": divergence,
+            });
+            streams::out(format_args!("{object:#}\n"))?;
         }
     }
     Ok(Held::when(divergence.is_none()))
-}
-
-/// Job ends by processor, and the last instant that the recording tells of.
-fn ends(recorded: &Recorded) -> Result<(Vec<Vec<JobEnd>>, Instant), Failure> {
-    let mut ends = vec![Vec::new(); recorded.system.processors.len()];
-    let mut last = Instant::ZERO;
-    let (lost, _) = recorded.events(|processor, at, event| {
-        if let Event::Decision(Decision::End(end)) = event {
-            ends[processor.index()].push(end);
-        }
-        last = last.max(at);
-        ControlFlow::Continue(())
-    })?;
-    if lost > 0 {
-        let message = format!("{lost} events were lost while recording: jobs are missing from the comparison");
-        return Err(Failure::new(message).help("record again with less load on the machine"));
-    }
-    Ok((ends, last))
-}
-
-fn compared(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
-    let (run, last) = ends(recorded)?;
-    let simulated = simulate(&recorded.system, &recorded.plan, last, |_| Ends::default(), |_| true);
-    let mut all = Vec::new();
-    for ((simulated, run), processor) in simulated.processors.iter().zip(&run).zip(&recorded.system.processors) {
-        all.push((processor.name.as_str(), compare(&simulated.probe.0, run, last, TOLERANCE)));
-    }
-    let holds = all.iter().all(|(_, agreement)| agreement.disagreements.is_empty());
-    let told = |difference: &Difference| {
-        let job = |told: &Option<(JobId, Outcome)>| match told {
-            Some((job, outcome)) => {
-                let name = &recorded.system.operation(job.operation).name;
-                format!("{name}#{} {outcome:?}", job.number)
-            }
-            None => "nothing".to_owned(),
-        };
-        format!("at {}: simulated {}, run {}", difference.at, job(&difference.simulated), job(&difference.run))
-    };
-    match format {
-        Format::Text => {
-            for (name, agreement) in &all {
-                println!(
-                    "{name}: {} busy periods ({} jobs) agree; near-ties {}, disturbed {}, disagreements {}",
-                    agreement.agreeing,
-                    agreement.jobs,
-                    agreement.near_ties.len(),
-                    agreement.disturbed.len(),
-                    agreement.disagreements.len()
-                );
-                for tie in agreement.near_ties.iter().take(MOST_TOLD) {
-                    println!(
-                        "  near-tie: completion at {}, timed {}; {}",
-                        tie.completion,
-                        tie.timed,
-                        told(&tie.difference)
-                    );
-                }
-                for disturbed in agreement.disturbed.iter().take(MOST_TOLD) {
-                    println!("  disturbed: {} went to something else; {}", disturbed.lost, told(&disturbed.difference));
-                }
-                for difference in agreement.disagreements.iter().take(MOST_TOLD) {
-                    println!("  disagreement {}", told(difference));
-                }
-            }
-        }
-        Format::Json => {
-            let head = serde_json::json!({ "schema": SCHEMA, "verb": "trace compare" });
-            let processors: Vec<_> = all
-                .iter()
-                .map(|(name, agreement)| {
-                    let ties = agreement.near_ties.iter().map(|tie| {
-                        serde_json::json!({
-                            "completion_ns": tie.completion.as_nanos(), "timed_ns": tie.timed.as_nanos(),
-                            "difference": told(&tie.difference),
-                        })
-                    });
-                    let disturbed = agreement.disturbed.iter().map(|disturbed| {
-                        serde_json::json!({
-                            "lost_ns": disturbed.lost.as_nanos(), "difference": told(&disturbed.difference),
-                        })
-                    });
-                    serde_json::json!({
-                        "name": name, "agreeing": agreement.agreeing, "jobs": agreement.jobs,
-                        "near_ties": ties.collect::<Vec<_>>(), "disturbed": disturbed.collect::<Vec<_>>(),
-                        "disagreements": agreement.disagreements.iter().map(told).collect::<Vec<_>>(),
-                    })
-                })
-                .collect();
-            println!("{:#}", serde_json::json!({ "hyoshi": head, "holds": holds, "processors": processors }));
-        }
-    }
-    Ok(Held::when(holds))
-}
-
-/// Near-ties and their like that a person is told of, each.
-const MOST_TOLD: usize = 10;
-
-/// Keeps job ends only.
-#[derive(Default)]
-struct Ends(Vec<JobEnd>);
-
-impl Probe for Ends {
-    fn event(&mut self, _: Instant, event: Event) {
-        if let Event::Decision(Decision::End(end)) = event {
-            self.0.push(end);
-        }
-    }
 }

@@ -1,0 +1,28 @@
+//! Standard output and standard error, for a program that outlives whoever reads them.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+
+use super::Failure;
+
+/// Writes to standard output. A reader that has gone (`hyoshi sim FILE | head`) has seen what it
+/// wanted; anything else that is in the way is told.
+pub(super) fn out(text: impl Display) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match write!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let help = match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space, or send it to another disk",
+                _ => "send it to a terminal, a pipe or a file that takes it",
+            };
+            Err(Failure::new(format!("cannot write to standard output: {error}")).help(help))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes to standard error. Should that fail, there is nobody left to tell.
+pub(super) fn err(text: impl Display) {
+    let mut stderr = io::stderr().lock();
+    drop(write!(stderr, "{text}").and_then(|()| stderr.flush()));
+}

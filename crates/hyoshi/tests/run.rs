@@ -1,0 +1,153 @@
+//! `hyoshi run`, from the command line, with whatever privileges the tests have.
+
+mod common;
+
+use std::io::Read;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Ended, OVERLOADED, Place, alone, class, real_time};
+use serde_json::Value;
+
+/// Whether something other than the run had its CPU for a while: then deadlines prove nothing.
+fn disturbed(summary: &Value) -> bool {
+    let notes = summary["notes"].as_array().unwrap();
+    notes.iter().any(|note| ["steal", "machine", "kernel"].iter().any(|topic| note["topic"] == *topic))
+}
+
+/// Sends a signal to a process, by its number.
+fn signal(name: &str, process: u32) {
+    let kill = format!("kill -{name} {process}");
+    assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+}
+
+#[test]
+fn a_run_ends_by_itself_with_a_table_and_a_report() {
+    let _alone = alone();
+    let place = Place::with_small();
+    let started = Instant::now();
+    let ended = place.hyoshi("run small.toml");
+    let took = started.elapsed();
+    assert!(took > Duration::from_millis(1_500) && took < Duration::from_secs(10), "{took:?}");
+    assert!(ended.code < 2, "{}", ended.err);
+    for part in ["small  run: 1.5s", "Deadlines", "steer", "plan", "report: small-run-report.html"] {
+        assert!(ended.out.contains(part), "{part} is missing in {}", ended.out);
+    }
+    assert!(place.read("small-run-report.html").contains("</html>"));
+    assert_eq!(place.names(), ["small-run-report.html", "small.toml"]);
+}
+
+#[test]
+fn json_is_one_object_and_nothing_else() {
+    let _alone = alone();
+    let place = Place::with_small();
+    let ended = place.hyoshi("run small.toml --no-report --format json");
+    assert_eq!(ended.err, "");
+    let json = ended.json();
+    assert_eq!(json["hyoshi"]["verb"], "run");
+    assert_eq!(json["holds"], ended.code == 0);
+    assert_eq!(json["duration_ns"], 1_500_000_000u64);
+    assert_eq!(class(&json, "critical")["released"], 75);
+    assert_eq!(class(&json, "non-critical")["released"], 38);
+    assert_eq!(place.names(), ["small.toml"]);
+}
+
+#[test]
+fn a_pipe_gets_a_line_a_second() {
+    let _alone = alone();
+    let place = Place::with_small();
+    let out = place.hyoshi("run small.toml --duration 2500ms --no-report").out;
+    let (progress, _) = out.split_once("small  run:").unwrap();
+    let lines: Vec<&str> = progress.lines().collect();
+    // On a busy machine a line may come late, never twice.
+    assert!((2..=3).contains(&lines.len()), "{progress}");
+    assert!(lines.iter().all(|line| line.contains("/2.5s  critical made")), "{progress}");
+    assert!(!out.contains('\x1b'), "a pipe gets no colours: {out:?}");
+}
+
+#[test]
+fn an_interrupted_run_still_writes_its_report() {
+    let _alone = alone();
+    let place = Place::with_small();
+    for name in ["INT", "TERM"] {
+        let mut command = place.command("run small.toml --duration 60s --format json --record run.hyo");
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(900));
+        let asked = Instant::now();
+        signal(name, child.id());
+        let output = child.wait_with_output().unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+        let ended = Ended::of(name, &output);
+        assert!(ended.code < 2, "{}", ended.err);
+        let json = ended.json();
+        assert!(json["duration_ns"].as_u64() < Some(10_000_000_000), "{}", json["duration_ns"]);
+        let interrupted = json["notes"].as_array().unwrap().iter().find(|note| note["topic"] == "end").unwrap();
+        assert!(interrupted["text"].as_str().unwrap().starts_with("interrupted"), "{interrupted}");
+        assert!(place.read("small-run-report.html").contains("interrupted"));
+        place.hyoshi("trace replay run.hyo").exits(0);
+    }
+}
+
+#[test]
+fn a_terminal_that_goes_away_does_not_end_a_run() {
+    let _alone = alone();
+    let place = Place::with_small();
+    let mut child = place.command("run small.toml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The first line, as `head -1` would take it.
+    let mut first = [0];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(Ended::of("run", &output).code < 2);
+    assert!(place.read("small-run-report.html").contains("75 critical jobs"));
+}
+
+#[test]
+fn nothing_of_a_run_is_left_behind() {
+    let _alone = alone();
+    let place = Place::with_small();
+    place.hyoshi("run small.toml --duration 300ms --no-report");
+    let here =
+        |entry: std::fs::DirEntry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == place.path());
+    let left = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(here);
+    assert_eq!(left.filter(|here| *here).count(), 0);
+    assert_eq!(place.names(), ["small.toml"]);
+}
+
+#[test]
+fn under_overload_critical_deadlines_are_met_and_the_rest_gives_way() {
+    let _alone = alone();
+    let place = Place::new();
+    place.write("overloaded.toml", OVERLOADED);
+    let ended = place.hyoshi("run overloaded.toml --no-report");
+    assert_eq!(ended.err.matches("is asked for 140.0% of its time").count(), 1, "{}", ended.err);
+    if !real_time() {
+        return;
+    }
+    let json = place.hyoshi("run overloaded.toml --no-report --format json").json();
+    let (critical, other) = (class(&json, "critical"), class(&json, "non-critical"));
+    let share = |counts: &Value| counts["made"].as_f64().unwrap() / counts["released"].as_f64().unwrap();
+    let least = if disturbed(&json) { 0.9 } else { 0.99 };
+    assert!(share(critical) >= least, "{critical} {}", json["notes"]);
+    assert!(share(other) < 0.9 && other["cancelled"].as_u64() > Some(0), "{other}");
+    // Below what the kernel throttles at; the cap is 94 %.
+    assert!(json["processors"][0]["utilisation_ppm"].as_u64() < Some(960_000), "{}", json["processors"]);
+}
+
+#[test]
+fn the_cap_costs_no_critical_deadline() {
+    let _alone = alone();
+    if !real_time() {
+        return;
+    }
+    let place = Place::new();
+    place.write("overloaded.toml", OVERLOADED);
+    let made = |cap: &str| {
+        let json =
+            place.hyoshi(&format!("run overloaded.toml --duration 1s --cap {cap} --no-report --format json")).json();
+        let critical = class(&json, "critical").clone();
+        (critical["made"].as_f64().unwrap() / critical["released"].as_f64().unwrap(), disturbed(&json))
+    };
+    // Hardly more than critical work needs.
+    let (capped, disturbed) = made("60%");
+    assert!(capped >= if disturbed { 0.9 } else { 0.99 }, "{capped}");
+}

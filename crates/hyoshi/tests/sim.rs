@@ -1,0 +1,148 @@
+//! `hyoshi sim`, from the command line.
+
+mod common;
+
+use std::io::Write;
+
+use common::{Place, class, example, without_circumstances};
+
+#[test]
+fn the_flight_program_holds() {
+    let place = Place::new();
+    let ended = place.hyoshi(&format!("sim {}", example("flight-program.toml"))).exits(0);
+    assert!(ended.out.contains("Holds: all 19,344 critical jobs met their deadlines."), "{}", ended.out);
+}
+
+#[test]
+fn the_flight_program_does_not_hold_under_rms() {
+    let place = Place::new();
+    let ended = place.hyoshi(&format!("sim {} --strategy RMS --format json", example("flight-program.toml"))).exits(1);
+    let json = ended.json();
+    assert_eq!(json["holds"], false);
+    assert!(class(&json, "critical")["missed"].as_u64().unwrap() > 0);
+    // The first critical deadline is missed in region 7, when the processor is full.
+    let missed = |epoch: usize| json["epochs"][epoch]["critical"]["missed"].as_u64().unwrap();
+    assert!((0..7).all(|epoch| missed(epoch) == 0) && missed(11) > 0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_json_but_for_the_wall_clock() {
+    let place = Place::new();
+    let words = format!("sim {} --seed 7 --duration 10s --format json", example("flight-program.toml"));
+    let json = |words: &str| {
+        let mut json = place.hyoshi(words).exits(0).json();
+        json.as_object_mut().unwrap().remove("took_ns");
+        json
+    };
+    assert_eq!(json(&words), json(&words));
+    let other = without_circumstances(json(&words.replace("--seed 7", "--seed 8")));
+    assert_ne!(without_circumstances(json(&words))["operations"], other["operations"]);
+}
+
+#[test]
+fn every_example_loads_is_checked_and_simulated() {
+    let place = Place::new();
+    let mut simulated = 0;
+    for entry in std::fs::read_dir(example("")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let checked = place.hyoshi(&format!("check {}", path.display()));
+        assert!(checked.code < 2, "{}: {}", path.display(), checked.err);
+        place.hyoshi(&format!("sim {}", path.display())).exits(0);
+        simulated += 1;
+    }
+    assert!(simulated >= 2);
+}
+
+#[test]
+fn jobs_are_lines_of_whole_nanoseconds() {
+    let place = Place::new();
+    let words = format!("sim {} --jobs jobs.csv --format json", example("flight-program.toml"));
+    let json = place.hyoshi(&words).exits(0).json();
+    let jobs = place.read("jobs.csv");
+    let mut lines = jobs.lines();
+    let columns: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let times: Vec<usize> = (0..columns.len()).filter(|at| columns[*at].ends_with("_ns")).collect();
+    assert!(times.len() >= 7, "{columns:?}");
+    let (mut count, mut made) = (0, 0);
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!(fields.len(), columns.len(), "{line}");
+        for at in &times {
+            assert!(fields[*at].is_empty() || fields[*at].parse::<i64>().is_ok(), "{line}");
+        }
+        let of = |name: &str| fields[columns.iter().position(|column| *column == name).unwrap()];
+        count += 1;
+        if of("outcome") == "made" {
+            made += 1;
+            let at = |name: &str| of(name).parse::<i64>().unwrap();
+            assert!(at("release_ns") <= at("ready_ns") && at("start_ns") < at("end_ns"), "{line}");
+            assert!(at("end_ns") <= at("deadline_ns"), "{line}");
+            assert_eq!(at("lateness_ns"), at("end_ns") - at("deadline_ns"), "{line}");
+        }
+    }
+    let all = |what: &str| {
+        class(&json, "critical")[what].as_u64().unwrap() + class(&json, "non-critical")[what].as_u64().unwrap()
+    };
+    assert_eq!((count, made), (all("released"), all("made")));
+}
+
+#[test]
+fn the_report_needs_no_network() {
+    let place = Place::new();
+    place.hyoshi(&format!("sim {} --report report.html", example("flight-program.toml"))).exits(0);
+    let report = place.read("report.html");
+    assert!(report.contains("<svg") && report.contains("flight-program"));
+    // Names of XML are no places to fetch something from.
+    let report = report.replace("http://www.w3.org/", "");
+    let lower = report.to_lowercase();
+    for outside in ["http:", "https:", "src=\"//", "href=\"//", "@import", "url(//"] {
+        assert!(!lower.contains(outside), "the report refers to {outside}");
+    }
+    assert_eq!(place.names(), ["report.html"]);
+}
+
+#[test]
+fn a_warning_of_the_file_is_told_once() {
+    let place = Place::new();
+    place.write("system.toml", common::OVERLOADED);
+    let ended = place.hyoshi("sim system.toml --report report.html");
+    let told = "is asked for 140.0% of its time";
+    assert_eq!(ended.err.matches(told).count(), 1, "{}", ended.err);
+    assert!(ended.err.contains("[processor.main]"), "with its line: {}", ended.err);
+    assert!(!ended.out.contains(told), "{}", ended.out);
+    // The report and JSON are read by themselves.
+    assert!(place.read("report.html").contains(told));
+    let ended = place.hyoshi("sim system.toml --format json");
+    assert_eq!((ended.out.matches(told).count(), ended.err.as_str()), (1, ""));
+}
+
+#[test]
+fn a_system_can_come_through_a_pipe() {
+    let place = Place::new();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(common::SMALL.as_bytes()).unwrap();
+    drop(writer);
+    let output = place.command("sim /dev/stdin --record piped.hyo").stdin(reader).output().unwrap();
+    let ended = common::Ended::of("sim /dev/stdin", &output).exits(0);
+    assert!(ended.out.contains("small"), "{}", ended.out);
+    place.hyoshi("trace replay piped.hyo").exits(0);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_nothing_badly() {
+    let place = Place::with_small();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    for words in ["sim small.toml --report report.html", "sim small.toml --format json", "check small.toml", "schema"] {
+        let output = place.command(words).stdout(writer.try_clone().unwrap()).output().unwrap();
+        let ended = common::Ended::of(words, &output).exits(0);
+        assert_eq!(ended.err, "", "{words}");
+    }
+    assert!(place.read("report.html").contains("</html>"));
+    // Errors have nowhere to go then, but the exit code.
+    let output = place.command("sim missing.toml").stderr(writer).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
