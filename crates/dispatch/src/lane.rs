@@ -6,7 +6,6 @@ use hyoshi_model::Preemption;
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::Slot;
 
-use crate::dispatcher::lanes_of;
 use crate::operation::Operation;
 use crate::queue::{LaneQueue, Rank};
 
@@ -94,6 +93,15 @@ impl Lane {
     /// Every waiting job, in no order.
     pub fn waiting(&self) -> impl Iterator<Item = (Rank, Slot)> + '_ {
         self.critical_jobs.iter().chain(self.other_jobs.iter())
+    }
+}
+
+/// Which lanes a plan makes, for those who start threads for them.
+pub fn lanes_of(plan: &ProcessorPlan) -> Vec<core::ops::Range<u8>> {
+    let levels = plan.levels.len().max(1) as u8;
+    match plan.preemption {
+        Preemption::None => core::iter::once(0..levels).collect(),
+        Preemption::Levels | Preemption::Full => (0..levels).map(|level| level..level + 1).collect(),
     }
 }
 

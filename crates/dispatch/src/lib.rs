@@ -12,6 +12,7 @@ extern crate alloc;
 pub mod cap;
 pub mod dispatcher;
 pub mod guard;
+mod heap;
 pub mod job;
 pub mod join;
 pub mod lane;
@@ -20,7 +21,7 @@ pub mod queue;
 pub mod replay;
 pub mod timers;
 
-pub use dispatcher::{Dispatcher, Overrun, Run, lanes_of};
+pub use dispatcher::{Dispatcher, Overrun, Run};
 pub use job::{Job, State};
-pub use lane::{Lane, LaneMask};
+pub use lane::{Lane, LaneMask, lanes_of};
 pub use replay::{Divergence, Replay, Replayed, replay};

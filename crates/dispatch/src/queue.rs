@@ -1,11 +1,11 @@
 //! The queue of a lane: waiting jobs in the order of level, the discipline's key, the tie-break,
-//! and arrival. A 4-ary heap in one vector that is allocated once; no lock, no allocation after.
-
-use alloc::vec::Vec;
+//! and arrival. Allocated once; no lock, no allocation after.
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_sched::Discipline;
 use hyoshi_trace::Slot;
+
+use crate::heap::Heap;
 
 /// The order of waiting jobs: level, key, tie, arrival, in one comparable number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,7 +16,7 @@ impl Rank {
     const TIE_BITS: u32 = 16;
 
     /// The rank of a job: `level` below 64, `key` from [`key`], `tie` from the plan, and the
-    /// number of its arrival at this dispatcher (2^42 of them last 50 years at a million a second... a month at most).
+    /// number of its arrival at this dispatcher (2^42 of them last seven weeks at a million a second).
     pub const fn new(level: u8, key: u64, tie: u16, arrival: u64) -> Self {
         let level = (level as u128) << (64 + Self::TIE_BITS + Self::ARRIVAL_BITS);
         let key = (key as u128) << (Self::TIE_BITS + Self::ARRIVAL_BITS);
@@ -51,25 +51,23 @@ pub const fn key(discipline: Discipline, deadline: Instant, remaining: Span) -> 
 /// Waiting jobs, best first.
 #[derive(Debug, Default)]
 pub struct LaneQueue {
-    heap: Vec<(Rank, Slot)>,
+    heap: Heap<(Rank, Slot)>,
 }
-
-const ARITY: usize = 4;
 
 impl LaneQueue {
     /// An empty queue that takes `capacity` jobs without allocating.
     pub fn with_capacity(capacity: usize) -> Self {
-        LaneQueue { heap: Vec::with_capacity(capacity) }
+        LaneQueue { heap: Heap::with_capacity(capacity) }
     }
 
     /// Waiting jobs.
     pub fn len(&self) -> usize {
-        self.heap.len()
+        self.heap.entries().len()
     }
 
     /// True if nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.heap.entries().is_empty()
     }
 
     /// The best waiting job.
@@ -82,72 +80,30 @@ impl LaneQueue {
     #[inline]
     pub fn enqueue(&mut self, rank: Rank, slot: Slot) {
         self.heap.push((rank, slot));
-        self.rise(self.heap.len() - 1);
     }
 
     /// Takes the best job out.
     #[inline]
     pub fn dequeue(&mut self) -> Option<(Rank, Slot)> {
-        let last = self.heap.pop()?;
-        let Some(best) = self.heap.first_mut() else { return Some(last) };
-        let best = core::mem::replace(best, last);
-        self.sink(0);
-        Some(best)
+        self.heap.pop()
     }
 
     /// Takes a job out wherever it stands; linear, for the rare case that a full queue pushes one out.
     pub fn remove(&mut self, slot: Slot) -> bool {
-        let Some(position) = self.heap.iter().position(|(_, waiting)| *waiting == slot) else { return false };
-        self.heap.swap_remove(position);
-        if position < self.heap.len() {
-            self.rise(position);
-            self.sink(position);
-        }
-        true
+        let position = self.iter().position(|(_, waiting)| waiting == slot);
+        position.inspect(|position| self.heap.remove(*position)).is_some()
     }
 
     /// All waiting jobs, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Rank, Slot)> + '_ {
-        self.heap.iter().copied()
-    }
-
-    #[inline]
-    fn rise(&mut self, mut position: usize) {
-        let moving = self.heap[position];
-        while position > 0 {
-            let parent = (position - 1) / ARITY;
-            if self.heap[parent].0 <= moving.0 {
-                break;
-            }
-            self.heap[position] = self.heap[parent];
-            position = parent;
-        }
-        self.heap[position] = moving;
-    }
-
-    #[inline]
-    fn sink(&mut self, mut position: usize) {
-        let moving = self.heap[position];
-        loop {
-            let first = position * ARITY + 1;
-            let children = self.heap.get(first..).unwrap_or_default();
-            let Some((offset, least)) = children.iter().take(ARITY).enumerate().min_by_key(|(_, (rank, _))| *rank)
-            else {
-                break;
-            };
-            if moving.0 <= least.0 {
-                break;
-            }
-            self.heap[position] = *least;
-            position = first + offset;
-        }
-        self.heap[position] = moving;
+        self.heap.entries().iter().copied()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     fn at(nanos: u64) -> Instant {

@@ -1,93 +1,66 @@
-//! When the next release of each periodic operation is due: a heap in which the first entry is
-//! replaced in place, for a periodic timer that fires is set again at once.
-
-use alloc::vec::Vec;
+//! When the next release of each periodic operation is due. The first entry is replaced in place,
+//! for a periodic timer that fires is set again at once.
 
 use hyoshi_model::Instant;
+
+use crate::heap::Heap;
 
 /// Due times of numbered timers, earliest first; equal ones in the order of their numbers.
 #[derive(Debug, Default)]
 pub struct Timers {
     /// Due time above, timer number below, so that one comparison orders both.
-    heap: Vec<u128>,
+    heap: Heap<u128>,
 }
-
-const ARITY: usize = 4;
 
 const fn pack(due: Instant, timer: u32) -> u128 {
     (due.as_nanos() as u128) << 32 | timer as u128
 }
 
+const fn unpack(entry: u128) -> (Instant, u32) {
+    (Instant::from_nanos((entry >> 32) as u64), entry as u32)
+}
+
 impl Timers {
     /// Room for `capacity` timers without allocating.
     pub fn with_capacity(capacity: usize) -> Self {
-        Timers { heap: Vec::with_capacity(capacity) }
+        Timers { heap: Heap::with_capacity(capacity) }
     }
 
     /// The earliest due time; `NEVER` if no timer is set.
     #[inline]
     pub fn next(&self) -> Instant {
-        self.heap.first().map_or(Instant::NEVER, |entry| Instant::from_nanos((entry >> 32) as u64))
+        self.heap.first().map_or(Instant::NEVER, |entry| unpack(*entry).0)
     }
 
     /// The timer that is due first, if it is due by `now`.
     #[inline]
     pub fn due(&self, now: Instant) -> Option<(Instant, u32)> {
-        let entry = *self.heap.first()?;
-        let due = Instant::from_nanos((entry >> 32) as u64);
-        (due <= now).then_some((due, entry as u32))
+        self.heap.first().map(|entry| unpack(*entry)).filter(|(due, _)| *due <= now)
     }
 
     /// Sets another timer.
     pub fn set(&mut self, due: Instant, timer: u32) {
         self.heap.push(pack(due, timer));
-        let mut position = self.heap.len() - 1;
-        while position > 0 && self.heap[position] < self.heap[(position - 1) / ARITY] {
-            self.heap.swap(position, (position - 1) / ARITY);
-            position = (position - 1) / ARITY;
-        }
     }
 
     /// Sets the first timer again, for `due`.
     #[inline]
     pub fn replace_first(&mut self, due: Instant) {
-        if let Some(first) = self.heap.first_mut() {
-            *first = pack(due, *first as u32);
-            self.sink();
+        if let Some(first) = self.heap.first().copied() {
+            self.heap.replace_first(pack(due, unpack(first).1));
         }
     }
 
     /// Removes the first timer.
     pub fn remove_first(&mut self) {
-        if let (Some(last), false) = (self.heap.pop(), self.heap.is_empty()) {
-            self.heap[0] = last;
-            self.sink();
-        }
-    }
-
-    #[inline]
-    fn sink(&mut self) {
-        let moving = self.heap[0];
-        let mut position = 0;
-        loop {
-            let first = position * ARITY + 1;
-            let children = self.heap.get(first..).unwrap_or_default();
-            let Some((offset, least)) = children.iter().take(ARITY).enumerate().min_by_key(|(_, entry)| **entry) else {
-                break;
-            };
-            if moving <= *least {
-                break;
-            }
-            self.heap[position] = *least;
-            position = first + offset;
-        }
-        self.heap[position] = moving;
+        self.heap.pop();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     proptest! {

@@ -43,6 +43,7 @@ extern crate alloc;
 
 #[cfg(feature = "toml")]
 pub mod file;
+pub mod ids;
 pub mod quantity;
 pub mod system;
 pub mod takes;
@@ -52,6 +53,7 @@ pub mod time;
 pub use file::{
     Diagnostic, FileErrors, Known, Loaded, Severity, read, read_file, read_file_knowing, read_knowing, schema,
 };
+pub use ids::*;
 pub use system::*;
 pub use takes::Takes;
 pub use time::{Instant, Lateness, Span};

@@ -3,45 +3,9 @@
 
 use alloc::{string::String, sync::Arc, vec::Vec};
 
+use crate::ids::{ChainId, HostId, OperationId, ProcessorId, ResourceId};
 use crate::takes::Takes;
 use crate::time::{Instant, Span};
-
-macro_rules! index {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(pub u32);
-
-        impl $name {
-            /// The position in the vector of [`System`] that this index belongs to.
-            pub const fn index(self) -> usize {
-                self.0 as usize
-            }
-        }
-    };
-}
-
-index!(/** A position in [`System::hosts`]. */ HostId);
-index!(/** A position in [`System::processors`]. */ ProcessorId);
-index!(/** A position in [`System::operations`]. */ OperationId);
-index!(/** A position in [`System::resources`]. */ ResourceId);
-index!(/** A position in [`System::chains`]. */ ChainId);
-
-/// Which execution of an operation: the operation, the number of its release counted from 0, and
-/// for load chains the leg, counted from 0.
-///
-/// A triggered operation takes over the number of the job that triggered it, so that `nav#812`
-/// means the same frame all along a chain; only `any` triggers and joins of operations with
-/// different roots count for themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId {
-    /// The operation that the job executes.
-    pub operation: OperationId,
-    /// The number of the release, from 0.
-    pub number: u64,
-    /// The leg of a load chain, from 0; 0 for every other operation.
-    pub leg: u16,
-}
 
 /// A whole system: the meaning of one `system.toml`.
 #[derive(Clone, Debug, PartialEq)]

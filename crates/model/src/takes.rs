@@ -6,7 +6,7 @@
 
 use alloc::sync::Arc;
 
-use crate::system::JobId;
+use crate::ids::JobId;
 use crate::time::Span;
 
 /// The actual execution times of an operation's jobs.
@@ -97,7 +97,7 @@ fn unit(bits: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::OperationId;
+    use crate::ids::OperationId;
 
     fn job(number: u64) -> JobId {
         JobId { operation: OperationId(3), number, leg: 0 }

@@ -13,7 +13,7 @@ mod releases;
 use alloc::{vec, vec::Vec};
 use core::cmp::Reverse;
 
-use hyoshi_model::{Instant, JobId, OnOverrun, OperationId, Preemption, ProcessorId, ResourceId, Span, System};
+use hyoshi_model::{Instant, JobId, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::{Discipline, ProcessorPlan};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot};
 
@@ -415,14 +415,5 @@ impl<P: Probe> Dispatcher<P> {
     #[inline]
     pub(super) fn decision(&mut self, now: Instant, decision: Decision) {
         self.probe.event(now, Event::Decision(decision));
-    }
-}
-
-/// Which lanes a plan makes, for those who start threads for them.
-pub fn lanes_of(plan: &ProcessorPlan) -> Vec<core::ops::Range<u8>> {
-    let levels = plan.levels.len().max(1) as u8;
-    match plan.preemption {
-        Preemption::None => core::iter::once(0..levels).collect(),
-        Preemption::Levels | Preemption::Full => (0..levels).map(|level| level..level + 1).collect(),
     }
 }

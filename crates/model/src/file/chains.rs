@@ -6,7 +6,8 @@ use super::log::{At, Log};
 use super::operation::refuse_twice;
 use super::table::Table;
 use super::value::Given;
-use crate::system::{Chain, OperationId, Trigger};
+use crate::ids::OperationId;
+use crate::system::{Chain, Trigger};
 use crate::time::Span;
 
 pub(super) fn chains(

@@ -15,7 +15,8 @@ use super::settings::{Ground, Written};
 use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
 use super::value::{Given, shortened};
-use crate::system::{Epoch, OperationId};
+use crate::ids::OperationId;
+use crate::system::Epoch;
 use crate::time::{Instant, Span};
 
 /// An epoch as written.

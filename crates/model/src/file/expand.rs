@@ -8,7 +8,8 @@ use super::log::{At, Log};
 use super::names::Names;
 use super::operation::{Declared, Stagger};
 use super::value::shortened;
-use crate::system::{OperationId, Trigger};
+use crate::ids::OperationId;
+use crate::system::Trigger;
 use crate::time::{LONGEST_SPAN, Span};
 
 /// All operations, with their names followed.

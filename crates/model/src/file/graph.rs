@@ -1,7 +1,8 @@
 //! What triggers what: an order in which causes come first, or the cycles that forbid one.
 
 use super::limits;
-use crate::system::{OperationId, Trigger};
+use crate::ids::OperationId;
+use crate::system::Trigger;
 
 /// Operations with those that trigger them before them (Kahn 1962), or the cycles among them, each
 /// in the order of triggering.

@@ -7,7 +7,8 @@ use super::log::{At, Log, Place};
 use super::names::Names;
 use super::table::Table;
 use super::value::{Complaint, Given, shortened};
-use crate::system::{Host, HostId, Link, Preemption, Processor, Resource};
+use crate::ids::HostId;
+use crate::system::{Host, Link, Preemption, Processor, Resource};
 use crate::time::Span;
 
 pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {

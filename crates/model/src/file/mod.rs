@@ -33,8 +33,9 @@ use toml::de::DeTable;
 pub use diagnostic::{Diagnostic, FileErrors, Severity};
 pub use schema::schema;
 
+use crate::ids::OperationId;
 use crate::system;
-use crate::system::{Guard, OperationId, System, Trigger};
+use crate::system::{Guard, System, Trigger};
 use log::{Log, Place};
 use table::Table;
 use value::{Given, complain};

@@ -6,7 +6,8 @@ use super::settings::Written;
 use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
 use super::value::{Given, complain};
-use crate::system::{Guard, OnBusy, OnOverrun, ProcessorId, QueueLimit, ResourceId, WhenFull};
+use crate::ids::{ProcessorId, ResourceId};
+use crate::system::{Guard, OnBusy, OnOverrun, QueueLimit, WhenFull};
 use crate::time::Span;
 
 /// An operation or a template of operations.

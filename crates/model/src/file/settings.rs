@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::log::{At, Log, Place};
 use super::operation::Declared;
-use crate::system::{Deadline, OperationId, Setting, Trigger};
+use crate::ids::OperationId;
+use crate::system::{Deadline, Setting, Trigger};
 use crate::takes::Takes;
 use crate::time::Span;
 

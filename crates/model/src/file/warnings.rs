@@ -3,7 +3,8 @@
 use super::expand::Operations;
 use super::log::Log;
 use super::table::Table;
-use crate::system::{Guard, OperationId, System, Trigger, utilisation_ppm};
+use crate::ids::OperationId;
+use crate::system::{Guard, System, Trigger, utilisation_ppm};
 use crate::time::Span;
 
 pub(super) fn warn(log: &mut Log, system: &System, operations: &Operations<'_>, top: &Table<'_>) {

@@ -1,0 +1,38 @@
+//! Which host, processor, operation, resource, chain; and which job.
+
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The position in the vector of [`System`](crate::System) that this index belongs to.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+index!(/** A position in [`System::hosts`](crate::System::hosts). */ HostId);
+index!(/** A position in [`System::processors`](crate::System::processors). */ ProcessorId);
+index!(/** A position in [`System::operations`](crate::System::operations). */ OperationId);
+index!(/** A position in [`System::resources`](crate::System::resources). */ ResourceId);
+index!(/** A position in [`System::chains`](crate::System::chains). */ ChainId);
+
+/// Which execution of an operation: the operation, the number of its release counted from 0, and
+/// for load chains the leg, counted from 0.
+///
+/// A triggered operation takes over the number of the job that triggered it, so that `nav#812`
+/// means the same frame all along a chain; only `any` triggers and joins of operations with
+/// different roots count for themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId {
+    /// The operation that the job executes.
+    pub operation: OperationId,
+    /// The number of the release, from 0.
+    pub number: u64,
+    /// The leg of a load chain, from 0; 0 for every other operation.
+    pub leg: u16,
+}
