@@ -3,7 +3,7 @@
 
 use alloc::{string::String, sync::Arc, vec::Vec};
 
-use crate::ids::{ChainId, HostId, OperationId, ProcessorId, ResourceId};
+use crate::ids::{HostId, OperationId, ProcessorId, ResourceId};
 use crate::takes::Takes;
 use crate::time::{Instant, Span};
 
