@@ -32,6 +32,29 @@ fn built_in_work_is_stopped_at_its_worst_case() {
 }
 
 #[test]
+fn built_in_work_that_takes_its_worst_case_is_not_stopped_for_it() {
+    let ran = run("
+        duration = \"400ms\"
+        [processor.main]
+        strategy = \"RMS\"
+        [operation.exact]
+        every = \"10ms\"
+        wcet = \"1ms\"
+        on_overrun = \"stop\"
+        [operation.also]
+        every = \"20ms\"
+        wcet = \"2ms\"
+        on_overrun = \"demote\"
+    ");
+    assert_eq!(
+        (ran.count("exact", Outcome::Stopped), ran.ends().filter(|end| end.demoted || end.overran).count()),
+        (0, 0)
+    );
+    assert!(ran.finished_jobs("exact") >= 39);
+    ran.replay();
+}
+
+#[test]
 fn demoted_work_goes_on_in_idle_time_and_delays_nobody() {
     let ran = run("
         duration = \"600ms\"

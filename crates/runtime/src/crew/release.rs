@@ -84,14 +84,21 @@ impl<S: Scheduled> Crew<S> {
     }
 
     /// What a job has used, as the dispatcher is told. One that does not run cannot be demoted now
-    /// and is looked at again after its worst case; one just short of it, after a while.
+    /// and is looked at again after its worst case; one just short of it, after a while. So is
+    /// built-in work that takes its worst case and no more: it ends in this very moment.
     fn seen(&self, slot: Slot) -> Span {
         let job = self.dispatcher.job(slot);
         if job.state != State::Running {
             return Span::ZERO;
         }
         let consumed = self.consumed(slot);
-        if consumed < job.wcet { consumed.min(job.wcet.saturating_sub(LOOK_AGAIN)) } else { consumed }
+        let built_in = !self.operations[self.local_of[job.id.operation.index()] as usize].has_body;
+        let within = built_in && {
+            let system = &self.common.system;
+            let takes = &system.setting(usize::from(job.epoch), job.id.operation).takes;
+            takes.draw(system.seed, job.id) <= job.wcet
+        };
+        if within || consumed < job.wcet { consumed.min(job.wcet.saturating_sub(LOOK_AGAIN)) } else { consumed }
     }
 
     #[cold]
