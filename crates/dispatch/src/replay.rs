@@ -168,7 +168,7 @@ fn possible<P: Probe>(dispatcher: &Dispatcher<P>, system: &System, input: &Input
         Input::Tick | Input::Close => true,
         Input::Signal(signal) => signal.to.index() < system.operations.len(),
         Input::Decide { lane, .. } => usize::from(*lane) < dispatcher.lanes().len(),
-        Input::Complete { slot, .. } => matches!(state(*slot), Some(State::Running | State::Demoted)),
+        Input::Complete { slot, .. } => matches!(state(*slot), Some(state) if state != State::Held),
         Input::Observe { slot, .. } => state(*slot).is_some(),
         Input::Suspend { slot } => state(*slot) == Some(State::Running),
         Input::Resume { slot, .. } => state(*slot) == Some(State::Suspended),

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use hyoshi_model::*;
-use hyoshi_trace::{Decision, Event, Outcome};
+use hyoshi_trace::{Decision, Event, Input, Outcome};
 
 #[test]
 fn a_job_that_just_fits_is_not_cancelled_and_one_that_does_not_is() {
@@ -247,4 +247,18 @@ fn under_full_preemption_a_holder_yields_only_to_what_never_needs_its_resource()
     assert_eq!(build(false).schedule("middle", 9.0), [(1., 5.5)]);
     assert_eq!(build(true).schedule("highest", 9.0), [(2., 2.5)]);
     assert_eq!(build(true).schedule("middle", 9.0), [(3.5, 7.5)]);
+}
+
+#[test]
+fn a_job_kept_from_the_cpu_just_short_of_its_worst_case_costs_no_storm_of_observations() {
+    let build = Build::new("DM", 1)
+        .periodic("short", 0, 1_000.0, 1.0)
+        .set(|setting| setting.takes = Takes::Fixed(ms(2.0)))
+        .with(|operation| operation.on_overrun = OnOverrun::Stop)
+        .periodic("urgent", 0, 900.0, 50.0)
+        .set(|setting| setting.phase = ms(0.999999));
+    let events = build.run(100.0);
+    let observed = events.iter().filter(|(.., event)| matches!(event, Event::Input(Input::Observe { .. }))).count();
+    assert!((1..5_000).contains(&observed), "{observed}");
+    assert_eq!(build.count("short", 100.0, Outcome::Stopped), 1);
 }

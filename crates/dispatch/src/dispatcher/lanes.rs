@@ -92,6 +92,17 @@ impl<P: Probe> Dispatcher<P> {
         self.lanes[usize::from(lane)].waiting().filter(started).min_by_key(|(rank, _)| *rank).map(|(_, slot)| slot)
     }
 
+    /// Takes a job that waits out of its queue: it was preempted, and ends or is demoted before it
+    /// has the CPU again.
+    pub(super) fn leave_queue(&mut self, slot: Slot) {
+        let job = self.jobs.get(slot);
+        if job.state == State::Ready {
+            let (lane, critical) = (job.lane, job.critical);
+            self.lanes[usize::from(lane)].queue_mut(critical).remove(slot);
+            self.left_queue(lane);
+        }
+    }
+
     pub(super) fn give_token_up(&mut self, slot: Slot) {
         let lane = self.jobs.get(slot).lane;
         let state = &mut self.lanes[usize::from(lane)];

@@ -91,6 +91,9 @@ pub struct Dispatcher<P> {
     settings: alloc::sync::Arc<region::Settings>,
     probe: P,
 }
+/// A job just short of its worst case that does not get the CPU is observed no more often than this.
+const OBSERVE_AGAIN: Span = Span::from_micros(20);
+
 /// The most signals that may be on their way to one processor.
 pub const SIGNALS_IN_FLIGHT: usize = 65_536;
 
@@ -291,8 +294,9 @@ impl<P: Probe> Dispatcher<P> {
     /// A body has returned, having used `consumed` in all.
     pub fn complete(&mut self, now: Instant, slot: Slot, consumed: Span) {
         self.input(now, Input::Complete { slot, consumed });
-        let job = *self.jobs.get(slot);
+        self.leave_queue(slot);
         self.give_token_up(slot);
+        let job = *self.jobs.get(slot);
         let outcome = match job.stopped {
             true => Outcome::Stopped,
             false if now <= job.deadline => Outcome::Made,
@@ -333,17 +337,17 @@ impl<P: Probe> Dispatcher<P> {
             OnOverrun::Report => Overrun::Within,
         };
         match overrun {
-            Overrun::Within => {
-                self.watches[position].0 = now + (job.wcet.saturating_sub(consumed)).max(Span::from_nanos(1))
-            }
+            // It cannot get there earlier, and may get there later: it is observed again then.
+            Overrun::Within => self.watches[position].0 = now + job.wcet.saturating_sub(consumed).max(OBSERVE_AGAIN),
             Overrun::Stop => {
                 job.stopped = true;
                 self.watches.swap_remove(position);
             }
             Overrun::Demote => {
-                (job.demoted, job.state) = (true, State::Demoted);
+                job.demoted = true;
                 let id = job.id;
                 self.watches.swap_remove(position);
+                self.leave_queue(slot);
                 self.give_token_up(slot);
                 self.jobs.get_mut(slot).state = State::Demoted;
                 self.decision(now, Decision::Demote { job: id });
