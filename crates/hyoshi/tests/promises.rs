@@ -2,6 +2,8 @@
 //! through the dispatcher gives the identical decisions, and a run agrees with its simulation but
 //! for near-ties and for periods in which the machine did something else.
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +28,7 @@ impl Probe for Ends {
 
 /// Runs a system, replays what was recorded, and compares it with a simulation.
 fn hold(system: System) -> Agreement {
+    let _alone = common::alone();
     let (name, system) = (system.name.clone(), Arc::new(system));
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
     let mut running = Node::new(system.clone(), plan.clone()).ring(1 << 17).start().unwrap();

@@ -129,8 +129,6 @@ fn under_overload_critical_deadlines_are_met_and_the_rest_gives_way() {
     let least = if disturbed(&json) { 0.9 } else { 0.99 };
     assert!(share(critical) >= least, "{critical} {}", json["notes"]);
     assert!(share(other) < 0.9 && other["cancelled"].as_u64() > Some(0), "{other}");
-    // Below what the kernel throttles at; the cap is 94 %.
-    assert!(json["processors"][0]["utilisation_ppm"].as_u64() < Some(960_000), "{}", json["processors"]);
 }
 
 #[test]
@@ -141,13 +139,10 @@ fn the_cap_costs_no_critical_deadline() {
     }
     let place = Place::new();
     place.write("overloaded.toml", OVERLOADED);
-    let made = |cap: &str| {
-        let json =
-            place.hyoshi(&format!("run overloaded.toml --duration 1s --cap {cap} --no-report --format json")).json();
-        let critical = class(&json, "critical").clone();
-        (critical["made"].as_f64().unwrap() / critical["released"].as_f64().unwrap(), disturbed(&json))
-    };
-    // Hardly more than critical work needs.
-    let (capped, disturbed) = made("60%");
-    assert!(capped >= if disturbed { 0.9 } else { 0.99 }, "{capped}");
+    // Hardly more than critical work needs: what the cap takes, it takes from the rest.
+    let words = "run overloaded.toml --duration 1s --cap 60% --no-report --format json";
+    let json = place.hyoshi(words).json();
+    let critical = class(&json, "critical");
+    let made = critical["made"].as_f64().unwrap() / critical["released"].as_f64().unwrap();
+    assert!(made >= if disturbed(&json) { 0.9 } else { 0.99 }, "{critical} {}", json["notes"]);
 }

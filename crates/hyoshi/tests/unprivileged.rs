@@ -45,10 +45,10 @@ fn a_run_goes_on_without_and_marks_all_that_it_writes() {
     let Some(ended) = as_nobody(&place, "run small.toml --record run.hyo") else { return };
     assert!(ended.code < 2, "{}", ended.err);
     assert!(ended.out.contains("refused: kernel:"), "{}", ended.out);
-    assert!(ended.out.contains("CAP_SYS_NICE"), "the remedy: {}", ended.out);
+    assert!(ended.out.contains("cap_sys_nice"), "the remedy: {}", ended.out);
     assert!(ended.out.contains("steer"), "{}", ended.out);
     let report = place.read("small-run-report.html");
-    assert!(report.contains("refused") && report.contains("CAP_SYS_NICE"));
+    assert!(report.contains("refused") && report.contains("cap_sys_nice"));
     // Whoever reads the recording later knows it as well.
     let summary = place.hyoshi("trace summary run.hyo");
     assert!(summary.out.contains("refused: kernel:"), "{}", summary.out);

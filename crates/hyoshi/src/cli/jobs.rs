@@ -10,7 +10,10 @@ use serde::Serialize;
 
 use super::Failure;
 use super::load::Ready;
-use super::output::open;
+use super::output::{cannot_write, open};
+
+/// What errors call it.
+const WHAT: &str = "the list of jobs";
 
 /// A CSV file of jobs, in the order in which they ended.
 pub(super) struct Jobs<W: Write> {
@@ -42,7 +45,7 @@ struct Line<'a> {
 
 impl Jobs<BufWriter<File>> {
     pub fn create(path: &Path, ready: &Ready) -> Result<Self, Failure> {
-        let file = open(path, &ready.file, "the list of jobs")?;
+        let file = open(path, &ready.file, WHAT)?;
         // Devices and pipes have no length to set.
         drop(file.set_len(0));
         let system = &ready.system;
@@ -60,11 +63,11 @@ impl<W: Write> Jobs<W> {
     pub fn event(&mut self, event: &Event) -> Result<(), Failure> {
         let Event::Decision(Decision::End(end)) = event else { return Ok(()) };
         let line = line(end, &self.names, &self.processors);
-        self.csv.serialize(line).map_err(|error| cannot_write(&self.path, &error))
+        self.csv.serialize(line).map_err(|error| cannot_write(WHAT, &self.path, &error.into()))
     }
 
     pub fn finish(mut self) -> Result<(), Failure> {
-        self.csv.flush().map_err(|error| cannot_write(&self.path, &error))
+        self.csv.flush().map_err(|error| cannot_write(WHAT, &self.path, &error))
     }
 }
 
@@ -88,9 +91,4 @@ fn line<'a>(end: &JobEnd, names: &'a [String], processors: &'a [String]) -> Line
         consumed_ns: end.consumed.as_nanos(),
         lateness_ns: end.end.lateness(end.deadline).as_nanos(),
     }
-}
-
-fn cannot_write(path: &Path, error: &impl std::fmt::Display) -> Failure {
-    Failure::new(format!("cannot write `{}`: {error}", path.display()))
-        .help("what was written so far is kept; free some space, or name a file elsewhere")
 }

@@ -22,7 +22,7 @@ pub(super) struct Changes {
     #[arg(long, value_name = "WHICH", value_parser = preemption)]
     pub preemption: Option<Preemption>,
     /// Another seed for every pseudo-random sequence
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = seed)]
     pub seed: Option<u64>,
     /// How long to simulate or run, such as 10s or 5min
     #[arg(long, value_name = "SPAN", value_parser = span)]
@@ -42,7 +42,15 @@ fn span(text: &str) -> Result<Span, String> {
 
 fn share(text: &str) -> Result<u32, String> {
     let ppm = quantity::share_ppm(text).map_err(|error| format!("{text:?} {error}; {}", error.remedy(text)))?;
-    if (1..=1_000_000).contains(&ppm) { Ok(ppm) } else { Err(format!("{text:?} is not above 0% and at most 100%")) }
+    if (1..=1_000_000).contains(&ppm) {
+        Ok(ppm)
+    } else {
+        Err(format!("{text:?} is zero: nothing would ever run; write a percentage up to \"100%\" (no cap)"))
+    }
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is no seed; write a whole number from 0 to {}", u64::MAX))
 }
 
 fn preemption(text: &str) -> Result<Preemption, String> {
@@ -50,7 +58,7 @@ fn preemption(text: &str) -> Result<Preemption, String> {
         "none" => Ok(Preemption::None),
         "levels" => Ok(Preemption::Levels),
         "full" => Ok(Preemption::Full),
-        other => Err(format!("`{other}` is not one of none, levels, full")),
+        other => Err(format!("{other:?} is no preemption; write none, levels or full")),
     }
 }
 

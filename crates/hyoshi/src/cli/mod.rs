@@ -20,6 +20,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
 use hyoshi_report::summary::SCHEMA;
 use hyoshi_sched::Strategies;
@@ -195,8 +196,13 @@ fn refuse(error: &clap::Error) -> ExitCode {
         || words.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "json");
     if error.use_stderr() && json {
         let text = error.to_string();
-        let said = text.split("\n\nFor more information").next().unwrap_or(&text).trim_start_matches("error: ");
-        Failure::new(said.trim_end()).help("`hyoshi help` tells of every verb and flag").print("", Format::Json);
+        let said = match error.kind() {
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "there is no verb",
+            _ => text.split("\n\nUsage").next().unwrap_or(&text).split("\n\nFor more").next().unwrap_or(&text),
+        };
+        Failure::new(said.trim_start_matches("error: ").trim_end())
+            .help("`hyoshi help` tells of every verb and flag")
+            .print("", Format::Json);
     } else {
         // Nobody is left to tell that it cannot be told.
         drop(error.print());

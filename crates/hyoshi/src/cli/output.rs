@@ -1,16 +1,16 @@
 //! What verbs leave behind: the account in three forms, and a recording.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use hyoshi_model::{Diagnostic, Instant, ProcessorId};
 use hyoshi_report::summary::Summary;
-use hyoshi_report::{Account, Level, Look, Note, SaveError, save};
+use hyoshi_report::{Account, Level, Look, Note, save};
 use hyoshi_trace::Event;
-use hyoshi_trace::recording::{Fact, Header, Writer};
+use hyoshi_trace::recording::{Fact, Header, WriteError, Writer};
 use serde::Serialize;
 
 use super::load::Ready;
@@ -34,7 +34,7 @@ impl ReportTo {
 /// Whether a report can be written to `path`, which is not to be `source`.
 pub(super) fn try_out(path: &Path, source: &str) -> Result<(), Failure> {
     not_over(path, source)?;
-    let fail = |source| Err(Failure::new(SaveError { path: path.into(), source }));
+    let fail = |error| Err(cannot_write("the report", path, &error));
     let Some(name) = path.file_name().filter(|_| !path.is_dir()) else { return fail(ErrorKind::IsADirectory.into()) };
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Ok(());
@@ -44,10 +44,7 @@ pub(super) fn try_out(path: &Path, source: &str) -> Result<(), Failure> {
     trial.push(name);
     trial.push(format!(".{}", std::process::id()));
     let trial = path.with_file_name(trial);
-    match File::create(&trial).and_then(|_| fs::remove_file(&trial)) {
-        Ok(()) => Ok(()),
-        Err(error) => fail(error),
-    }
+    File::create(&trial).and_then(|_| fs::remove_file(&trial)).or_else(fail)
 }
 
 /// Opens a file to write to it. What is in it is lost only with [`File::set_len`] or the first
@@ -55,23 +52,27 @@ pub(super) fn try_out(path: &Path, source: &str) -> Result<(), Failure> {
 pub(super) fn open(path: &Path, source: &str, what: &str) -> Result<File, Failure> {
     not_over(path, source)?;
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    opened.map_err(|error| {
-        let help = match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => "make its folder first, or name another file",
-            ErrorKind::IsADirectory => "that is a folder: name a file in it",
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                "name a file in a folder that you may write to"
-            }
-            _ => "name another file",
-        };
-        Failure::new(format!("cannot write {what} {}: {error}", path.display())).help(help)
-    })
+    opened.map_err(|error| cannot_write(what, path, &error))
+}
+
+/// What could not be written, why, and what to do about it.
+pub(super) fn cannot_write(what: &str, path: &Path, error: &io::Error) -> Failure {
+    let help = match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => "make its folder first, or name another file",
+        ErrorKind::IsADirectory => "that is a folder: name a file in it",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "name a file in a folder that you may write to",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            "free some space, or name a file on another disk"
+        }
+        _ => "name another file",
+    };
+    Failure::new(format!("cannot write {what} {}: {error}", path.display())).help(help)
 }
 
 /// Refuses to write results over what they are made from.
 fn not_over(path: &Path, source: &str) -> Result<(), Failure> {
     match (path.canonicalize(), Path::new(source).canonicalize()) {
-        (Ok(path), Ok(same)) if path == same && same.is_file() => {
+        (Ok(real), Ok(same)) if real == same && same.is_file() => {
             Err(Failure::new(format!("{} would be overwritten: the results are made from it", path.display()))
                 .help("name another file"))
         }
@@ -89,7 +90,7 @@ pub(super) fn publish(
 ) -> Result<Held, Failure> {
     let saved = report.map(|path| save(path, &account.html()).map(|()| path));
     let saved = saved.transpose().unwrap_or_else(|error| {
-        failures.push(Failure::new(error));
+        failures.push(cannot_write("the report", &error.path, &error.source));
         None
     });
     let mut summary = account.summary();
@@ -149,18 +150,18 @@ pub(super) fn unix_now() -> u64 {
 /// A file for a recording, with what was in it before.
 pub(super) struct RecordTo {
     file: File,
-    name: String,
+    path: PathBuf,
 }
 
 impl RecordTo {
     pub fn open(path: &Path, ready: &Ready) -> Result<Self, Failure> {
         let file = open(path, &ready.file, "the recording")?;
-        Ok(RecordTo { file, name: path.display().to_string() })
+        Ok(RecordTo { file, path: path.into() })
     }
 
     /// Begins the recording: the system's text comes first, so that the file explains itself.
     pub fn begin(self, ready: &Ready, verb: &str, facts: Vec<Fact>) -> Result<Recorder, Failure> {
-        let RecordTo { file, name } = self;
+        let RecordTo { file, path } = self;
         let header = Header {
             system: ready.source.clone(),
             files: ready.files.clone(),
@@ -173,7 +174,11 @@ impl RecordTo {
         };
         // Devices and pipes have no length to set.
         drop(file.set_len(0));
-        Ok(Recorder { writer: Writer::new(file, name, &header).map_err(Failure::new)? })
+        let writer = Writer::new(file, path.display().to_string(), &header).map_err(|error| match error {
+            WriteError::Io { source, .. } => cannot_write("the recording", &path, &source),
+            other => Failure::new(other),
+        })?;
+        Ok(Recorder { writer })
     }
 }
 

@@ -90,8 +90,12 @@ pub(super) fn run(
         (None, false) => Some(default_report(&ready.system.name, "run")),
     };
     if let Some(path) = &report {
-        try_out(path, &ready.file)
-            .map_err(|failure| failure.help("`--report FILE` names another place, `--no-report` writes none"))?;
+        try_out(path, &ready.file).map_err(|failure| match arguments.report.report {
+            Some(_) => failure,
+            None => failure.help(
+                "start it in a folder that you may write to; `--report FILE` names another place, `--no-report` writes none",
+            ),
+        })?;
     }
     let record_to = arguments.record.as_deref().map(|path| RecordTo::open(path, &ready)).transpose()?;
     let wake = Arc::new(Wake::new());
@@ -184,6 +188,8 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
             RunNote::Refused { refused, .. } => refused.reason().remedy(),
             _ => None,
         };
+        // Several remedies are lines; a note is one.
+        let remedy = remedy.map(|remedy| remedy.replace('\n', "; "));
         notes.push(Note { remedy, ..note(level, topic, run) });
     }
     match &finished.ended_by {

@@ -1,7 +1,7 @@
 //! `hyoshi trace`: what a recording says.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -127,7 +127,18 @@ fn reader(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
 }
 
 fn cannot_read(path: &Path, error: ReadError) -> Failure {
-    Failure::new(format!("cannot read `{}`: {error}", path.display()))
+    match error {
+        ReadError::Io(error) => {
+            let help = match error.kind() {
+                ErrorKind::NotFound => "check the name; `hyoshi run FILE --record NAME` makes a recording",
+                ErrorKind::IsADirectory => "name a file in it",
+                ErrorKind::PermissionDenied => "make it readable for this user: chmod +r",
+                _ => "check that it can be read at all: cat",
+            };
+            Failure::new(format!("cannot read {}: {error}", path.display())).help(help)
+        }
+        error => Failure::new(format!("cannot read {}: {error}", path.display())),
+    }
 }
 
 fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Held, Failure> {

@@ -1,0 +1,171 @@
+//! `hyoshi trace`: what a recording says, and what is left of one that was cut off.
+
+mod common;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{Place, SMALL, alone, example, real_time, without_circumstances};
+
+#[test]
+fn a_recorded_simulation_replays_to_the_same_decisions_and_figures() {
+    for (file, words) in
+        [("flight-program.toml", ""), ("flight-program.toml", "--strategy MUF --seed 5 --duration 30s --cap 80%")]
+    {
+        let place = Place::new();
+        let sim = place.hyoshi(&format!("sim {} {words} --record sim.hyo --format json", example(file)));
+        let replayed = place.hyoshi("trace replay sim.hyo").exits(0);
+        assert!(replayed.out.contains("decisions identical"), "{}", replayed.out);
+        let json = place.hyoshi("trace replay sim.hyo --format json").exits(0).json();
+        assert_eq!(json["divergence"], serde_json::Value::Null);
+        assert!(json["decisions"].as_u64() > Some(10_000), "{json}");
+
+        let summary = place.hyoshi("trace summary sim.hyo --format json").exits(sim.code);
+        let (mut said, mut recorded) = (without_circumstances(sim.json()), without_circumstances(summary.json()));
+        // The command line's changes are in the recording, warnings of the file are not.
+        said["notes"].take();
+        recorded["notes"].take();
+        assert_eq!(said, recorded);
+        assert!(
+            place.hyoshi("trace compare sim.hyo").exits(0).out.contains("near-ties 0, disturbed 0, disagreements 0")
+        );
+    }
+}
+
+#[test]
+fn a_recording_is_whole_without_the_files_it_was_made_from() {
+    let place = Place::new();
+    place.write("times.txt", "1ms\n2ms\n");
+    place.write("system.toml", SMALL.replace("wcet = \"2ms\"", "wcet = \"2ms\"\ntakes = { file = \"times.txt\" }"));
+    place.hyoshi("sim system.toml --record sim.hyo").exits(0);
+    let elsewhere = Place::new();
+    std::fs::copy(place.path().join("sim.hyo"), elsewhere.path().join("sim.hyo")).unwrap();
+    for verb in ["summary", "replay", "compare"] {
+        elsewhere.hyoshi(&format!("trace {verb} sim.hyo")).exits(0);
+    }
+}
+
+#[test]
+fn a_report_can_be_made_of_a_recording_later() {
+    let place = Place::with_small();
+    place.hyoshi("sim small.toml --record sim.hyo").exits(0);
+    place.hyoshi("trace summary sim.hyo --report report.html").exits(0);
+    assert!(place.read("report.html").contains("steer"));
+    let over = place.hyoshi("trace summary sim.hyo --report sim.hyo").exits(2);
+    assert!(over.err.contains("would be overwritten"), "{}", over.err);
+    place.hyoshi("trace replay sim.hyo").exits(0);
+}
+
+#[test]
+fn a_recorded_run_replays_identically_and_agrees_with_the_simulation() {
+    let _alone = alone();
+    let place = Place::with_small();
+    let run = place.hyoshi("run small.toml --no-report --record run.hyo --format json");
+    let replayed = place.hyoshi("trace replay run.hyo").exits(0);
+    assert!(replayed.out.contains("decisions identical"), "{}", replayed.out);
+    let (mut said, mut recorded) = (
+        without_circumstances(run.json()),
+        without_circumstances(place.hyoshi("trace summary run.hyo --format json").json()),
+    );
+    // The last event lies a moment before the end.
+    for summary in [&mut said, &mut recorded] {
+        for field in ["notes", "duration_ns", "processors", "epochs"] {
+            summary[field].take();
+        }
+    }
+    assert_eq!(said, recorded);
+    if real_time() {
+        let compared = place.hyoshi("trace compare run.hyo --format json").exits(0).json();
+        let processor = &compared["processors"][0];
+        assert_eq!(processor["disagreements"].as_array().map(Vec::len), Some(0), "{processor}");
+        let disturbed = processor["disturbed"].as_array().unwrap().len() as u64;
+        assert!(processor["agreeing"].as_u64().unwrap() + disturbed > 90, "{processor}");
+    }
+}
+
+#[test]
+fn what_was_recorded_survives_sigkill() {
+    let _alone = alone();
+    let place = Place::with_small();
+    let mut command = place.command("run small.toml --duration 60s --record run.hyo");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1_800));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let summary = place.hyoshi("trace summary run.hyo --format json");
+    assert!(summary.code < 2, "{}", summary.err);
+    let json = summary.json();
+    // At most half a second is missing, and what a busy machine delays.
+    let until = json["duration_ns"].as_u64().unwrap();
+    assert!((500_000_000..2_500_000_000).contains(&until), "{until}");
+    assert!(json["operations"][0]["counts"]["made"].as_u64() > Some(20), "{}", json["operations"]);
+    let notes = json["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note["topic"] == "recording"), "{notes:?}");
+    place.hyoshi("trace replay run.hyo").exits(0);
+    // No report was written, and half a one was not either.
+    assert_eq!(place.names(), ["run.hyo", "small.toml"]);
+}
+
+#[test]
+fn a_recording_cut_off_anywhere_is_read_up_to_there_or_refused_with_a_reason() {
+    let place = Place::with_small();
+    place.hyoshi("sim small.toml --record whole.hyo").exits(0);
+    let whole = place.bytes("whole.hyo");
+    let header = whole.windows(4).position(|window| window == b"HBLK").unwrap();
+    for length in [0, 1, 9, 17, 40, header - 1] {
+        place.write("cut.hyo", &whole[..length]);
+        let ended = place.hyoshi("trace summary cut.hyo").exits(2);
+        assert!(ended.err.starts_with("error: cannot read cut.hyo: "), "{}", ended.err);
+    }
+    for length in [header + 1, header + 11, header + 100, whole.len() - 1] {
+        place.write("cut.hyo", &whole[..length]);
+        let ended = place.hyoshi("trace summary cut.hyo");
+        assert!(ended.code < 2, "{}", ended.err);
+        assert!(ended.out.contains("degraded: recording: the recording ends within a block"), "{}", ended.out);
+    }
+}
+
+#[test]
+fn a_recording_that_was_edited_is_refused() {
+    let place = Place::with_small();
+    place.hyoshi("sim small.toml --record whole.hyo").exits(0);
+    let whole = place.bytes("whole.hyo");
+    let header = whole.windows(4).position(|window| window == b"HBLK").unwrap();
+    // A byte of the magic, the version, the header, a block's length, checksum and events.
+    for (at, said) in [
+        (0, "not a recording"),
+        (8, "version"),
+        (60, "header"),
+        (header + 7, "block"),
+        (header + 9, "checksum"),
+        (header + 200, "checksum"),
+    ] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x40;
+        place.write("edited.hyo", bytes);
+        for verb in ["summary", "replay", "compare"] {
+            let ended = place.hyoshi(&format!("trace {verb} edited.hyo")).exits(2);
+            assert!(ended.err.contains("edited.hyo") && ended.err.contains(said), "{at}: {}", ended.err);
+        }
+        let error = place.hyoshi("trace summary edited.hyo --format json").error();
+        assert!(error["message"].as_str().unwrap().contains(said), "{error}");
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_run() {
+    let _alone = alone();
+    let place = Place::with_small();
+    // A file system of its own would need privileges; a limit on the length of files is alike.
+    let words = "run small.toml --no-report --record run.hyo --format json";
+    let limited = format!("ulimit -f 4; trap '' XFSZ; exec {} {words}", env!("CARGO_BIN_EXE_hyoshi"));
+    let mut shell = std::process::Command::new("sh");
+    let output = shell.args(["-c", &limited]).current_dir(place.path()).output().unwrap();
+    let ended = common::Ended::of(words, &output).exits(2);
+    let json = ended.json();
+    assert_eq!(json["duration_ns"], 1_500_000_000u64, "the run went on");
+    let message = json["errors"][0]["message"].as_str().unwrap();
+    assert!(message.contains("run.hyo") && message.contains("are kept and readable"), "{message}");
+    let summary = place.hyoshi("trace summary run.hyo");
+    assert!(summary.code < 2, "{}", summary.err);
+}
