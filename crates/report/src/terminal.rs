@@ -39,7 +39,9 @@ impl Look {
         }
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Look { colour: !set("NO_COLOR") && !dumb, width: crossterm::terminal::size().ok().map(|(width, _)| width) }
+        // Some terminals do not know their width and say 0.
+        let width = crossterm::terminal::size().ok().map(|(width, _)| width).filter(|width| *width > 0);
+        Look { colour: !set("NO_COLOR") && !dumb, width }
     }
 
     pub(crate) fn bold(self, text: &str) -> String {
