@@ -1,24 +1,34 @@
 //! The cap on what lanes may use: whether it can act at all, and what is still proved if it can.
 //!
-//! The dispatcher gates a lane's non-critical work when `used(t) + r (W - t)` reaches the budget `c W`,
-//! t after a window began, where the reserve rate r is at most the declared utilisation U. The
-//! processor executes at most U x + K within any x, with K = sum C (1 + J / T): the work released
-//! since it was last idle. So `used(t) + r (W - t) <= U W + K`, and while that is below `c W` the gate never moves.
+//! The dispatcher gates a lane's non-critical work when `used(x) + r (W - x)` reaches the budget `c W`,
+//! x after a window of length W began; r is the declared utilisation of all critical work and of the
+//! non-critical work in more urgent lanes. Let E(x) be what the processor executes by x if all that can be
+//! released is released as early as can be from 0 on. No window of length x contains more: if the
+//! processor was busy for y before the window, it executes at most E(x + y) - y <= E(x) in it, for E grows no
+//! faster than time. E(x) + r (W - x) rises while the processor is busy, so it is greatest where that
+//! becomes idle or the window ends. While all of those stay below `c W` the gate never moves.
 //!
 //! If it can, critical work is never held, but held non-critical work may come in a burst: then only
-//! critical work with nothing non-critical beside or above it is proved, if it fits the cap alone.
+//! critical work with nothing non-critical beside or above it is proved. Critical work may exceed the cap
+//! within a window; if its utilisation does, the kernel would sooner or later stop it with everything else.
+
+use alloc::vec::Vec;
+
+use hyoshi_model::Preemption;
 
 use super::blocking::Blocking;
+use super::fixed::Demand;
 use super::processor::{Found, Part, Response, Site};
 use super::release::Release;
+use super::utilisation::{self, ONE, Share};
 use super::verdict::Missing;
 
 /// Turns what the cap may hold back into unknown.
 pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found]) {
-    if !may_act(site, releases, |_| true) {
+    if !may_act(site, releases) {
         return;
     }
-    let critical_fits = !may_act(site, releases, |part| part.critical);
+    let critical_fits = critical_fits(site);
     let blocking = Blocking::new(site.system, site.plan);
     for found in found {
         let level = found.part.level;
@@ -35,20 +45,69 @@ pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found
     }
 }
 
-/// True if `these` parts may use up the budget of a window.
-pub(super) fn may_act(site: &Site<'_>, releases: &[Release], these: impl Fn(&Part) -> bool) -> bool {
+/// True if the utilisation of critical work is below the cap.
+fn critical_fits(site: &Site<'_>) -> bool {
+    let critical = site.parts.iter().filter(|part| part.critical);
+    let shares = critical.map(|part| Share { cost: part.cost(), period: site.works[part.operation.index()].period });
+    let cap_ppm = u128::from(site.system.processor(site.plan.processor).cap_ppm);
+    utilisation::sum(shares).saturating_mul(1_000_000) < ONE * cap_ppm
+}
+
+/// Releases within a window after which the cap is taken to act.
+const PATIENCE: u128 = 100_000;
+
+/// True if worst-case demand may use up the budget of a window.
+pub(super) fn may_act(site: &Site<'_>, releases: &[Release]) -> bool {
     let processor = site.system.processor(site.plan.processor);
     let (cap_ppm, window) = (u128::from(processor.cap_ppm), u128::from(processor.cap_window.as_nanos()));
-    if cap_ppm >= 1_000_000 || window == 0 {
-        return false;
+    let least_urgent = site.parts.iter().rev().find(|part| !part.critical);
+    let (Some(least_urgent), true) = (least_urgent, cap_ppm < MILLION && window > 0) else { return false };
+    let demands: Result<Vec<Demand>, Missing> = site.parts.iter().map(|part| site.demand(part, releases)).collect();
+    let Ok(demands) = demands else { return true };
+
+    let lanes = site.plan.preemption != Preemption::None;
+    let mut reserve_ppm = 0;
+    for (part, demand) in site.parts.iter().zip(&demands) {
+        if part.critical || (lanes && part.level < least_urgent.level) {
+            // Each is rounded up, as the dispatcher does.
+            reserve_ppm += (u128::from(demand.cost) * MILLION).div_ceil(u128::from(demand.period));
+        }
     }
-    let mut most = 0u128;
-    for part in site.parts.iter().filter(|part| these(part)) {
-        let Ok(demand) = site.demand(part, releases) else { return true };
-        let (cost, period) = (u128::from(demand.cost), u128::from(demand.period));
-        let Some(work) = cost.checked_mul(window + u128::from(demand.burst) + period) else { return true };
-        // Reserves are rounded up to parts per million.
-        most = most.saturating_add(work.div_ceil(period)).saturating_add(window.div_ceil(1_000_000));
+    let reserve_ppm = reserve_ppm.min(cap_ppm.saturating_sub(1));
+    uses_up(&demands, window, cap_ppm, reserve_ppm).unwrap_or(true)
+}
+
+const MILLION: u128 = 1_000_000;
+
+/// Whether the budget may be used up; `None` if that takes too long to tell.
+fn uses_up(demands: &[Demand], window: u128, cap_ppm: u128, reserve_ppm: u128) -> Option<bool> {
+    if demands.iter().map(|demand| demand.jobs(window)).sum::<u128>() > PATIENCE {
+        return None;
     }
-    most >= window * cap_ppm / 1_000_000
+    let mut releases: Vec<(u128, u128)> = Vec::new();
+    for demand in demands {
+        let (period, burst) = (u128::from(demand.period), u128::from(demand.burst));
+        let jobs = demand.jobs(window);
+        releases.extend((0..jobs).map(|job| ((job * period).saturating_sub(burst), u128::from(demand.cost))));
+    }
+    releases.sort_unstable();
+    // In whole nanoseconds, as the dispatcher has it.
+    let budget = window.checked_mul(cap_ppm)? / MILLION * MILLION;
+    let reaches = |executed: u128, at: u128| -> Option<bool> {
+        let reserve = reserve_ppm.checked_mul(window - at)?;
+        Some(executed.checked_mul(MILLION)?.checked_add(reserve)? >= budget)
+    };
+    let (mut executed, mut idle_from) = (0u128, 0u128);
+    for (at, cost) in releases {
+        if at > idle_from {
+            if reaches(executed, idle_from)? {
+                return Some(true);
+            }
+            idle_from = at;
+        }
+        let end = idle_from.saturating_add(cost).min(window);
+        executed += end - idle_from;
+        idle_from = end;
+    }
+    reaches(executed, idle_from)
 }

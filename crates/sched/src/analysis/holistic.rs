@@ -30,6 +30,8 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
     let mut releases = release::releases(works, &least, &finish);
     let mut found = vec![Vec::new(); sites.len()];
     let mut stale = vec![true; sites.len()];
+    // Why responses have no bound, as it was first found: later it may be hidden behind what follows from it.
+    let mut reasons: Vec<Found> = Vec::new();
     for round in 0.. {
         for (site, found) in
             sites.iter().zip(&mut found).enumerate().filter(|(index, _)| stale[*index]).map(|(_, both)| both)
@@ -42,6 +44,10 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
                     (Some(one), Some(other)) if one >= other || round < PATIENCE => Some(one.max(other)),
                     _ => None,
                 };
+                if finish[index].is_some() && agreed.is_none() {
+                    let own = found.iter().filter(|found| found.part.operation == work.operation);
+                    reasons.extend(own.filter(|found| found.response.is_unbounded()).cloned());
+                }
                 finish[index] = agreed;
             }
         }
@@ -54,6 +60,11 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
         releases = next;
         if !stale.contains(&true) {
             break;
+        }
+    }
+    for found in found.iter_mut().flatten() {
+        if let Some(reason) = reasons.iter().find(|reason| reason.part == found.part) {
+            *found = reason.clone();
         }
     }
     Agreement { releases, finish, found }

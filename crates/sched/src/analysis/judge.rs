@@ -9,6 +9,7 @@ use super::failing;
 use super::holistic::{Agreement, finish_of};
 use super::method::{Assumption, Method, MethodNote};
 use super::processor::{Found, Part, Response, Site};
+use super::release::Release;
 use super::report::{
     Counted, Load, OperationReport, Outcome, ProcessorReport, Report, SceneReport, UtilisationBound, slack,
 };
@@ -116,7 +117,7 @@ fn met(site: &Site<'_>, agreement: &Agreement, found: &Found, bound_ns: Option<u
     }
     // What piles up of an operation's other legs can drop the first ones, too.
     match agreement.finish[work.operation.index()] {
-        Some(finish) if !drops(site.system, work, release.least, finish) => Verdict::Proved,
+        Some(finish) if !drops(site.system, work, release, finish) => Verdict::Proved,
         _ => Verdict::unknown(Missing::Dropped),
     }
 }
@@ -134,11 +135,16 @@ fn unbounded_predecessor(site: &Site<'_>, work: &Work) -> Verdict {
 /// True if a release may find its predecessor unfinished where that drops it, or the queue full.
 /// Origins are a period apart, so ceil((finish - least) / period) releases at most are unfinished at
 /// once, the new one among them; of a load chain each of them has one leg that waits or runs.
-fn drops(system: &System, work: &Work, least: u64, finish: u64) -> bool {
+fn drops(system: &System, work: &Work, release: &Release, finish: u64) -> bool {
     let operation = system.operation(work.operation);
-    let at_once = finish.saturating_sub(least).div_ceil(work.period);
+    // A triggered job is there from its trigger on, while it waits for its offset.
+    let offset = if matches!(work.source, Source::After { .. }) { work.offset } else { 0 };
+    let arrival = release.least.saturating_sub(offset);
+    let at_once = finish.saturating_sub(arrival).div_ceil(work.period);
     let room = if operation.on_busy == OnBusy::Skip { 1 } else { u64::from(operation.queue.limit) };
-    at_once > room
+    // A join passes over numbers that one of its predecessors seems to have lost.
+    let passed_over = release.reordered && operation.trigger.predecessors().len() > 1;
+    at_once > room || passed_over
 }
 
 /// For each operation whether every one of its releases leads to a completion: none is dropped or
@@ -152,7 +158,7 @@ pub(super) fn delivers(
     let mut delivers = vec![true; works.len()];
     for (index, work) in works.iter().enumerate() {
         let finish = agreement.finish[index];
-        delivers[index] = finish.is_some_and(|finish| !drops(system, work, agreement.releases[index].least, finish));
+        delivers[index] = finish.is_some_and(|finish| !drops(system, work, &agreement.releases[index], finish));
     }
     for report in processors {
         let cancels = system.processor(report.processor).cancel;
@@ -225,7 +231,7 @@ fn inapplicable(site: &Site<'_>, agreement: &Agreement) -> Option<Inapplicable> 
             Some(Inapplicable::ConstrainedDeadline)
         }
         () if any(&|part| !site.system.operation(part.operation).uses.is_empty()) => Some(Inapplicable::Resources),
-        () if cap::may_act(site, &agreement.releases, |_| true) => Some(Inapplicable::Cap),
+        () if cap::may_act(site, &agreement.releases) => Some(Inapplicable::Cap),
         () => None,
     }
 }
@@ -238,6 +244,7 @@ fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
     };
     let processor = site.system.processor(site.plan.processor);
     let uses = |work: &Work| !site.system.operation(work.operation).uses.is_empty();
+    let capped = processor.cap_ppm < 1_000_000;
     let held = [
         (Assumption::WorstCases, true),
         (Assumption::NoOverheads, true),
@@ -246,7 +253,8 @@ fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
         (Assumption::Cancellation, processor.cancel && site.parts.iter().any(|part| !part.critical)),
         (Assumption::BestCases, works().any(|work| matches!(work.source, Source::After { .. }))),
         (Assumption::Sections, works().any(uses)),
-        (Assumption::CapNeverActs, processor.cap_ppm < 1_000_000 && !cap::may_act(site, &agreement.releases, |_| true)),
+        (Assumption::CapNeverActs, capped && !cap::may_act(site, &agreement.releases)),
+        (Assumption::NoThrottling, capped),
     ];
     held.into_iter().filter(|(_, holds)| *holds).map(|(assumption, _)| assumption).collect()
 }

@@ -109,6 +109,8 @@ pub enum Assumption {
     Sections,
     /// Demand in no window reaches the cap.
     CapNeverActs,
+    /// Critical work within its utilisation is never stopped by the kernel.
+    NoThrottling,
 }
 
 impl fmt::Display for Assumption {
@@ -122,6 +124,7 @@ impl fmt::Display for Assumption {
             Assumption::BestCases => "no job takes less than its declared best case",
             Assumption::Sections => "a job's resource sections follow each other from its start and block as one",
             Assumption::CapNeverActs => "the cap never acts: worst-case demand in any window stays below it",
+            Assumption::NoThrottling => "the kernel's own throttling lets critical work exceed the cap for a window",
         })
     }
 }

@@ -72,6 +72,13 @@ pub(super) enum Response {
     Unknown(Missing),
 }
 
+impl Response {
+    /// True if jobs may be late without limit, for all that is known.
+    pub fn is_unbounded(&self) -> bool {
+        matches!(self, Response::Demand(_) | Response::Unknown(_))
+    }
+}
+
 /// A processor in one scene.
 pub(super) struct Site<'a> {
     pub system: &'a System,
@@ -119,7 +126,11 @@ impl<'a> Site<'a> {
         let all = match self.remote.clone().map_or(all, Err) {
             Ok(all) => all,
             Err(missing) => {
-                let reason = |part: &Part| self.to_blame(part.operation).unwrap_or_else(|| missing.clone());
+                let reason = |part: &Part| {
+                    self.to_blame(part.operation)
+                        .or_else(|| self.unreleased(part, releases))
+                        .unwrap_or_else(|| missing.clone())
+                };
                 return found.extend(own.iter().map(|part| unknown(*part, reason(part))));
             }
         };
@@ -150,6 +161,14 @@ impl<'a> Site<'a> {
             }
             _ => None,
         }
+    }
+
+    /// The predecessor for want of whose bound its own releases have none.
+    fn unreleased(&self, part: &Part, releases: &[Release]) -> Option<Missing> {
+        let Source::After { predecessors, .. } = &self.works[part.operation.index()].source else { return None };
+        let before = &self.system.operations[predecessors.first()?.from];
+        let unbounded = releases[part.operation.index()].burst.is_none();
+        unbounded.then(|| Missing::Predecessor { name: before.name.clone() })
     }
 
     /// True if a later job of the operation never has a better key than an earlier one.

@@ -224,7 +224,7 @@ impl fmt::Display for Missing {
                 f.write_str("a release may find the queue full or the last job unfinished and be dropped")
             }
             Missing::Cap => f.write_str("the processor's cap may hold jobs back"),
-            Missing::CapTooSmall => f.write_str("critical work alone may exceed the processor's cap"),
+            Missing::CapTooSmall => f.write_str("critical work alone needs the processor's whole cap or more"),
             Missing::LegOrder => f.write_str("its non-critical legs are more urgent than its critical ones"),
             Missing::Cancelled => {
                 f.write_str("late jobs are cancelled, which is no failure of a non-critical operation")
