@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use hyoshi_dispatch::{Dispatcher, Overrun};
+use hyoshi_dispatch::{Dispatcher, LaneMask, Overrun};
 use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Probe, Signal, Slot};
@@ -27,6 +27,8 @@ pub(crate) struct Cpu<'a, P> {
     /// The last instant up to which `current` has been accounted for.
     accounted: Instant,
     timer: Instant,
+    /// Lanes that have something new to decide once they have the CPU.
+    woken: LaneMask,
     any_resources: bool,
     any_overrun_rule: bool,
     preemptive: bool,
@@ -63,6 +65,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
             stop: Instant::NEVER,
             accounted: Instant::ZERO,
             timer,
+            woken: LaneMask::EMPTY,
             any_resources: operations().any(|operation| !operation.uses.is_empty()),
             any_overrun_rule: operations().any(|operation| operation.on_overrun != hyoshi_model::OnOverrun::Report),
             preemptive: plan.preemption == hyoshi_model::Preemption::Full,
@@ -107,19 +110,19 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// Third: what runs from `now` on.
     #[inline]
     pub fn dispatch(&mut self, now: Instant, locks: &mut Locks) {
-        let mut woken = self.dispatcher.take_wakes();
+        self.woken = self.woken | self.dispatcher.take_wakes();
         loop {
             let (best, level) = self.best_started();
             let startable = self.dispatcher.startable().first();
             if let Some(lane) = startable.filter(|lane| *lane < level) {
                 self.start(now, lane, Span::ZERO, locks);
-                woken = woken | self.dispatcher.take_wakes();
+                self.woken = self.woken | self.dispatcher.take_wakes();
                 continue;
             }
             if let (true, Some(slot)) = (self.preemptive, best) {
                 let lane = self.dispatcher.job(slot).lane;
-                if woken.contains(lane) {
-                    woken.remove(lane);
+                if self.woken.contains(lane) {
+                    self.woken.remove(lane);
                     let executed = self.execution[slot.0 as usize].consumed;
                     self.start(now, lane, executed, locks);
                     continue;

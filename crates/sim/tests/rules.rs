@@ -262,3 +262,19 @@ fn a_job_kept_from_the_cpu_just_short_of_its_worst_case_costs_no_storm_of_observ
     assert!((1..5_000).contains(&observed), "{observed}");
     assert_eq!(build.count("short", 100.0, Outcome::Stopped), 1);
 }
+
+#[test]
+fn a_preempted_lane_decides_anew_when_it_has_the_cpu_again() {
+    // While `critical` runs, `sooner` arrives in the lane of `later`, whose deadline is worse.
+    let build = Build::new("RMS+EDF", 1)
+        .processors(|processor| processor.preemption = Preemption::Full)
+        .periodic("later", 0, 100.0, 10.0)
+        .periodic("critical", 0, 50.0, 2.0)
+        .critical()
+        .set(|setting| setting.phase = ms(1.0))
+        .periodic("sooner", 0, 20.0, 3.0)
+        .set(|setting| setting.phase = ms(1.0));
+    assert_eq!(build.schedule("critical", 15.0), [(1., 3.)]);
+    assert_eq!(build.schedule("sooner", 15.0), [(3., 6.)]);
+    assert_eq!(build.schedule("later", 20.0), [(0., 15.)]);
+}

@@ -13,7 +13,7 @@ mod releases;
 use alloc::{vec, vec::Vec};
 use core::cmp::Reverse;
 
-use hyoshi_model::{Instant, JobId, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System};
+use hyoshi_model::{Deadline, Instant, JobId, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::{Discipline, ProcessorPlan};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot};
 
@@ -402,7 +402,10 @@ impl<P: Probe> Dispatcher<P> {
     pub fn close(&mut self, now: Instant) {
         self.input(now, Input::Close);
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
-            if self.jobs.is_live(slot) && self.jobs.get(slot).deadline < now {
+            let Some(job) = self.live_job(slot) else { continue };
+            // A deadline of its own counts from the guarded release, which has not been yet.
+            let own = matches!(self.operations[job.local as usize].deadline, Deadline::Own(_));
+            if job.deadline < now && !(own && job.state == State::Held) {
                 self.end(now, slot, Outcome::Missed, Span::ZERO);
             }
         }
