@@ -85,15 +85,15 @@ impl Cap {
     }
 
     /// When to call [`Cap::account`] next if nothing else happens.
-    pub fn timer(&self, now: Instant) -> Instant {
+    pub fn timer(&self) -> Instant {
         match (self.busy_since, self.candidate()) {
-            // used + (t - now) + reserve (end - t) reaches the budget at t.
-            (Some(_), Some(candidate)) => {
+            // used + (t - since) + reserve (end - t) reaches the budget at t.
+            (Some(since), Some(candidate)) => {
                 let reserve = u128::from(self.reserve_ppm[usize::from(candidate)]);
-                let kept = share(reserve as u32, self.window_end.since(now));
+                let kept = share(reserve as u32, self.window_end.since(since));
                 let spare = u128::from(self.budget.saturating_sub(self.used + kept).as_nanos());
                 let nanos = (spare * MILLION).div_ceil(MILLION - reserve);
-                now.saturating_add(Span::from_nanos(nanos.min(u128::from(u64::MAX)) as u64)).min(self.window_end)
+                since.saturating_add(Span::from_nanos(nanos.min(u128::from(u64::MAX)) as u64)).min(self.window_end)
             }
             (Some(_), None) => self.window_end,
             (None, _) if self.gate != OPEN => self.window_end,
@@ -137,9 +137,9 @@ mod tests {
         let mut cap = two_lanes();
         cap.account(at_ms(0), true);
         // used t + 0.3 (100 - t) = 90 at t = 600 / 7 ms.
-        assert_eq!(cap.timer(at_ms(0)).as_nanos(), 85_714_286);
+        assert_eq!(cap.timer().as_nanos(), 85_714_286);
         assert!(!cap.account(at_ms(80), true));
-        assert!(cap.account(cap.timer(at_ms(80)), true));
+        assert!(cap.account(cap.timer(), true));
         assert_eq!(cap.gate(), 0);
         assert!(cap.account(at_ms(100), true));
         assert_eq!(cap.gate(), OPEN);
@@ -150,7 +150,7 @@ mod tests {
         let mut cap = two_lanes();
         cap.account(at_ms(0), true);
         cap.account(at_ms(50), false);
-        assert_eq!(cap.timer(at_ms(50)), Instant::NEVER);
+        assert_eq!(cap.timer(), Instant::NEVER);
     }
 
     proptest! {
@@ -166,7 +166,7 @@ mod tests {
             for step in seed {
                 // Greedy non-critical work runs until it is gated, or for a step.
                 cap.account(now, cap.gate() == OPEN);
-                let until = cap.timer(now).min(now + Span::from_millis(step));
+                let until = cap.timer().min(now + Span::from_millis(step));
                 cap.account(until, false);
                 let left = cap.window_end.since(until);
                 prop_assert!(cap.used + share(critical_ppm, left) <= cap.budget + Span::from_nanos(2));

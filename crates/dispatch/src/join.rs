@@ -17,9 +17,9 @@ pub struct Token {
 
 /// Collects the completions of several predecessors.
 ///
-/// If all descend from one root, tokens of one release number belong together and a number that
-/// one predecessor never completes (cancelled, dropped) is passed over. With several roots the
-/// oldest unused completions go together.
+/// If all carry the numbers of one root, tokens of one release number belong together and a number
+/// that one predecessor never completes (cancelled, dropped) is passed over. With several roots, or
+/// behind a merge that counts for itself, the oldest unused completions go together.
 #[derive(Debug)]
 pub struct Join {
     by_number: bool,
@@ -30,10 +30,10 @@ pub struct Join {
 impl Join {
     /// A join of `predecessors`, each of which may be ahead of the others by `limit` completions;
     /// beyond that its oldest is given up.
-    pub fn new(predecessors: usize, one_root: bool, limit: usize) -> Self {
+    pub fn new(predecessors: usize, by_number: bool, limit: usize) -> Self {
         let limit = limit.max(1);
         let waiting = (0..predecessors).map(|_| VecDeque::with_capacity(limit + 1)).collect();
-        Join { by_number: one_root, limit, waiting }
+        Join { by_number, limit, waiting }
     }
 
     /// The predecessor at `position` has completed; the joined token if that completes a set.

@@ -80,17 +80,17 @@ impl Operation {
         local_of: impl Fn(OperationId) -> u32,
     ) -> Self {
         let operation = system.operation(id);
-        let one_root = operation.roots.len() <= 1;
+        let by_number = system.numbered_by_root(id);
         let intake = match &operation.trigger {
             Trigger::Periodic => Intake::Timer,
             Trigger::All(all) if all.len() > 1 => {
-                Intake::Join(Join::new(all.len(), one_root, operation.queue.limit as usize))
+                Intake::Join(Join::new(all.len(), by_number, operation.queue.limit as usize))
             }
             Trigger::All(_) | Trigger::Any(_) => Intake::Each,
         };
         let inherits_number = match &operation.trigger {
             Trigger::Periodic => false,
-            Trigger::All(_) => one_root,
+            Trigger::All(all) => all.len() == 1 || by_number,
             Trigger::Any(any) => any.len() == 1,
         };
         let host = |processor: ProcessorId| system.processor(processor).host;

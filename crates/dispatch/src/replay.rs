@@ -3,7 +3,7 @@
 use alloc::{boxed::Box, collections::VecDeque};
 use core::fmt;
 
-use hyoshi_model::{Instant, System};
+use hyoshi_model::{Instant, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Decision, Event, Input, Probe, Slot};
 
@@ -78,14 +78,18 @@ pub struct Replay<'a> {
     system: &'a System,
     dispatcher: Dispatcher<Decisions>,
     position: u64,
+    last: Instant,
     done: Replayed,
 }
+
+/// No timer is seen later than this.
+const LATEST: Span = Span::from_secs(60);
 
 impl<'a> Replay<'a> {
     /// A replay from the start of time.
     pub fn new(system: &'a System, plan: &ProcessorPlan) -> Self {
         let dispatcher = Dispatcher::new(system, plan, Decisions::default());
-        Replay { system, dispatcher, position: 0, done: Replayed::default() }
+        Replay { system, dispatcher, position: 0, last: Instant::ZERO, done: Replayed::default() }
     }
 
     /// The next recorded event.
@@ -106,7 +110,7 @@ impl<'a> Replay<'a> {
                 return Err(Box::new(Divergence::Decision { position, at, recorded: None, replayed }));
             }
             (Event::Input(input), None) => {
-                if !possible(&self.dispatcher, self.system, &input) {
+                if !self.timely(at) || !possible(&self.dispatcher, self.system, at, &input) {
                     return Err(Box::new(Divergence::Impossible { position, at, input }));
                 }
                 feed(&mut self.dispatcher, at, input);
@@ -114,6 +118,15 @@ impl<'a> Replay<'a> {
             }
         }
         Ok(())
+    }
+
+    /// True unless time runs backwards, or leaps past a timer by more than any machine is late.
+    fn timely(&mut self, at: Instant) -> bool {
+        let before = core::mem::replace(&mut self.last, at);
+        let next = self.dispatcher.next_timer();
+        at >= before
+            && (next == Instant::NEVER || at <= next.max(before).saturating_add(LATEST))
+            && at != Instant::NEVER
     }
 
     /// What was compared. A recording may end between an input and its decisions.
@@ -162,11 +175,14 @@ fn feed<P: Probe>(dispatcher: &mut Dispatcher<P>, at: Instant, input: Input) {
     dispatcher.take_sends().for_each(drop);
 }
 
-fn possible<P: Probe>(dispatcher: &Dispatcher<P>, system: &System, input: &Input) -> bool {
+fn possible<P: Probe>(dispatcher: &Dispatcher<P>, system: &System, at: Instant, input: &Input) -> bool {
     let state = |slot: Slot| dispatcher.live_job(slot).map(|job| job.state);
     match input {
         Input::Tick | Input::Close => true,
-        Input::Signal(signal) => signal.to.index() < system.operations.len(),
+        Input::Signal(signal) => {
+            let on_time = signal.due <= at.saturating_add(hyoshi_model::time::LONGEST_SPAN);
+            on_time && signal.to.index() < system.operations.len()
+        }
         Input::Decide { lane, .. } => usize::from(*lane) < dispatcher.lanes().len(),
         Input::Complete { slot, .. } => matches!(state(*slot), Some(state) if state != State::Held),
         Input::Observe { slot, .. } => state(*slot).is_some(),

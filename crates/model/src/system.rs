@@ -344,6 +344,25 @@ impl System {
         rates.into_iter().map(Option::unwrap_or_default).collect()
     }
 
+    /// True if an operation's jobs carry the release numbers of its one root: through `all`, and
+    /// through `any` of one. A merge of several counts for itself, and so does what follows from it.
+    pub fn numbered_by_root(&self, id: OperationId) -> bool {
+        let mut pending = alloc::vec![id];
+        let mut seen = alloc::vec![false; self.operations.len()];
+        while let Some(id) = pending.pop() {
+            if core::mem::replace(&mut seen[id.index()], true) {
+                continue;
+            }
+            let operation = self.operation(id);
+            match &operation.trigger {
+                Trigger::Any(any) if any.len() > 1 => return false,
+                Trigger::All(_) if operation.roots.len() > 1 => return false,
+                trigger => pending.extend(trigger.predecessors()),
+            }
+        }
+        true
+    }
+
     /// The utilisation of a processor in an epoch, in parts per million of one CPU: the sum of
     /// worst case times legs times the rate of releases.
     pub fn utilisation_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {

@@ -43,16 +43,16 @@ impl Inbox {
         if predecessors.iter().all(|from| system.operation(*from).payload == 0) {
             return None;
         }
-        let one_root = operation.roots.len() <= 1;
+        let by_number = system.numbered_by_root(id);
         let limit = operation.queue.limit as usize;
         let queue = || VecDeque::with_capacity(limit.max(1) + 1);
         let (join, inherits_number) = match &operation.trigger {
             Trigger::Periodic => (None, false),
             Trigger::All(all) if all.len() > 1 => {
                 let waiting = (0..all.len()).map(|_| queue()).collect();
-                (Some(Join { by_number: one_root, limit: limit.max(1), waiting }), one_root)
+                (Some(Join { by_number, limit: limit.max(1), waiting }), by_number)
             }
-            Trigger::All(_) => (None, one_root),
+            Trigger::All(_) => (None, true),
             Trigger::Any(any) => (None, any.len() == 1),
         };
         // As many as there can be jobs of it at a time, and one that is on its way to being dropped.

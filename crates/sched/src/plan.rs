@@ -142,7 +142,14 @@ impl ProcessorPlan {
             let critical = residents.iter().any(|(critical, _)| *critical);
             Level { discipline, label: label(discipline, &residents), critical }
         });
-        let levels: Vec<Level> = levels.collect();
+        let mut levels: Vec<Level> = levels.collect();
+        for position in 0..operations.len() {
+            // A load chain that begins with critical legs may end in an epoch that has none.
+            let ever = wanted.iter().any(|epoch| epoch[position][0].is_some());
+            for placement in placements.iter().map(|epoch| epoch[position]).filter(|_| ever) {
+                levels[usize::from(placement.critical.level)].critical = true;
+            }
+        }
         let ceilings = ceilings(system, &operations, &placements);
         ProcessorPlan {
             processor,

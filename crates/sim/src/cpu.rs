@@ -56,7 +56,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
     pub fn new(system: &'a System, plan: &ProcessorPlan, probe: P) -> Self {
         let dispatcher = Dispatcher::new(system, plan, probe);
         let operations = || plan.operations.iter().map(|id| system.operation(*id));
-        let timer = dispatcher.next_timer(Instant::ZERO);
+        let timer = dispatcher.next_timer();
         Cpu {
             system,
             execution: Vec::new(),
@@ -102,7 +102,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
     #[inline]
     pub fn tick(&mut self, now: Instant) {
         // The timer may have been moved by a signal since it was read.
-        if self.dispatcher.next_timer(now) <= now {
+        if self.dispatcher.next_timer() <= now {
             self.dispatcher.tick(now);
         }
     }
@@ -125,6 +125,10 @@ impl<'a, P: Probe> Cpu<'a, P> {
                     self.woken.remove(lane);
                     let executed = self.execution[slot.0 as usize].consumed;
                     self.start(now, lane, executed, locks);
+                    // It has just decided: giving the token up and taking it again is no news to it.
+                    let mut others = self.dispatcher.take_wakes();
+                    others.remove(lane);
+                    self.woken = self.woken | others;
                     continue;
                 }
             }
@@ -136,7 +140,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// A completion arrives from another processor.
     pub fn signal(&mut self, now: Instant, signal: Signal) {
         self.dispatcher.signal(now, signal);
-        self.timer = self.dispatcher.next_timer(now);
+        self.timer = self.dispatcher.next_timer();
     }
 
     /// A resource that a job here waits for is its own now.
@@ -226,7 +230,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
             }
             None => Instant::NEVER,
         };
-        self.timer = self.dispatcher.next_timer(now);
+        self.timer = self.dispatcher.next_timer();
     }
 
     /// Books the time since the last event on the job that ran.

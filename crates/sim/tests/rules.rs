@@ -278,3 +278,86 @@ fn a_preempted_lane_decides_anew_when_it_has_the_cpu_again() {
     assert_eq!(build.schedule("sooner", 15.0), [(3., 6.)]);
     assert_eq!(build.schedule("later", 20.0), [(0., 15.)]);
 }
+
+#[test]
+fn the_cap_pauses_a_long_job_though_nothing_else_happens() {
+    let build =
+        Build::new("RMS", 1).processors(|processor| processor.cap_ppm = 900_000).periodic("long", 0, 1_000.0, 500.0);
+    let gates: Vec<f64> = build
+        .run(400.0)
+        .iter()
+        .filter(|(.., event)| matches!(event, Event::Decision(Decision::Gate { lane: 0 })))
+        .map(|(_, now, _)| now.as_nanos() as f64 / 1e6)
+        .collect();
+    assert_eq!(gates, [90., 190., 290., 390.]);
+}
+
+#[test]
+fn an_operation_that_leaves_jobs_behind_costs_others_none_of_theirs() {
+    let build = Build::new("MUF", 1)
+        .periodic("wild", 0, 10.0, 2.0)
+        .set(|setting| setting.takes = Takes::Fixed(ms(30.0)))
+        .with(|operation| operation.on_overrun = OnOverrun::Demote)
+        .periodic("critical", 0, 10.0, 6.0)
+        .critical();
+    assert_eq!(build.count("critical", 2_000.0, Outcome::DroppedFull), 0);
+    assert!(build.count("wild", 2_000.0, Outcome::DroppedFull) > 0);
+}
+
+#[test]
+fn under_full_preemption_a_holder_at_a_ceiling_above_its_lane_yields_to_no_lane_mate() {
+    let mut build = Build::new("MUF", 1)
+        .processors(|processor| processor.preemption = Preemption::Full)
+        .periodic("holder", 0, 100.0, 5.0)
+        .with(|operation| operation.uses = vec![(ResourceId(0), ms(3.0))])
+        .periodic("middle", 0, 10.0, 4.0)
+        .set(|setting| setting.phase = ms(1.0))
+        .periodic("critical", 0, 50.0, 1.0)
+        .critical()
+        .set(|setting| setting.phase = ms(2.0))
+        .with(|operation| operation.uses = vec![(ResourceId(0), ms(0.5))]);
+    build.0.resources.push(Resource { name: "map".into() });
+    assert_eq!(build.schedule("critical", 20.0), [(3., 4.)]);
+}
+
+#[test]
+fn under_full_preemption_by_laxity_holders_do_not_lock_each_other_out() {
+    let mut build = Build::new("MLF", 1)
+        .processors(|processor| processor.preemption = Preemption::Full)
+        .periodic("j", 0, 100.0, 30.0)
+        .with(|operation| operation.uses = vec![(ResourceId(0), ms(2.0)), (ResourceId(1), ms(2.0))])
+        .periodic("h", 0, 90.0, 25.0)
+        .set(|setting| setting.phase = ms(1.0))
+        .with(|operation| operation.uses = vec![(ResourceId(1), ms(20.0))])
+        .periodic("k", 0, 95.0, 1.0)
+        .set(|setting| setting.phase = ms(8.0));
+    for name in ["r0", "r1"] {
+        build.0.resources.push(Resource { name: name.into() });
+    }
+    assert_eq!(build.count("j", 390.0, Outcome::Made), 4);
+    assert!(build.count("h", 390.0, Outcome::Made) >= 4);
+}
+
+#[test]
+fn a_join_behind_a_merge_goes_on_for_ever() {
+    let build = Build::new("RMS", 1)
+        .periodic("r", 0, 20.0, 0.1)
+        .after("a", 0, &[0], 0.1)
+        .after("b", 0, &[0], 0.1)
+        .after("c", 0, &[0], 0.1)
+        .after("x", 0, &[2, 3], 0.1)
+        .with(|operation| operation.trigger = Trigger::Any(vec![OperationId(2), OperationId(3)]))
+        .after("j", 0, &[1, 4], 0.1);
+    // Late, for it joins with the older of two merged completions; but it never starves.
+    assert!(build.schedule("j", 2_000.0).len() >= 95);
+}
+
+#[test]
+fn legs_of_a_frame_that_has_begun_are_not_cut_off_by_the_queue() {
+    let build = Build::new("RMS", 1)
+        .periodic("leg", 0, 10.0, 6.0)
+        .set(|setting| setting.legs = 3)
+        .with(|operation| operation.queue.limit = 1);
+    let events = build.run(200.0);
+    assert!(ends(&events).filter(|end| end.outcome == Outcome::DroppedFull).all(|end| end.job.leg == 0));
+}

@@ -6,7 +6,7 @@
 
 use core::cell::RefCell;
 
-use hyoshi_model::{Instant, Lateness, OperationId, ProcessorId, Span, System};
+use hyoshi_model::{Deadline, Instant, Lateness, OperationId, ProcessorId, Span, System};
 
 use crate::event::{Decision, Event, JobEnd, Outcome, Probe};
 
@@ -50,6 +50,8 @@ pub struct Row {
     operation: OperationId,
     processor: ProcessorId,
     critical: bool,
+    /// The deadline counts from the root's release, and so does the response.
+    end_to_end: bool,
     response: Distribution<Span>,
     lateness: Distribution<Lateness>,
     release_latency: Extent<Span>,
@@ -74,7 +76,8 @@ impl Row {
         self.critical
     }
 
-    /// End minus nominal release, of jobs that finished (or were unfinished after their deadline at the end).
+    /// From where the deadline counts from (the nominal release; the root's for a deadline that is
+    /// end to end) to the end, of jobs that finished (or were unfinished after their deadline at the end).
     pub fn response(&self) -> &Distribution<Span> {
         &self.response
     }
@@ -270,6 +273,7 @@ impl Row {
             operation: id,
             processor: system.operation(id).on,
             critical,
+            end_to_end: matches!(system.setting(0, id).deadline, Deadline::Origin(_)),
             response: Distribution::new(Span::from_nanos(finest), longest, Span::ZERO, digits),
             lateness: Distribution::new(from_deadline, longest, deadline, digits),
             release_latency: Extent::default(),
@@ -281,7 +285,8 @@ impl Row {
 
     #[inline]
     fn record(&mut self, end: &JobEnd) {
-        self.response.record(end.end.since(end.release));
+        let from = if self.end_to_end { end.origin } else { end.release };
+        self.response.record(end.end.since(from));
         self.lateness.record(end.end.lateness(end.deadline));
         if end.start != Instant::NEVER {
             self.release_latency.record(end.ready.since(end.release));

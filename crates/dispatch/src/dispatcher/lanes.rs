@@ -68,7 +68,16 @@ impl<P: Probe> Dispatcher<P> {
         let job = self.jobs.get_mut(running);
         job.remaining = job.wcet.saturating_sub(executed);
         let Some((rank, waiting)) = self.lanes[usize::from(lane)].best(critical_only) else { return false };
-        rank.beats(self.rank(running)) && self.ceilings_admit(lane, waiting)
+        // While it holds a resource it runs at the ceiling: above its lane it yields to nobody there,
+        // within it only to what never needs the resource, begun or not.
+        let above = self.effective_level(running) < self.jobs.get(running).level;
+        let relative = self.operations[self.jobs.get(waiting).local as usize].deadline.span();
+        let held = self.held.iter().filter(|(holder, _)| *holder == running);
+        let mut ceilings = held.map(|(_, resource)| self.ceiling_deadlines[resource.index()]);
+        !above
+            && rank.beats(self.rank(running))
+            && ceilings.all(|ceiling| relative < ceiling)
+            && self.ceilings_admit(lane, waiting)
     }
 
     /// Stack resource policy (Baker 1991): a job may start only if its preemption level is above
@@ -183,7 +192,8 @@ fn job_end(now: Instant, job: &Job, outcome: Outcome, consumed: Span) -> JobEnd 
         job: job.id,
         outcome,
         critical: job.critical,
-        overran: consumed > job.wcet,
+        // One that was stopped would have.
+        overran: consumed > job.wcet || job.stopped,
         demoted: job.demoted,
         epoch: job.epoch,
         origin: job.origin,

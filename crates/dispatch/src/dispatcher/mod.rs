@@ -94,6 +94,10 @@ pub struct Dispatcher<P> {
 /// A job just short of its worst case that does not get the CPU is observed no more often than this.
 const OBSERVE_AGAIN: Span = Span::from_micros(20);
 
+/// Unfinished jobs of one operation beyond its queue's limit: one that runs, one that was demoted,
+/// one that blocks.
+const UNFINISHED_BEYOND: u32 = 3;
+
 /// The most signals that may be on their way to one processor.
 pub const SIGNALS_IN_FLIGHT: usize = 65_536;
 
@@ -119,9 +123,9 @@ impl<P: Probe> Dispatcher<P> {
 
         let lanes = Lane::of(plan, &operations);
         let settings = region::Settings::new(system, plan, &lanes);
-        // Waiting jobs are bounded by the queues, started ones by operations and lanes; each
-        // operation may have one job demoted and one blocked besides.
-        let bound: usize = operations.iter().map(|operation| operation.queue.limit as usize + 3).sum();
+        // What `admit` lets in.
+        let bound: usize =
+            operations.iter().map(|operation| (operation.queue.limit + UNFINISHED_BEYOND) as usize).sum();
         let mut arrivals = Timers::with_capacity(operations.len());
         for (local, operation) in operations.iter().enumerate() {
             if let Intake::Timer = operation.intake {
@@ -196,7 +200,7 @@ impl<P: Probe> Dispatcher<P> {
             let epoch = self.system_epochs.get(self.epoch + 1).copied().unwrap_or(Instant::NEVER);
             let (arrival, signal, guard) = (self.arrivals.next(), self.next_signal(), self.guards.next());
             let due = epoch.min(arrival).min(signal).min(guard);
-            if due > now {
+            if due > now || due == Instant::NEVER {
                 break;
             }
             if epoch == due {

@@ -11,11 +11,11 @@ use crate::lane::{Lane, LaneMask};
 impl<P: Probe> Dispatcher<P> {
     /// When to call [`Dispatcher::tick`], or [`Dispatcher::observe`] on what is overdue, if nothing else happens.
     #[inline]
-    pub fn next_timer(&self, now: Instant) -> Instant {
+    pub fn next_timer(&self) -> Instant {
         let epoch = self.system_epochs.get(self.epoch + 1).copied().unwrap_or(Instant::NEVER);
         let first =
             self.arrivals.next().min(self.next_signal()).min(self.guards.next()).min(epoch).min(self.watch_next);
-        self.cap.as_ref().map_or(first, |cap| first.min(cap.timer(now)))
+        self.cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
     }
 
     /// Lanes that may have something new to decide since the last call.

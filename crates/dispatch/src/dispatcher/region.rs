@@ -45,12 +45,13 @@ impl<P: Probe> Dispatcher<P> {
     /// Tells the cap whether lanes use the CPU from now on.
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {
-        if self.cap.is_none() {
-            return;
-        }
-        let busy = !((self.running & !self.paused()) | self.may_start()).is_empty();
-        let Some(cap) = &mut self.cap else { return };
-        if cap.account(now, busy) {
+        loop {
+            let busy = !((self.running & !self.paused()) | self.may_start()).is_empty();
+            let Some(cap) = &mut self.cap else { return };
+            if !cap.account(now, busy) {
+                return;
+            }
+            // The gate has moved, and with it what counts as busy: at most once for each lane.
             let lane = cap.gate();
             for index in 0..self.lanes.len() as u8 {
                 self.wakes.insert(index);

@@ -5,7 +5,7 @@ use core::cmp::Reverse;
 use hyoshi_model::{Deadline, Instant, JobId, OnBusy, WhenFull};
 use hyoshi_trace::{Decision, Outcome, Probe, Slot};
 
-use super::Dispatcher;
+use super::{Dispatcher, UNFINISHED_BEYOND};
 use crate::job::{Job, State};
 use crate::join::Token;
 use crate::lane::Lane;
@@ -51,7 +51,7 @@ impl<P: Probe> Dispatcher<P> {
             token.number = operation.next_number;
             operation.next_number += 1;
         }
-        let release = at + operation.offset;
+        let release = at.saturating_add(operation.offset);
         self.arrive(now, local, token, release);
     }
 
@@ -117,7 +117,13 @@ impl<P: Probe> Dispatcher<P> {
     /// The queue's limit, then the guard.
     pub(super) fn admit(&mut self, now: Instant, mut job: Job) {
         let operation = &self.operations[job.local as usize];
-        if operation.waiting >= operation.queue.limit {
+        // Jobs that were demoted or that block are no longer in the queue, but keep their place in the
+        // table: an operation that leaves too many of them behind loses its own next jobs, nobody else's.
+        if operation.unfinished >= operation.queue.limit + UNFINISHED_BEYOND {
+            return self.drop_new(now, &job, Outcome::DroppedFull);
+        }
+        // The limit is for frames: what has begun is not cut off.
+        if job.id.leg == 0 && operation.waiting >= operation.queue.limit {
             match operation.queue.when_full {
                 WhenFull::DropNewest => return self.drop_new(now, &job, Outcome::DroppedFull),
                 WhenFull::DropOldest => self.drop_oldest(now, job.local),

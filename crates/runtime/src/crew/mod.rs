@@ -309,7 +309,7 @@ impl<S: Scheduled> Crew<S> {
         if !self.dispatcher.probe().ended.is_empty() {
             self.free_payloads();
         }
-        let timer = self.dispatcher.next_timer(now);
+        let timer = self.dispatcher.next_timer();
         if timer < self.armed {
             self.armed = timer;
             posts.release(self.processor);

@@ -22,7 +22,7 @@ impl<S: Scheduled> Crew<S> {
             return true;
         }
         self.receive(now);
-        let timer = self.dispatcher.next_timer(now);
+        let timer = self.dispatcher.next_timer();
         if timer <= now && timer <= self.common.until && !self.closed {
             self.arrive_from_elsewhere(now);
             self.dispatcher.tick(now);

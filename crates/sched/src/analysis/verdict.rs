@@ -205,7 +205,9 @@ impl fmt::Display for Missing {
         match self {
             Missing::BoundExceedsDeadline => f.write_str("the bound exceeds the deadline, but may not be reached"),
             Missing::DemandExceedsWindow { window } => {
-                write!(f, "more than {window} of work may have to fit into {window}, in a behaviour that may not occur")
+                let micros = window.as_nanos().div_ceil(1_000);
+                let window = hyoshi_model::Span::from_micros(micros);
+                write!(f, "more work than fits may fall due within some {window}, in a behaviour that may not occur")
             }
             Missing::Overload => f.write_str("it and what is more urgent need more than the CPU"),
             Missing::FullLoad => {
