@@ -29,6 +29,8 @@ use crate::watchdog::Watchdog;
 const RING: usize = 1 << 15;
 /// From the last thread's start to instant 0.
 const LEAD: Span = Span::from_millis(50);
+/// Releases a second on one processor. Each costs up to 10 us of timer and switch, so this many take a fifth of a CPU.
+const MOST_RELEASES: u64 = 20_000;
 /// The stack of threads that run users' bodies.
 const STACK: usize = 1 << 20;
 /// The stack of all others.
@@ -65,6 +67,13 @@ pub enum StartError {
     },
     /// The kernel refused something, and the run is strict.
     Refused(Vec<Note>),
+    /// A processor is to release more than a thread can: it would do nothing else.
+    TooManyReleases {
+        /// The processor.
+        processor: String,
+        /// Releases a second.
+        releases: u64,
+    },
     /// A lane would need more threads than one processor may have.
     TooManyThreads {
         /// The processor.
@@ -92,6 +101,12 @@ impl fmt::Display for StartError {
                 f.write_str("a strict run was not granted everything:")?;
                 notes.iter().try_for_each(|note| write!(f, "\n  {note}"))
             }
+            StartError::TooManyReleases { processor, releases } => write!(
+                f,
+                "processor {processor:?} is to release {releases} jobs a second, and this runtime takes at most \
+                 {MOST_RELEASES}: more would leave the CPU to nothing but timers; give the shortest operations longer periods, \
+                 or spread them over more processors"
+            ),
             StartError::TooManyThreads { processor, threads } => write!(
                 f,
                 "processor {processor:?} would need {threads} threads: lower its `pool`, or let jobs preempt between \
@@ -169,6 +184,7 @@ impl Node {
             let position = position.ok_or(StartError::NoSuchOperation { operation })?;
             cells[position] = Some(Cell::new(&system, OperationId(position as u32), body));
         }
+        refuse_storms(&system)?;
         let (cpus, mut notes) = place(&system, &allowed_cpus())?;
         let mut refusals = Refusals::default();
         // Before anything is mapped that a lane touches.
@@ -275,6 +291,23 @@ impl Node {
         }
         Ok(())
     }
+}
+
+/// Refuses systems whose timers alone would take a CPU: release threads stand above every lane, and no cap holds them.
+fn refuse_storms(system: &System) -> Result<(), StartError> {
+    for epoch in 0..system.epochs.len() {
+        let mut releases = vec![0u64; system.processors.len()];
+        for (operation, rate) in system.operations.iter().zip(system.release_rates(epoch)) {
+            let sum = &mut releases[operation.on.index()];
+            *sum = sum.saturating_add(rate / 1_000_000_000);
+        }
+        for (processor, releases) in system.processors.iter().zip(releases) {
+            if releases > MOST_RELEASES {
+                return Err(StartError::TooManyReleases { processor: processor.name.clone(), releases });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What was refused, each kind once.

@@ -182,16 +182,17 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
 
 fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
     let (mut inputs, mut decisions) = (0, 0);
-    let mut divergence = None;
+    let (mut divergence, mut cut) = (None, None);
     for plan in &recorded.plan.processors {
         let mut replay = Replay::new(&recorded.system, plan);
         let mut diverged = None;
-        let (lost, _) = recorded.events(|processor, at, event| {
+        let (lost, torn) = recorded.events(|processor, at, event| {
             if processor == plan.processor {
                 diverged = replay.event(at, event).err();
             }
             if diverged.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
+        cut = cut.or(torn);
         if lost > 0 {
             let message = format!("{lost} events were lost while recording: a replay cannot follow");
             return Err(Failure::new(message).help("record again with less load on the machine"));
@@ -208,10 +209,16 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
             None => streams::out(format_args!("{inputs} inputs fed back, {decisions} decisions identical\n"))?,
             Some(divergence) => streams::out(format_args!("the replay diverges at {divergence}\n"))?,
         },
-        Format::Json => {
+        Format::Json => {}
+    }
+    match (format, &cut) {
+        (Format::Text, Some(torn)) => streams::out(format_args!("the recording ends in mid-run: {torn}\n"))?,
+        (Format::Text, None) => {}
+        (Format::Json, _) => {
             let object = serde_json::json!({
                 "hyoshi": head("trace replay"), "holds": divergence.is_none(),
                 "inputs": inputs, "decisions": decisions, "divergence": divergence,
+                "torn": cut.map(|torn| torn.to_string()),
             });
             streams::out(format_args!("{object:#}\n"))?;
         }

@@ -294,8 +294,9 @@ pub(super) fn report(system: &System, scenes: Vec<SceneReport>) -> Report {
         system: system.name.clone(),
         outcome: match (one_fails, all_proved) {
             (true, _) => Outcome::DoesNotHold,
-            (false, true) => Outcome::Holds,
-            (false, false) => Outcome::Unknown,
+            // Nothing was proved of nothing.
+            (false, true) if !system.operations.is_empty() => Outcome::Holds,
+            (false, _) => Outcome::Unknown,
         },
         counted,
         scenes,
