@@ -94,6 +94,17 @@ impl Place {
         self.0.join(name).symlink_metadata().is_ok()
     }
 
+    /// Waits until a file that somebody writes has been seen at `sizes` different sizes.
+    pub fn wait_for_growth(&self, name: &str, sizes: usize) {
+        let (started, mut last, mut seen) = (std::time::Instant::now(), 0, 0);
+        while seen < sizes {
+            assert!(started.elapsed() < std::time::Duration::from_secs(30), "{name} does not grow beyond {last} bytes");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            let size = std::fs::metadata(self.0.join(name)).map_or(0, |found| found.len());
+            seen += usize::from(std::mem::replace(&mut last, size) != size);
+        }
+    }
+
     /// Names of everything in it, sorted.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> =
