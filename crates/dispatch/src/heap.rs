@@ -27,6 +27,10 @@ impl<T: Ord + Copy> Heap<T> {
         &self.entries
     }
 
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
     #[inline]
     pub fn first(&self) -> Option<&T> {
         self.entries.first()

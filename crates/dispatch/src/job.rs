@@ -63,6 +63,12 @@ pub struct Job {
     /// Its level.
     pub level: u8,
     pub(crate) tie: u16,
+    /// Its place under the strategy that does not rule.
+    pub(crate) other: hyoshi_sched::Place,
+    /// The levels of critical and other legs under the second strategy, if there is one.
+    pub(crate) legs_at: (u8, u8),
+    /// It had started when the strategy changed: it finishes at its old level, before what waits there.
+    pub(crate) carried: bool,
     /// When it, or its present segment, first entered the queue, relative to others.
     pub(crate) arrival: u64,
     /// Whether it is critical.

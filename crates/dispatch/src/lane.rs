@@ -28,15 +28,15 @@ pub struct Lane {
 impl Lane {
     pub(crate) fn of(plan: &ProcessorPlan, operations: &[Operation]) -> Vec<Lane> {
         let make = |levels: core::ops::Range<u8>| {
-            // An operation's jobs may pass through every lane that some epoch places it in.
+            // An operation's jobs may pass through every lane that some epoch and strategy places it in.
             let fits = |(position, _): &(usize, &Operation)| {
-                let mut places = plan.placements.iter().map(|epoch| epoch[*position]);
+                let mut places = plans(plan).flat_map(|plan| plan.placements.iter().map(|epoch| epoch[*position]));
                 places.any(|place| levels.contains(&place.critical.level) || levels.contains(&place.other.level))
             };
             let capacity = |(_, operation): (usize, &Operation)| operation.queue.limit as usize + 3;
             let capacity: usize = operations.iter().enumerate().filter(fits).map(capacity).sum();
-            let critical = plan.levels.get(usize::from(levels.start)..usize::from(levels.end));
-            let critical = critical.unwrap_or_default().iter().any(|level| level.critical);
+            let mut all = plans(plan).flat_map(|plan| plan.levels.iter().zip(0u8..));
+            let critical = all.any(|(level, index)| levels.contains(&index) && level.critical);
             Lane {
                 levels,
                 preemptive: plan.preemption == Preemption::Full,
@@ -84,6 +84,12 @@ impl Lane {
         if critical { &mut self.critical_jobs } else { &mut self.other_jobs }
     }
 
+    /// Takes every waiting job out.
+    pub(crate) fn clear(&mut self) {
+        self.critical_jobs.clear();
+        self.other_jobs.clear();
+    }
+
     /// Whether critical and other jobs wait.
     #[inline]
     pub(crate) fn occupied(&self) -> (bool, bool) {
@@ -96,9 +102,26 @@ impl Lane {
     }
 }
 
-/// Which lanes a plan makes, for those who start threads for them.
+/// The plan of the first strategy, and that of the second if there is one.
+pub fn plans(plan: &ProcessorPlan) -> impl Iterator<Item = &ProcessorPlan> {
+    core::iter::once(plan).chain(plan.overload.as_deref())
+}
+
+/// The most urgent level among the users of each resource, under either strategy.
+pub fn ceilings(plan: &ProcessorPlan) -> Vec<Option<u8>> {
+    let mut ceilings = plan.ceilings.clone();
+    for second in plan.overload.iter() {
+        for (ceiling, other) in ceilings.iter_mut().zip(&second.ceilings) {
+            *ceiling = ceiling.iter().chain(other).copied().min();
+        }
+    }
+    ceilings
+}
+
+/// Which lanes a plan makes, for those who start threads for them: as many as the longer of two
+/// strategies has levels.
 pub fn lanes_of(plan: &ProcessorPlan) -> Vec<core::ops::Range<u8>> {
-    let levels = plan.levels.len().max(1) as u8;
+    let levels = plans(plan).map(|plan| plan.levels.len()).max().unwrap_or(1).max(1) as u8;
     match plan.preemption {
         Preemption::None => core::iter::once(0..levels).collect(),
         Preemption::Levels | Preemption::Full => (0..levels).map(|level| level..level + 1).collect(),

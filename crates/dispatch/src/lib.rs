@@ -17,11 +17,14 @@ pub mod job;
 pub mod join;
 pub mod lane;
 mod operation;
+mod places;
 pub mod queue;
 pub mod replay;
+pub mod switch;
 pub mod timers;
 
 pub use dispatcher::{Dispatcher, Overrun, Run};
 pub use job::{Job, State};
-pub use lane::{Lane, LaneMask, lanes_of};
+pub use lane::{Lane, LaneMask, lanes_of, plans};
+pub use places::places;
 pub use replay::{Divergence, Replay, Replayed, replay};

@@ -1,6 +1,9 @@
 //! What the dispatcher keeps of each operation on its processor.
 
-use alloc::{collections::VecDeque, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
 
 use hyoshi_model::{
     Deadline, Instant, JobId, OnBusy, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting, Span, System, Trigger,
@@ -26,6 +29,8 @@ pub(crate) struct Operation {
     pub legs: u16,
     pub critical_legs: u16,
     pub placement: Placement,
+    /// Its place under the strategy that does not rule; the same where there is one strategy.
+    pub other_placement: Placement,
     pub queue: QueueLimit,
     pub on_overrun: OnOverrun,
     pub on_busy: OnBusy,
@@ -102,6 +107,9 @@ impl Operation {
             let (least, most) = system.delay(host(operation.on), host(other.on));
             Successor::There { to, processor: other.on, position, least, most }
         });
+        let place = |plan: &ProcessorPlan| {
+            plan.placement(0, id).unwrap_or(Placement { critical: Default::default(), other: Default::default() })
+        };
         let mut new = Operation {
             id,
             critical: operation.critical,
@@ -113,9 +121,8 @@ impl Operation {
             deadline: Deadline::Own(Span::ZERO),
             legs: 1,
             critical_legs: 0,
-            placement: plan
-                .placement(0, id)
-                .unwrap_or(Placement { critical: Default::default(), other: Default::default() }),
+            placement: place(plan),
+            other_placement: place(plan.overload.as_deref().unwrap_or(plan)),
             queue: operation.queue,
             on_overrun: operation.on_overrun,
             on_busy: operation.on_busy,
@@ -149,13 +156,17 @@ impl Operation {
         self.critical_legs = setting.critical_legs;
     }
 
-    /// When the timer of the next release is due: its nominal release, late by the jitter drawn for it.
-    pub fn next_due(&self, seed: u64) -> Instant {
+    /// When the timer of the next release is due: its nominal release, late by the jitter drawn for
+    /// it, unless it is known how late.
+    pub fn next_due(&self, seed: u64, late: &BTreeMap<JobId, Span>) -> Instant {
         let release = self.nominal + self.offset;
-        if self.jitter.is_zero() {
+        if self.jitter.is_zero() && late.is_empty() {
             return release;
         }
         let job = JobId { operation: self.id, number: self.next_number, leg: 0 };
+        if let Some(late) = late.get(&job) {
+            return release.saturating_add(*late);
+        }
         release + takes::uniform(takes::bits(seed, job, 2), Span::ZERO, self.jitter)
     }
 

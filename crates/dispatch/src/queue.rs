@@ -94,6 +94,11 @@ impl LaneQueue {
         position.inspect(|position| self.heap.remove(*position)).is_some()
     }
 
+    /// Takes everything out.
+    pub fn clear(&mut self) {
+        self.heap.clear();
+    }
+
     /// All waiting jobs, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Rank, Slot)> + '_ {
         self.heap.entries().iter().copied()

@@ -96,6 +96,9 @@ impl<'a> Replay<'a> {
     pub fn event(&mut self, at: Instant, event: Event) -> Result<(), Box<Divergence>> {
         let position = self.position;
         self.position += 1;
+        if let Event::Seen(_) = event {
+            return Ok(());
+        }
         let pending = self.dispatcher.probe_mut().0.pop_front();
         match (event, pending) {
             (Event::Decision(decision), pending) => {
@@ -109,6 +112,7 @@ impl<'a> Replay<'a> {
                 let replayed = Some(decision);
                 return Err(Box::new(Divergence::Decision { position, at, recorded: None, replayed }));
             }
+            (Event::Seen(_), _) => {}
             (Event::Input(input), None) => {
                 if !self.timely(at) || !possible(&self.dispatcher, self.system, at, &input) {
                     return Err(Box::new(Divergence::Impossible { position, at, input }));

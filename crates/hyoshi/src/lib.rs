@@ -42,6 +42,7 @@ pub use cli::cli;
 pub use hyoshi_model::{
     Instant, JobId, Lateness, Loaded, OperationId, ProcessorId, Span, System, read, read_file, schema,
 };
+pub use hyoshi_orb as orb;
 pub use hyoshi_runtime::{Body, EmitError, JobContext, Node, Running, Shared, SharedError};
 pub use hyoshi_sched::{Discipline, Plan, Strategies, Strategy, Traits, Urgency, analyse};
 pub use hyoshi_sim::simulate;

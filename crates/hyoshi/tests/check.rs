@@ -21,7 +21,7 @@ fn json_says_what_the_exit_code_says() {
     for (file, code) in [("small.toml", 0), ("overloaded.toml", 1)] {
         let json = place.hyoshi(&format!("check {file} --format json")).exits(code).json();
         assert_eq!(json["holds"], code == 0);
-        assert_eq!((&json["hyoshi"]["verb"], &json["hyoshi"]["schema"]), (&"check".into(), &1.into()));
+        assert_eq!((&json["hyoshi"]["verb"], &json["hyoshi"]["schema"]), (&"check".into(), &2.into()));
         assert_eq!(
             json["scenes"][0]["processors"][0]["operations"].as_array().map(Vec::len),
             Some(if code == 0 { 2 } else { 4 })
@@ -74,4 +74,157 @@ fn strategies_are_listed_as_a_file_names_them() {
 fn the_schema_is_json() {
     let schema = Place::new().hyoshi("schema").exits(0).json();
     assert!(schema["properties"]["operation"].is_object());
+}
+
+#[test]
+fn sensitivity_tells_how_much_longer_and_how_much_faster_and_what_breaks_first() {
+    let place = Place::with_small();
+    let text = place.hyoshi("check small.toml --sensitivity").exits(0).out;
+    assert!(text.contains("How much could change") && text.contains("All rates together"), "{text}");
+    let json = place.hyoshi("check small.toml --sensitivity --format json").exits(0).json();
+    let steer = &json["sensitivity"]["operations"][0];
+    assert_eq!((&steer["name"], &json["sensitivity"]["complete"]), (&"steer".into(), &true.into()));
+    assert!(steer["longest_wcet_ns"].as_u64() > steer["wcet_ns"].as_u64(), "{steer}");
+    assert!(steer["shortest_period_ns"].as_u64() < steer["period_ns"].as_u64(), "{steer}");
+}
+
+#[test]
+fn sources_are_named_when_asked_for() {
+    let place = Place::with_small();
+    let short = place.hyoshi("check small.toml").exits(0).out;
+    let long = place.hyoshi("check small.toml --explain --bounds").exits(0).out;
+    assert!(!short.contains("Bozhko") && short.contains("--explain"), "{short}");
+    assert!(long.contains("Bozhko") && long.contains("This rests on"), "{long}");
+}
+
+/// Jobs of the first region meet those of the third: no scene of two regions holds them all.
+#[test]
+fn a_region_shorter_than_what_the_one_before_leaves_behind_proves_nothing() {
+    let text = |gap: &str| {
+        format!(
+            r#"
+name = "short"
+duration = "100ms"
+[operation.x]
+every = "10ms"
+wcet = "9ms"
+critical = true
+[operation.y]
+phase = "0.3ms"
+every = "10ms"
+wcet = "9ms"
+critical = true
+[[epoch]]
+name = "first"
+at = "0ms"
+set = {{ "operation.y.enabled" = false }}
+[[epoch]]
+name = "gap"
+at = "10.1ms"
+set = {{ "operation.x.enabled" = false }}
+[[epoch]]
+name = "late"
+at = "{gap}"
+set = {{ "operation.y.enabled" = true }}
+"#
+        )
+    };
+    let place = Place::with_small();
+    place.write("short.toml", text("10.2ms"));
+    place.write("long.toml", text("30ms"));
+    for strategy in ["RMS", "EDF", "MLF", "MUF", "RMS,EDF"] {
+        let short = place.hyoshi(&format!("check short.toml --strategy {strategy}")).exits(1);
+        assert!(short.out.contains("region gap is so short"), "{}", short.out);
+        place.hyoshi(&format!("sim short.toml --strategy {strategy}")).exits(1);
+        let long = place.hyoshi(&format!("check long.toml --strategy {strategy}")).exits(0);
+        assert!(long.out.contains("Holds"), "{}", long.out);
+        place.hyoshi(&format!("sim long.toml --strategy {strategy}")).exits(0);
+    }
+}
+
+#[test]
+fn a_pair_of_strategies_is_two_different_ones() {
+    let place = Place::with_small();
+    for (strategy, message) in [
+        ("RMS,RMS", "names one strategy twice"),
+        ("RMS,rms", "names one strategy twice"),
+        ("RMS,MUF,EDF", "names more than two strategies"),
+        ("RMS,NOPE", "nobody knows the strategy `NOPE`"),
+        ("RMS,", "nobody knows the strategy ``"),
+    ] {
+        for verb in ["check", "sim"] {
+            let refused = place.hyoshi(&format!("{verb} small.toml --strategy {strategy}")).exits(2);
+            assert!(refused.err.contains(message), "{strategy}: {}", refused.err);
+            assert!(refused.out.is_empty(), "{}", refused.out);
+        }
+    }
+    place.hyoshi("check small.toml --strategy RMS,MUF").exits(0);
+}
+
+/// Critical work that is as urgent as work which the cap may hold: not proved, but nothing fails.
+const UNKNOWN: &str = r#"
+name = "unknown"
+[processor.main]
+strategy = "RMS"
+cap = "50%"
+[operation.steer]
+every = "10ms"
+wcet = "2ms"
+critical = true
+[operation.log]
+every = "10ms"
+wcet = "3ms"
+"#;
+
+#[test]
+fn what_is_only_unknown_has_no_counterexample_and_says_so() {
+    let place = Place::new();
+    place.write("unknown.toml", UNKNOWN);
+    let text = place.hyoshi("check unknown.toml --counterexample seen.toml").exits(1).out;
+    assert!(text.contains("Unknown: steer") && text.contains("seen.toml is not written"), "{text}");
+    assert!(text.contains("not proved: there is no behaviour to show"), "{text}");
+    assert!(!place.path().join("seen.toml").exists());
+    let json = place.hyoshi("check unknown.toml --counterexample seen.toml --format json").exits(1).json();
+    assert!(json["notes"].to_string().contains("no behaviour to show"), "{}", json["notes"]);
+}
+
+#[test]
+fn what_is_not_proved_has_no_margins_that_read_as_room() {
+    let place = Place::new();
+    place.write("unknown.toml", UNKNOWN);
+    let text = place.hyoshi("check unknown.toml --sensitivity").exits(1).out;
+    let row = text.lines().skip_while(|line| !line.contains("at most")).find(|line| line.contains("steer")).unwrap();
+    assert!(row.contains("not proved as it is") && !row.contains(" x"), "{text}");
+    let json = place.hyoshi("check unknown.toml --sensitivity --format json").exits(1).json();
+    assert_eq!(json["sensitivity"]["operations"][0]["proved"], false);
+}
+
+#[test]
+fn what_may_be_dropped_names_the_operation_and_the_limit_to_raise() {
+    let place = Place::new();
+    let text = |queue: &str| {
+        format!(
+            r#"
+name = "drops"
+[operation.short]
+every = "70ms"
+wcet = "26ms"
+critical = true
+[operation.long]
+every = "100ms"
+wcet = "62ms"
+deadline = "200ms"
+critical = true
+{queue}
+"#
+        )
+    };
+    place.write("one.toml", text("queue = { limit = 1 }"));
+    place.write("skip.toml", text("on_busy = \"skip\""));
+    place.write("two.toml", text("queue = { limit = 2 }"));
+    let one = place.hyoshi("check one.toml").exits(1).out;
+    assert!(one.contains("2 jobs of long may be there at once") && one.contains("raise it to 2"), "{one}");
+    let skip = place.hyoshi("check skip.toml").exits(1).out;
+    assert!(skip.contains("on_busy = \"skip\" drops"), "{skip}");
+    place.hyoshi("check two.toml").exits(0);
 }

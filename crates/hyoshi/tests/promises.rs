@@ -6,7 +6,6 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyoshi::{
     Decision, Event, Instant, JobEnd, Node, Plan, Probe, Span, Strategies, System, read, read_file, simulate,
@@ -31,13 +30,9 @@ fn hold(system: System) -> Agreement {
     let _alone = common::alone();
     let (name, system) = (system.name.clone(), Arc::new(system));
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
-    let mut running = Node::new(system.clone(), plan.clone()).ring(1 << 17).start().unwrap();
+    let running = Node::new(system.clone(), plan.clone()).ring(1 << 17).start().unwrap();
     let mut events = vec![Vec::new(); system.processors.len()];
-    while !running.finished() {
-        std::thread::sleep(Duration::from_millis(20));
-        running.poll(&mut |processor, now, event| events[processor.index()].push((now, event)));
-    }
-    let finished = running.stop(&mut |processor, now, event| events[processor.index()].push((now, event)));
+    let finished = running.wait(&mut |processor, now, event| events[processor.index()].push((now, event)));
     assert_eq!(finished.lost.events, 0, "{name}: events were lost");
 
     let until = Instant::ZERO + finished.elapsed;

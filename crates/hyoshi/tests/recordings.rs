@@ -5,7 +5,7 @@ mod common;
 use std::process::Stdio;
 use std::time::Instant;
 
-use common::{Place, SMALL, alone, example, real_time, without_circumstances};
+use common::{Place, SMALL, alone, example, real_time, time, without_circumstances};
 
 #[test]
 fn a_recorded_simulation_replays_to_the_same_decisions_and_figures() {
@@ -63,6 +63,17 @@ fn a_recorded_run_replays_identically_and_agrees_with_the_simulation() {
     let run = place.hyoshi("run small.toml --no-report --record run.hyo --format json");
     let replayed = place.hyoshi("trace replay run.hyo").exits(0);
     assert!(replayed.out.contains("decisions identical"), "{}", replayed.out);
+    // Who had the CPU is told where the kernel tells it, and the parts sum to the duration.
+    let findings = place.hyoshi("doctor --format json").json();
+    let mut findings = findings["findings"].as_array().unwrap().iter();
+    let sight = findings.find(|finding| finding["topic"] == "context switches").unwrap();
+    let basis = if sight["verdict"] == "granted" { "switches" } else { "clocks" };
+    for summary in [run.json(), place.hyoshi("trace summary run.hyo --format json").json()] {
+        assert_eq!(time(&summary).1, basis, "{summary}");
+        let time = &summary["processors"][0]["time"];
+        assert!(time["execution_ns"].as_u64() > Some(100_000_000), "{time}");
+        assert!(time["overhead_ns"].as_u64() > Some(0) && time["overhead_ns"].as_u64() < time["execution_ns"].as_u64());
+    }
     let (mut said, mut recorded) = (
         without_circumstances(run.json()),
         without_circumstances(place.hyoshi("trace summary run.hyo --format json").json()),
@@ -104,9 +115,32 @@ fn what_was_recorded_survives_sigkill() {
     assert!(json["operations"][0]["counts"]["made"].as_u64() > Some(20), "{}", json["operations"]);
     let notes = json["notes"].as_array().unwrap();
     assert!(notes.iter().any(|note| note["topic"] == "recording"), "{notes:?}");
+    assert_ne!(time(&json).1, "simulated");
     place.hyoshi("trace replay run.hyo").exits(0);
     // No report was written, and half a one was not either.
     assert_eq!(place.names(), ["run.hyo", "small.toml"]);
+}
+
+#[test]
+fn a_run_that_was_killed_is_judged_to_its_end_though_a_processor_had_nothing_to_do() {
+    let _alone = alone();
+    let place = Place::new();
+    let idle = "[operation.rare]\non = \"idle\"\nevery = \"50s\"\nwcet = \"1ms\"\n";
+    let busy = "[operation.often]\non = \"busy\"\nevery = \"10ms\"\nwcet = \"1ms\"\n";
+    let hosts = "[host.a]\n[host.b]\n[processor.busy]\nhost = \"a\"\n[processor.idle]\nhost = \"b\"\n";
+    place.write("two.toml", format!("name = \"two\"\nduration = \"60s\"\n{hosts}{busy}{idle}"));
+    let mut command = place.command("run two.toml --record run.hyo");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // A second is told of twice, by several blocks each time.
+    place.wait_for_growth("run.hyo", 8);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let json = place.hyoshi("trace summary run.hyo --format json").json();
+    let until = json["duration_ns"].as_u64().unwrap();
+    let often = json["operations"].as_array().unwrap().iter().find(|one| one["name"] == "often").unwrap();
+    let released = often["counts"]["released"].as_u64().unwrap();
+    // The idle one's only job ended in the first milliseconds.
+    assert!(until > 400_000_000 && released >= 40, "{until}: {often}");
 }
 
 #[test]
@@ -155,6 +189,36 @@ fn a_recording_that_was_edited_is_refused() {
     }
 }
 
+/// Checksums find damage; who edits a file can repair them. What is told then may be wrong, but
+/// nothing breaks, and nothing the system has not is believed.
+#[test]
+fn a_recording_that_was_edited_with_its_checksums_is_refused_or_read_without_harm() {
+    let place = Place::with_small();
+    place.hyoshi("sim small.toml --duration 300ms --record whole.hyo").exits(0);
+    let whole = place.bytes("whole.hyo");
+    let block = whole.windows(4).position(|window| window == b"HBLK").unwrap();
+    let (from, to) = (block + 12, whole.len());
+    let mut state = 7u64;
+    let mut draw = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let mut refused = 0;
+    for _ in 0..24 {
+        let mut bytes = whole.clone();
+        (0..3).for_each(|_| bytes[from + draw(to - from)] ^= 1 << draw(8));
+        let crc = crc32fast::hash(&bytes[from..to]);
+        bytes[from - 4..from].copy_from_slice(&crc.to_le_bytes());
+        place.write("edited.hyo", bytes);
+        for verb in ["summary", "replay", "compare"] {
+            let ended = place.hyoshi(&format!("trace {verb} edited.hyo"));
+            refused += usize::from(ended.code == 2);
+            assert!(ended.code <= 2 && (ended.code < 2 || ended.err.starts_with("error: ")), "{}", ended.err);
+        }
+    }
+    assert!(refused > 0);
+}
+
 #[test]
 fn a_full_disk_ends_the_recording_and_not_the_run() {
     let _alone = alone();
@@ -171,4 +235,34 @@ fn a_full_disk_ends_the_recording_and_not_the_run() {
     assert!(message.contains("run.hyo") && message.contains("are kept and readable"), "{message}");
     let summary = place.hyoshi("trace summary run.hyo");
     assert!(summary.code < 2, "{}", summary.err);
+}
+
+#[test]
+fn a_recording_cut_anywhere_tells_of_all_processors_until_the_same_time() {
+    let place = Place::new();
+    place.hyoshi(&format!("sim {} --duration 6s --record whole.hyo", example("uav.toml")));
+    let whole = place.bytes("whole.hyo");
+    let mut before = 0;
+    for permille in [60, 150, 290, 300, 370, 500, 610, 770, 930, 999] {
+        place.write("cut.hyo", &whole[..whole.len() * permille / 1000]);
+        let summary = place.hyoshi("trace summary cut.hyo --format json").json();
+        let until = summary["duration_ns"].as_u64().unwrap();
+        assert!(before <= until && until < 6_000_000_000, "{permille}: {until}");
+        // Half a second is written at a time, by virtual time.
+        assert!(until + 1_300_000_000 > 6_000_000_000 * permille as u64 / 1000, "{permille}: {until}");
+        before = until;
+        let said = summary["verdict"].as_str().unwrap();
+        let judged = said.starts_with("Holds as far as it goes") || said.starts_with("Does not hold");
+        assert!(judged || said.starts_with("Nothing can be judged"), "{said}");
+        assert_eq!(judged, summary["processors"].as_array().unwrap().iter().any(|one| one["consumed_ns"] != 0));
+        let compared = place.hyoshi("trace compare cut.hyo").exits(0).out;
+        assert!(!compared.contains("disagreement "), "{compared}");
+        let again = place.hyoshi("sim --from cut.hyo --format json").json();
+        for processor in again["again"]["agreement"].as_array().unwrap() {
+            assert_eq!(processor["disagreements"].as_array().map(Vec::len), Some(0), "{permille}: {processor}");
+        }
+        let why = place.hyoshi("why cut.hyo").out;
+        assert!(!why.contains("\nall ") && !why.starts_with("all "), "{why}");
+        place.hyoshi("trace replay cut.hyo").exits(0);
+    }
 }

@@ -72,7 +72,8 @@ fn an_interrupted_run_still_writes_its_report() {
     for name in ["INT", "TERM"] {
         let mut command = place.command("run small.toml --duration 60s --format json --record run.hyo");
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(900));
+        // It runs: something of it is recorded.
+        place.wait_for_growth("run.hyo", 3);
         let asked = Instant::now();
         signal(name, child.id());
         let output = child.wait_with_output().unwrap();

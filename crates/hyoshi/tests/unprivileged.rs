@@ -5,7 +5,7 @@ mod common;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use common::{Ended, Place, alone};
+use common::{Ended, Place, alone, time};
 
 /// A place that everyone may write to, with the small system and the command in it.
 fn open_place() -> Place {
@@ -53,6 +53,11 @@ fn a_run_goes_on_without_and_marks_all_that_it_writes() {
     let summary = place.hyoshi("trace summary run.hyo");
     assert!(summary.out.contains("refused: kernel:"), "{}", summary.out);
     place.hyoshi("trace replay run.hyo").exits(0);
+    // Nobody sees who else has the CPU.
+    let json = place.hyoshi("trace summary run.hyo --format json").json();
+    assert_eq!(time(&json).1, "clocks", "{json}");
+    let switches = json["notes"].as_array().unwrap().iter().find(|note| note["topic"] == "switches");
+    assert!(switches.is_some_and(|note| note["level"] == "info"), "{json}");
 }
 
 #[test]

@@ -182,6 +182,15 @@ pub fn share_ppm(text: &str) -> Result<u32, QuantityError> {
     }
 }
 
+/// Reads a percentage of one CPU, or of several, in millionths of one.
+pub(crate) fn share_of_cpus(text: &str) -> Result<u64, QuantityError> {
+    let too_large = QuantityError::TooLarge(Measure::Share, "409600%, which is 4096 CPUs");
+    match whole(text, Measure::Share, &too_large)? {
+        ppm @ 0..=4_096_000_000 => Ok(ppm as u64),
+        _ => Err(too_large),
+    }
+}
+
 /// Reads a number of bytes.
 pub fn bytes(text: &str) -> Result<u64, QuantityError> {
     let too_large = QuantityError::TooLarge(Measure::Size, "2^64 bytes");

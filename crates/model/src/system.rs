@@ -3,6 +3,7 @@
 
 use alloc::{string::String, sync::Arc, vec::Vec};
 
+use crate::costs::Costs;
 use crate::ids::{HostId, OperationId, ProcessorId, ResourceId};
 use crate::takes::Takes;
 use crate::time::{Instant, Span};
@@ -50,6 +51,9 @@ pub struct Processor {
     pub cpu: Option<u32>,
     /// Name of the strategy; resolved in the strategies' table by the room above.
     pub strategy: String,
+    /// The strategy that takes over while the first one cannot keep critical deadlines, if the
+    /// file names two.
+    pub overload: Option<Overload>,
     /// Which jobs may interrupt which.
     pub preemption: Preemption,
     /// Whether jobs that can no longer finish in time are cancelled at their first dispatch
@@ -62,6 +66,20 @@ pub struct Processor {
     pub cap_window: Span,
     /// Threads in each lane's pool; more than one matters only to bodies that block.
     pub pool: u16,
+    /// What the middleware costs here; nothing if the file does not say.
+    pub costs: Costs,
+}
+
+/// The second strategy of a processor, and when it is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overload {
+    /// Its name.
+    pub strategy: String,
+    /// It takes over when some critical job's laxity is less than the work that would still be ahead
+    /// of it, plus this.
+    pub margin: Span,
+    /// The first strategy comes back when the trigger was not met for so long.
+    pub calm: Span,
 }
 
 /// Which jobs may interrupt which.
@@ -381,6 +399,26 @@ pub fn utilisation_ppm(wcet: Span, jobs: u16, rate: u64) -> u64 {
     let nanos = (u128::from(wcet.as_nanos()) * u128::from(jobs)).saturating_mul(u128::from(rate));
     // Nanoseconds in 10^9 s, times a million over 10^18.
     (nanos.saturating_add(500_000_000_000) / 1_000_000_000_000).min(u128::from(u64::MAX)) as u64
+}
+
+/// For each operation, the tightest deadline of the chains that reach it by triggers from a periodic
+/// first operation: only then is the deadline counted from the release that the job stems from.
+pub(crate) fn tightest(chains: &[Chain], triggers: &[Trigger]) -> Vec<Option<Span>> {
+    let mut tightest: Vec<Option<Span>> = alloc::vec![None; triggers.len()];
+    for chain in chains {
+        let Some(deadline) = chain.deadline else { continue };
+        if triggers[chain.path[0].index()] != Trigger::Periodic {
+            continue;
+        }
+        for ends in chain.path.windows(2) {
+            if !triggers[ends[1].index()].predecessors().contains(&ends[0]) {
+                break;
+            }
+            let known = &mut tightest[ends[1].index()];
+            *known = Some(known.map_or(deadline, |known| known.min(deadline)));
+        }
+    }
+    tightest
 }
 
 #[cfg(test)]

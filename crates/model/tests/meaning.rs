@@ -34,11 +34,13 @@ fn a_system_of_one_operation_needs_four_lines() {
         host: HostId(0),
         cpu: None,
         strategy: "RMS".to_string(),
+        overload: None,
         preemption: Preemption::Levels,
         cancel: false,
         cap_ppm: 940_000,
         cap_window: ms(100),
         pool: 1,
+        costs: hyoshi_model::Costs::NONE,
     };
     assert_eq!(system.processors, [processor]);
     let operation = Operation {

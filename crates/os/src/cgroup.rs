@@ -32,8 +32,14 @@ pub enum Version {
 impl CpuGroup {
     /// Asks /proc and the group itself.
     pub fn of_this_process() -> Self {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let Some((version, top, folder)) = find(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo")) else {
+        CpuGroup::of_process(std::process::id())
+    }
+
+    /// The same of another process, as seen from here.
+    pub fn of_process(pid: u32) -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let groups = read(&format!("/proc/{pid}/cgroup"));
+        let Some((version, top, folder)) = find(&groups, &read("/proc/self/mountinfo")) else {
             return CpuGroup::default();
         };
         let number = |name| fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok();

@@ -56,6 +56,7 @@ const PROBES: &[fn() -> Option<Finding>] = &[
     privilege::memory,
     privilege::fifo,
     privilege::perf,
+    privilege::switches,
     limits::throttle,
     limits::fair_server,
     limits::share,

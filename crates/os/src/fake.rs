@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::clock::Clock;
 use crate::refusal::{Asked, Refused};
+use crate::switches::{Sight, SwitchSource, Switched};
 use crate::thread::{Policy, Scheduled};
 
 /// A clock that stands still until it is told to go on; a sleep moves it to the instant slept for.
@@ -84,6 +85,35 @@ impl Scheduled for FakeThread {
 
     fn cpu_time(&self) -> Option<Span> {
         Some(Span::from_nanos(self.consumed.load(Ordering::Acquire)))
+    }
+}
+
+/// Switches that are given to it, as the kernel would tell them.
+#[derive(Debug)]
+pub struct FakeSwitches {
+    sight: Sight,
+    arrived: std::collections::VecDeque<(u64, Switched)>,
+}
+
+impl FakeSwitches {
+    /// A source that sees so much, and nothing yet.
+    pub fn new(sight: Sight) -> Self {
+        FakeSwitches { sight, arrived: Default::default() }
+    }
+
+    /// Something happened at a time of `CLOCK_MONOTONIC`, in nanoseconds.
+    pub fn tell(&mut self, at: u64, switched: Switched) {
+        self.arrived.push_back((at, switched));
+    }
+}
+
+impl SwitchSource for FakeSwitches {
+    fn drain(&mut self, each: &mut dyn FnMut(u64, Switched)) {
+        self.arrived.drain(..).for_each(|(at, switched)| each(at, switched));
+    }
+
+    fn sight(&self) -> Sight {
+        self.sight
     }
 }
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::cgroup::CpuGroup;
 use crate::cpu::{allowed_cpus, cpu_list};
+use crate::scheduling::Bandwidth;
 use crate::thread::Policy;
 
 /// What was asked of the kernel.
@@ -20,6 +21,8 @@ pub enum Asked {
     Policy(Policy),
     /// To run on this CPU only (sched_setaffinity(2)).
     Cpu(u32),
+    /// CPU time of a thread's own (SCHED_DEADLINE).
+    Deadline(Bandwidth),
     /// To keep all memory resident (mlockall(2)).
     LockedMemory,
 }
@@ -81,6 +84,11 @@ impl Refused {
     /// Looks for the reason in this process's limits and control group.
     pub fn reason(&self) -> Reason {
         reason(self, Privileges::of_this_process(), &CpuGroup::of_this_process(), &allowed_cpus())
+    }
+
+    /// Looks for the reason why it was refused for a thread of another process: in that one's control group.
+    pub fn reason_for(&self, pid: u32) -> Reason {
+        reason(self, Privileges::of_this_process(), &CpuGroup::of_process(pid), &allowed_cpus())
     }
 }
 
@@ -187,6 +195,7 @@ impl fmt::Display for Asked {
         match self {
             Asked::Policy(policy) => write!(f, "{policy}"),
             Asked::Cpu(cpu) => write!(f, "CPU {cpu}"),
+            Asked::Deadline(bandwidth) => write!(f, "SCHED_DEADLINE {bandwidth}"),
             Asked::LockedMemory => f.write_str("locked memory"),
         }
     }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
@@ -22,6 +22,7 @@ use crate::clock::span_of;
 use crate::lock::{PiMutex, tid};
 use crate::memory::prefault_stack;
 use crate::refusal::{Asked, Refused};
+use crate::scheduling::set_scheduler;
 
 /// How the kernel orders a thread among others (sched(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -86,6 +87,14 @@ struct Life {
     ended: AtomicBool,
     /// Held while the number is used to change something, and while `ended` is set.
     changing: PiMutex<()>,
+    /// What it had consumed when it ended, in nanoseconds.
+    used: AtomicU64,
+}
+
+impl Life {
+    fn of(tid: u32) -> Self {
+        Life { tid, ended: AtomicBool::new(false), changing: PiMutex::new(()), used: AtomicU64::new(0) }
+    }
 }
 
 impl Spawn {
@@ -124,7 +133,7 @@ impl Spawn {
         let join = thread::Builder::new().name(name).stack_size(stack).spawn(move || {
             prefault_stack();
             let granted = take_place(cpu, policy);
-            let life = Arc::new(Life { tid: tid(), ended: AtomicBool::new(false), changing: PiMutex::new(()) });
+            let life = Arc::new(Life::of(tid()));
             let _ended = EndOfLife(life.clone());
             let _ = tell.send((ThreadHandle { thread: life }, granted));
             call(body)
@@ -156,6 +165,20 @@ impl Granted {
 }
 
 impl ThreadHandle {
+    /// What the thread has consumed, or had when it ended.
+    pub fn used(&self) -> Span {
+        let at_end = || Span::from_nanos(self.thread.used.load(Ordering::Relaxed));
+        self.cpu_time().unwrap_or_else(at_end)
+    }
+
+    /// Does something with the thread's number, which is no other's meanwhile. Not if it has ended.
+    pub(crate) fn while_it_lives(&self, with: impl FnOnce(u32)) {
+        let _held = self.thread.changing.lock();
+        if !self.thread.ended.load(Ordering::Relaxed) {
+            with(self.thread.tid);
+        }
+    }
+
     /// The kernel's number of the thread, as `top -H` and `perf` show it.
     pub fn tid(&self) -> u32 {
         self.thread.tid
@@ -178,6 +201,11 @@ impl Scheduled for ThreadHandle {
         // Read afterwards: if it lived on until now, the number was its own all the while.
         (!self.thread.ended.load(Ordering::Acquire)).then_some(time)
     }
+}
+
+/// The kernel's number of the calling thread.
+pub fn own_thread() -> u32 {
+    tid()
 }
 
 /// Sets the policy of the calling thread, which may be one that [`Spawn`] did not make.
@@ -212,6 +240,7 @@ struct EndOfLife(Arc<Life>);
 
 impl Drop for EndOfLife {
     fn drop(&mut self) {
+        self.0.used.store(own_cpu_time().as_nanos(), Ordering::Relaxed);
         let _held = self.0.changing.lock();
         self.0.ended.store(true, Ordering::Release);
     }
@@ -235,32 +264,30 @@ fn take_place(cpu: Option<u32>, policy: Policy) -> Granted {
     granted
 }
 
-/// By system call: musl's sched_setscheduler always fails, and glibc's is the same call.
 fn set_policy_of(tid: u32, policy: Policy) -> Result<(), Refused> {
     let (number, priority) = match policy {
         Policy::Fifo(priority) => (libc::SCHED_FIFO, priority),
         Policy::Other => (libc::SCHED_OTHER, 0),
         Policy::Idle => (libc::SCHED_IDLE, 0),
     };
-    // A struct of one int, on Linux, whatever else musl's type has.
-    let priority = libc::c_int::from(priority);
-    let number = number | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: the kernel reads one int behind the pointer, during the call only.
-    let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, number, &raw const priority) };
-    if done == 0 { Ok(()) } else { Err(Refused::new(Asked::Policy(policy), last_errno())) }
+    set_scheduler(tid, number, priority, true, policy)
 }
 
 /// The clock of any thread of this process, by its number: `~tid << 3 | CPUCLOCK_PERTHREAD_MASK |
 /// CPUCLOCK_SCHED`, which is what pthread_getcpuclockid(3) makes of a `pthread_t`.
 fn cpu_time_of(tid: u32) -> Option<Span> {
-    let clock = (!tid as libc::clockid_t) << 3 | 4 | 2;
+    cpu_time_by((!tid as libc::clockid_t) << 3 | 4 | 2)
+}
+
+/// What a CPU clock shows; `None` if there is no such clock.
+pub(crate) fn cpu_time_by(clock: libc::clockid_t) -> Option<Span> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for the kernel to write; an unknown clock is an error, not undefined.
     let done = unsafe { libc::clock_gettime(clock, &raw mut time) };
     (done == 0).then(|| Span::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64))
 }
 
-fn last_errno() -> Errno {
+pub(crate) fn last_errno() -> Errno {
     Errno::from_raw_os_error(io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
 

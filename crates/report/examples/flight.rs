@@ -1,16 +1,18 @@
-//! Checks and simulates a system and shows every form of report: `flight [FILE [STRATEGY]]`.
+//! Checks and simulates a system and shows every form of report: `flight INTO [FILE [STRATEGY]]`
+//! writes `flight.json` and `flight.html` into the folder INTO.
 
 use std::cell::RefCell;
 use std::path::Path;
 
 use hyoshi_model::{Instant, Span, read};
-use hyoshi_report::{Account, Checked, Level, Look, Note, save};
+use hyoshi_report::{Account, Analysis, Checked, Level, Look, Note, save};
 use hyoshi_sched::{Plan, Strategies, analyse};
 use hyoshi_sim::simulate;
 use hyoshi_trace::Stats;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
+    let into = arguments.next().ok_or("name the folder to write into: flight INTO [FILE [STRATEGY]]")?;
     let file = arguments.next().unwrap_or_else(|| "examples/flight-program.toml".into());
     let text = std::fs::read_to_string(&file)?;
     let mut system = read(&text, &file, Path::new(&file).parent())?.system;
@@ -19,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let plan = Plan::new(&system, &Strategies::default())?;
     let report = analyse(&system, &plan);
-    let checked = Checked { command: "hyoshi check", system: &system, report: &report };
+    let checked = Checked::new("hyoshi check", &system, &report);
     println!("{}", checked.terminal(Look::of_stdout()));
     let stats = RefCell::new(Stats::new(&system));
     let begun = std::time::Instant::now();
@@ -34,10 +36,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         system: &system,
         plan: &plan,
         stats: &stats,
+        analysis: Analysis::Done(&report),
+        stolen: Vec::new(),
+        queueing: Vec::new(),
+        reigns: Vec::new(),
+        insight: None,
         duration: system.duration,
         asked: system.duration,
         took,
         started_unix_ns: None,
+        time: &[],
+        threads: &[],
         lost_events: 0,
         notes: vec![Note {
             level: Level::Degraded,
@@ -48,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let summary = account.summary();
     print!("{}", summary.terminal(Look::of_stdout()));
-    save(Path::new("/tmp/flight.json"), &summary.json())?;
-    save(Path::new("/tmp/flight.html"), &account.html())?;
+    save(&Path::new(&into).join("flight.json"), &summary.json())?;
+    save(&Path::new(&into).join("flight.html"), &account.html())?;
     Ok(())
 }

@@ -2,8 +2,11 @@
 //! [`Account`], so that they cannot disagree.
 
 use hyoshi_model::{Span, System};
-use hyoshi_sched::Plan;
-use hyoshi_trace::Stats;
+use hyoshi_sched::{Plan, Report};
+use hyoshi_trace::insight::Seen;
+use hyoshi_trace::stats::Queueing;
+use hyoshi_trace::timeline::Window;
+use hyoshi_trace::{Reign, Stats, TimeSplit};
 use serde::Serialize;
 
 /// What was done, with what, and what was seen.
@@ -23,6 +26,16 @@ pub struct Account<'a> {
     pub plan: &'a Plan,
     /// What became of its jobs.
     pub stats: &'a Stats,
+    /// What is proved of it, to stand beside what was seen.
+    pub analysis: Analysis<'a>,
+    /// What the host took of each processor's CPU, in their order, if that is known; empty if not.
+    pub stolen: Vec<Span>,
+    /// What queueing cost on each processor, in their order, if that was measured; empty if not.
+    pub queueing: Vec<Queueing>,
+    /// When the second strategies were in force, by processor, in their order; empty if nobody looked.
+    pub reigns: Vec<Reign>,
+    /// Causes of lateness and windows of the run, if somebody looked at all events.
+    pub insight: Option<&'a Seen>,
     /// How long it ran: virtual time in a simulation.
     pub duration: Span,
     /// How long it was to run.
@@ -31,10 +44,23 @@ pub struct Account<'a> {
     pub took: Span,
     /// When it started, in nanoseconds since 1970; `None` keeps it out, for output that can be compared.
     pub started_unix_ns: Option<u64>,
+    /// Where the time of each processor went, in their order; empty if nobody counted.
+    pub time: &'a [TimeSplit],
+    /// The names of other threads, by the numbers that `time` uses.
+    pub threads: &'a [String],
     /// Events that were seen by nobody, because a ring was full.
     pub lost_events: u64,
     /// What else a reader must know: privileges that were not granted, warnings.
     pub notes: Vec<Note>,
+}
+
+/// What an analysis says of the system.
+#[derive(Clone, Copy, Debug)]
+pub enum Analysis<'a> {
+    /// This.
+    Done(&'a Report),
+    /// Nothing, for this reason.
+    LeftOut(&'a str),
 }
 
 /// Something that a reader must know to judge the figures.
@@ -49,6 +75,10 @@ pub struct Note {
     /// What to do about it.
     pub remedy: Option<String>,
 }
+
+/// The topic of releases that a simulation of a recording takes from it, later than declared: a
+/// proof assumes that there are none.
+pub const LATE_RELEASES: &str = "late releases";
 
 /// How much a note matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -80,6 +110,11 @@ pub struct Verdict {
 }
 
 impl Account<'_> {
+    /// Windows to draw.
+    pub(crate) fn windows(&self) -> &[Window] {
+        self.insight.map_or(&[], |insight| &insight.windows)
+    }
+
     /// Whether what the file demands was kept.
     pub fn verdict(&self) -> Verdict {
         crate::verdict::verdict(self)

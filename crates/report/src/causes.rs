@@ -2,20 +2,25 @@
 
 use hyoshi_model::{Instant, Span, System};
 use hyoshi_trace::JobEnd;
-use hyoshi_trace::stats::{Causes, Chief};
+use hyoshi_trace::stats::{Phase, Phases};
 
+use crate::account::Account;
+use crate::blamed::{self, GROUPS, group};
 use crate::figures::time;
+use crate::lateness::most_behind;
 use crate::summary::{CausesSummary, MissSummary};
 
-pub(crate) fn miss(system: &System, end: &JobEnd) -> MissSummary {
-    let causes = Causes::of(system, end);
+pub(crate) fn miss(account: &Account<'_>, end: &JobEnd) -> MissSummary {
+    let system: &System = account.system;
+    let blame = account.insight.and_then(|seen| seen.account(end.job));
+    let behind = blame.and_then(|blame| most_behind(system, blame));
+    let phases = Phases::of(system, end);
     let epoch = &system.epochs[usize::from(end.epoch).min(system.epochs.len() - 1)];
     let setting = &epoch.settings[end.job.operation.index()];
     let operation = &system.operation(end.job.operation).name;
-    let leg = if setting.legs > 1 { format!("/{}", end.job.leg) } else { String::new() };
     let reached = |instant: Instant| (instant != Instant::NEVER).then_some(instant.as_nanos());
     MissSummary {
-        job: format!("{operation}#{}{leg}", end.job.number),
+        job: blamed::name_of(system, end.job),
         operation: operation.clone(),
         critical: end.critical,
         epoch: epoch.name.clone(),
@@ -27,44 +32,57 @@ pub(crate) fn miss(system: &System, end: &JobEnd) -> MissSummary {
         deadline_at_ns: end.deadline.as_nanos(),
         lateness_ns: end.end.lateness(end.deadline).as_nanos(),
         causes: CausesSummary {
-            upstream_ns: causes.upstream.as_nanos(),
-            released_late_ns: causes.released_late.as_nanos(),
-            waited_ns: causes.waited.as_nanos(),
-            executed_ns: causes.executed.as_nanos(),
-            overran_ns: causes.overran.as_nanos(),
-            held_ns: causes.held.as_nanos(),
+            upstream_ns: phases.upstream.as_nanos(),
+            released_late_ns: phases.released_late.as_nanos(),
+            waited_ns: phases.waited.as_nanos(),
+            executed_ns: phases.executed.as_nanos(),
+            overran_ns: phases.overran.as_nanos(),
+            held_ns: phases.held.as_nanos(),
         },
-        chief: match causes.chief() {
-            Chief::Upstream => "upstream",
-            Chief::ReleasedLate => "released-late",
-            Chief::Waited => "waited",
-            Chief::Overran => "overran",
-            Chief::Held => "held",
-            Chief::TooShort => "too-short",
+        // Who looked at every event knows better than the job's own instants tell.
+        chief: match blame {
+            Some(blame) => blamed::chief(system, blame).map_or("too-short", |part| GROUPS[group(part.kind)].0),
+            None => phase(phases.longest()),
         },
-        explanation: explain(&causes, end, setting.wcet),
+        explanation: match blame {
+            Some(blame) => blamed::because(system, blame, account.threads),
+            None => explain(&phases, end, setting.wcet),
+        },
+        behind_ns: behind.as_ref().map(|(_, span)| span.as_nanos()),
+        behind: behind.map(|(name, _)| name),
     }
 }
 
-fn explain(causes: &Causes, end: &JobEnd, wcet: Span) -> String {
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Upstream => "upstream",
+        Phase::ReleasedLate => "released-late",
+        Phase::Waited => "waited",
+        Phase::Overran => "overran",
+        Phase::Held => "held",
+        Phase::TooShort => "too-short",
+    }
+}
+
+fn explain(phases: &Phases, end: &JobEnd, wcet: Span) -> String {
     let time = |span| time(span);
-    match causes.chief() {
-        Chief::Upstream if end.job.leg > 0 => {
-            format!("came {} after its release, behind the legs before it", time(causes.upstream))
+    match phases.longest() {
+        Phase::Upstream if end.job.leg > 0 => {
+            format!("came {} after its release, behind the legs before it", time(phases.upstream))
         }
-        Chief::Upstream => {
-            format!("came {} after the first release, behind the operations before it", time(causes.upstream))
+        Phase::Upstream => {
+            format!("came {} after the first release, behind the operations before it", time(phases.upstream))
         }
-        Chief::ReleasedLate if end.ready == Instant::NEVER => {
-            format!("was held back for {} and never queued", time(causes.released_late))
+        Phase::ReleasedLate if end.ready == Instant::NEVER => {
+            format!("was held back for {} and never queued", time(phases.released_late))
         }
-        Chief::ReleasedLate => format!("was queued {} after its release", time(causes.released_late)),
-        Chief::Waited if end.start == Instant::NEVER => {
-            format!("waited {} for other jobs and never started", time(causes.waited))
+        Phase::ReleasedLate => format!("was queued {} after its release", time(phases.released_late)),
+        Phase::Waited if end.start == Instant::NEVER => {
+            format!("waited {} for other jobs and never started", time(phases.waited))
         }
-        Chief::Waited => format!("waited {} for other jobs before it started", time(causes.waited)),
-        Chief::Overran => format!("ran {} longer than its declared {}", time(causes.overran), time(wcet)),
-        Chief::Held => format!("was preempted or blocked for {} once started", time(causes.held)),
-        Chief::TooShort => format!("has less time than the {} it takes", time(causes.executed)),
+        Phase::Waited => format!("waited {} for other jobs before it started", time(phases.waited)),
+        Phase::Overran => format!("ran {} longer than its declared {}", time(phases.overran), time(wcet)),
+        Phase::Held => format!("was preempted or blocked for {} once started", time(phases.held)),
+        Phase::TooShort => format!("has less time than the {} it takes", time(phases.executed)),
     }
 }

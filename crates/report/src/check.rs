@@ -6,17 +6,21 @@
 use std::collections::BTreeSet;
 
 use crossterm::style::Color;
-use hyoshi_model::System;
+use hyoshi_model::{OperationId, System, Trigger};
 use hyoshi_sched::analysis::{
-    ChainReport, Counted, OperationReport, Outcome, Report, Requirement, SceneReport, Verdict,
+    ChainReport, Counted, CountedFrom, OperationReport, Outcome, Report, Requirement, SceneReport, Sensitivity,
+    UtilisationBound, Verdict,
 };
 use serde::Serialize;
 
+mod margins;
+
+use crate::account::Note;
 use crate::figures::{nanos, percent, printable, signed};
 use crate::names::{label, template};
 use crate::summary::{Head, SCHEMA};
 use crate::terminal::grid::{Tone, Value, column, grid};
-use crate::terminal::{Look, MOST_ROWS};
+use crate::terminal::{Look, MOST_ROWS, notes};
 
 /// What was checked, and what came of it.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +31,35 @@ pub struct Checked<'a> {
     pub system: &'a System,
     /// What the analysis says of it.
     pub report: &'a Report,
+    /// What else a reader must know: what scheduling was taken to cost.
+    pub notes: &'a [Note],
+    /// If something that counts fails: a behaviour in which it misses.
+    pub counterexample: Option<&'a Seen>,
+    /// How much could change, if that was asked.
+    pub sensitivity: Option<&'a Sensitivity>,
+    /// In a terminal: which analyses there were, and what they rest on.
+    pub explain: bool,
+}
+
+/// A behaviour in which something misses.
+#[derive(Clone, Debug, Serialize)]
+pub struct Seen {
+    /// What misses.
+    pub of: String,
+    /// `operation`, `processor` or `chain`.
+    pub kind: &'static str,
+    /// The region of the system's file that it is of.
+    pub region: String,
+    /// How it fails.
+    pub reason: String,
+    /// How long it is simulated.
+    pub duration_ns: u64,
+    /// The file in which it stands, if it was written.
+    pub file: Option<String>,
+    /// The job that is seen to miss, if it was simulated.
+    pub job: Option<String>,
+    /// When that is seen.
+    pub at_ns: Option<u64>,
 }
 
 /// The JSON form: the analysis's own report, with a head.
@@ -35,8 +68,29 @@ struct Json<'a> {
     hyoshi: Head,
     holds: bool,
     verdict: String,
+    notes: &'a [Note],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counterexample: Option<&'a Seen>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sensitivity: Option<&'a Sensitivity>,
     #[serde(flatten)]
     report: &'a Report,
+}
+
+impl std::fmt::Display for Seen {
+    /// What to do to see it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.file, &self.job, self.at_ns) {
+            (Some(file), Some(job), Some(at)) => {
+                write!(f, "See it: in {file} {job} misses, at {}: hyoshi sim {file}", nanos(at))
+            }
+            _ => write!(
+                f,
+                "See it: --counterexample miss.toml writes a system in which {} misses, for hyoshi sim",
+                self.of
+            ),
+        }
+    }
 }
 
 /// Something that was judged, where it fares worst.
@@ -80,7 +134,12 @@ impl Judged for ChainReport {
     }
 }
 
-impl Checked<'_> {
+impl<'a> Checked<'a> {
+    /// A check with nothing told besides what was proved.
+    pub fn new(command: &'a str, system: &'a System, report: &'a Report) -> Self {
+        Checked { command, system, report, notes: &[], counterexample: None, sensitivity: None, explain: false }
+    }
+
     /// The check for other programs; `docs/json.md` tells every field.
     pub fn json(&self) -> String {
         let json = Json {
@@ -93,6 +152,9 @@ impl Checked<'_> {
             },
             holds: self.report.outcome == Outcome::Holds,
             verdict: self.sentence(),
+            notes: self.notes,
+            counterexample: self.counterexample,
+            sensitivity: self.sensitivity,
             report: self.report,
         };
         // As of a run: nothing in it can fail to be written.
@@ -111,16 +173,31 @@ impl Checked<'_> {
         let about = format!("check: {} operations", self.system.operations.len());
         let mut text = format!("{}  {}\n\n", look.bold(&printable(&self.report.system)), look.quiet(&about));
         text.push_str(&format!("  {}\n", look.toned(&printable(&self.sentence()), colour)));
+        if let Some(seen) = self.counterexample {
+            text.push_str(&format!("  {}\n", printable(&seen.to_string())));
+        }
+        text.push_str(&notes(self.notes, look));
         let mut section = |title: &str, body: Option<String>| {
             if let Some(body) = body {
                 text.push_str(&format!("\n{}\n{body}", look.bold(title)));
             }
         };
         section("Operations, where they fare worst", Some(self.operation_table(look)));
+        section("Two strategies, each alone and across switches", self.strategy_table(look));
         section("Chains, where they fare worst", self.chain_table(look));
-        section("Processors", Some(self.processor_table(look)));
-        section("This rests on", Some(self.assumptions()));
-        section("Analyses", Some(self.methods()));
+        section("Processors", Some(self.processor_table(look) + &self.utilisation_bounds()));
+        if let Some(sensitivity) = self.sensitivity {
+            section("How much could change", Some(margins::table(sensitivity, look)));
+        }
+        if self.explain {
+            section("This rests on", Some(self.assumptions()));
+            section("Analyses", Some(self.methods()));
+        } else {
+            let (rests, by) = (self.assumptions().lines().count(), self.methods().lines().count() / 2);
+            let more =
+                format!("It rests on {rests} assumptions and {by} analyses: --explain names them, with sources.");
+            text.push_str(&format!("\n{}\n", look.quiet(&more)));
+        }
         text
     }
 
@@ -139,7 +216,12 @@ impl Checked<'_> {
         let operations = operations.map(|(scene, _, operation)| (scene, &operation.name, &operation.verdict));
         let chains = self.report.scenes.iter().flat_map(|scene| scene.chains.iter().map(move |chain| (scene, chain)));
         let chains = chains.map(|(scene, chain)| (scene, &chain.name, &chain.verdict));
-        match operations.chain(chains).find(|(_, _, verdict)| decides(verdict)) {
+        // Whichever operation it is that is late where all of them count.
+        let scenes = self.report.scenes.iter();
+        let processors = scenes.flat_map(|scene| scene.processors.iter().map(move |one| (scene, one)));
+        let processors = processors.filter(|(_, processor)| processor.counts(self.report.counted));
+        let processors = processors.map(|(scene, processor)| (scene, &processor.name, &processor.verdict));
+        match operations.chain(chains).chain(processors).find(|(_, _, verdict)| decides(verdict)) {
             Some((scene, name, verdict)) => {
                 let why = reason(verdict).unwrap_or_default();
                 let place =
@@ -159,6 +241,7 @@ impl Checked<'_> {
             column("period").spare(6),
             column("deadline").spare(2),
             column("bound"),
+            column("counted from").if_any().spare(1),
             column("slack"),
             column("verdict"),
             column("region").if_any().spare(3),
@@ -182,6 +265,7 @@ impl Checked<'_> {
                 Value::figure(nanos(operation.period_ns)),
                 Value::figure(nanos(operation.deadline_ns)),
                 Value::figure(operation.bound_ns.map_or(String::new(), nanos)),
+                Value::words(self.counted_from(operation)),
                 slack(operation.slack_ns, operation.critical),
                 Value::words(operation.verdict.word()),
                 Value::words(place(worst.scene, &operation.verdict, regions)),
@@ -189,6 +273,60 @@ impl Checked<'_> {
             ]
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
+    }
+
+    /// From when deadline and bound of a triggered operation count.
+    fn counted_from(&self, one: &OperationReport) -> String {
+        let operation = self.system.operation(one.operation);
+        let root = |id: &OperationId| self.system.operation(*id).name.as_str();
+        match (&operation.trigger, one.counted_from, &operation.roots[..]) {
+            (Trigger::Periodic, ..) => String::new(),
+            (_, CountedFrom::Release, _) => "its release".into(),
+            (_, CountedFrom::Root, [only]) => root(only).into(),
+            (Trigger::Any(_), CountedFrom::Root, _) => "its root".into(),
+            (_, CountedFrom::Root, [one, other]) => format!("{} or {}", root(one), root(other)),
+            (_, CountedFrom::Root, _) => "its first root".into(),
+        }
+    }
+
+    /// What is proved if a processor with two strategies never leaves the one or the other, and if it does.
+    fn strategy_table(&self, look: Look) -> Option<String> {
+        let columns = [
+            column("operation"),
+            column("class").spare(4),
+            column("first alone"),
+            column("last alone"),
+            column("across switches"),
+        ];
+        let both = |operation: &&OperationReport| operation.alone.len() == 2;
+        let all = || self.report.operations().map(|(_, _, operation)| operation).filter(both);
+        let mut groups: Vec<(&str, bool)> = Vec::new();
+        for operation in all() {
+            let group = (template(&operation.name), operation.critical);
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        let rows: Vec<_> = groups
+            .iter()
+            .map(|(name, critical)| {
+                let alike = || all().filter(|one| (template(&one.name), one.critical) == (*name, *critical));
+                let alone = |index: usize| {
+                    at_worst(alike().map(|one| (&one.alone[index].verdict, one.alone[index].bound_ns)), *critical)
+                };
+                let names: BTreeSet<&str> = alike().map(|one| one.name.as_str()).collect();
+                let across = at_worst(alike().map(|one| (&one.verdict, one.bound_ns)), *critical);
+                let shown = if names.len() > 1 { name } else { names.first().copied().unwrap_or(name) };
+                vec![
+                    Value::words(label(shown, names.len())),
+                    Value::words(if *critical { "critical" } else { "" }),
+                    alone(0),
+                    alone(1),
+                    across,
+                ]
+            })
+            .collect();
+        (!rows.is_empty()).then(|| grid(look, &columns, &rows, MOST_ROWS))
     }
 
     fn chain_table(&self, look: Look) -> Option<String> {
@@ -246,7 +384,10 @@ impl Checked<'_> {
             vec![
                 Value::words(&processor.name),
                 Value::words(if regions { scene_name(scene) } else { String::new() }),
-                Value::words(&processor.strategy),
+                Value::words(match &processor.overload {
+                    Some(overload) => format!("{}, {overload}", processor.strategy),
+                    None => processor.strategy.clone(),
+                }),
                 Value::Figure(percent(all), over(all)),
                 Value::Figure(percent(critical), over(critical)),
                 Value::words(processor.verdict.word()),
@@ -255,6 +396,36 @@ impl Checked<'_> {
             ]
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
+    }
+
+    /// What the classic bounds say of processors that they apply to, once for all scenes.
+    fn utilisation_bounds(&self) -> String {
+        let mut said: Vec<String> = Vec::new();
+        for one in self.report.scenes.iter().flat_map(|scene| &scene.processors) {
+            let test = |bound: &UtilisationBound| match bound {
+                UtilisationBound::Yes { bound_ppm, met, .. } => Some((*bound_ppm, *met)),
+                UtilisationBound::No { .. } => None,
+            };
+            let (Some((bound, liu_layland)), Some((_, hyperbolic))) = (test(&one.liu_layland), test(&one.hyperbolic))
+            else {
+                continue;
+            };
+            let word = |met: bool| if met { "proves it" } else { "does not tell" };
+            let line = format!(
+                "  {}: Liu and Layland's bound, {}, {}; the hyperbolic bound {}\n",
+                printable(&one.name),
+                percent(bound),
+                word(liu_layland),
+                word(hyperbolic)
+            );
+            if !said.contains(&line) {
+                said.push(line);
+            }
+        }
+        let more = said.len().saturating_sub(4);
+        said.truncate(4);
+        said.extend((more > 0).then(|| format!("  … and {more} more: --format json has all of them\n")));
+        said.concat()
     }
 
     fn assumptions(&self) -> String {
@@ -289,6 +460,22 @@ fn worst<'a, T: Judged, K: Ord>(
         }
     }
     groups
+}
+
+/// The worst verdict of several, and the longest bound if all have one.
+fn at_worst<'a>(all: impl Iterator<Item = (&'a Verdict, Option<u64>)>, counts: bool) -> Value {
+    let badness = |verdict: &Verdict| (verdict.fails(), !verdict.is_proved());
+    let worst = all.reduce(|one, other| {
+        let verdict = if badness(other.0) > badness(one.0) { other.0 } else { one.0 };
+        (verdict, one.1.zip(other.1).map(|(one, other)| one.max(other)))
+    });
+    let Some((verdict, bound)) = worst else { return Value::words("") };
+    let tone = match verdict {
+        Verdict::Fails { .. } if counts => Tone::Bad,
+        Verdict::Fails { .. } => Tone::Worry,
+        Verdict::Proved | Verdict::Unknown { .. } => Tone::Plain,
+    };
+    Value::Figure(format!("{} {}", verdict.word(), bound.map_or(String::new(), nanos)).trim_end().into(), tone)
 }
 
 fn slack(slack_ns: Option<i64>, counts: bool) -> Value {

@@ -2,14 +2,20 @@
 
 use std::collections::HashMap;
 
-use hyoshi_model::{OperationId, Preemption, ProcessorId, Span};
+use hyoshi_model::{Instant, OperationId, Preemption, ProcessorId, Span};
+use hyoshi_sched::ProcessorPlan;
+use hyoshi_trace::Reign;
 use hyoshi_trace::stats::distribution::Nanos;
+use hyoshi_trace::stats::over_time::Ends;
 use hyoshi_trace::stats::{Distribution, Extent, Row};
 
 use crate::account::Account;
-use crate::causes;
+use crate::bounds::{Bounds, Known};
+use crate::lateness::{LatenessSummary, lateness};
 use crate::names;
 use crate::summary::*;
+use crate::time::TimeSummary;
+use crate::{causes, exceeded};
 
 /// Misses that a report shows of each class.
 const WORST: usize = 20;
@@ -22,6 +28,13 @@ impl Account<'_> {
     pub fn summary(&self) -> Summary {
         let system = self.system;
         let rows: Vec<&Row> = self.stats.rows().iter().collect();
+        let reached = system.epochs.iter().filter(|epoch| epoch.at.since(Instant::ZERO) < self.duration).count();
+        let bounds = Bounds::of(system, &self.analysis, reached.max(1));
+        let operations: Vec<_> = rows.iter().map(|row| self.operation(&[row], &bounds)).collect();
+        let chains = self.chains(&bounds);
+        let analysis = exceeded::analysis(self, &operations, &chains);
+        let mut notes = self.notes.clone();
+        notes.extend(exceeded::note(&analysis));
         Summary {
             hyoshi: Head {
                 schema: SCHEMA,
@@ -41,13 +54,15 @@ impl Account<'_> {
             asked_ns: self.asked.as_nanos(),
             took_ns: self.took.as_nanos(),
             lost_events: self.lost_events,
-            notes: self.notes.clone(),
+            notes,
+            analysis,
             processors: system.processor_ids().map(|id| self.processor(id)).collect(),
             classes: [true, false].into_iter().filter_map(|critical| self.class(critical)).collect(),
+            over_time: self.over_time(),
             epochs: (0..system.epochs.len()).map(|epoch| self.epoch(epoch)).collect(),
-            groups: self.groups(),
-            operations: rows.iter().map(|row| self.operation(&[row])).collect(),
-            chains: self.chains(),
+            groups: self.groups(&bounds),
+            operations,
+            chains,
             misses: self.misses(),
         }
     }
@@ -60,6 +75,7 @@ impl Account<'_> {
             host: self.system.hosts[processor.host.index()].name.clone(),
             cpu: processor.cpu,
             strategy: self.plan.processors[id.index()].strategy.clone(),
+            overload: self.overload(id),
             preemption: match processor.preemption {
                 Preemption::None => "none",
                 Preemption::Levels => "levels",
@@ -68,12 +84,34 @@ impl Account<'_> {
             cancel: processor.cancel,
             utilisation_ppm: ppm(consumed, self.duration),
             consumed_ns: consumed.as_nanos(),
-            levels: self.levels(id),
+            enqueue: self.queueing.get(id.index()).and_then(|queueing| TimesSummary::of(&queueing.enqueue)),
+            dequeue: self.queueing.get(id.index()).and_then(|queueing| TimesSummary::of(&queueing.dequeue)),
+            time: TimeSummary::of(self, id.index()),
+            levels: self.levels(&self.plan.processors[id.index()]),
         }
     }
 
-    fn levels(&self, id: ProcessorId) -> Vec<LevelSummary> {
-        let plan = &self.plan.processors[id.index()];
+    fn overload(&self, id: ProcessorId) -> Option<OverloadSummary> {
+        let second = self.plan.processors[id.index()].overload.as_ref()?;
+        let reign = self.reigns.get(id.index());
+        let ruled = reign.map_or(Span::ZERO, Reign::total);
+        let stretch = |(at, had): (Instant, Span), width: Span| ReignSummary {
+            at_ns: at.as_nanos(),
+            until_ns: at.as_nanos().saturating_add(width.as_nanos()),
+            ruled_ns: had.as_nanos(),
+        };
+        let stretches = reign.map(|reign| reign.stretches().map(|one| stretch(one, reign.width())).collect());
+        Some(OverloadSummary {
+            strategy: second.strategy.clone(),
+            switches: reign.map(Reign::switches),
+            ruled_ns: ruled.as_nanos(),
+            ruled_ppm: ppm(ruled, self.duration),
+            over_time: stretches.unwrap_or_default(),
+            levels: self.levels(second),
+        })
+    }
+
+    fn levels(&self, plan: &ProcessorPlan) -> Vec<LevelSummary> {
         let levels = plan.levels.iter().enumerate().map(|(index, level)| {
             let here = plan.operations.iter().enumerate().filter(|(position, operation)| {
                 let rows = self.stats.rows_of(**operation);
@@ -105,6 +143,7 @@ impl Account<'_> {
                 response: TimesSummary::of(&response),
                 lateness: TimesSummary::of(&self.stats.lateness(of)),
                 response_bars: bars(&response),
+                late: self.late(&self.stats.rows().iter().filter(|row| of(row)).collect::<Vec<_>>()),
             }
         })
     }
@@ -117,7 +156,8 @@ impl Account<'_> {
         let length = Span::from_nanos(until_ns.saturating_sub(at_ns));
         let load = |id: ProcessorId| LoadSummary {
             declared_ppm: system.utilisation_ppm(index, id),
-            used_ppm: ppm(stats.counts(Some(index), |row| row.processor() == id).consumed, length),
+            // A CPU has no more than its whole: beyond are errors of what is estimated about a change of region.
+            used_ppm: ppm(stats.used(index, id), length).min(1_000_000),
         };
         EpochSummary {
             name: epoch.name.clone(),
@@ -129,7 +169,7 @@ impl Account<'_> {
         }
     }
 
-    fn groups(&self) -> Vec<OperationSummary> {
+    fn groups(&self, bounds: &Bounds) -> Vec<OperationSummary> {
         let groups = names::groups(self.system, self.system.operation_ids());
         let mut group_of = vec![0; self.system.operations.len()];
         for (index, group) in groups.iter().enumerate() {
@@ -141,18 +181,25 @@ impl Account<'_> {
         }
         let named = groups.iter().zip(&rows).flat_map(|(group, [other, critical])| {
             let some = [critical, other].into_iter().filter(|rows| !rows.is_empty());
-            some.map(|rows| OperationSummary { name: group.name.clone(), ..self.operation(rows) })
+            some.map(|rows| OperationSummary {
+                name: group.name.clone(),
+                response_bars: bars(&together(rows, Row::response)),
+                ..self.operation(rows, bounds)
+            })
         });
         named.collect()
     }
 
     /// The figures of some rows together; of the first one's name.
-    fn operation(&self, rows: &[&Row]) -> OperationSummary {
+    fn operation(&self, rows: &[&Row], bounds: &Bounds) -> OperationSummary {
         let (system, first) = (self.system, rows[0]);
         let settings = || {
             let epochs = system.epochs.iter();
-            epochs.flat_map(|epoch| rows.iter().map(|row| &epoch.settings[row.operation().index()]))
+            let all = epochs.flat_map(|epoch| rows.iter().map(|row| &epoch.settings[row.operation().index()]));
+            all.filter(|setting| setting.enabled)
         };
+        let periods = || settings().map(|setting| setting.period.as_nanos());
+        let deadlines = || settings().map(|setting| setting.deadline.span().as_nanos());
         let mut counts = hyoshi_trace::Counts::default();
         rows.iter().for_each(|row| counts += &self.stats.row_counts(row));
         let mut processors: Vec<&str> = Vec::new();
@@ -167,37 +214,109 @@ impl Account<'_> {
             instances: rows.len(),
             processor: processors.join(", "),
             critical: first.critical(),
-            period_ns: system.setting(0, first.operation()).period.as_nanos(),
+            period_ns: periods().min().unwrap_or(0),
+            period_max_ns: periods().max().unwrap_or(0),
             wcet_ns: settings().map(|setting| setting.wcet.as_nanos()).max().unwrap_or(0),
-            deadline_ns: settings().map(|setting| setting.deadline.span().as_nanos()).max().unwrap_or(0),
+            deadline_ns: deadlines().min().unwrap_or(0),
+            deadline_max_ns: deadlines().max().unwrap_or(0),
             counts: CountsSummary::from(&counts),
+            bound: self.bound(rows, bounds),
+            regions: match system.epochs.len() {
+                1 => Vec::new(),
+                many => (0..many).filter_map(|epoch| self.region(rows, bounds, epoch)).collect(),
+            },
             response: TimesSummary::of(&together(rows, Row::response)),
             lateness: TimesSummary::of(&together(rows, Row::lateness)),
             release_latency: extent(rows, Row::release_latency),
             start_latency: extent(rows, Row::start_latency),
             execution: extent(rows, Row::execution),
+            response_bars: Vec::new(),
+            late: self.late(rows),
         }
     }
 
-    fn chains(&self) -> Vec<ChainSummary> {
+    /// What the late jobs of some rows lost their time to, if somebody looked.
+    fn late(&self, rows: &[&Row]) -> Option<LatenessSummary> {
+        let seen = self.insight?;
+        lateness(self.system, self.threads, rows.iter().filter_map(|row| seen.delays(row.operation(), row.critical())))
+    }
+
+    fn over_time(&self) -> Vec<StretchSummary> {
+        let over_time = self.stats.over_time();
+        let stretch = |(at, [other, critical]): (Instant, &[Ends; 2])| StretchSummary {
+            at_ns: at.as_nanos(),
+            until_ns: at.as_nanos() + over_time.width().as_nanos(),
+            critical: critical.into(),
+            non_critical: other.into(),
+        };
+        over_time.stretches().map(stretch).collect()
+    }
+
+    /// Some rows in one region, if one of them is switched on there.
+    fn region(&self, rows: &[&Row], bounds: &Bounds, index: usize) -> Option<RegionSummary> {
+        let epoch = &self.system.epochs[index];
+        let on = || rows.iter().filter(|row| epoch.settings[row.operation().index()].enabled);
+        let settings = || on().map(|row| &epoch.settings[row.operation().index()]);
+        let mut counts = hyoshi_trace::Counts::default();
+        on().for_each(|row| counts += &self.stats.region_counts(row, index));
+        let bound = together_bound(on().map(|row| bounds.operation(row.operation(), row.critical(), index)))?;
+        Some(RegionSummary {
+            epoch: epoch.name.clone(),
+            period_ns: settings().map(|setting| setting.period.as_nanos()).min()?,
+            wcet_ns: settings().map(|setting| setting.wcet.as_nanos()).max()?,
+            deadline_ns: settings().map(|setting| setting.deadline.span().as_nanos()).min()?,
+            released: counts.released(),
+            made: counts.made(),
+            max_ns: on().map(|row| self.stats.longest(row, index).as_nanos()).max().filter(|longest| *longest > 0),
+            bound_ns: bound.as_ref().ok().map(|bound| bound.as_nanos()),
+            missing: bound.err(),
+        })
+    }
+
+    /// The bounds of some rows in the regions in which they ran.
+    fn bound(&self, rows: &[&Row], bounds: &Bounds) -> BoundSummary {
+        let mut sum = BoundSummary::default();
+        for index in 0..self.system.epochs.len() {
+            let ran = || rows.iter().filter(|row| self.stats.region_counts(row, index).released() > 0);
+            let of = |row: &&&Row| bounds.operation(row.operation(), row.critical(), index);
+            let Some(known) = together_bound(ran().map(|row| of(&row))) else { continue };
+            sum.of += 1;
+            match known {
+                Ok(bound) => {
+                    sum.known += 1;
+                    sum.bound_ns = sum.bound_ns.max(Some(bound.as_nanos()));
+                }
+                Err(why) => sum.missing = sum.missing.or(Some(why)),
+            }
+            // Each against its own: one of them may be bounded where another is not.
+            sum.exceeded |=
+                ran().any(|row| of(&row).as_ref().is_ok_and(|bound| self.stats.longest(row, index) > *bound));
+        }
+        sum
+    }
+
+    fn chains(&self, bounds: &Bounds) -> Vec<ChainSummary> {
         let name = |id: &OperationId| self.system.operation(*id).name.clone();
-        let chains = self.system.chains.iter().zip(self.stats.chains()).map(|(chain, seen)| ChainSummary {
-            name: chain.name.clone(),
-            path: chain.path.iter().map(name).collect(),
-            unmeasured: seen.unmeasured,
-            deadline_ns: chain.deadline.map(Span::as_nanos),
-            max_age_ns: chain.max_age.map(Span::as_nanos),
-            max_reaction_ns: chain.max_reaction.map(Span::as_nanos),
-            made: seen.made,
-            missed: seen.missed,
-            lost: seen.lost,
-            too_old: seen.too_old,
-            too_slow: seen.too_slow,
-            unmatched: seen.unmatched,
-            latency: TimesSummary::of(&seen.latency),
-            reaction: ExtentSummary::of(&seen.reaction),
-            violated: seen.violated(),
-        });
+        let chains =
+            self.system.chains.iter().zip(self.stats.chains()).enumerate().map(|(index, (chain, seen))| ChainSummary {
+                name: chain.name.clone(),
+                path: chain.path.iter().map(name).collect(),
+                unmeasured: seen.unmeasured,
+                deadline_ns: chain.deadline.map(Span::as_nanos),
+                max_age_ns: chain.max_age.map(Span::as_nanos),
+                max_reaction_ns: chain.max_reaction.map(Span::as_nanos),
+                made: seen.made,
+                missed: seen.missed,
+                lost: seen.lost,
+                too_old: seen.too_old,
+                too_slow: seen.too_slow,
+                unmatched: seen.unmatched,
+                latency: TimesSummary::of(&seen.latency),
+                latency_bound: chain_bound(&bounds.chain(index)[0], seen.latency.extent().most()),
+                reaction: ExtentSummary::of(&seen.reaction),
+                reaction_bound: chain_bound(&bounds.chain(index)[1], seen.reaction.most()),
+                violated: seen.violated(),
+            });
         chains.collect()
     }
 
@@ -212,7 +331,23 @@ impl Account<'_> {
             });
             ends.take(WORST)
         };
-        worst(true).chain(worst(false)).map(|end| causes::miss(self.system, &end)).collect()
+        worst(true).chain(worst(false)).map(|end| causes::miss(self, &end)).collect()
+    }
+}
+
+/// The greatest of some bounds if all are known; `None` of none.
+fn together_bound<'a>(mut bounds: impl Iterator<Item = &'a Known>) -> Option<Known> {
+    let first = bounds.next()?.clone();
+    Some(bounds.fold(first, |sum, bound| Ok(sum?.max(bound.clone()?))))
+}
+
+fn chain_bound(bound: &Known, most: Option<Span>) -> BoundSummary {
+    BoundSummary {
+        bound_ns: bound.as_ref().ok().map(|bound| bound.as_nanos()),
+        known: usize::from(bound.is_ok()),
+        of: 1,
+        missing: bound.clone().err(),
+        exceeded: bound.as_ref().is_ok_and(|bound| most.is_some_and(|most| most > *bound)),
     }
 }
 

@@ -3,13 +3,18 @@
 //! Everything that comes from the system's file passes through the template's escaping.
 
 mod chart;
+mod distribution;
+mod lateness;
+mod over_time;
+mod processors;
 mod table;
+mod timeline;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::account::{Account, Level};
 use crate::figures::{count, nanos, percent, share, signed};
-use crate::summary::{ClassSummary, Summary};
+use crate::summary::{ClassSummary, LevelSummary, Summary};
 use table::{chains, epochs, misses, operations};
 
 const STYLE: &str = include_str!("html/style.css");
@@ -21,11 +26,31 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 impl Account<'_> {
     /// The report as HTML, with the system's file in it.
     pub fn html(&self) -> String {
-        page(&self.summary(), self.source).into_string()
+        page(self, &self.summary()).into_string()
     }
 }
 
-fn page(summary: &Summary, source: &str) -> Markup {
+fn page(account: &Account<'_>, summary: &Summary) -> Markup {
+    let body = html! {
+        (heading(summary))
+        (tiles(summary))
+        (deadlines(summary))
+        (responses(summary))
+        (operations(summary))
+        (chains(summary))
+        (lateness::lateness(summary))
+        (misses(summary))
+        (timeline::timeline(account))
+        (processors::processors(summary))
+        (plan(summary))
+        (configuration(summary, account.source))
+        footer { "Hyoshi " (summary.hyoshi.version) ", report schema " (summary.hyoshi.schema) "." }
+    };
+    document(&summary.system.name, &body)
+}
+
+/// A page of its own: the style and the script are in it, nothing is fetched.
+pub fn document(title: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -33,22 +58,11 @@ fn page(summary: &Summary, source: &str) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta http-equiv="Content-Security-Policy" content=(POLICY);
-                title { (summary.system.name) " · Hyoshi" }
+                title { (title) " · Hyoshi" }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                main {
-                    (heading(summary))
-                    (tiles(summary))
-                    (deadlines(summary))
-                    (responses(summary))
-                    (operations(summary))
-                    (chains(summary))
-                    (misses(summary))
-                    (plan(summary))
-                    (configuration(summary, source))
-                    footer { "Hyoshi " (summary.hyoshi.version) ", report schema " (summary.hyoshi.schema) "." }
-                }
+                main { (body) }
                 script { (PreEscaped(SCRIPT)) }
             }
         }
@@ -64,23 +78,33 @@ fn heading(summary: &Summary) -> Markup {
             p {
                 (did) " for " (nanos(summary.duration_ns))
                 @if summary.duration_ns < summary.asked_ns { " of " (nanos(summary.asked_ns)) }
-                @if hyoshi.verb == "sim" { ", in " (nanos(summary.took_ns)) " by the wall clock" }
+                @if hyoshi.verb == "sim" && summary.took_ns > 0 { ", in " (nanos(summary.took_ns)) " by the wall clock" }
                 " · " (count(system.operations as u64)) " operations on "
                 (summary.processors.len()) @if summary.processors.len() == 1 { " processor" } @else { " processors" }
                 " · seed " (system.seed)
                 @if let Some(started) = hyoshi.started_unix_ns { " · " (utc(started)) }
             }
         }
-        div class={ "verdict " @if verdict.holds { "holds" } @else { "fails" } } role="status" { (verdict.sentence) }
+        div class={ "verdict " @if verdict.holds { "holds" } @else { "fails" } } role="status" { (verdict.sentence) span class="proved" { (coded(&summary.analysis.words(verdict.holds))) } }
         @if !summary.notes.is_empty() {
             ul class="notes" {
                 @for note in &summary.notes {
                     li class=(match note.level { Level::Info => "info", Level::Degraded => "degraded", Level::Refused => "refused" }) {
-                        b { (note.topic) } (note.text)
-                        @if let Some(remedy) = &note.remedy { span class="remedy" { " — " (remedy) } }
+                        b { (note.topic) } (coded(&note.text))
+                        @if let Some(remedy) = &note.remedy { span class="remedy" { " — " (coded(remedy)) } }
                     }
                 }
             }
+        }
+    }
+}
+
+/// What stands between backticks is code.
+fn coded(text: &str) -> Markup {
+    let closed = text.matches('`').count() & !1;
+    html! {
+        @for (place, part) in text.splitn(closed + 1, '`').enumerate() {
+            @if place % 2 == 1 { code { (part) } } @else { (part) }
         }
     }
 }
@@ -124,7 +148,8 @@ fn tiles(summary: &Summary) -> Markup {
     }
 }
 
-fn legend(entries: &[(&str, &str)]) -> Markup {
+/// What the colours of a chart stand for.
+pub fn legend(entries: &[(&str, &str)]) -> Markup {
     html! {
         ul class="legend" {
             @for (colour, name) in entries { li { i style={ "background:var(--" (colour) ")" } {} (name) } }
@@ -132,23 +157,34 @@ fn legend(entries: &[(&str, &str)]) -> Markup {
     }
 }
 
-/// Charts over regions; of a single region the tiles and tables say it all.
+/// Charts over time, and of load over regions.
 fn deadlines(summary: &Summary) -> Markup {
-    if summary.epochs.len() < 2 {
+    let some = |critical: bool| summary.classes.iter().any(|class| class.critical == critical);
+    let regions = summary.epochs.len() > 1;
+    if summary.over_time.is_empty() {
         return html! {};
     }
-    let some = |critical: bool| summary.classes.iter().any(|class| class.critical == critical);
     html! {
         section {
-            h2 { "Deadlines by region" }
-            p { "What became of the jobs released in each operating region." }
-            (legend(&[("made", "made"), ("missed", "missed"), ("cancelled", "cancelled"), ("other", "stopped or dropped")]))
-            div class="pair" {
-                @if some(true) { div { h3 { "Critical" } (PreEscaped(chart::deadlines(&summary.epochs, |epoch| epoch.critical))) } }
-                @if some(false) { div { h3 { "Non-critical" } (PreEscaped(chart::deadlines(&summary.epochs, |epoch| epoch.non_critical))) } }
+            h2 { "Deadlines over time" }
+            p {
+                "Jobs per second by what became of them, at the time when they ended."
+                @if regions { " Dashed lines are changes of region." }
             }
-            (epochs(summary))
+            (legend(&[("made", "made"), ("missed", "missed"), ("cancelled", "cancelled"), ("other", "stopped or dropped")]))
+            (over_time::reigns(summary))
+            div class="pair" {
+                @if some(true) { div { h3 { "Critical" } (PreEscaped(over_time::over_time(summary, true))) } }
+                @if some(false) { div { h3 { "Non-critical" } (PreEscaped(over_time::over_time(summary, false))) } }
+            }
+            @if regions { (epochs(summary)) }
         }
+        @if regions { (loads(summary)) }
+    }
+}
+
+fn loads(summary: &Summary) -> Markup {
+    html! {
         section {
             h2 { "Load by region" }
             p { "Declared worst cases over periods, and the CPU time that jobs really used. The dashed line is the whole CPU." }
@@ -187,6 +223,7 @@ fn responses(summary: &Summary) -> Markup {
                     }
                 }
             }
+            (distribution::distributions(summary))
         }
     }
 }
@@ -200,18 +237,31 @@ fn plan(summary: &Summary) -> Markup {
                 h3 {
                     (processor.name) " on " (processor.host)
                     @if let Some(cpu) = processor.cpu { ", CPU " (cpu) }
-                    " · " (processor.strategy) " · preemption: " (processor.preemption)
+                    " · " (processor.strategies()) " · preemption: " (processor.preemption)
                     @if processor.cancel { " · late jobs are cancelled" }
                     " · utilisation " (percent(processor.utilisation_ppm))
                 }
-                ol class="order" {
-                    @for level in &processor.levels {
-                        li {
-                            span { (level.label) @if level.critical { " " span class="badge" { "critical" } } }
-                            span { (level.discipline) }
-                            span class="ops" { (level.operations.join(", ")) }
-                        }
-                    }
+                @if let Some(overload) = &processor.overload {
+                    h4 { (processor.strategy) ", at first" }
+                    (order(&processor.levels))
+                    h4 { (overload.strategy) ", in overload" }
+                    (order(&overload.levels))
+                } @else {
+                    (order(&processor.levels))
+                }
+            }
+        }
+    }
+}
+
+fn order(levels: &[LevelSummary]) -> Markup {
+    html! {
+        ol class="order" {
+            @for level in levels {
+                li {
+                    span { (level.label) @if level.critical { " " span class="badge" { "critical" } } }
+                    span { (level.discipline) }
+                    span class="ops" { (level.operations.join(", ")) }
                 }
             }
         }

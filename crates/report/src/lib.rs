@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use hyoshi_model::{Span, read};
-//! use hyoshi_report::Account;
+//! use hyoshi_report::{Account, Analysis};
 //! use hyoshi_sched::{Plan, Strategies};
 //! use hyoshi_trace::Stats;
 //!
@@ -21,36 +21,49 @@
 //!     system: &system,
 //!     plan: &plan,
 //!     stats: &stats,
+//!     analysis: Analysis::LeftOut("nobody asked for it"),
+//!     stolen: Vec::new(),
+//!     queueing: Vec::new(),
+//!     reigns: Vec::new(),
+//!     insight: None,
 //!     duration: Span::from_secs(1),
 //!     asked: Span::from_secs(1),
 //!     took: Span::from_millis(3),
 //!     started_unix_ns: None,
+//!     time: &[],
+//!     threads: &[],
 //!     lost_events: 0,
 //!     notes: Vec::new(),
 //! };
 //! let summary = account.summary();
 //! assert!(summary.verdict.holds);
-//! assert!(summary.json().contains("\"schema\": 1"));
+//! assert!(summary.json().contains("\"schema\": 2"));
 //! ```
 
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod blamed;
+mod bounds;
 mod causes;
+pub mod chart;
 pub mod check;
+mod exceeded;
 pub mod figures;
 pub mod file;
 mod gather;
-mod html;
+pub mod html;
 mod json;
+pub mod lateness;
 pub mod live;
 pub mod names;
 pub mod summary;
 pub mod terminal;
+pub mod time;
 mod verdict;
 
-pub use account::{Account, Level, Note, Verdict};
-pub use check::Checked;
+pub use account::{Account, Analysis, LATE_RELEASES, Level, Note, Verdict};
+pub use check::{Checked, Seen};
 pub use file::{SaveError, save};
 pub use live::Live;
 pub use summary::Summary;

@@ -6,14 +6,18 @@
 
 use hyoshi_model::Span;
 use hyoshi_trace::stats::distribution::Nanos;
+use hyoshi_trace::stats::over_time::Ends;
 use hyoshi_trace::stats::{Distribution, Extent};
 use hyoshi_trace::{Counts, Outcome};
 use serde::Serialize;
 
 use crate::account::{Note, Verdict};
+use crate::figures::{count, percent};
+use crate::lateness::LatenessSummary;
+use crate::time::TimeSummary;
 
 /// The version of the schema. It grows by one when a field goes or changes its meaning; new fields leave it.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// A whole report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,10 +39,14 @@ pub struct Summary {
     pub lost_events: u64,
     /// What a reader must know to judge the figures.
     pub notes: Vec<Note>,
+    /// What is proved.
+    pub analysis: AnalysisSummary,
     /// In the system's order.
     pub processors: Vec<ProcessorSummary>,
     /// The critical class and the other one; a class without operations is left out.
     pub classes: Vec<ClassSummary>,
+    /// What became of jobs in the order of time, in stretches of equal length.
+    pub over_time: Vec<StretchSummary>,
     /// Regions in the order of time, those that were not reached too.
     pub epochs: Vec<EpochSummary>,
     /// Operations with the instances of a template together.
@@ -80,6 +88,47 @@ pub struct SystemSummary {
     pub operations: usize,
 }
 
+/// What an analysis says of the system that was simulated or run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AnalysisSummary {
+    /// What `check` would say; `None` where nothing was analysed.
+    pub outcome: Option<hyoshi_sched::Outcome>,
+    /// Why nothing was analysed.
+    pub left_out: Option<String>,
+    /// What took longer than was proved.
+    pub exceeded: Vec<ExceededSummary>,
+    /// What was seen of what the proofs take for granted, each in words; only where something was exceeded.
+    pub seen: Vec<String>,
+}
+
+/// A response or latency beyond its proved bound.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExceededSummary {
+    /// The operation or chain.
+    pub what: String,
+    /// The region of an operation; `None` for a chain.
+    pub epoch: Option<String>,
+    /// The bound.
+    pub bound_ns: u64,
+    /// The greatest seen.
+    pub seen_ns: u64,
+}
+
+/// A proved bound beside what was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BoundSummary {
+    /// The greatest over the regions in which it is known; `None` if it is known in none.
+    pub bound_ns: Option<u64>,
+    /// Regions in which it ran and is bounded.
+    pub known: usize,
+    /// Regions in which it ran.
+    pub of: usize,
+    /// Why it is not bounded in the first of the others.
+    pub missing: Option<String>,
+    /// Whether something seen was beyond the bound of its region.
+    pub exceeded: bool,
+}
+
 /// One processor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessorSummary {
@@ -91,6 +140,8 @@ pub struct ProcessorSummary {
     pub cpu: Option<u32>,
     /// Its strategy.
     pub strategy: String,
+    /// The strategy that rules in overload, and when it did; `None` if there is but one.
+    pub overload: Option<OverloadSummary>,
     /// `none`, `levels` or `full`.
     pub preemption: &'static str,
     /// Whether late jobs are cancelled.
@@ -99,8 +150,58 @@ pub struct ProcessorSummary {
     pub utilisation_ppm: u64,
     /// That CPU time.
     pub consumed_ns: u64,
-    /// Levels of the plan, most urgent first.
+    /// Time to put a job into its lane's queue; `None` where that was not measured.
+    pub enqueue: Option<TimesSummary>,
+    /// Time to take one out, the decision included.
+    pub dequeue: Option<TimesSummary>,
+    /// Where its time went; `None` if nobody counted.
+    pub time: Option<TimeSummary>,
+    /// Levels of the plan, most urgent first; of two strategies the first one's.
     pub levels: Vec<LevelSummary>,
+}
+
+/// The second of a processor's strategies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OverloadSummary {
+    /// Its name.
+    pub strategy: String,
+    /// How often the strategy changed, in either direction; `None` if nobody looked.
+    pub switches: Option<u64>,
+    /// How long this one was in force.
+    pub ruled_ns: u64,
+    /// The same, over the duration.
+    pub ruled_ppm: u64,
+    /// Stretches of equal length in which it was in force at all, in the order of time.
+    pub over_time: Vec<ReignSummary>,
+    /// Its levels, most urgent first: those of the processor are the first strategy's.
+    pub levels: Vec<LevelSummary>,
+}
+
+/// A stretch in which a processor's second strategy was in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ReignSummary {
+    /// When it begins.
+    pub at_ns: u64,
+    /// When it ends.
+    pub until_ns: u64,
+    /// How long in it.
+    pub ruled_ns: u64,
+}
+
+impl ProcessorSummary {
+    /// Its strategies, and what became of the second, in words.
+    pub fn strategies(&self) -> String {
+        let Some(overload) = &self.overload else { return self.strategy.clone() };
+        let both = format!("{}, {} in overload", self.strategy, overload.strategy);
+        match overload.switches {
+            None => both,
+            Some(0) => format!("{both}: never switched"),
+            Some(switches) => {
+                let times = if switches == 1 { "switch" } else { "switches" };
+                format!("{both}: {} {times}, {} of the time", count(switches), percent(overload.ruled_ppm))
+            }
+        }
+    }
 }
 
 /// One level of a processor.
@@ -139,6 +240,8 @@ pub struct CountsSummary {
     pub demoted: u64,
     /// Of the missed, unfinished at the end.
     pub unfinished: u64,
+    /// Legs of load chains that were never released, because a leg before them did not run to its end.
+    pub shed_legs: u64,
     /// CPU time that they used.
     pub consumed_ns: u64,
 }
@@ -163,6 +266,7 @@ impl From<&Counts> for CountsSummary {
             overran: counts.overran,
             demoted: counts.demoted,
             unfinished: counts.unfinished,
+            shed_legs: counts.shed,
             consumed_ns: counts.consumed.as_nanos(),
         }
     }
@@ -251,6 +355,40 @@ pub struct ClassSummary {
     pub lateness: Option<TimesSummary>,
     /// The distribution of response times, in bars that double in width four to an octave.
     pub response_bars: Vec<Bar>,
+    /// Where the time of the jobs that did not make their deadlines went; `None` without such, or if nobody looked.
+    pub late: Option<LatenessSummary>,
+}
+
+/// What became of the jobs that ended in a stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StretchSummary {
+    /// When it begins.
+    pub at_ns: u64,
+    /// When it ends.
+    pub until_ns: u64,
+    /// Critical jobs.
+    pub critical: EndsSummary,
+    /// The others.
+    pub non_critical: EndsSummary,
+}
+
+/// Job ends in a stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct EndsSummary {
+    /// Finished in time.
+    pub made: u64,
+    /// Finished late.
+    pub missed: u64,
+    /// Cancelled at the first dispatch.
+    pub cancelled: u64,
+    /// Stopped, not admitted, or pushed out.
+    pub lost: u64,
+}
+
+impl From<&Ends> for EndsSummary {
+    fn from(ends: &Ends) -> Self {
+        EndsSummary { made: ends.made, missed: ends.missed, cancelled: ends.cancelled, lost: ends.lost }
+    }
 }
 
 /// One region.
@@ -275,7 +413,7 @@ pub struct EpochSummary {
 pub struct LoadSummary {
     /// Worst cases over periods, as the file declares them.
     pub declared_ppm: u64,
-    /// CPU time of the jobs released in the region, over its length.
+    /// CPU time that jobs used in the region, whenever they were released, over its length.
     pub used_ppm: u64,
 }
 
@@ -290,14 +428,22 @@ pub struct OperationSummary {
     pub processor: String,
     /// Its class.
     pub critical: bool,
-    /// Its period in the first region.
+    /// Its period, the least over the regions in which it is switched on.
     pub period_ns: u64,
-    /// Its declared worst case, the greatest over all regions.
+    /// The greatest.
+    pub period_max_ns: u64,
+    /// Its declared worst case, the greatest over the same regions.
     pub wcet_ns: u64,
-    /// Its relative deadline, the greatest over all regions.
+    /// Its relative deadline, the least over the same regions.
     pub deadline_ns: u64,
+    /// The greatest.
+    pub deadline_max_ns: u64,
     /// What became of its jobs.
     pub counts: CountsSummary,
+    /// What is proved of its response.
+    pub bound: BoundSummary,
+    /// The same region by region; empty if there is but one.
+    pub regions: Vec<RegionSummary>,
     /// End minus nominal release, of jobs that finished.
     pub response: Option<TimesSummary>,
     /// End minus deadline, of the same jobs: positive is late.
@@ -308,6 +454,34 @@ pub struct OperationSummary {
     pub start_latency: Option<ExtentSummary>,
     /// CPU time of a job.
     pub execution: Option<ExtentSummary>,
+    /// The distribution of the response in bars; of groups only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub response_bars: Vec<Bar>,
+    /// Where the time of the jobs that did not make their deadlines went; `None` without such, or if nobody looked.
+    pub late: Option<LatenessSummary>,
+}
+
+/// An operation in a region in which it is switched on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RegionSummary {
+    /// The region's name.
+    pub epoch: String,
+    /// Its period there.
+    pub period_ns: u64,
+    /// Its declared worst case there.
+    pub wcet_ns: u64,
+    /// Its relative deadline there.
+    pub deadline_ns: u64,
+    /// Jobs released there.
+    pub released: u64,
+    /// Of them, those in time.
+    pub made: u64,
+    /// The greatest response of those that finished.
+    pub max_ns: Option<u64>,
+    /// The proved bound on it.
+    pub bound_ns: Option<u64>,
+    /// Why there is none.
+    pub missing: Option<String>,
 }
 
 /// One chain.
@@ -339,8 +513,12 @@ pub struct ChainSummary {
     pub unmatched: u64,
     /// End-to-end latency, which is the age of the data at the finish.
     pub latency: Option<TimesSummary>,
+    /// What is proved of the latency.
+    pub latency_bound: BoundSummary,
     /// From an input to the first finish that reflects it.
     pub reaction: Option<ExtentSummary>,
+    /// What is proved of the reaction.
+    pub reaction_bound: BoundSummary,
     /// Whether something was demanded and not kept.
     pub violated: bool,
 }
@@ -370,15 +548,19 @@ pub struct MissSummary {
     pub deadline_at_ns: u64,
     /// End minus deadline.
     pub lateness_ns: i64,
-    /// Where its time went.
+    /// How long it was in each phase of its life.
     pub causes: CausesSummary,
+    /// The operation that was in its way for longest, if somebody looked.
+    pub behind: Option<String>,
+    /// How long.
+    pub behind_ns: Option<u64>,
     /// What took the most, other than executing as declared.
     pub chief: &'static str,
     /// The same in words.
     pub explanation: String,
 }
 
-/// Where the time of a late job went; the parts add up.
+/// How long a late job was in each phase of its life; they add up to its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CausesSummary {
     /// In the operations before it (deadlines counted from the origin only), or in the legs before it.

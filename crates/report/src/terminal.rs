@@ -1,16 +1,17 @@
 //! The final report in a terminal: the verdict, what a reader must know, and tables from the
 //! whole to the single late job.
 
-pub(crate) mod grid;
+pub mod grid;
 
 use std::io::IsTerminal;
 
 use crossterm::style::{Attribute, Color, Stylize};
 
+use crate::Note;
 use crate::account::Level;
 use crate::figures::{count, nanos, percent, printable, share, signed};
 use crate::names::label;
-use crate::summary::{ChainSummary, CountsSummary, OperationSummary, Summary, TimesSummary};
+use crate::summary::{BoundSummary, ChainSummary, CountsSummary, OperationSummary, Summary, TimesSummary};
 use grid::{Tone, Value, column, grid};
 
 /// Rows that a table of the final report shows at most.
@@ -44,17 +45,45 @@ impl Look {
         Look { colour: !set("NO_COLOR") && !dumb, width }
     }
 
-    pub(crate) fn bold(self, text: &str) -> String {
+    /// Emphasised.
+    pub fn bold(self, text: &str) -> String {
         if self.colour { text.attribute(Attribute::Bold).to_string() } else { text.into() }
     }
 
-    pub(crate) fn quiet(self, text: &str) -> String {
+    /// Held back.
+    pub fn quiet(self, text: &str) -> String {
         if self.colour { text.with(Color::DarkGrey).to_string() } else { text.into() }
+    }
+
+    /// Emphasised as a cell of that tone is.
+    pub fn in_tone(self, text: &str, tone: Tone) -> String {
+        match tone {
+            Tone::Plain => self.bold(text),
+            Tone::Good => self.toned(text, Color::Green),
+            Tone::Worry => self.toned(text, Color::Yellow),
+            Tone::Bad => self.toned(text, Color::Red),
+        }
     }
 
     pub(crate) fn toned(self, text: &str, colour: Color) -> String {
         if self.colour { text.with(colour).attribute(Attribute::Bold).to_string() } else { text.into() }
     }
+}
+
+/// What a reader must know, a line each.
+pub(crate) fn notes(notes: &[Note], look: Look) -> String {
+    let mut text = String::new();
+    for note in notes {
+        let word = match note.level {
+            Level::Info => look.quiet("note"),
+            Level::Degraded => look.toned("degraded", Color::Yellow),
+            Level::Refused => look.toned("refused", Color::Yellow),
+        };
+        let remedy = note.remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}"));
+        let said = printable(&format!("{}: {}{remedy}", note.topic, note.text));
+        text.push_str(&format!("  {word}: {said}\n"));
+    }
+    text
 }
 
 impl Summary {
@@ -70,6 +99,7 @@ impl Summary {
         section("Operations", Some(self.operation_table(look)));
         section("Regions", (self.epochs.len() > 1).then(|| self.epoch_table(look)));
         section("Processors", Some(self.processor_table(look)));
+        section("Where the time went", self.time_table(look, MOST_ROWS));
         section("Chains", (!self.chains.is_empty()).then(|| self.chain_table(look)));
         section("Worst misses", (!self.misses.is_empty()).then(|| self.miss_table(look)));
         text
@@ -79,22 +109,17 @@ impl Summary {
         let Summary { hyoshi, system, verdict, .. } = self;
         let (ran, asked) = (nanos(self.duration_ns), nanos(self.asked_ns));
         let ran = if self.duration_ns < self.asked_ns { format!("{ran} of {asked}") } else { ran };
-        let took = if hyoshi.verb == "sim" { format!(" simulated in {}", nanos(self.took_ns)) } else { String::new() };
+        let took = if hyoshi.verb == "sim" && self.took_ns > 0 {
+            format!(" simulated in {}", nanos(self.took_ns))
+        } else {
+            String::new()
+        };
         let about = format!("{}: {ran}{took}, seed {}", hyoshi.verb, system.seed);
         let mut text = format!("{}  {}\n\n", look.bold(&printable(&system.name)), look.quiet(&about));
         let colour = if verdict.holds { Color::Green } else { Color::Red };
         text.push_str(&format!("  {}\n", look.toned(&printable(&verdict.sentence), colour)));
-        for note in &self.notes {
-            let word = match note.level {
-                Level::Info => look.quiet("note"),
-                Level::Degraded => look.toned("degraded", Color::Yellow),
-                Level::Refused => look.toned("refused", Color::Yellow),
-            };
-            let remedy = note.remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}"));
-            let said = printable(&format!("{}: {}{remedy}", note.topic, note.text));
-            text.push_str(&format!("  {word}: {said}\n"));
-        }
-        text
+        text.push_str(&format!("  {}\n", look.quiet(&printable(&self.analysis.words(self.verdict.holds)))));
+        text + &notes(&self.notes, look)
     }
 
     fn class_table(&self, look: Look) -> String {
@@ -104,6 +129,7 @@ impl Summary {
             column("made"),
             column("missed"),
             column("cancelled").if_any(),
+            column("legs shed").if_any().spare(10),
             column("stopped").if_any().spare(8),
             column("dropped").if_any(),
             column("overran").if_any().spare(9),
@@ -128,18 +154,20 @@ impl Summary {
         let columns = [
             column("operation"),
             column("class").spare(5),
-            column("period").spare(9),
-            column("jobs").spare(6),
+            column("period").spare(10),
+            column("jobs").spare(7),
             column("made"),
             column("missed"),
             column("cancelled").if_any(),
-            column("stopped").if_any().spare(11),
+            column("legs shed").if_any().spare(14),
+            column("stopped").if_any().spare(12),
             column("dropped").if_any(),
-            column("overran").if_any().spare(12),
-            column("response p50").spare(10),
-            column("p99").spare(8),
+            column("overran").if_any().spare(13),
+            column("response p50").spare(11),
+            column("p99").spare(9),
             column("max"),
-            column("deadline").spare(7),
+            column("bound").if_any().spare(6),
+            column("deadline").spare(8),
             column("worst lateness"),
         ];
         let mut groups: Vec<&OperationSummary> = self.groups.iter().collect();
@@ -153,12 +181,13 @@ impl Summary {
             let mut row = vec![
                 Value::words(label(&group.name, group.instances)),
                 Value::words(class),
-                Value::figure(nanos(group.period_ns)),
+                Value::figure(range(group.period_ns, group.period_max_ns)),
                 Value::Count(group.counts.released, Tone::Plain),
             ];
             row.extend(outcomes(&group.counts, group.critical));
             row.extend(response(group.response.as_ref()));
-            row.push(Value::figure(nanos(group.deadline_ns)));
+            row.push(bound(&group.bound));
+            row.push(Value::figure(range(group.deadline_ns, group.deadline_max_ns)));
             row.push(worst(group.lateness.as_ref(), group.critical));
             row
         });
@@ -212,16 +241,27 @@ impl Summary {
             column("levels"),
             column("preemption").spare(4),
             column("utilisation"),
+            column("enqueue p50").if_any().spare(3),
+            column("max").if_any().spare(5),
+            column("dequeue p50").if_any().spare(3),
+            column("max").if_any().spare(5),
         ];
         let rows = self.processors.iter().map(|processor| {
+            let cost = |times: &Option<TimesSummary>, of: fn(&TimesSummary) -> i64| {
+                Value::figure(times.as_ref().map_or(String::new(), |times| signless(of(times))))
+            };
             vec![
                 Value::words(&processor.name),
                 Value::words(&processor.host),
                 Value::figure(processor.cpu.map_or(String::new(), |cpu| cpu.to_string())),
-                Value::words(&processor.strategy),
+                Value::words(processor.strategies()),
                 Value::Count(processor.levels.len() as u64, Tone::Plain),
                 Value::words(processor.preemption),
                 Value::figure(percent(processor.utilisation_ppm)),
+                cost(&processor.enqueue, |times| times.p50_ns),
+                cost(&processor.enqueue, |times| times.max_ns),
+                cost(&processor.dequeue, |times| times.p50_ns),
+                cost(&processor.dequeue, |times| times.max_ns),
             ]
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
@@ -240,8 +280,10 @@ impl Summary {
             column("latency p50").spare(8),
             column("p99").spare(7),
             column("max"),
+            column("bound").if_any().spare(5),
             column("reaction max").if_any().spare(6),
-            column("demanded").if_any().spare(5),
+            column("bound").if_any().spare(7),
+            column("demanded").if_any().spare(4),
             column("remark").if_any(),
         ];
         let rows = self.chains.iter().map(|chain| {
@@ -256,7 +298,10 @@ impl Summary {
                 Value::Count(chain.unmatched, Tone::Worry),
             ];
             row.extend(response(chain.latency.as_ref()));
+            row.push(bound(&chain.latency_bound));
             row.push(Value::figure(chain.reaction.map_or(String::new(), |reaction| signless(reaction.max_ns))));
+            let demanded_of_it = chain.max_reaction_ns.is_some();
+            row.push(if demanded_of_it { bound(&chain.reaction_bound) } else { Value::figure("") });
             row.push(Value::words(demanded(chain)));
             row.push(Value::words(chain.unmeasured.map_or(String::new(), |why| format!("not measured: {why}"))));
             row
@@ -271,7 +316,7 @@ impl Summary {
             column("late by"),
             column("region").if_any().spare(3),
             column("released at").spare(1),
-            column("because it"),
+            column("why"),
         ];
         let regions = self.epochs.len() > 1;
         let rows = self.misses.iter().map(|miss| {
@@ -307,6 +352,7 @@ fn outcomes(counts: &CountsSummary, critical: bool) -> Vec<Value> {
         Value::Count(counts.made, Tone::Good),
         Value::Count(counts.missed, bad),
         Value::Count(counts.cancelled, bad),
+        Value::Count(counts.shed_legs, bad),
         Value::Count(counts.stopped, bad),
         Value::Count(counts.dropped(), bad),
         Value::Count(counts.overran, Tone::Worry),
@@ -316,6 +362,27 @@ fn outcomes(counts: &CountsSummary, critical: bool) -> Vec<Value> {
 fn response(times: Option<&TimesSummary>) -> [Value; 3] {
     let figure = |of: fn(&TimesSummary) -> i64| Value::figure(times.map_or(String::new(), |times| signless(of(times))));
     [figure(|times| times.p50_ns), figure(|times| times.p99_ns), figure(|times| times.max_ns)]
+}
+
+/// What is proved: everywhere it ran, in some regions, or nowhere; with a mark where more was seen.
+fn bound(bound: &BoundSummary) -> Value {
+    let text = bound_words(bound);
+    if bound.exceeded { Value::Figure(format!("{text} !"), Tone::Bad) } else { Value::figure(text) }
+}
+
+/// A bound in a few letters.
+pub(crate) fn bound_words(bound: &BoundSummary) -> String {
+    match bound.bound_ns {
+        _ if bound.of == 0 => String::new(),
+        None => "unknown".into(),
+        Some(known) if bound.known == bound.of => nanos(known),
+        Some(known) => format!("{} ({}/{})", nanos(known), bound.known, bound.of),
+    }
+}
+
+/// One time, or the two that others lie between.
+pub(crate) fn range(least: u64, most: u64) -> String {
+    if least == most { nanos(least) } else { format!("{}–{}", nanos(least), nanos(most)) }
 }
 
 fn worst(lateness: Option<&TimesSummary>, critical: bool) -> Value {

@@ -1,7 +1,7 @@
 //! Whether what the file demands was kept.
 
 use crate::account::{Account, Verdict};
-use crate::figures::{count, jobs};
+use crate::figures::{count, jobs, time};
 
 /// The rule is told at [`Verdict`].
 pub(crate) fn verdict(account: &Account<'_>) -> Verdict {
@@ -37,10 +37,22 @@ pub(crate) fn verdict(account: &Account<'_>) -> Verdict {
     if account.lost_events > 0 {
         reasons.push(format!("{} events were lost: what they said is not known", count(account.lost_events)));
     }
+    // A run that was interrupted, or a recording that was cut off, says nothing of the rest.
+    let partial = account.duration < account.asked;
+    if partial && counted.released() == 0 && reasons.is_empty() {
+        reasons.push(format!("no {what}job ended"));
+        let sentence = format!(
+            "Nothing can be judged: no {what}job ended in the {} of {} that there are.",
+            time(account.duration),
+            time(account.asked)
+        );
+        return Verdict { holds: false, sentence, reasons };
+    }
     let holds = reasons.is_empty();
+    let so_far = if partial { " as far as it goes" } else { "" };
     let sentence = match (holds, counted.released()) {
         (true, 0) => format!("Holds, but no {what}job ended in this time."),
-        (true, released) => format!("Holds: all {} {what}met their deadlines.", jobs(released)),
+        (true, released) => format!("Holds{so_far}: all {} {what}met their deadlines.", jobs(released)),
         (false, _) => format!("Does not hold: {}.", reasons.join("; ")),
     };
     // "all 3 jobs critical met" reads badly: the class stands before its noun.

@@ -14,7 +14,7 @@ fn checked(operations: &str) -> (System, Report) {
 
 fn shown(operations: &str) -> String {
     let (system, report) = checked(operations);
-    Checked { command: "hyoshi check small.toml", system: &system, report: &report }.terminal(Look::PLAIN)
+    Checked::new("hyoshi check small.toml", &system, &report).terminal(Look::PLAIN)
 }
 
 const FITS: &str = "
@@ -37,7 +37,7 @@ deadline = '20ms'
 fn a_system_that_holds_shows_bounds_and_slack() {
     let text = shown(FITS);
     assert!(text.contains("Holds: every critical operation and chain is proved"), "{text}");
-    assert!(text.contains("nav (3)") && text.contains("see") && text.contains("This rests on"), "{text}");
+    assert!(text.contains("nav (3)") && text.contains("see") && text.contains("It rests on"), "{text}");
 }
 
 #[test]
@@ -49,8 +49,54 @@ fn a_system_that_does_not_hold_names_what_fails_and_why() {
 #[test]
 fn json_has_the_verdict_and_every_scene() {
     let (system, report) = checked(FITS);
-    let json = Checked { command: "hyoshi check small.toml", system: &system, report: &report }.json();
+    let json = Checked::new("hyoshi check small.toml", &system, &report).json();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["holds"], &json["hyoshi"]["verb"]), (&true.into(), &"check".into()));
     assert_eq!(json["scenes"][0]["processors"][0]["operations"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn two_strategies_show_what_each_proves_alone_and_what_switches_leave() {
+    let text = shown(
+        "
+[processor.main]
+strategy = ['RMS', 'RMS+MLF']
+cap = '100%'
+[operation.steer]
+every = '40ms'
+wcet = '10ms'
+critical = true
+[operation.log]
+every = '20ms'
+wcet = '16ms'
+",
+    );
+    assert!(text.contains("RMS, RMS+MLF") && text.contains("across switches"), "{text}");
+    let steer = text.lines().skip_while(|line| !line.contains("first alone")).find(|line| line.contains("steer"));
+    let words: Vec<&str> = steer.unwrap().split_whitespace().collect();
+    assert_eq!(words[..2], ["steer", "critical"], "{text}");
+    assert_eq!((words[2], words[3..5].join(" ").as_str()), ("fails", "proved 10ms"), "{text}");
+    assert_eq!(words.last(), Some(&"unknown"), "{text}");
+}
+
+/// Compares with a file beside this one; `UPDATE_GOLDEN=1` writes it anew.
+fn golden(name: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(golden == text, "{name} differs (UPDATE_GOLDEN=1 if that is meant):\n{text}");
+}
+
+#[test]
+fn a_terminal_shows_margins_chains_and_sources_as_the_golden_files_say() {
+    let (system, report) = checked(&format!("{FITS}max_reaction = '40ms'\n"));
+    let margins = hyoshi_sched::analysis::sensitivity(&system, &Strategies::built_in(), &report, &|_, _| true);
+    let checked = Checked::new("hyoshi check small.toml", &system, &report);
+    let with = Checked { sensitivity: Some(&margins), explain: true, ..checked };
+    for (width, name) in [(80, "check-80.txt"), (120, "check-120.txt")] {
+        golden(name, &with.terminal(Look { width: Some(width), colour: false }));
+    }
+    golden("check-plain.txt", &checked.terminal(Look { width: Some(100), colour: false }));
 }

@@ -38,7 +38,8 @@ fn it_tells_the_same_as_the_summary() {
     let (page, summary) = (flight.account().html(), flight.account().summary());
     assert!(page.contains(&summary.verdict.sentence));
     for note in &summary.notes {
-        assert!(page.contains(&note.text));
+        let text = note.text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        assert!(page.contains(&text), "{text}");
     }
     for miss in &summary.misses {
         assert!(page.contains(&miss.explanation));
@@ -54,6 +55,28 @@ fn a_system_of_which_nothing_was_seen_has_a_report() {
     flight.stats = hyoshi_trace::Stats::new(&flight.system);
     flight.system.epochs.truncate(1);
     let account = flight.account();
-    assert!(account.html().contains("Holds, but no critical job ended in this time."));
-    assert!(account.summary().terminal(hyoshi_report::Look::PLAIN).contains("Holds, but"));
+    assert!(account.html().contains("Nothing can be judged: no critical job ended in the "));
+    assert!(account.summary().terminal(hyoshi_report::Look::PLAIN).contains("Nothing can be judged"));
+}
+
+#[test]
+fn the_first_window_is_drawn_without_a_script_and_its_data_cannot_end_the_script() {
+    let mut flight = flight();
+    flight.system.operations[1].name = "</script><i>fuse".into();
+    let page = flight.account().html();
+    let picture = page.split("<svg class=\"timeline\"").nth(1).unwrap().split("</svg>").next().unwrap();
+    assert!(picture.contains("run missed") && picture.contains("&lt;/script&gt;&lt;i&gt;fuse"), "{picture}");
+    assert!(picture.contains("class=\"late\""));
+    assert!(!page.contains("</script><i>"));
+    let data = page.split("type=\"application/json\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let windows: serde_json::Value = serde_json::from_str(data).unwrap();
+    assert_eq!(windows[0]["title"], "Latest critical job");
+    assert_eq!(windows[0]["jobs"][0][1], "</script><i>fuse#250");
+    assert_eq!(windows[0]["chosen"], 0);
+}
+
+#[test]
+fn late_jobs_are_laid_at_somebodys_door() {
+    let page = flight().account().html();
+    assert!(page.contains("Lateness by cause") && page.contains("waited for jobs of nav"));
 }

@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use flight::flight;
+use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_report::Checked;
+use hyoshi_sched::Strategies;
+use hyoshi_trace::{Decision, Event, Reigns, TimeSplit};
 use serde_json::Value;
 
 fn keys(value: &Value, into: &mut BTreeSet<String>) {
@@ -31,13 +34,32 @@ fn doc() -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
+/// The processor of a report with two strategies that took turns.
+fn switching() -> Value {
+    let mut flight = flight();
+    flight.plan.processors[0].overload = Some(Box::new(flight.plan.processors[0].clone()));
+    let mut reigns = Reigns::new(&flight.system);
+    let switch = |second| Event::Decision(Decision::Switch { second });
+    reigns.event(ProcessorId(0), Instant::from_nanos(1_000), &switch(true));
+    reigns.event(ProcessorId(0), Instant::from_nanos(975_001_000), &switch(false));
+    let mut account = flight.account();
+    account.reigns = reigns.close(Instant::ZERO + account.duration);
+    let summary = account.summary();
+    assert_eq!(summary.processors[0].strategies(), "RMS+MLF, RMS+MLF in overload: 2 switches, 25.0 % of the time");
+    serde_json::from_str::<Value>(&summary.json()).unwrap()["processors"][0].clone()
+}
+
 #[test]
 fn every_key_of_a_run_is_documented_and_every_documented_key_is_written() {
     let flight = flight();
     let mut account = flight.account();
     account.started_unix_ns = Some(1);
+    let time = TimeSplit { by_other: vec![(0, Span::from_millis(1), 2)], ..TimeSplit::default() };
+    let (time, threads) = ([time], ["kworker/1:2".to_owned()]);
+    (account.time, account.threads) = (&time, &threads);
     let mut written = BTreeSet::new();
     keys(&serde_json::from_str(&account.summary().json()).unwrap(), &mut written);
+    keys(&switching(), &mut written);
     let doc = doc();
     let (run, _) = doc.split_once("## `check`").unwrap();
     assert_eq!(documented(run), written);
@@ -47,7 +69,19 @@ fn every_key_of_a_run_is_documented_and_every_documented_key_is_written() {
 fn every_key_of_a_check_is_documented() {
     let flight = flight();
     let report = hyoshi_sched::analyse(&flight.system, &flight.plan);
-    let json = Checked { command: "hyoshi check", system: &flight.system, report: &report }.json();
+    let margins = hyoshi_sched::analysis::sensitivity(&flight.system, &Strategies::built_in(), &report, &|_, _| true);
+    let seen = hyoshi_report::Seen {
+        of: "nav".into(),
+        kind: "operation",
+        region: "0".into(),
+        reason: "late".into(),
+        duration_ns: 1,
+        file: None,
+        job: None,
+        at_ns: None,
+    };
+    let checked = Checked::new("hyoshi check", &flight.system, &report);
+    let json = Checked { sensitivity: Some(&margins), counterexample: Some(&seen), ..checked }.json();
     let mut written = BTreeSet::new();
     keys(&serde_json::from_str(&json).unwrap(), &mut written);
     let documented = documented(&doc());

@@ -12,7 +12,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use hyoshi_model::{Instant, Span, System, read};
 use hyoshi_os::priority::{RELEASE, lane_priority};
@@ -220,18 +219,14 @@ fn lane_starts(wakes: u64, every: Span) -> Vec<u64> {
             starts.push((job.job().number, now));
         }
     });
-    let mut running = node.start().expect("it starts");
+    let running = node.start().expect("it starts");
     let mut ready = Vec::new();
     let mut sink = |_, at: Instant, event: Event| {
         if let Event::Decision(Decision::Ready { job, .. }) = event {
             ready.push((job.number, at));
         }
     };
-    while !running.finished() {
-        running.poll(&mut sink);
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let finished = running.stop(&mut sink);
+    let finished = running.wait(&mut sink);
     finished.notes.iter().for_each(|note| println!("not as meant: {note}"));
     let starts = std::mem::take(&mut *starts.lock().expect("no panic"));
     let of = |number: u64| ready.iter().find(|(of, _)| *of == number).map(|(_, at)| *at);

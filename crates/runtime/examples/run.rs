@@ -3,7 +3,6 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyoshi_model::read_file;
 use hyoshi_runtime::Node;
@@ -18,18 +17,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let system = Arc::new(system);
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in())?);
-    let mut running = Node::new(system.clone(), plan).start()?;
+    let running = Node::new(system.clone(), plan).start()?;
     let mut stats = Stats::new(&system);
     let mut count = |_, _, event| {
         if let Event::Decision(Decision::End(end)) = event {
             stats.record(&end);
         }
     };
-    while !running.finished() {
-        running.poll(&mut count);
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let finished = running.stop(&mut count);
+    let finished = running.wait(&mut count);
     for (epoch, region) in system.epochs.iter().enumerate() {
         let [critical, other] =
             [true, false].map(|critical| stats.counts(Some(epoch), |row| row.critical() == critical));

@@ -4,6 +4,7 @@ use std::fmt;
 
 use hyoshi_model::{ProcessorId, Span};
 use hyoshi_os::Refused;
+use hyoshi_trace::stats::Queueing;
 
 /// Why a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +131,8 @@ pub struct Lost {
     pub events: u64,
     /// Completions that found a link between processors full: what they trigger was not released.
     pub signals: u64,
+    /// The kernel's switches that found their ring full: who had a CPU is not known for a while.
+    pub switches: u64,
 }
 
 /// A run that is over.
@@ -145,4 +148,6 @@ pub struct Finished {
     pub lost: Lost,
     /// For each processor its CPU, and what a hypervisor took from that during the run, where the kernel tells.
     pub stolen: Vec<(ProcessorId, u32, Option<Span>)>,
+    /// For each processor what queueing cost.
+    pub queueing: Vec<(ProcessorId, Queueing)>,
 }

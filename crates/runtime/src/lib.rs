@@ -56,11 +56,7 @@
 //!         stats.record(&end);
 //!     }
 //! };
-//! while !running.finished() {
-//!     running.poll(&mut count);
-//!     std::thread::sleep(Duration::from_millis(50));
-//! }
-//! let finished = running.stop(&mut count);
+//! let finished = running.wait(&mut count);
 //! assert_eq!(finished.elapsed, Span::from_millis(300));
 //! for note in &finished.notes {
 //!     println!("{note}"); // what the kernel refused, for one
@@ -100,14 +96,17 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod calibrate;
 mod common;
 mod context;
 mod crew;
 mod ended;
 mod inbox;
 mod link;
+mod lookout;
 #[doc(hidden)]
 pub mod measure;
+mod meters;
 mod node;
 mod payload;
 mod place;
@@ -119,8 +118,10 @@ mod watchdog;
 mod work;
 
 pub use body::Body;
+pub use calibrate::{CalibrateError, Calibration, Figures};
 pub use context::JobContext;
 pub use ended::{EndedBy, Finished, Lost, Note};
+pub use lookout::Names;
 pub use node::{Node, StartError};
 pub use payload::EmitError;
 pub use running::{Running, Sink};

@@ -1,4 +1,4 @@
-//! What benchmarks need to see of the inside; no part of the interface.
+//! What benchmarks and `hyoshi calibrate` need to see of the inside; no part of the interface.
 
 use std::sync::Arc;
 
@@ -46,6 +46,11 @@ impl Exchange {
         });
         let (crew, background) = (PiMutex::new(crew), Arc::default());
         (Exchange { processor: Arc::new(Processor { id: plan.processor, common, crew, signs, background }) }, drain)
+    }
+
+    /// What it is made of.
+    pub(crate) fn into_processor(self) -> Arc<Processor> {
+        self.processor
     }
 
     /// A side of it.

@@ -1,14 +1,16 @@
 //! From a system and its plan to threads that run it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use hyoshi_model::costs::WATCHDOG_PERIOD;
 use hyoshi_model::{Instant, OnOverrun, OperationId, Span, System};
 use hyoshi_os::priority::{RELEASE, WATCHDOG};
 use hyoshi_os::{
-    Granted, Interrupt, MonotonicClock, PiMutex, Policy, Spawn, StealReader, Thread, allowed_cpus, lock_memory,
+    CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Policy, Spawn, StealReader, Thread, allowed_cpus,
+    lock_memory,
 };
 use hyoshi_sched::Plan;
 use hyoshi_trace::RingDrain;
@@ -20,6 +22,7 @@ use crate::context::JobContext;
 use crate::crew::{Crew, Tap};
 use crate::ended::Note;
 use crate::link::connect;
+use crate::lookout::{Lookout, Watched};
 use crate::place::place;
 use crate::processor::Processor;
 use crate::running::{Parts, Running};
@@ -42,6 +45,7 @@ pub struct Node {
     plan: Arc<Plan>,
     bodies: BTreeMap<String, Body>,
     strict: bool,
+    watch: bool,
     duration: Span,
     ring: usize,
     stack: usize,
@@ -132,7 +136,8 @@ impl Node {
     pub fn new(system: Arc<System>, plan: Arc<Plan>) -> Self {
         let duration = system.duration;
         let bodies = BTreeMap::new();
-        Node { system, plan, bodies, strict: false, duration, ring: RING, stack: STACK, interrupt: None }
+        let (strict, watch, interrupt) = (false, false, None);
+        Node { system, plan, bodies, strict, watch, duration, ring: RING, stack: STACK, interrupt }
     }
 
     /// Gives an operation a body instead of built-in work.
@@ -148,6 +153,13 @@ impl Node {
     /// Whether a refusal by the kernel is an error, or a note.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
+        self
+    }
+
+    /// Whether the kernel is asked who has the CPUs, at each switch: see [`hyoshi_os::switches`]. How
+    /// much of it is granted, [`Running::sight`] tells.
+    pub fn watch(mut self, watch: bool) -> Self {
+        self.watch = watch;
         self
     }
 
@@ -192,7 +204,9 @@ impl Node {
             refusals.take("all", &[refused]);
         }
         let common = Arc::new(Common::new(system.clone(), Instant::ZERO + self.duration));
-        let mut parts = Parts::new(common.clone(), self.interrupt.take());
+        // Before the first thread: some kernels show only those that begin after it.
+        let watched = if self.watch { watch(&cpus) } else { Vec::new() };
+        let mut parts = Parts::new(common.clone(), Lookout::new(watched), self.interrupt.take());
         let ends = connect(&system);
         for ((plan, links), cpu) in self.plan.processors.iter().zip(ends).zip(&cpus) {
             let (probe, drain) = ring(self.ring);
@@ -206,7 +220,7 @@ impl Node {
             let handles = part.lanes.iter().map(|thread| thread.handle.clone());
             (part.processor.clone(), handles.collect())
         });
-        let watchdog = Watchdog { common: common.clone(), watched: watched.collect() };
+        let watchdog = Watchdog { common: common.clone(), watched: watched.collect(), period: WATCHDOG_PERIOD };
         let ready = Arc::new(hyoshi_os::Wake::new());
         let begin = ready.clone();
         let spawn = Spawn::new("hyoshi-watch").policy(Policy::Fifo(WATCHDOG)).stack(SMALL_STACK);
@@ -291,6 +305,13 @@ impl Node {
         }
         Ok(())
     }
+}
+
+/// What the kernel lets see of the CPUs; each once.
+fn watch(cpus: &[u32]) -> Vec<Watched> {
+    let cpus: BTreeSet<u32> = cpus.iter().copied().collect();
+    let watch = |cpu| CpuSwitches::of(cpu).ok().map(|source| Watched { cpu, source: Box::new(source) });
+    cpus.into_iter().filter_map(watch).collect()
 }
 
 /// Refuses systems whose timers alone would take a CPU: release threads stand above every lane, and no cap holds them.

@@ -4,16 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, ProcessorId, Span};
-use hyoshi_os::{Clock, Interrupt, Policy, Scheduled, StealReader, Thread, Wake};
-use hyoshi_trace::{Event, RingDrain};
+use hyoshi_os::{Clock, Interrupt, Policy, Scheduled, Sight, StealReader, Thread, Wake};
+use hyoshi_trace::stats::Queueing;
+use hyoshi_trace::{Event, RingDrain, Who};
 
 use crate::common::Common;
 use crate::ended::{EndedBy, Finished, Lost, Note};
+use crate::lookout::{Lookout, Names, Pending, merge, settled};
+use crate::meters::Meters;
 use crate::processor::Processor;
 use crate::watchdog::Late;
 
 /// Bodies that are running when the run ends have so long to return until they are left behind.
 const GRACE: Span = Span::from_millis(500);
+
+/// How often [`Running::wait`] empties the rings.
+const POLL: Span = Span::from_millis(40);
 
 /// A run in progress. Dropping it ends it too, with nobody to listen.
 #[derive(Debug)]
@@ -23,7 +29,8 @@ pub struct Running {
     stolen: Vec<Option<Span>>,
 }
 
-/// Receives what the dispatchers were told and decided, in order for each processor.
+/// Receives what the dispatchers were told and decided, and what was seen of their CPUs, in order
+/// for each processor.
 pub type Sink<'a> = dyn FnMut(ProcessorId, Instant, Event) + 'a;
 
 impl Running {
@@ -32,6 +39,11 @@ impl Running {
     /// processor, and what finds them full is lost (and counted).
     pub fn poll(&mut self, sink: &mut Sink<'_>) -> usize {
         self.parts.drain(sink)
+    }
+
+    /// Until when everything that happened has been handed over, of processors with nothing to tell, too.
+    pub fn told_until(&self) -> Instant {
+        self.parts.told_until
     }
 
     /// The present instant on the run's clock; 0 until the common start.
@@ -49,6 +61,30 @@ impl Running {
         self.parts.processors.iter().map(|part| (part.processor.id, part.cpu))
     }
 
+    /// How much is seen of the switches of a processor's CPU.
+    pub fn sight(&self, processor: ProcessorId) -> Sight {
+        let part = self.parts.processors.iter().find(|part| part.processor.id == processor);
+        part.map_or(Sight::Nothing, |part| self.parts.lookout.sight(part.cpu))
+    }
+
+    /// The names of other threads that were seen, also those that are still to come. An event
+    /// that uses a number is handed over after its name is there.
+    pub fn names(&self) -> Names {
+        self.parts.lookout.names()
+    }
+
+    /// What queueing has cost on each processor since this was last asked.
+    pub fn take_queueing(&self) -> Vec<(ProcessorId, Queueing)> {
+        let parts = self.parts.processors.iter();
+        let take = |part: &Part| {
+            // Made before, and let go of after, the section that lanes may have to wait for.
+            let mut queueing = Queueing::default();
+            std::mem::swap(&mut queueing, &mut part.processor.crew.lock().queueing);
+            (part.processor.id, queueing)
+        };
+        parts.map(take).collect()
+    }
+
     /// Events that found their ring full so far.
     pub fn lost_events(&self) -> u64 {
         self.parts.processors.iter().map(|part| part.drain.lost()).sum()
@@ -58,6 +94,17 @@ impl Running {
     pub fn finished(&self) -> bool {
         let Parts { common, interrupt, .. } = &self.parts;
         common.ended().is_some() || common.now() >= common.until || interrupt.as_ref().is_some_and(Interrupt::requested)
+    }
+
+    /// Hands over what happens until the run is over, and ends it: [`Running::poll`] and [`Running::stop`] for
+    /// those who have nothing else to do meanwhile.
+    pub fn wait(mut self, sink: &mut Sink<'_>) -> Finished {
+        let clock = *self.parts.common.clock();
+        while !self.finished() {
+            self.poll(sink);
+            clock.sleep_until(clock.now() + POLL);
+        }
+        self.stop(sink)
     }
 
     /// Ends the run: what is unfinished at this moment is accounted for as a simulation does it at
@@ -84,9 +131,12 @@ impl Running {
         let lost = Lost {
             events: self.parts.processors.iter().map(|part| part.drain.lost()).sum(),
             signals: common.lost_signals.load(Ordering::Relaxed),
+            switches: self.parts.lookout.lost(),
         };
         let ended_by = common.ended().cloned().unwrap_or(EndedBy::Stopped);
-        Finished { ended_by, elapsed, notes, lost, stolen }
+        let parts = self.parts.processors.iter();
+        let queueing = parts.map(|part| (part.processor.id, part.processor.crew.lock().queueing.clone())).collect();
+        Finished { ended_by, elapsed, notes, lost, stolen, queueing }
     }
 }
 
@@ -96,8 +146,10 @@ pub(crate) struct Parts {
     pub common: Arc<Common>,
     pub processors: Vec<Part>,
     pub watchdog: Option<(Thread<Vec<Late>>, Arc<Wake>)>,
+    lookout: Lookout,
     interrupt: Option<Interrupt>,
     ended_at: Instant,
+    told_until: Instant,
     over: bool,
 }
 
@@ -112,12 +164,14 @@ pub(crate) struct Part {
     drain: RingDrain,
     cpu: u32,
     steal: Option<StealReader>,
+    pending: Pending,
+    meters: Meters,
 }
 
 impl Parts {
-    pub fn new(common: Arc<Common>, interrupt: Option<Interrupt>) -> Self {
-        let ended_at = Instant::ZERO;
-        Parts { common, processors: Vec::new(), watchdog: None, interrupt, ended_at, over: false }
+    pub fn new(common: Arc<Common>, lookout: Lookout, interrupt: Option<Interrupt>) -> Self {
+        let (ended_at, told_until) = (Instant::ZERO, Instant::ZERO);
+        Parts { common, processors: Vec::new(), watchdog: None, lookout, interrupt, ended_at, told_until, over: false }
     }
 
     pub fn add(
@@ -128,7 +182,9 @@ impl Parts {
         steal: Option<StealReader>,
     ) -> &mut Part {
         let (lanes, others) = (Vec::new(), Vec::new());
-        self.processors.push(Part { processor, lanes, others, drain, cpu, steal });
+        let meters = Meters::new(StealReader::of(cpu).ok());
+        let pending = Pending::default();
+        self.processors.push(Part { processor, lanes, others, drain, cpu, steal, pending, meters });
         let last = self.processors.len() - 1;
         &mut self.processors[last]
     }
@@ -147,6 +203,11 @@ impl Parts {
     pub fn begin(mut self, notes: Vec<Note>) -> Running {
         let read = |part: &mut Part| part.steal.as_mut().and_then(StealReader::stolen);
         let stolen = self.processors.iter_mut().map(read).collect();
+        let watchdog = self.watchdog.as_ref().map(|(thread, _)| thread.handle.tid());
+        for part in &mut self.processors {
+            part.know(watchdog);
+            part.meters.begin();
+        }
         self.common.releases.iter().for_each(|release| release.wake.post());
         self.watchdog.iter().for_each(|(_, begin)| begin.post());
         Running { parts: self, notes, stolen }
@@ -157,12 +218,25 @@ impl Parts {
         self.end(&mut |_, _, _| ());
     }
 
+    /// Hands over what has happened: of each processor in the order of time.
     fn drain(&mut self, sink: &mut Sink<'_>) -> usize {
-        let drain = |part: &mut Part| {
-            let id = part.processor.id;
-            part.drain.drain(|now, event| sink(id, now, event))
-        };
-        self.processors.iter_mut().map(drain).sum()
+        // Read before the rings: what is in them by then is complete up to `settled`, and what was seen up to now.
+        let now = self.common.now();
+        self.look();
+        let mut events = 0;
+        for part in &mut self.processors {
+            if !self.over {
+                part.meters.poll(now, &mut part.pending);
+            }
+            events += part.drain(now, settled(now), &mut self.lookout, sink);
+        }
+        self.told_until = settled(now);
+        events
+    }
+
+    fn look(&mut self) {
+        let mut parts: Vec<_> = self.processors.iter_mut().map(|part| (part.cpu, &mut part.pending)).collect();
+        self.lookout.look(self.common.clock(), &mut parts);
     }
 
     /// Ends every thread that can be ended.
@@ -189,7 +263,12 @@ impl Parts {
             begin.post();
             thread.join().ok()
         });
-        self.drain(sink);
+        self.look();
+        // What is seen after the end is not of the run.
+        for part in &mut self.processors {
+            part.meters.tell(self.ended_at, &mut part.pending);
+            part.drain(Instant::NEVER, self.ended_at, &mut self.lookout, sink);
+        }
         watchdog.unwrap_or_default()
     }
 
@@ -225,6 +304,30 @@ impl Parts {
         if times > 0 {
             notes.push(Note::RefusedLater { times });
         }
+    }
+}
+
+impl Part {
+    /// Its own threads are known by their numbers.
+    fn know(&mut self, watchdog: Option<u32>) {
+        let Part { processor, lanes, others, pending, meters, .. } = self;
+        let kinds = others.iter().zip([Who::Release, Who::Below]);
+        let lanes = lanes.iter().zip(processor.crew.lock().lanes_of_threads().map(Who::Lane).collect::<Vec<_>>());
+        let lanes = lanes.map(|(thread, who)| (&thread.handle, who));
+        for (thread, who) in kinds.map(|(thread, who)| (&thread.handle, who)).chain(lanes) {
+            pending.know(thread.tid(), who);
+            meters.add(who, thread.clone());
+        }
+        watchdog.into_iter().for_each(|tid| pending.know(tid, Who::Watchdog));
+    }
+
+    /// Hands over what the dispatcher told until `told`, and what was seen until `settled`, in the order of time.
+    fn drain(&mut self, told: Instant, settled: Instant, lookout: &mut Lookout, sink: &mut Sink<'_>) -> usize {
+        let processor = self.processor.id;
+        let (events, gave_up) =
+            merge(&mut self.drain, &mut self.pending, told, settled, |at, event| sink(processor, at, event));
+        lookout.gave_up(gave_up);
+        events
     }
 }
 

@@ -14,7 +14,6 @@ use crate::common::Common;
 use crate::ended::EndedBy;
 use crate::processor::Processor;
 
-const PERIOD: Span = Span::from_millis(50);
 const LEAST_LIMIT: Span = Span::from_secs(1);
 const TIMES_WORST_CASE: u64 = 20;
 /// A release thread may be so late before it is noted.
@@ -26,6 +25,8 @@ pub(crate) struct Watchdog {
     pub common: Arc<Common>,
     /// Each processor and its lane threads.
     pub watched: Vec<(Arc<Processor>, Vec<ThreadHandle>)>,
+    /// From one look to the next.
+    pub period: Span,
 }
 
 /// How late a release thread was seen.
@@ -40,7 +41,7 @@ impl Watchdog {
     pub fn watch(self) -> Vec<Late> {
         let clock = *self.common.clock();
         let mut late = vec![Late::default(); self.watched.len()];
-        let mut next = clock.now() + PERIOD;
+        let mut next = clock.now() + self.period;
         while self.common.watchdog.wait_until(&clock, next) == hyoshi_os::Woken::TimedOut {
             let now = clock.now();
             for ((processor, threads), late) in self.watched.iter().zip(&mut late) {
@@ -62,7 +63,7 @@ impl Watchdog {
                     (late.by, late.times) = (late.by.max(by), late.times + 1);
                 }
             }
-            next = now + PERIOD;
+            next = now + self.period;
         }
         late
     }

@@ -2,24 +2,25 @@
 
 mod common;
 
-use common::{Ran, privileged, run};
+use common::{Ran, privileged, run, run_on};
 use hyoshi_model::Span;
 use hyoshi_runtime::EndedBy;
-use hyoshi_trace::{Decision, Event, Outcome};
+use hyoshi_trace::{Decision, Outcome};
 
 #[test]
 fn jobs_of_two_rates_are_released_run_and_counted() {
-    let ran = run("
-        duration = \"500ms\"
-        [processor.main]
-        strategy = \"RMS\"
+    let ran = run_on(
+        "RMS",
+        "500ms",
+        "
         [operation.fast]
         every = \"10ms\"
         wcet = \"1ms\"
         [operation.slow]
         every = \"50ms\"
         wcet = \"10ms\"
-    ");
+    ",
+    );
     assert_eq!(ran.finished.ended_by, EndedBy::Duration);
     assert_eq!(ran.finished.elapsed, Span::from_millis(500));
     let (fast, slow) = (ran.finished_jobs("fast"), ran.finished_jobs("slow"));
@@ -36,10 +37,10 @@ fn places(ran: &Ran, what: &str) -> Vec<usize> {
 
 #[test]
 fn of_jobs_released_together_the_more_urgent_lane_s_starts_first() {
-    let ran = run("
-        duration = \"600ms\"
-        [processor.main]
-        strategy = \"RMS\"
+    let ran = run_on(
+        "RMS",
+        "600ms",
+        "
         [operation.c]
         every = \"60ms\"
         wcet = \"1ms\"
@@ -49,7 +50,8 @@ fn of_jobs_released_together_the_more_urgent_lane_s_starts_first() {
         [operation.b]
         every = \"30ms\"
         wcet = \"1ms\"
-    ");
+    ",
+    );
     if !privileged(&ran) {
         return;
     }
@@ -66,10 +68,10 @@ fn of_jobs_released_together_the_more_urgent_lane_s_starts_first() {
 
 #[test]
 fn a_more_urgent_lane_interrupts_and_a_less_urgent_one_waits() {
-    let ran = run("
-        duration = \"800ms\"
-        [processor.main]
-        strategy = \"RMS\"
+    let ran = run_on(
+        "RMS",
+        "800ms",
+        "
         [operation.fast]
         every = \"10ms\"
         wcet = \"1ms\"
@@ -77,7 +79,8 @@ fn a_more_urgent_lane_interrupts_and_a_less_urgent_one_waits() {
         [operation.slow]
         every = \"80ms\"
         wcet = \"30ms\"
-    ");
+    ",
+    );
     if !privileged(&ran) {
         return;
     }
@@ -92,10 +95,10 @@ fn a_more_urgent_lane_interrupts_and_a_less_urgent_one_waits() {
 
 #[test]
 fn without_preemption_a_started_job_finishes_first() {
-    let ran = run("
-        duration = \"600ms\"
-        [processor.main]
-        strategy = \"RMS\"
+    let ran = run_on(
+        "RMS",
+        "600ms",
+        "
         preemption = \"none\"
         [operation.fast]
         every = \"10ms\"
@@ -104,7 +107,8 @@ fn without_preemption_a_started_job_finishes_first() {
         [operation.slow]
         every = \"60ms\"
         wcet = \"20ms\"
-    ");
+    ",
+    );
     let story: Vec<String> = ran.story(0).into_iter().filter(|word| !word.starts_with("ready")).collect();
     for pair in story.chunks_exact(2) {
         assert_eq!(pair[0].replace("run", "end"), pair[1], "{story:?}");
@@ -115,10 +119,10 @@ fn without_preemption_a_started_job_finishes_first() {
 
 #[test]
 fn most_urgent_first_keeps_every_critical_deadline_at_140_percent_load() {
-    let ran = run("
-        duration = \"2s\"
-        [processor.main]
-        strategy = \"MUF\"
+    let ran = run_on(
+        "MUF",
+        "2s",
+        "
         [operation.control]
         every = \"20ms\"
         wcet = \"4ms\"
@@ -133,7 +137,8 @@ fn most_urgent_first_keeps_every_critical_deadline_at_140_percent_load() {
         [operation.more]
         every = \"40ms\"
         wcet = \"20ms\"
-    ");
+    ",
+    );
     if !privileged(&ran) {
         return;
     }
@@ -149,10 +154,10 @@ fn most_urgent_first_keeps_every_critical_deadline_at_140_percent_load() {
 
 #[test]
 fn fully_preemptive_jobs_of_one_lane_give_way_to_earlier_deadlines_and_go_on_after() {
-    let ran = run("
-        duration = \"1s\"
-        [processor.main]
-        strategy = \"EDF\"
+    let ran = run_on(
+        "EDF",
+        "1s",
+        "
         preemption = \"full\"
         [operation.short]
         every = \"10ms\"
@@ -165,7 +170,8 @@ fn fully_preemptive_jobs_of_one_lane_give_way_to_earlier_deadlines_and_go_on_aft
         [operation.long]
         every = \"100ms\"
         wcet = \"40ms\"
-    ");
+    ",
+    );
     if !privileged(&ran) {
         return;
     }
@@ -215,10 +221,9 @@ fn a_chain_runs_across_processors_and_guards_keep_its_releases_a_period_apart() 
     assert!(counts[0] >= 30 && counts[1] >= 28 && counts[2] >= 27, "{counts:?}");
     let act = ran.id("act");
     let released: Vec<_> = ran
-        .events
-        .iter()
-        .filter_map(|(_, at, event)| match event {
-            Event::Decision(Decision::Ready { job, .. }) if job.operation == act => Some(*at),
+        .decisions()
+        .filter_map(|(at, decision)| match decision {
+            Decision::Ready { job, .. } if job.operation == act => Some(at),
             _ => None,
         })
         .collect();

@@ -5,23 +5,24 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use common::{privileged, run, run_with, work};
+use common::{privileged, run_on, run_with, work};
 use hyoshi_model::Span;
 use hyoshi_runtime::{EndedBy, Note};
 use hyoshi_trace::Outcome;
 
 #[test]
 fn built_in_work_is_stopped_at_its_worst_case() {
-    let ran = run("
-        duration = \"400ms\"
-        [processor.main]
-        strategy = \"RMS\"
+    let ran = run_on(
+        "RMS",
+        "400ms",
+        "
         [operation.greedy]
         every = \"20ms\"
         wcet = \"2ms\"
         takes = \"10ms\"
         on_overrun = \"stop\"
-    ");
+    ",
+    );
     let ends = ran.ends_of("greedy");
     assert!(ends.iter().filter(|end| end.outcome == Outcome::Stopped).count() >= 19, "{ends:?}");
     if privileged(&ran) {
@@ -33,10 +34,10 @@ fn built_in_work_is_stopped_at_its_worst_case() {
 
 #[test]
 fn built_in_work_that_takes_its_worst_case_is_not_stopped_for_it() {
-    let ran = run("
-        duration = \"400ms\"
-        [processor.main]
-        strategy = \"RMS\"
+    let ran = run_on(
+        "RMS",
+        "400ms",
+        "
         [operation.exact]
         every = \"10ms\"
         wcet = \"1ms\"
@@ -45,7 +46,8 @@ fn built_in_work_that_takes_its_worst_case_is_not_stopped_for_it() {
         every = \"20ms\"
         wcet = \"2ms\"
         on_overrun = \"demote\"
-    ");
+    ",
+    );
     assert_eq!(
         (ran.count("exact", Outcome::Stopped), ran.ends().filter(|end| end.demoted || end.overran).count()),
         (0, 0)
@@ -56,10 +58,10 @@ fn built_in_work_that_takes_its_worst_case_is_not_stopped_for_it() {
 
 #[test]
 fn demoted_work_goes_on_in_idle_time_and_delays_nobody() {
-    let ran = run("
-        duration = \"600ms\"
-        [processor.main]
-        strategy = \"RMS\"
+    let ran = run_on(
+        "RMS",
+        "600ms",
+        "
         [operation.greedy]
         every = \"30ms\"
         wcet = \"1ms\"
@@ -68,7 +70,8 @@ fn demoted_work_goes_on_in_idle_time_and_delays_nobody() {
         [operation.steady]
         every = \"60ms\"
         wcet = \"20ms\"
-    ");
+    ",
+    );
     if !privileged(&ran) {
         return;
     }

@@ -2,6 +2,7 @@
 
 use divan::{Bencher, black_box};
 use hyoshi_model::*;
+use hyoshi_sched::analysis::sensitivity;
 use hyoshi_sched::{Plan, Strategies, analyse};
 
 fn main() {
@@ -61,6 +62,8 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         cap_ppm: 1_000_000,
         cap_window: Span::from_millis(100),
         pool: 1,
+        overload: None,
+        costs: hyoshi_model::Costs::NONE,
     };
     System {
         name: "bench".into(),
@@ -77,9 +80,29 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
 }
 
 fn analyses(bencher: Bencher<'_, '_>, strategy: &str, preemption: Preemption, percent: u64) {
-    let system = system(strategy, preemption, percent);
-    let plan = Plan::new(&system, &Strategies::built_in()).expect("a built-in strategy");
-    bencher.bench(|| analyse(black_box(&system), black_box(&plan)));
+    analyse_all(bencher, &system(strategy, preemption, percent));
+}
+
+/// The same with what scheduling costs: 15 % of the CPU at these rates.
+fn with_costs(bencher: Bencher<'_, '_>, strategy: &str, preemption: Preemption, percent: u64) {
+    let mut system = system(strategy, preemption, percent);
+    let ns = Span::from_nanos;
+    for processor in &mut system.processors {
+        processor.costs = Costs {
+            timer: ns(8_000),
+            enqueue: ns(300),
+            dequeue: ns(300),
+            cancel: ns(100),
+            switch: ns(1_500),
+            watchdog: ns(5_000),
+        };
+    }
+    analyse_all(bencher, &system);
+}
+
+fn analyse_all(bencher: Bencher<'_, '_>, system: &System) {
+    let plan = Plan::new(system, &Strategies::built_in()).expect("a built-in strategy");
+    bencher.bench(|| analyse(black_box(system), black_box(&plan)));
 }
 
 #[divan::bench(args = LOADS)]
@@ -102,8 +125,50 @@ fn rms_and_mlf(bencher: Bencher<'_, '_>, percent: u64) {
     analyses(bencher, "RMS+MLF", Preemption::Levels, percent);
 }
 
+#[divan::bench(args = LOADS)]
+fn rms_with_costs(bencher: Bencher<'_, '_>, percent: u64) {
+    with_costs(bencher, "RMS", Preemption::Levels, percent);
+}
+
+#[divan::bench(args = LOADS)]
+fn edf_with_costs(bencher: Bencher<'_, '_>, percent: u64) {
+    with_costs(bencher, "EDF", Preemption::Full, percent);
+}
+
+#[divan::bench(args = LOADS)]
+fn mlf_non_preemptive_with_costs(bencher: Bencher<'_, '_>, percent: u64) {
+    with_costs(bencher, "MLF", Preemption::Levels, percent);
+}
+
+#[divan::bench(args = LOADS)]
+fn rms_and_mlf_with_costs(bencher: Bencher<'_, '_>, percent: u64) {
+    with_costs(bencher, "RMS+MLF", Preemption::Levels, percent);
+}
+
+/// RMS with RMS+MLF in overload: each alone, and across switches.
+#[divan::bench(args = LOADS)]
+fn two_strategies(bencher: Bencher<'_, '_>, percent: u64) {
+    let mut system = system("RMS", Preemption::Levels, percent);
+    for processor in &mut system.processors {
+        let (margin, calm) = (Span::ZERO, Span::from_secs(1));
+        processor.overload = Some(Overload { strategy: "RMS+MLF".into(), margin, calm });
+    }
+    analyse_all(bencher, &system);
+}
+
 #[divan::bench]
 fn plan() {
     let system = system("RMS+MLF", Preemption::Levels, 70);
     let _ = black_box(Plan::new(black_box(&system), &Strategies::built_in()));
+}
+
+/// By how much each operation could change: one sample takes seconds.
+#[divan::bench(args = ["RMS", "EDF", "RMS+MLF"], sample_count = 3, sample_size = 1)]
+fn sensitivity_at_70(bencher: Bencher<'_, '_>, strategy: &str) {
+    let preemption = if strategy == "EDF" { Preemption::Full } else { Preemption::Levels };
+    let system = system(strategy, preemption, 70);
+    let strategies = Strategies::built_in();
+    let plan = Plan::new(&system, &strategies).expect("a built-in strategy");
+    let report = analyse(&system, &plan);
+    bencher.bench(|| sensitivity(black_box(&system), &strategies, &report, &|_, _| true));
 }

@@ -48,6 +48,6 @@ pub mod plan;
 pub mod strategy;
 
 #[cfg(feature = "analysis")]
-pub use analysis::{Outcome, Report, Verdict, analyse};
+pub use analysis::{Bounds, Options, Outcome, Report, Verdict, analyse, analyse_with};
 pub use plan::{Level, MOST_LEVELS, Place, Placement, Plan, ProcessorPlan, UnknownStrategy};
 pub use strategy::{Discipline, Strategies, Strategy, Traits, Urgency};

@@ -4,7 +4,7 @@
 //! Levels are made once, over the operations of all epochs together, so that a lane keeps its
 //! meaning when a region changes; what an epoch changes is which level an operation is in.
 
-use alloc::{collections::BTreeMap, format, string::String, vec, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, format, string::String, vec, vec::Vec};
 use core::fmt;
 
 use hyoshi_model::{OperationId, Preemption, ProcessorId, Setting, Span, System};
@@ -39,9 +39,14 @@ pub struct ProcessorPlan {
     pub placements: Vec<Vec<Placement>>,
     /// The most urgent level among the users of each resource on this processor, if it has any;
     /// level 0 for a resource that other processors use too, so that its holder is delayed by nobody.
+    /// The same under both strategies, if there are two.
     pub ceilings: Vec<Option<u8>>,
     /// How many levels of the strategy were merged for lack of room.
     pub merged: usize,
+    /// The plan of the second strategy, which rules in overload, if the processor has one. Its
+    /// level `n` is the same lane as level `n` here: the processor has as many lanes as the longer
+    /// of the two has levels. It has no further one.
+    pub overload: Option<Box<ProcessorPlan>>,
 }
 
 /// One static level.
@@ -98,12 +103,24 @@ impl Plan {
     pub fn new(system: &System, strategies: &Strategies) -> Result<Plan, UnknownStrategy> {
         let processors = system.processor_ids().map(|processor| {
             let named = system.processor(processor);
-            let strategy = strategies.find(&named.strategy).ok_or_else(|| UnknownStrategy {
-                name: named.strategy.clone(),
-                processor: named.name.clone(),
-                known: strategies.names(),
-            })?;
-            Ok(ProcessorPlan::new(system, processor, strategy))
+            let find = |strategy: &String| {
+                strategies.find(strategy).ok_or_else(|| UnknownStrategy {
+                    name: strategy.clone(),
+                    processor: named.name.clone(),
+                    known: strategies.names(),
+                })
+            };
+            let mut plan = ProcessorPlan::new(system, processor, find(&named.strategy)?);
+            if let Some(overload) = &named.overload {
+                let mut second = ProcessorPlan::new(system, processor, find(&overload.strategy)?);
+                // A holder keeps its level at a switch, so it must be the highest under both.
+                for (one, other) in plan.ceilings.iter_mut().zip(&mut second.ceilings) {
+                    let both = [*one, *other].into_iter().flatten().min();
+                    (*one, *other) = (both, both);
+                }
+                plan.overload = Some(Box::new(second));
+            }
+            Ok(plan)
         });
         Ok(Plan { processors: processors.collect::<Result<_, _>>()? })
     }
@@ -160,6 +177,7 @@ impl ProcessorPlan {
             placements,
             ceilings,
             merged,
+            overload: None,
         }
     }
 

@@ -31,7 +31,10 @@ fn hundred(strategy: &str, preemption: Preemption) -> System {
 }
 
 fn bench(bencher: divan::Bencher, strategy: &str, preemption: Preemption) {
-    let system = hundred(strategy, preemption);
+    bench_system(bencher, hundred(strategy, preemption));
+}
+
+fn bench_system(bencher: divan::Bencher, system: System) {
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let until = Instant::ZERO + Span::from_secs(60);
     let jobs = simulate(&system, &plan, until, |_| Count(0), |_| true).processors[0].probe.0;
@@ -53,6 +56,35 @@ fn edf_fully_preemptive(bencher: divan::Bencher) {
 #[divan::bench]
 fn rms(bencher: divan::Bencher) {
     bench(bencher, "RMS", Preemption::Levels);
+}
+
+/// Every fifth operation is critical; the second strategy has to be asked about at every release
+/// and completion, or there is none.
+fn critical_fifth(second: Option<&str>) -> System {
+    let mut system = hundred("RMS", Preemption::Levels);
+    system.operations.iter_mut().step_by(5).for_each(|operation| operation.critical = true);
+    let overload = |strategy: &str| Overload { strategy: strategy.into(), margin: ms(0.0), calm: ms(100.0) };
+    system.processors[0].overload = second.map(overload);
+    system
+}
+
+#[divan::bench]
+fn rms_with_critical_work(bencher: divan::Bencher) {
+    bench_system(bencher, critical_fifth(None));
+}
+
+#[divan::bench]
+fn rms_that_may_switch(bencher: divan::Bencher) {
+    bench_system(bencher, critical_fifth(Some("RMS+MLF")));
+}
+
+#[divan::bench]
+fn rms_with_costs(bencher: divan::Bencher) {
+    let mut system = hundred("RMS", Preemption::Levels);
+    let us = Span::from_micros;
+    system.processors[0].costs =
+        Costs { timer: us(5), enqueue: us(1), dequeue: us(1), cancel: us(1), switch: us(2), watchdog: us(10) };
+    bench_system(bencher, system);
 }
 
 fn main() {

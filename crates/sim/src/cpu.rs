@@ -3,25 +3,33 @@
 
 use std::collections::VecDeque;
 
-use hyoshi_dispatch::{Dispatcher, LaneMask, Overrun};
+use hyoshi_dispatch::{Dispatcher, LaneMask, Overrun, Run, State};
 use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
-use hyoshi_trace::{Probe, Signal, Slot};
+use hyoshi_trace::{Event, Probe, Seen, Signal, Slot};
 
+use crate::Given;
 use crate::locks::Locks;
+use crate::overhead::Overhead;
 
 /// The level of ordinary threads: below every lane.
-const BACKGROUND: u8 = u8::MAX;
+pub(crate) const BACKGROUND: u8 = u8::MAX;
 
 /// A processor: its dispatcher, and what the kernel keeps of the jobs it has started.
 pub(crate) struct Cpu<'a, P> {
     system: &'a System,
+    given: Option<Given<'a>>,
     pub dispatcher: Dispatcher<P>,
     /// By slot, for started jobs.
     execution: Vec<Execution>,
     /// Jobs below the lanes, in the order in which they came there.
     demoted: VecDeque<Slot>,
+    /// The job whose body runs.
     current: Option<Slot>,
+    /// The job that the kernel runs, or would if scheduling cost nothing.
+    holder: Option<Slot>,
+    /// What scheduling costs here, if it costs anything.
+    overhead: Option<Box<Overhead>>,
     /// When the present job stops by itself: at its end, or at the end of a critical section.
     stop: Instant,
     /// The last instant up to which `current` has been accounted for.
@@ -50,18 +58,27 @@ struct Execution {
     /// The level it runs at: its lane's, or a ceiling.
     level: u8,
     blocked: bool,
+    /// Its body has begun, and has ended.
+    begun: bool,
+    ended: bool,
 }
 
 impl<'a, P: Probe> Cpu<'a, P> {
-    pub fn new(system: &'a System, plan: &ProcessorPlan, probe: P) -> Self {
-        let dispatcher = Dispatcher::new(system, plan, probe);
+    pub fn new(system: &'a System, plan: &ProcessorPlan, given: Option<Given<'a>>, probe: P) -> Self {
+        let mut dispatcher = Dispatcher::new(system, plan, probe);
+        if let Some(given) = &given {
+            dispatcher.release_late(given.late);
+        }
         let operations = || plan.operations.iter().map(|id| system.operation(*id));
         let timer = dispatcher.next_timer();
         Cpu {
             system,
+            given,
             execution: Vec::new(),
             demoted: VecDeque::new(),
             current: None,
+            holder: None,
+            overhead: Overhead::of(system.processor(plan.processor).costs, dispatcher.lanes().len()),
             stop: Instant::NEVER,
             accounted: Instant::ZERO,
             timer,
@@ -88,9 +105,17 @@ impl<'a, P: Probe> Cpu<'a, P> {
         if let (true, Some(slot)) = (self.stop <= now, self.current) {
             let execution = &self.execution[slot.0 as usize];
             if execution.consumed >= execution.total {
-                self.complete(now, slot, locks);
+                self.body_ends(now, slot, locks);
             } else {
                 self.leave_section(now, slot, locks);
+            }
+        }
+        if let Some(overhead) = &self.overhead {
+            if overhead.held(now).is_some() {
+                return;
+            }
+            if let Some(slot) = overhead.paid() {
+                self.goes_on(now, slot, locks);
             }
         }
         if self.any_overrun_rule {
@@ -101,6 +126,9 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// Second: releases, signals and guards.
     #[inline]
     pub fn tick(&mut self, now: Instant) {
+        if self.overhead.is_some() {
+            return self.tick_at_a_cost(now);
+        }
         // The timer may have been moved by a signal since it was read.
         if self.dispatcher.next_timer() <= now {
             self.dispatcher.tick(now);
@@ -112,9 +140,16 @@ impl<'a, P: Probe> Cpu<'a, P> {
     pub fn dispatch(&mut self, now: Instant, locks: &mut Locks) {
         self.woken = self.woken | self.dispatcher.take_wakes();
         loop {
+            if self.overhead.is_some() && self.park(now) {
+                return;
+            }
             let (best, level) = self.best_started();
-            let startable = self.dispatcher.startable().first();
+            let indebted = self.overhead.as_ref().map_or(LaneMask::EMPTY, |overhead| overhead.indebted());
+            let startable = (self.dispatcher.startable() | indebted).first();
             if let Some(lane) = startable.filter(|lane| *lane < level) {
+                if self.overhead.is_some() && self.pay(now, best, |overhead| overhead.before_lane(lane)) {
+                    return;
+                }
                 self.start(now, lane, Span::ZERO, locks);
                 self.woken = self.woken | self.dispatcher.take_wakes();
                 continue;
@@ -132,6 +167,12 @@ impl<'a, P: Probe> Cpu<'a, P> {
                     continue;
                 }
             }
+            if let (true, Some(slot)) = (self.overhead.is_some(), best) {
+                let lane = self.thread_lane(slot);
+                if self.pay(now, best, |overhead| overhead.before_job(slot, lane)) {
+                    return;
+                }
+            }
             self.run(now, best);
             return;
         }
@@ -140,7 +181,9 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// A completion arrives from another processor.
     pub fn signal(&mut self, now: Instant, signal: Signal) {
         self.dispatcher.signal(now, signal);
-        self.timer = self.dispatcher.next_timer();
+        if !self.is_held(now) {
+            self.timer = self.next_timer();
+        }
     }
 
     /// A resource that a job here waits for is its own now.
@@ -184,7 +227,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
             let boosted = execution.level < lane;
             let level = if paused.contains(lane) && !boosted { BACKGROUND } else { execution.level };
             // Of equal priorities the one that runs goes on: the kernel's FIFO does not preempt it.
-            let runs = self.current == Some(slot);
+            let runs = self.holder == Some(slot);
             if best.0.is_none() || level < best.1 || (level == best.1 && runs && !best.2) {
                 best = (Some(slot), level, runs);
             }
@@ -194,33 +237,50 @@ impl<'a, P: Probe> Cpu<'a, P> {
 
     /// Lets a lane decide; a job that starts begins with its critical sections.
     fn start(&mut self, now: Instant, lane: u8, executed: Span, locks: &mut Locks) {
-        let Some(run) = self.dispatcher.decide(now, lane, executed) else { return };
-        if run.resumed {
-            return;
+        let run = self.dispatcher.decide(now, lane, executed);
+        if self.overhead.is_some() {
+            self.owe_for(now, lane, run);
         }
+        let Some(run) = run.filter(|run| !run.resumed) else { return };
         let job = self.dispatcher.job(run.slot);
         let takes = &self.system.epochs[usize::from(job.epoch)].settings[run.job.operation.index()].takes;
+        let drawn = takes.draw(self.system.seed, run.job);
         let execution = Execution {
             consumed: Span::ZERO,
-            total: takes.draw(self.system.seed, run.job),
+            total: self.given.as_ref().map_or(drawn, |given| (given.takes)(run.job, drawn)),
             section: 0,
             section_end: Span::ZERO,
             level: lane,
             blocked: false,
+            begun: false,
+            ended: false,
         };
         let place = run.slot.0 as usize;
         if place >= self.execution.len() {
             self.execution.resize(place + 1, Execution::default());
         }
         self.execution[place] = execution;
+        if self.overhead.as_ref().is_none_or(|overhead| overhead.owed(run.slot).is_zero()) {
+            self.begin(now, run.slot, locks);
+        }
+    }
+
+    /// The body of a job begins.
+    #[inline]
+    fn begin(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
+        self.execution[slot.0 as usize].begun = true;
         if self.any_resources {
-            self.enter_section(now, run.slot, run.job.operation, locks);
+            self.enter_section(now, slot, self.dispatcher.job(slot).id.operation, locks);
         }
     }
 
     #[inline]
     fn run(&mut self, now: Instant, best: Option<Slot>) {
+        if let (Some(overhead), None) = (&mut self.overhead, best) {
+            overhead.idle();
+        }
         self.current = best;
+        self.holder = best;
         self.accounted = now;
         self.stop = match best {
             Some(slot) => {
@@ -230,7 +290,13 @@ impl<'a, P: Probe> Cpu<'a, P> {
             }
             None => Instant::NEVER,
         };
-        self.timer = self.dispatcher.next_timer();
+        self.timer = self.next_timer();
+    }
+
+    #[inline]
+    fn next_timer(&self) -> Instant {
+        let timer = self.dispatcher.next_timer();
+        self.overhead.as_ref().map_or(timer, |overhead| timer.min(overhead.next()))
     }
 
     /// Books the time since the last event on the job that ran.
@@ -240,12 +306,38 @@ impl<'a, P: Probe> Cpu<'a, P> {
             let ran = now.since(self.accounted);
             self.execution[slot.0 as usize].consumed += ran;
             self.busy += ran;
+        } else if let Some(overhead) = &mut self.overhead {
+            let span = now.since(self.accounted);
+            if let Some(who) = overhead.account(span) {
+                self.dispatcher.probe_mut().event(now, Event::Seen(Seen::Overhead { who, span }));
+            }
         }
         self.accounted = now;
     }
 
-    fn complete(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
+    /// CPU time that scheduling used.
+    pub fn spent(&self) -> Span {
+        self.overhead.as_ref().map_or(Span::ZERO, |overhead| overhead.spent)
+    }
+
+    /// A body has ended; what it triggers is part of the job.
+    #[inline]
+    fn body_ends(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
+        let Some(overhead) = &mut self.overhead else { return self.complete(now, slot, locks) };
+        overhead.triggers(slot, self.dispatcher.triggers(slot));
+        if overhead.owed(slot).is_zero() {
+            return self.complete(now, slot, locks);
+        }
         if self.any_resources {
+            self.leave_all(now, slot, locks);
+        }
+        let execution = &mut self.execution[slot.0 as usize];
+        (execution.ended, execution.level) = (true, self.dispatcher.job(slot).lane);
+        (self.current, self.stop) = (None, Instant::NEVER);
+    }
+
+    fn complete(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
+        if self.any_resources && self.execution[slot.0 as usize].begun && !self.execution[slot.0 as usize].ended {
             self.leave_all(now, slot, locks);
         }
         if self.dispatcher.job(slot).demoted {
@@ -253,18 +345,102 @@ impl<'a, P: Probe> Cpu<'a, P> {
         }
         self.dispatcher.complete(now, slot, self.execution[slot.0 as usize].consumed);
         self.current = None;
+        self.holder = None;
         self.stop = Instant::NEVER;
+        if let Some(overhead) = &mut self.overhead {
+            overhead.forget(slot);
+            self.owe_for_idle_point(now);
+        }
     }
 
     fn observe_overdue(&mut self, now: Instant, locks: &mut Locks) {
         while let Some(slot) = self.dispatcher.overdue(now) {
-            let consumed = self.execution[slot.0 as usize].consumed;
+            let execution = &self.execution[slot.0 as usize];
+            // A body that took its whole worst case and has ended did not overrun while it pays what it owes.
+            let within = self.dispatcher.job(slot).wcet.saturating_sub(Span::from_nanos(1));
+            let consumed = if execution.ended { execution.consumed.min(within) } else { execution.consumed };
             match self.dispatcher.observe(now, slot, consumed) {
                 Overrun::Within => {}
                 Overrun::Demote => self.demoted.push_back(slot),
                 Overrun::Stop => self.complete(now, slot, locks),
             }
         }
+    }
+
+    // ---- what scheduling costs ----
+
+    fn is_held(&self, now: Instant) -> bool {
+        self.overhead.as_ref().is_some_and(|overhead| overhead.held(now).is_some())
+    }
+
+    /// True if no lane has the CPU now: what they do has to wait.
+    fn park(&mut self, now: Instant) -> bool {
+        let Some(until) = self.overhead.as_ref().and_then(|overhead| overhead.held(now)) else { return false };
+        (self.current, self.accounted, self.stop, self.timer) = (None, now, until, Instant::NEVER);
+        true
+    }
+
+    /// True if something has to be paid first, by the one that has the CPU.
+    fn pay(&mut self, now: Instant, best: Option<Slot>, due: impl FnOnce(&mut Overhead) -> Option<Span>) -> bool {
+        let Some(left) = self.overhead.as_mut().and_then(|overhead| due(overhead)) else { return false };
+        (self.current, self.holder, self.accounted) = (None, best, now);
+        self.stop = now.saturating_add(left);
+        self.timer = self.next_timer();
+        true
+    }
+
+    /// What is due is seen together; where that is above the lanes, they wait.
+    fn tick_at_a_cost(&mut self, now: Instant) {
+        let Some(overhead) = &mut self.overhead else { return };
+        if overhead.held(now).is_none() {
+            overhead.watchdog(now);
+        }
+        if overhead.held(now).is_none() && self.dispatcher.next_timer() <= now {
+            let (enqueued, refused) = (self.dispatcher.enqueued(), self.dispatcher.refused());
+            self.dispatcher.tick(now);
+            let enqueued = self.dispatcher.enqueued() - enqueued;
+            let expired = enqueued + self.dispatcher.refused() > refused;
+            overhead.released(now, expired, enqueued);
+        }
+    }
+
+    /// A lane has decided.
+    fn owe_for(&mut self, now: Instant, lane: u8, run: Option<Run>) {
+        let Some(overhead) = &mut self.overhead else { return };
+        let cancelled = self.dispatcher.cancelled() - overhead.cancelled;
+        overhead.cancelled += cancelled;
+        let started = run.filter(|run| !run.resumed);
+        let cancels = self.system.processor(self.dispatcher.processor()).cancel;
+        let asked = started.is_some_and(|run| cancels && !self.dispatcher.job(run.slot).critical);
+        let running = self.dispatcher.lanes()[usize::from(lane)].running;
+        overhead.took(lane, running, cancelled + u64::from(started.is_some()), cancelled + u64::from(asked));
+        if run.is_some_and(|run| run.resumed || run.preempted.is_some()) {
+            overhead.another_thread();
+        }
+        self.owe_for_idle_point(now);
+    }
+
+    fn owe_for_idle_point(&mut self, now: Instant) {
+        let Some(overhead) = &mut self.overhead else { return };
+        let released = self.dispatcher.released_when_idle() - overhead.released_when_idle;
+        overhead.released_when_idle += released;
+        overhead.released(now, false, released);
+    }
+
+    /// A job has paid: its body begins, or goes on, or it completes.
+    fn goes_on(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
+        let execution = self.execution[slot.0 as usize];
+        if execution.ended {
+            self.complete(now, slot, locks);
+        } else if !execution.begun {
+            self.begin(now, slot, locks);
+        }
+    }
+
+    /// The lane whose thread a job runs on.
+    fn thread_lane(&self, slot: Slot) -> u8 {
+        let job = self.dispatcher.job(slot);
+        if job.state == State::Demoted { BACKGROUND } else { job.lane }
     }
 
     // ---- critical sections: built-in work holds its resources first, one after the other ----

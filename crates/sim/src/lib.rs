@@ -9,8 +9,12 @@
 
 mod cpu;
 mod locks;
+mod overhead;
 
-use hyoshi_model::{Instant, ProcessorId, Span, System};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hyoshi_model::{Instant, JobId, ProcessorId, Span, System};
 use hyoshi_sched::Plan;
 use hyoshi_trace::Probe;
 
@@ -29,6 +33,8 @@ pub struct Simulated<P> {
 pub struct SimulatedProcessor<P> {
     /// CPU time that jobs used.
     pub busy: Span,
+    /// CPU time that scheduling used: [`hyoshi_model::Costs`], spent.
+    pub overhead: Span,
     /// Its probe.
     pub probe: P,
 }
@@ -42,11 +48,32 @@ pub fn simulate<P: Probe>(
     system: &System,
     plan: &Plan,
     until: Instant,
+    probe: impl FnMut(ProcessorId) -> P,
+    keep_on: impl FnMut(Instant) -> bool,
+) -> Simulated<P> {
+    simulate_given(system, plan, until, None, probe, keep_on)
+}
+
+/// What is known of jobs beforehand: it takes the place of what the file has drawn for them.
+#[derive(Clone, Copy)]
+pub struct Given<'a> {
+    /// The execution time of a job, asked once as it starts, with what was drawn for it.
+    pub takes: &'a dyn Fn(JobId, Span) -> Span,
+    /// How much later than nominal periodic releases come, where not as drawn.
+    pub late: &'a Arc<BTreeMap<JobId, Span>>,
+}
+
+/// Simulates as [`simulate`] does, with what is known of jobs beforehand.
+pub fn simulate_given<'a, P: Probe>(
+    system: &'a System,
+    plan: &Plan,
+    until: Instant,
+    given: Option<Given<'a>>,
     mut probe: impl FnMut(ProcessorId) -> P,
     mut keep_on: impl FnMut(Instant) -> bool,
 ) -> Simulated<P> {
     let mut cpus: Vec<Cpu<'_, P>> =
-        plan.processors.iter().map(|plan| Cpu::new(system, plan, probe(plan.processor))).collect();
+        plan.processors.iter().map(|plan| Cpu::new(system, plan, given, probe(plan.processor))).collect();
     let mut locks = Locks::new(system.resources.len());
     let mut sends = Vec::new();
     let mut end = until;
@@ -65,7 +92,7 @@ pub fn simulate<P: Probe>(
     }
     let close = |mut cpu: Cpu<'_, P>| {
         cpu.stop_at(end);
-        SimulatedProcessor { busy: cpu.busy, probe: cpu.dispatcher.into_probe() }
+        SimulatedProcessor { busy: cpu.busy, overhead: cpu.spent(), probe: cpu.dispatcher.into_probe() }
     };
     Simulated { processors: cpus.into_iter().map(close).collect() }
 }

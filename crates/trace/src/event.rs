@@ -17,6 +17,8 @@ pub enum Event {
     Input(Input),
     /// The dispatcher decided something.
     Decision(Decision),
+    /// Something was seen of the CPU: neither an input nor a decision, a replay passes over it.
+    Seen(Seen),
 }
 
 /// What a dispatcher is told; each comes with the time at which it was told.
@@ -147,6 +149,19 @@ pub enum Decision {
     Send(Signal),
     /// A job is over, in whatever way.
     End(JobEnd),
+    /// From now on the processor's other strategy rules: waiting jobs are keyed anew by it.
+    Switch {
+        /// True for the second, which rules in overload.
+        second: bool,
+    },
+    /// A waiting job changes its lane, for the strategy has.
+    Move {
+        /// The job.
+        #[serde(with = "job")]
+        job: JobId,
+        /// Its lane from now on.
+        lane: u8,
+    },
 }
 
 /// A completion that triggers an operation on another processor.
@@ -245,6 +260,70 @@ impl Outcome {
     pub const fn finished(self) -> bool {
         matches!(self, Outcome::Made | Outcome::Missed)
     }
+}
+
+/// What was seen of a processor's CPU, beside the dispatcher: enough to say, in one pass over a
+/// recording, who had the CPU at each instant.
+///
+/// A run tells switches as the kernel saw them, where that is allowed; a simulation tells what it
+/// spends on scheduling. Where there are no switches, what a job lacks between its start and its
+/// end is inferred from its CPU time when the recording is read: nothing inferred is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Seen {
+    /// From now on this one has the CPU, until the next switch; whoever had it before has it no more.
+    Switch {
+        /// Who has it.
+        to: Who,
+        /// Whoever had it before could have gone on: it was preempted, it did not sleep.
+        preempted: bool,
+    },
+    /// Scheduling itself has used the CPU for so long until now (a simulation that spends costs).
+    Overhead {
+        /// On whose thread, which tells its priority: [`Who::Release`] and [`Who::Watchdog`] are
+        /// above every lane, [`Who::Lane`] is at that lane's.
+        who: Who,
+        /// CPU time.
+        #[serde(with = "span")]
+        span: Span,
+    },
+    /// The threads of `who` used so much CPU time since this was last told of them, by their own
+    /// clocks; the bodies of jobs included.
+    Used {
+        /// Whose threads.
+        who: Who,
+        /// CPU time.
+        #[serde(with = "span")]
+        span: Span,
+    },
+    /// A hypervisor took the CPU for so long, at some time since this was last told (in steps of
+    /// the kernel's clock tick, 10 ms).
+    Stolen {
+        /// Wall time.
+        #[serde(with = "span")]
+        span: Span,
+    },
+    /// Switches were lost before this one: who had the CPU since the last is not known.
+    Gap,
+}
+
+/// Who can have a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Who {
+    /// Nobody: it idles.
+    Idle,
+    /// A thread of this lane of this processor. Its job is the one that the lane was last told to run.
+    Lane(u8),
+    /// This processor's release thread, above its lanes.
+    Release,
+    /// Jobs of this processor that go on below the lanes.
+    Below,
+    /// The watchdog, above everything.
+    Watchdog,
+    /// A thread that is none of this processor's; the recording has its name under this number.
+    Other(u32),
+    /// Somebody: the kernel did not say who, for want of a privilege or because records were lost.
+    Unknown,
 }
 
 /// Receives what happens at a dispatcher, in its order. The simulator's and the runtime's probes

@@ -22,12 +22,20 @@
 extern crate alloc;
 
 pub mod agreement;
+pub mod blame;
 pub mod event;
+pub mod insight;
+pub mod perfetto;
 pub mod recording;
+pub mod reign;
 pub mod ring;
+pub mod split;
 pub mod stats;
+pub mod timeline;
 
-pub use event::{Decision, Event, Input, JobEnd, NoProbe, Outcome, Probe, Signal, Slot};
+pub use event::{Decision, Event, Input, JobEnd, NoProbe, Outcome, Probe, Seen, Signal, Slot, Who};
 pub use recording::{Header, Reader, Writer};
+pub use reign::{Reign, Reigns};
 pub use ring::{RingDrain, RingProbe};
+pub use split::{Splits, TimeSplit};
 pub use stats::{Counts, Stats};

@@ -1,20 +1,23 @@
 //! Recordings: what dispatchers were told and decided, in a file that can be read after a crash.
 //!
 //! ```text
-//! file    = magic "HYOSHI\r\n", version u16, length u32, crc32 u32, header (postcard), block*
+//! file    = magic "HYOSHI\r\n", version u16, length u32, crc32 u32, header (postcard), (block | names)*
 //! block   = "HBLK", length u32, crc32 u32, body
 //! body    = processor u32, lost u64, first instant u64, events u32, (time delta zigzag, event)*
+//! names   = "HNAM", length u32, crc32 u32, string* (postcard): the next numbers of `Who::Other`
 //! ```
 //!
 //! Integers outside postcard are little-endian; a length counts what follows its crc, which the
 //! crc covers. A block is handed to the operating system whole: after SIGKILL the file ends with a
 //! whole block or with a torn one, and the reader gives everything before it.
 
+pub mod fits;
 pub mod reader;
 pub mod writer;
 
 use serde::{Deserialize, Serialize};
 
+pub use fits::{Fits, Misfit};
 pub use reader::{Entry, ReadError, Reader, Torn};
 pub use writer::{Kept, WriteError, Writer};
 
@@ -22,7 +25,7 @@ pub use writer::{Kept, WriteError, Writer};
 pub const MAGIC: [u8; 8] = *b"HYOSHI\r\n";
 
 /// The version of the format that this code writes and reads.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The longest header: a system file of its greatest size and then some.
 pub const LONGEST_HEADER: u32 = 128 << 20;
@@ -30,7 +33,14 @@ pub const LONGEST_HEADER: u32 = 128 << 20;
 /// The longest block.
 pub const LONGEST_BLOCK: u32 = 1 << 20;
 
+/// The most threads of others that a recording names; the rest share the last name.
+pub const MOST_NAMES: usize = 1 << 16;
+
+/// The longest name of a thread, in bytes: the kernel's are 15.
+pub const LONGEST_NAME: usize = 64;
+
 const BLOCK: [u8; 4] = *b"HBLK";
+const NAMES: [u8; 4] = *b"HNAM";
 
 /// What a recording says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

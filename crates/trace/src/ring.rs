@@ -61,6 +61,20 @@ impl RingDrain {
         arrived
     }
 
+    /// The same up to the first event that happened after `until`, which stays.
+    pub fn drain_until(&mut self, until: Instant, mut each: impl FnMut(Instant, Event)) -> usize {
+        let mut drained = 0;
+        for _ in 0..self.consumer.slots() {
+            if self.consumer.peek().is_ok_and(|(now, _)| *now > until) {
+                break;
+            }
+            let Ok((now, event)) = self.consumer.pop() else { break };
+            each(now, event);
+            drained += 1;
+        }
+        drained
+    }
+
     /// How many events found the ring full since the start.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
@@ -95,6 +109,16 @@ mod tests {
         assert_eq!((drain.lost(), drain.newly_lost(), drain.newly_lost()), (6, 6, 0));
         probe.event(Instant::from_nanos(11), TICK);
         assert_eq!(drain.drain(|_, _| ()), 1);
+    }
+
+    #[test]
+    fn what_happened_after_an_instant_stays() {
+        let (mut probe, mut drain) = ring(8);
+        [1, 3, 3, 5].into_iter().for_each(|at| probe.event(Instant::from_nanos(at), TICK));
+        let mut seen = Vec::new();
+        let mut until = |at| drain.drain_until(Instant::from_nanos(at), |now, _| seen.push(now.as_nanos()));
+        assert_eq!([until(0), until(3), until(4), until(9)], [0, 3, 0, 1]);
+        assert_eq!(seen, [1, 3, 3, 5]);
     }
 
     #[test]

@@ -14,14 +14,20 @@ pub mod chain;
 pub mod counts;
 pub mod distribution;
 pub mod miss;
+pub mod over_time;
+pub mod queueing;
+mod used;
 
 pub use chain::ChainStats;
 pub use counts::Counts;
 pub use distribution::{Distribution, Extent};
-pub use miss::{Causes, Chief};
+pub use miss::{Phase, Phases};
+pub use over_time::OverTime;
+pub use queueing::Queueing;
 
 use chain::Chains;
 use miss::Worst;
+use used::Used;
 
 /// Job ends of one run or simulation, added up.
 ///
@@ -40,6 +46,12 @@ pub struct Stats {
     epochs: usize,
     /// For each epoch, for each row.
     counts: Vec<Counts>,
+    /// The greatest response, likewise.
+    longest: Vec<Span>,
+    /// Legs of each operation, for each epoch.
+    legs: Vec<u16>,
+    over_time: OverTime,
+    used: Used,
     chains: Chains,
     last: Instant,
 }
@@ -138,7 +150,10 @@ impl Stats {
         }
         let epochs = system.epochs.len().max(1);
         let counts = vec![Counts::default(); rows.len() * epochs];
-        Stats { rows, row_of, epochs, counts, chains: Chains::new(system), last: Instant::ZERO }
+        let longest = vec![Span::ZERO; counts.len()];
+        let legs = system.epochs.iter().flat_map(|epoch| epoch.settings.iter().map(|setting| setting.legs)).collect();
+        let (over_time, used, chains) = (OverTime::new(system), Used::new(system), Chains::new(system));
+        Stats { rows, row_of, epochs, counts, longest, legs, over_time, used, chains, last: Instant::ZERO }
     }
 
     /// A job is over. Chains through `reads` want the ends of all processors in the order of time.
@@ -147,10 +162,17 @@ impl Stats {
         let Some(of) = self.row_of.get(end.job.operation.index()) else { return };
         let row = of[usize::from(end.critical)] as usize;
         let epoch = usize::from(end.epoch).min(self.epochs - 1);
-        self.counts[epoch * self.rows.len() + row].record(end);
+        let cell = epoch * self.rows.len() + row;
+        self.counts[cell].record(end);
         self.last = self.last.max(end.end);
+        self.over_time.record(end);
+        self.used.record(self.rows[row].processor, end);
         if end.outcome.finished() {
-            self.rows[row].record(end);
+            let response = self.rows[row].record(end);
+            self.longest[cell] = self.longest[cell].max(response);
+        } else {
+            let legs = self.legs.get(epoch * self.row_of.len() + end.job.operation.index()).copied().unwrap_or(1);
+            self.counts[cell].shed += u64::from(legs.saturating_sub(end.job.leg).saturating_sub(1));
         }
         if self.chains.concerns(end.job.operation) {
             self.chains.record(end);
@@ -163,7 +185,10 @@ impl Stats {
             return Err(OtherSystem);
         }
         self.counts.iter_mut().zip(&other.counts).for_each(|(mine, theirs)| *mine += theirs);
+        self.longest.iter_mut().zip(&other.longest).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
         self.rows.iter_mut().zip(&other.rows).for_each(|(mine, theirs)| mine.merge(theirs));
+        self.over_time.merge(&other.over_time);
+        self.used.merge(&other.used);
         self.chains.merge(&other.chains);
         self.last = self.last.max(other.last);
         Ok(())
@@ -199,6 +224,21 @@ impl Stats {
         sum
     }
 
+    /// Job ends of one row, of jobs released in one epoch; nothing of an epoch that is not there.
+    pub fn region_counts(&self, row: &Row, epoch: usize) -> Counts {
+        self.cell(row, epoch).and_then(|cell| self.counts.get(cell)).cloned().unwrap_or_default()
+    }
+
+    /// The greatest response among the jobs of one row released in one epoch; zero if none finished.
+    pub fn longest(&self, row: &Row, epoch: usize) -> Span {
+        self.cell(row, epoch).and_then(|cell| self.longest.get(cell)).copied().unwrap_or_default()
+    }
+
+    fn cell(&self, row: &Row, epoch: usize) -> Option<usize> {
+        let index = self.row_of[row.operation.index()][usize::from(row.critical)] as usize;
+        (epoch < self.epochs).then_some(epoch * self.rows.len() + index)
+    }
+
     /// Response times of the rows that `which` picks.
     pub fn response(&self, which: impl Fn(&Row) -> bool) -> Distribution<Span> {
         self.distribution(which, Row::response)
@@ -227,6 +267,17 @@ impl Stats {
         worst.sort_by_key(|end| (core::cmp::Reverse(miss::lateness(end)), end.end, end.job));
         worst.truncate(most);
         worst
+    }
+
+    /// What became of jobs over time.
+    pub fn over_time(&self) -> &OverTime {
+        &self.over_time
+    }
+
+    /// CPU time that the ended jobs of a processor used in a region, whenever they were released. Of a job that
+    /// lived through a change of region it is estimated: in proportion to the time before and after.
+    pub fn used(&self, epoch: usize, processor: ProcessorId) -> Span {
+        self.used.of(epoch, processor)
     }
 
     /// One per chain of the system.
@@ -283,10 +334,12 @@ impl Row {
         }
     }
 
+    /// The response of a job that finished.
     #[inline]
-    fn record(&mut self, end: &JobEnd) {
+    fn record(&mut self, end: &JobEnd) -> Span {
         let from = if self.end_to_end { end.origin } else { end.release };
-        self.response.record(end.end.since(from));
+        let response = end.end.since(from);
+        self.response.record(response);
         self.lateness.record(end.end.lateness(end.deadline));
         if end.start != Instant::NEVER {
             self.release_latency.record(end.ready.since(end.release));
@@ -296,6 +349,7 @@ impl Row {
         if end.outcome == Outcome::Missed {
             self.worst.record(end);
         }
+        response
     }
 
     fn merge(&mut self, other: &Row) {

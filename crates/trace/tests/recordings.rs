@@ -6,8 +6,8 @@ mod systems;
 use std::io::{self, Write};
 
 use hyoshi_model::*;
-use hyoshi_trace::recording::{Entry, Fact, Kept, ReadError, WriteError};
-use hyoshi_trace::{Decision, Event, Header, Input, Reader, Signal, Slot, Writer};
+use hyoshi_trace::recording::{Entry, Fact, Fits, Kept, Misfit, ReadError, WriteError};
+use hyoshi_trace::{Decision, Event, Header, Input, Reader, Seen, Signal, Slot, Splits, Stats, Who, Writer};
 use proptest::prelude::*;
 
 fn header() -> Header {
@@ -34,6 +34,17 @@ fn events() -> impl Strategy<Value = Vec<Entry>> {
             leg,
         })
     };
+    let who = || {
+        prop_oneof![
+            Just(Who::Idle),
+            any::<u8>().prop_map(Who::Lane),
+            Just(Who::Release),
+            Just(Who::Below),
+            Just(Who::Watchdog),
+            any::<u32>().prop_map(Who::Other),
+            Just(Who::Unknown),
+        ]
+    };
     let event = prop_oneof![
         Just(Event::Input(Input::Tick)),
         (any::<u8>(), span()).prop_map(|(lane, executed)| Event::Input(Input::Decide { lane, executed })),
@@ -49,6 +60,11 @@ fn events() -> impl Strategy<Value = Vec<Entry>> {
                 Event::Decision(Decision::Send(Signal { from, to, position, number, origin, period, due }))
             }
         ),
+        (who(), any::<bool>()).prop_map(|(to, preempted)| Event::Seen(Seen::Switch { to, preempted })),
+        (who(), span()).prop_map(|(who, span)| Event::Seen(Seen::Overhead { who, span })),
+        (who(), span()).prop_map(|(who, span)| Event::Seen(Seen::Used { who, span })),
+        span().prop_map(|span| Event::Seen(Seen::Stolen { span })),
+        Just(Event::Seen(Seen::Gap)),
         (0u64..1 << 40, 0u64..1 << 20).prop_map(|(release, number)| {
             let release = Instant::from_nanos(release);
             Event::Decision(Decision::End(systems::job(
@@ -77,6 +93,21 @@ fn recorded(entries: &[Entry]) -> Vec<u8> {
         }
     }
     writer.finish().unwrap().0
+}
+
+/// Where the contents of the header and of each block begin and end, as far as lengths are right.
+fn frames(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let (mut frames, mut at) = (Vec::new(), 10);
+    while let Some(length) = bytes.get(at..at + 4) {
+        let from = at + 8;
+        let to = from.saturating_add(u32::from_le_bytes(length.try_into().unwrap()) as usize);
+        if to > bytes.len() {
+            break;
+        }
+        frames.push((from, to));
+        at = to + 4;
+    }
+    frames
 }
 
 /// What one processor's events are; blocks of several processors interleave.
@@ -142,11 +173,44 @@ proptest! {
         }
     }
 
+    /// Whatever is flipped and given a right checksum: it is read in bounds, or refused.
+    #[test]
+    fn what_was_edited_with_its_checksums_is_in_bounds_or_refused(
+        entries in events(),
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), 0u8..8), 1..8),
+    ) {
+        let system = systems::periodic(4);
+        let mut bytes = recorded(&entries);
+        let header = frames(&bytes)[0];
+        for (place, bit) in flips {
+            if header.1 < bytes.len() {
+                let place = header.1 + place.index(bytes.len() - header.1);
+                bytes[place] ^= 1 << bit;
+            }
+        }
+        for (from, to) in frames(&bytes) {
+            let crc = crc32fast::hash(&bytes[from..to]);
+            bytes[from - 4..from].copy_from_slice(&crc.to_le_bytes());
+        }
+        let (mut fits, mut stats, mut splits) = (Fits::new(&system), Stats::new(&system), Splits::new(2));
+        for entry in Reader::new(&bytes[..]).unwrap().map_while(Result::ok) {
+            if fits.check(&entry).is_err() {
+                break;
+            }
+            splits.event(entry.processor, entry.now, &entry.event);
+            if let Event::Decision(Decision::End(end)) = &entry.event {
+                stats.record(end);
+            }
+        }
+        stats.counts(None, |_| true);
+        splits.close(Instant::from_nanos(1 << 40));
+    }
+
     /// The checksum is right, the content arbitrary: what a deliberate change can do.
     #[test]
-    fn a_forged_block_is_read_without_panic(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn a_forged_block_is_read_without_panic(names in any::<bool>(), body in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mut bytes = recorded(&[]);
-        bytes.extend_from_slice(b"HBLK");
+        bytes.extend_from_slice(if names { b"HNAM" } else { b"HBLK" });
         bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
         bytes.extend_from_slice(&body);
@@ -161,6 +225,10 @@ fn other_files_are_refused_with_what_they_are() {
     let mut other = recorded(&[]);
     other[8] = 9;
     assert!(refused(&other).contains("format 9"));
+    assert!(refused(&other).contains("newer"));
+    other[8] = 1;
+    let old = refused(&other);
+    assert!(old.contains("format 1,") && old.contains("0.1.0"), "{old}");
     let mut damaged = recorded(&[]);
     damaged[25] ^= 1;
     assert!(refused(&damaged).contains("header"));
@@ -185,6 +253,24 @@ fn lost_events_are_counted_for_their_processor() {
     let mut reader = Reader::new(&bytes[..]).unwrap();
     assert_eq!(reader.by_ref().map(Result::unwrap).count(), 1);
     assert_eq!(reader.lost(), [0, 42]);
+}
+
+#[test]
+fn threads_of_others_have_names_before_the_events_that_use_them() {
+    let mut writer = Writer::new(Vec::new(), "memory", &header()).unwrap();
+    let seen = |to| Event::Seen(Seen::Switch { to, preempted: true });
+    let first = writer.name("kworker/1:2");
+    writer.event(ProcessorId(0), Instant::ZERO, &seen(first)).unwrap();
+    writer.flush().unwrap();
+    let second = writer.name(&"ö".repeat(40));
+    writer.event(ProcessorId(0), Instant::ZERO, &seen(second)).unwrap();
+    let bytes = writer.finish().unwrap().0;
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    assert_eq!((first, reader.next().unwrap().unwrap().event), (Who::Other(0), seen(first)));
+    assert_eq!((reader.name(0), reader.name(1)), (Some("kworker/1:2"), None));
+    assert_eq!(reader.next().unwrap().unwrap().event, seen(second));
+    assert_eq!(reader.name(1), Some(&*"ö".repeat(32)));
+    assert!(reader.next().is_none() && reader.torn().is_none());
 }
 
 /// Takes so many bytes and then says that the disk is full.
@@ -219,4 +305,30 @@ fn a_full_disk_is_an_error_that_names_the_file_and_what_is_kept() {
     );
     writer.event(ProcessorId(0), Instant::ZERO, &tick).unwrap();
     assert!(matches!(writer.flush(), Err(WriteError::Stopped { .. })));
+}
+
+#[test]
+fn what_the_system_has_not_and_times_that_go_back_are_misfits() {
+    let system = systems::periodic(4);
+    let at = |micros| Instant::ZERO + Span::from_micros(micros);
+    let entry = |processor, micros, event| Entry { processor: ProcessorId(processor), now: at(micros), event };
+    let end = |operation| Event::Decision(Decision::End(systems::job(operation, 0, at(0), at(1))));
+    let misfit = |entries: &[Entry]| {
+        let mut fits = Fits::new(&system);
+        entries.iter().find_map(|entry| fits.check(entry).err())
+    };
+    let tick = Event::Input(Input::Tick);
+    assert_eq!(misfit(&[entry(0, 5, tick), entry(0, 5, end(3))]), None);
+    assert_eq!(misfit(&[entry(0, 5, tick), entry(0, 4, tick)]), Some(Misfit::Back { from: at(5), to: at(4) }));
+    // What was seen comes by another way.
+    assert_eq!(misfit(&[entry(0, 5, tick), entry(0, 4, Event::Seen(Seen::Gap))]), None);
+    let unknown = |what, number, of| Some(Misfit::Unknown { what, number, of, at: at(5) });
+    assert_eq!(misfit(&[entry(0, 5, end(4))]), unknown("operation", 4, 4));
+    assert_eq!(misfit(&[entry(9, 5, tick)]), unknown("processor", 9, system.processors.len()));
+    let acquire = Event::Input(Input::Acquire { slot: Slot(0), resource: ResourceId(7) });
+    assert_eq!(misfit(&[entry(0, 5, acquire)]), unknown("resource", 7, 0));
+    let complete = Event::Input(Input::Complete { slot: Slot(0), consumed: Span::from_nanos(u64::MAX) });
+    assert_eq!(misfit(&[entry(0, 5, complete)]), Some(Misfit::Beyond { at: at(5) }));
+    let misfit = misfit(&[entry(0, 5, end(77))]).unwrap().to_string();
+    assert!(misfit.contains("operation 77, but the system in it has 4"), "{misfit}");
 }

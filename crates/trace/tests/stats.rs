@@ -4,7 +4,7 @@
 mod systems;
 
 use hyoshi_model::*;
-use hyoshi_trace::stats::{Causes, Chief};
+use hyoshi_trace::stats::{Phase, Phases};
 use hyoshi_trace::{JobEnd, Outcome, Stats};
 use proptest::prelude::*;
 use systems::{at, job, millis, periodic, setting, uniform};
@@ -69,7 +69,7 @@ fn the_latest_three_misses_of_each_operation_are_kept_worst_first() {
 }
 
 #[test]
-fn the_causes_of_a_miss_add_up_to_its_response_time() {
+fn the_phases_of_a_miss_add_up_to_its_response_time() {
     let mut system = periodic(1);
     uniform(&mut system, Setting { deadline: Deadline::Origin(millis(10)), ..setting(millis(10), millis(3)) });
     let late = JobEnd {
@@ -81,8 +81,8 @@ fn the_causes_of_a_miss_add_up_to_its_response_time() {
         consumed: millis(5),
         ..job(0, 0, at(2), at(14))
     };
-    let causes = Causes::of(&system, &late);
-    let expected = Causes {
+    let phases = Phases::of(&system, &late);
+    let expected = Phases {
         upstream: millis(2),
         released_late: millis(1),
         waited: millis(5),
@@ -90,11 +90,11 @@ fn the_causes_of_a_miss_add_up_to_its_response_time() {
         overran: millis(2),
         held: millis(1),
     };
-    assert_eq!(causes, expected);
-    assert_eq!(causes.chief(), Chief::Waited);
-    assert_eq!(Causes { executed: millis(11), ..Causes::default() }.chief(), Chief::TooShort);
+    assert_eq!(phases, expected);
+    assert_eq!(phases.longest(), Phase::Waited);
+    assert_eq!(Phases { executed: millis(11), ..Phases::default() }.longest(), Phase::TooShort);
     let never_started = JobEnd { start: Instant::NEVER, consumed: Span::ZERO, ..late };
-    assert_eq!(Causes::of(&system, &never_started).waited, millis(11));
+    assert_eq!(Phases::of(&system, &never_started).waited, millis(11));
 }
 
 #[test]

@@ -20,9 +20,16 @@ impl<P: Probe> Dispatcher<P> {
 
     /// Puts a job into its lane's queue, at the place that its first arrival gives it.
     pub(super) fn enqueue(&mut self, slot: Slot) {
+        self.jobs.get_mut(slot).state = State::Ready;
+        if let Some(switching) = &mut self.switching {
+            switching.waits(slot, self.jobs.get(slot));
+        }
+        self.put_in_queue(slot);
+    }
+
+    pub(super) fn put_in_queue(&mut self, slot: Slot) {
         let rank = self.rank(slot);
-        let job = self.jobs.get_mut(slot);
-        job.state = State::Ready;
+        let job = self.jobs.get(slot);
         self.lanes[usize::from(job.lane)].queue_mut(job.critical).enqueue(rank, slot);
         let waiting = if job.critical { &mut self.waiting.0 } else { &mut self.waiting.1 };
         waiting.insert(job.lane);
@@ -32,12 +39,16 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn rank(&self, slot: Slot) -> Rank {
         let job = self.jobs.get(slot);
         let discipline = self.disciplines[usize::from(job.level)];
-        Rank::new(job.level, key(discipline, job.deadline, job.remaining), job.tie, job.arrival)
+        let key = if job.carried { 0 } else { key(discipline, job.deadline, job.remaining) };
+        Rank::new(job.level, key, job.tie, job.arrival)
     }
 
     /// Keeps the masks true after a job has left a queue of `lane`.
     #[inline]
-    pub(super) fn left_queue(&mut self, lane: u8) {
+    pub(super) fn left_queue(&mut self, lane: u8, slot: Slot) {
+        if let Some(switching) = &mut self.switching {
+            switching.leaves(slot, self.jobs.get(slot));
+        }
         let (critical, other) = self.lanes[usize::from(lane)].occupied();
         self.waiting.0.set(lane, critical);
         self.waiting.1.set(lane, other);
@@ -55,7 +66,7 @@ impl<P: Probe> Dispatcher<P> {
             self.lanes[usize::from(lane)].queue_mut(critical).remove(slot);
             slot
         };
-        self.left_queue(lane);
+        self.left_queue(lane, slot);
         Some(slot)
     }
 
@@ -108,7 +119,7 @@ impl<P: Probe> Dispatcher<P> {
         if job.state == State::Ready {
             let (lane, critical) = (job.lane, job.critical);
             self.lanes[usize::from(lane)].queue_mut(critical).remove(slot);
-            self.left_queue(lane);
+            self.left_queue(lane, slot);
         }
     }
 
@@ -123,6 +134,9 @@ impl<P: Probe> Dispatcher<P> {
     }
     pub(super) fn end(&mut self, now: Instant, slot: Slot, outcome: Outcome, consumed: Span) {
         let job = self.jobs.remove(slot);
+        if let (Some(switching), false) = (&mut self.switching, job.state == State::Held) {
+            switching.follow(&job, false);
+        }
         let operation = &mut self.operations[job.local as usize];
         operation.unfinished -= 1;
         operation.waiting -= u32::from(!job.started && matches!(job.state, State::Held | State::Ready));
@@ -138,11 +152,13 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: Outcome) {
+        self.refused += 1;
         self.decision(now, Decision::End(job_end(now, job, outcome, Span::ZERO)));
     }
 
     /// Pushes out the job of an operation that waits longest: a ready one, else the first held.
     pub(super) fn drop_oldest(&mut self, now: Instant, local: u32) {
+        self.refused += 1;
         let jobs = &self.jobs;
         let own = |(_, slot): &(Rank, Slot)| jobs.get(*slot).local == local && !jobs.get(*slot).started;
         let ready = self.lanes.iter().flat_map(Lane::waiting).filter(own).min_by_key(|(rank, _)| rank.arrival());
@@ -151,7 +167,7 @@ impl<P: Probe> Dispatcher<P> {
                 let job = self.jobs.get(slot);
                 let (lane, critical) = (job.lane, job.critical);
                 self.lanes[usize::from(lane)].queue_mut(critical).remove(slot);
-                self.left_queue(lane);
+                self.left_queue(lane, slot);
                 self.end(now, slot, Outcome::DroppedFull, Span::ZERO);
             }
             None => {

@@ -9,6 +9,7 @@ mod lanes;
 mod queries;
 mod region;
 mod releases;
+mod switching;
 
 use alloc::{vec, vec::Vec};
 use core::cmp::Reverse;
@@ -19,7 +20,7 @@ use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot};
 
 use crate::cap::Cap;
 use crate::job::{JobTable, State};
-use crate::lane::{Lane, LaneMask};
+use crate::lane::{Lane, LaneMask, ceilings};
 use crate::operation::{Intake, Operation};
 use crate::timers::Timers;
 
@@ -67,6 +68,8 @@ pub struct Dispatcher<P> {
     critical_lanes: LaneMask,
     jobs: JobTable,
     arrivals: Timers,
+    /// How late periodic releases come, where that is known beforehand.
+    late: alloc::sync::Arc<alloc::collections::BTreeMap<JobId, Span>>,
     guards: Timers,
     /// Signals on their way, earliest first.
     signals: alloc::collections::BinaryHeap<Reverse<(Instant, u64, u32)>>,
@@ -83,12 +86,17 @@ pub struct Dispatcher<P> {
     cap: Option<Cap>,
     arrival: u64,
     signal_count: u64,
+    released_when_idle: u64,
+    cancelled: u64,
+    refused: u64,
     /// Released jobs that have not ended: none left is an idle point.
     released: u32,
     any_idle_guard: bool,
     wakes: LaneMask,
     outbox: Vec<(ProcessorId, Signal)>,
     settings: alloc::sync::Arc<region::Settings>,
+    /// Present if the processor has two strategies.
+    switching: Option<alloc::boxed::Box<switching::Switching>>,
     probe: P,
 }
 /// A job just short of its worst case that does not get the CPU is observed no more often than this.
@@ -126,10 +134,11 @@ impl<P: Probe> Dispatcher<P> {
         // What `admit` lets in.
         let bound: usize =
             operations.iter().map(|operation| (operation.queue.limit + UNFINISHED_BEYOND) as usize).sum();
+        let late = alloc::sync::Arc::new(alloc::collections::BTreeMap::new());
         let mut arrivals = Timers::with_capacity(operations.len());
         for (local, operation) in operations.iter().enumerate() {
             if let Intake::Timer = operation.intake {
-                arrivals.set(operation.next_due(system.seed), local as u32);
+                arrivals.set(operation.next_due(system.seed, &late), local as u32);
             }
         }
         let remote = operations.iter().any(|operation| {
@@ -146,10 +155,13 @@ impl<P: Probe> Dispatcher<P> {
                 }
             }
         }
-        let mut cap = Cap::new(processor.cap_ppm, processor.cap_window, lanes.len());
-        if let Some(cap) = &mut cap {
-            cap.reserve(settings.reserves[0].iter().copied());
-        }
+        let cap = Cap::new(processor.cap_ppm, processor.cap_window, lanes.len());
+        let mut disciplines: Vec<Discipline> = plan.levels.iter().map(|level| level.discipline).collect();
+        let switching = processor.overload.as_ref().zip(plan.overload.as_deref()).map(|(overload, second)| {
+            // A level that only the other strategy has holds what was carried over.
+            disciplines.resize(disciplines.len().max(second.levels.len()), Discipline::Fifo);
+            switching::Switching::new(system, plan, overload, second, &operations)
+        });
         let any_idle_guard = plan.operations.iter().any(|id| system.operation(*id).guard == hyoshi_model::Guard::Idle);
         let most_sends = operations.iter().map(|operation| operation.successors.len()).max().unwrap_or(0);
         let mut dispatcher = Dispatcher {
@@ -158,13 +170,15 @@ impl<P: Probe> Dispatcher<P> {
             cancel: processor.cancel,
             system_epochs: system.epochs.iter().map(|epoch| epoch.at).collect(),
             epoch: 0,
-            disciplines: plan.levels.iter().map(|level| level.discipline).collect(),
+            disciplines,
+            switching,
             critical_lanes: (0..lanes.len() as u8).filter(|lane| lanes[usize::from(*lane)].critical).collect(),
             lanes,
             running: LaneMask::EMPTY,
             waiting: (LaneMask::EMPTY, LaneMask::EMPTY),
             jobs: JobTable::with_capacity(bound),
             arrivals,
+            late,
             guards: Timers::with_capacity(bound),
             signals: alloc::collections::BinaryHeap::with_capacity(in_flight),
             in_flight: Vec::with_capacity(in_flight),
@@ -172,13 +186,16 @@ impl<P: Probe> Dispatcher<P> {
             watches: Vec::with_capacity(bound),
             watch_next: Instant::NEVER,
             held: Vec::with_capacity(64),
-            ceilings: plan.ceilings.clone(),
+            ceilings: ceilings(plan),
             ceiling_deadlines,
             operations,
             local_of,
             cap,
             arrival: 0,
             signal_count: 0,
+            released_when_idle: 0,
+            cancelled: 0,
+            refused: 0,
             released: 0,
             any_idle_guard,
             wakes: LaneMask::EMPTY,
@@ -213,6 +230,7 @@ impl<P: Probe> Dispatcher<P> {
                 self.open_guard(now, due);
             }
         }
+        self.consider(now);
         self.account(now);
     }
 
@@ -261,6 +279,7 @@ impl<P: Probe> Dispatcher<P> {
             if !job.started {
                 // Once, at the first dispatch; equality runs; never critical operations.
                 if self.cancel && !job.critical && job.wcet > job.deadline.since(now) {
+                    self.cancelled += 1;
                     self.end(now, slot, Outcome::Cancelled, Span::ZERO);
                     continue;
                 }
@@ -317,6 +336,7 @@ impl<P: Probe> Dispatcher<P> {
         if self.any_idle_guard && self.released == 0 {
             self.idle_point(now);
         }
+        self.consider(now);
         self.account(now);
     }
 
@@ -421,6 +441,9 @@ impl<P: Probe> Dispatcher<P> {
     #[inline]
     pub(super) fn input(&mut self, now: Instant, input: Input) {
         self.probe.event(now, Event::Input(input));
+        if self.switching.is_some() {
+            self.progress(now);
+        }
     }
 
     #[inline]

@@ -7,6 +7,7 @@ use super::Dispatcher;
 use crate::cap::{Cap, OPEN};
 use crate::job::Job;
 use crate::lane::{Lane, LaneMask};
+use crate::operation::Successor;
 
 impl<P: Probe> Dispatcher<P> {
     /// When to call [`Dispatcher::tick`], or [`Dispatcher::observe`] on what is overdue, if nothing else happens.
@@ -85,6 +86,47 @@ impl<P: Probe> Dispatcher<P> {
     #[inline]
     pub fn gate(&self) -> u8 {
         self.cap.as_ref().map_or(OPEN, Cap::gate)
+    }
+
+    /// How many jobs have entered a queue so far, or have come back to one after they blocked.
+    #[inline]
+    pub fn enqueued(&self) -> u64 {
+        self.arrival
+    }
+
+    /// How many of them were released because the processor was idle (rule 3 of the guard).
+    #[inline]
+    pub fn released_when_idle(&self) -> u64 {
+        self.released_when_idle
+    }
+
+    /// How many releases were dropped on arrival so far: the operation was busy, or its queue full.
+    #[inline]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// How many jobs were cancelled so far.
+    #[inline]
+    pub fn cancelled(&self) -> u64 {
+        self.cancelled
+    }
+
+    /// How many jobs of this processor the completion of a job triggers: the next leg, else one of
+    /// each operation here that follows, whether or not that one can be released at once.
+    pub fn triggers(&self, slot: Slot) -> u32 {
+        let job = self.jobs.get(slot);
+        if job.id.leg + 1 < job.legs {
+            return 1;
+        }
+        let successors = self.operations[job.local as usize].successors.iter();
+        successors.filter(|successor| matches!(successor, Successor::Here { .. })).count() as u32
+    }
+
+    /// Which strategy rules: 0 for the first, 1 for the second.
+    #[inline]
+    pub fn ruling(&self) -> usize {
+        self.switching.as_ref().map_or(0, |switching| usize::from(switching.second()))
     }
 
     /// The index of the epoch in force.

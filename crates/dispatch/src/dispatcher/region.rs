@@ -7,14 +7,15 @@ use hyoshi_sched::{Placement, ProcessorPlan};
 use hyoshi_trace::{Decision, Probe};
 
 use super::Dispatcher;
-use crate::lane::Lane;
+use crate::lane::{Lane, plans};
 
 /// What each epoch changes, ready to be copied.
 #[derive(Debug)]
 pub(super) struct Settings {
     epochs: Vec<Vec<Setting>>,
-    placements: Vec<Vec<Placement>>,
-    pub reserves: Vec<Vec<u64>>,
+    /// Under each strategy.
+    placements: Vec<Vec<Vec<Placement>>>,
+    reserves: Vec<Vec<Vec<u64>>>,
 }
 
 impl Settings {
@@ -23,8 +24,10 @@ impl Settings {
         let settings = |epoch| plan.operations.iter().map(|id| system.setting(epoch, *id).clone()).collect();
         Settings {
             epochs: epochs.clone().map(settings).collect(),
-            placements: plan.placements.clone(),
-            reserves: epochs.map(|epoch| reserves(system, plan, epoch, lanes)).collect(),
+            placements: plans(plan).map(|plan| plan.placements.clone()).collect(),
+            reserves: plans(plan)
+                .map(|plan| epochs.clone().map(|epoch| reserves(system, plan, epoch, lanes)).collect())
+                .collect(),
         }
     }
 }
@@ -33,15 +36,24 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn enter_epoch(&mut self, now: Instant, index: usize) {
         self.epoch = index;
         let settings = Arc::clone(&self.settings);
+        let ruling = self.ruling();
         for (local, operation) in self.operations.iter_mut().enumerate() {
             operation.enter(&settings.epochs[index][local]);
-            operation.placement = settings.placements[index][local];
+            operation.placement = settings.placements[ruling][index][local];
+            operation.other_placement = settings.placements[(ruling + 1) % settings.placements.len()][index][local];
         }
-        if let Some(cap) = &mut self.cap {
-            cap.reserve(settings.reserves[index].iter().copied());
-        }
+        self.reserve();
         self.decision(now, Decision::Epoch { index: index as u16 });
     }
+
+    /// Tells the cap what must stay possible.
+    pub(super) fn reserve(&mut self) {
+        let ruling = self.ruling();
+        if let Some(cap) = &mut self.cap {
+            cap.reserve(self.settings.reserves[ruling][self.epoch].iter().copied());
+        }
+    }
+
     /// Tells the cap whether lanes use the CPU from now on.
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {

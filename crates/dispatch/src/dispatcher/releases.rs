@@ -1,8 +1,10 @@
 //! From an arrival to the lane's queue: joins, `on_busy`, the queue's limit, the release guard.
 
+use alloc::{collections::BTreeMap, sync::Arc};
 use core::cmp::Reverse;
 
-use hyoshi_model::{Deadline, Instant, JobId, OnBusy, WhenFull};
+use hyoshi_model::{Deadline, Instant, JobId, OnBusy, Span, WhenFull};
+use hyoshi_sched::Placement;
 use hyoshi_trace::{Decision, Outcome, Probe, Slot};
 
 use super::{Dispatcher, UNFINISHED_BEYOND};
@@ -10,8 +12,21 @@ use crate::job::{Job, State};
 use crate::join::Token;
 use crate::lane::Lane;
 use crate::operation::Intake;
+use crate::timers::Timers;
 
 impl<P: Probe> Dispatcher<P> {
+    /// Before anything else: these periodic releases come so much later than nominal, whatever
+    /// jitter is drawn for them. A recording knows.
+    pub fn release_late(&mut self, late: &Arc<BTreeMap<JobId, Span>>) {
+        self.late = Arc::clone(late);
+        self.arrivals = Timers::with_capacity(self.operations.len());
+        for (local, operation) in self.operations.iter().enumerate() {
+            if let Intake::Timer = operation.intake {
+                self.arrivals.set(operation.next_due(self.seed, &self.late), local as u32);
+            }
+        }
+    }
+
     pub(super) fn arrive_periodic(&mut self, now: Instant) {
         let Some((_, local)) = self.arrivals.due(now) else { return };
         let operation = &mut self.operations[local as usize];
@@ -20,7 +35,7 @@ impl<P: Probe> Dispatcher<P> {
         let enabled = operation.enabled;
         operation.nominal += operation.period;
         operation.next_number += u64::from(enabled);
-        let due = operation.next_due(self.seed);
+        let due = operation.next_due(self.seed, &self.late);
         self.arrivals.replace_first(due);
         if enabled {
             self.arrive(now, local, token, release);
@@ -84,7 +99,9 @@ impl<P: Probe> Dispatcher<P> {
     ) -> Job {
         let operation = &self.operations[local as usize];
         let critical = operation.critical || leg < critical_legs;
-        let place = if critical { operation.placement.critical } else { operation.placement.other };
+        let placed = |placement: Placement| if critical { placement.critical } else { placement.other };
+        let (place, other) = (placed(operation.placement), placed(operation.other_placement));
+        let second = if self.ruling() == 1 { operation.placement } else { operation.other_placement };
         Job {
             id: JobId { operation: operation.id, number: token.number, leg },
             local,
@@ -105,6 +122,9 @@ impl<P: Probe> Dispatcher<P> {
             lane: Lane::index_of(&self.lanes, place.level),
             level: place.level,
             tie: place.tie,
+            other,
+            legs_at: (second.critical.level, second.other.level),
+            carried: false,
             arrival: 0,
             critical,
             state: State::Held,
@@ -215,12 +235,14 @@ impl<P: Probe> Dispatcher<P> {
 
     /// Rule 3 at an idle point: every guard that has it opens.
     pub(super) fn idle_point(&mut self, now: Instant) {
+        let before = self.arrival;
         for local in 0..self.operations.len() as u32 {
             let operation = &mut self.operations[local as usize];
             if operation.guard.idle_point(now) && !operation.held.is_empty() {
                 self.release_held(now, local, now);
             }
         }
+        self.released_when_idle += self.arrival - before;
     }
 
     pub(super) fn make_ready(&mut self, now: Instant, slot: Slot) {
@@ -228,6 +250,9 @@ impl<P: Probe> Dispatcher<P> {
         job.ready = now;
         let ready = Decision::Ready { job: job.id, release: job.release, deadline: job.deadline, lane: job.lane };
         self.released += 1;
+        if let Some(switching) = &mut self.switching {
+            switching.follow(job, true);
+        }
         self.decision(now, ready);
         self.arrive_in_lane(slot);
     }

@@ -1,13 +1,22 @@
 //! `hyoshi check`: what can be proved before deployment.
 
-use std::path::PathBuf;
+use std::cell::RefCell;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant as WallClock};
 
 use clap::Args;
-use hyoshi_report::{Checked, Look};
-use hyoshi_sched::{Strategies, analyse};
+use hyoshi_report::{Checked, Level, Look};
+use hyoshi_sched::analysis::{Bounds, Options, Progress, Sensitivity, SensitivitySearch, analyse_with};
+use hyoshi_sched::{Outcome, Report, Strategies};
 
-use super::load::{Changes, load};
-use super::output::command_line;
+use super::costs::CostsFrom;
+use super::counterexample;
+use super::load::{Changes, Ready, load_with_costs};
+use super::output::{command_line, note, warning};
 use super::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]
@@ -16,15 +25,128 @@ pub(super) struct Arguments {
     file: PathBuf,
     #[command(flatten)]
     changes: Changes,
+    #[command(flatten)]
+    costs: CostsFrom,
+    /// If it does not hold: write a system in which that is seen, for `hyoshi sim`
+    #[arg(long, value_name = "FILE")]
+    counterexample: Option<PathBuf>,
+    /// How much longer each operation could run and how much faster it could come; what breaks first
+    #[arg(long)]
+    sensitivity: bool,
+    /// Calculate all response bounds of levels by deadline or laxity, however long it takes
+    #[arg(long)]
+    bounds: bool,
+    /// Name each analysis with its source, and what the verdicts rest on
+    #[arg(long)]
+    explain: bool,
 }
 
 pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
-    let ready = load(&arguments.file, &arguments.changes, strategies, format)?;
-    let report = analyse(&ready.system, &ready.plan);
-    let checked = Checked { command: &command_line(), system: &ready.system, report: &report };
+    let ready = load_with_costs(&arguments.file, &arguments.changes, &arguments.costs, strategies, format)?;
+    let mut line = Line::new(format);
+    let bounds = if arguments.bounds { Bounds::All } else { Bounds::Quick };
+    let report = {
+        let line = RefCell::new(&mut line);
+        let progress = |at: Progress| {
+            line.borrow_mut().show(|| format!("response bounds: {} of about {} sums", at.done, at.of));
+            true
+        };
+        analyse_with(&ready.system, &ready.plan, Options { bounds, progress: &progress })
+    };
+    let margins = arguments.sensitivity.then(|| margins(&ready, strategies, &report, &mut line));
+    line.clear();
+    let seen = match (counterexample::first(&ready, &report), arguments.counterexample.as_deref()) {
+        (Some(example), Some(path)) => Some(counterexample::save(example, path, &ready, strategies)?),
+        (example, _) => example.as_ref().map(counterexample::seen),
+    };
+    let mut notes = ready.notes.clone();
+    if format == Format::Json {
+        // People have read them on standard error.
+        notes.extend(ready.warnings.iter().map(warning));
+    }
+    if let (Some(path), None) = (&arguments.counterexample, &seen) {
+        notes.push(note(Level::Info, "counterexample", none(&report, path)));
+    }
+    let command = command_line();
+    let checked = Checked {
+        notes: &notes,
+        counterexample: seen.as_ref(),
+        sensitivity: margins.as_ref(),
+        explain: arguments.explain,
+        ..Checked::new(&command, &ready.system, &report)
+    };
     match format {
         Format::Text => streams::out(checked.terminal(Look::of_stdout()))?,
         Format::Json => streams::out(checked.json())?,
     }
-    Ok(Held::when(report.outcome == hyoshi_sched::Outcome::Holds))
+    Ok(Held::when(report.outcome == Outcome::Holds))
+}
+
+/// Why there is no counterexample.
+fn none(report: &Report, path: &Path) -> String {
+    let path = path.display();
+    match report.outcome {
+        Outcome::Unknown => format!(
+            "nothing that counts is known to fail, only not proved: there is no behaviour to show, and {path} is not \
+             written; hyoshi sim tells what to expect"
+        ),
+        Outcome::Holds | Outcome::DoesNotHold => format!("nothing that counts fails: {path} is not written"),
+    }
+}
+
+/// All margins, found by as many threads as there are CPUs; this one tells how far they are.
+fn margins(ready: &Ready, strategies: &Strategies, report: &Report, line: &mut Line) -> Sensitivity {
+    let search = SensitivitySearch::new(&ready.system, strategies, report);
+    let (next, done, of) = (AtomicUsize::new(0), AtomicUsize::new(0), ready.system.operations.len());
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(search.parts());
+    let parts = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let work = || {
+            loop {
+                let part = next.fetch_add(1, Ordering::Relaxed);
+                if part >= search.parts() {
+                    break;
+                }
+                let found = search.part(part, &mut || {
+                    done.fetch_add(1, Ordering::Relaxed);
+                    true
+                });
+                parts.lock().unwrap_or_else(PoisonError::into_inner).push(found);
+            }
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            let done = done.load(Ordering::Relaxed);
+            line.show(|| format!("sensitivity: {done} of {of} operations"));
+            thread::sleep(Duration::from_millis(2));
+        }
+    });
+    search.join(parts.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A line on the terminal that says how far it is, for what takes more than a moment.
+struct Line {
+    shown: WallClock,
+    visible: bool,
+    wanted: bool,
+}
+
+impl Line {
+    fn new(format: Format) -> Self {
+        let wanted = format == Format::Text && std::io::stderr().is_terminal();
+        Line { shown: WallClock::now(), visible: false, wanted }
+    }
+
+    fn show(&mut self, text: impl Fn() -> String) {
+        if self.wanted && self.shown.elapsed() > Duration::from_millis(300) {
+            streams::err(format_args!("\r\x1b[K{}", text()));
+            (self.shown, self.visible) = (WallClock::now(), true);
+        }
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.visible) {
+            streams::err("\r\x1b[K");
+        }
+    }
 }

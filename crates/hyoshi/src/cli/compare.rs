@@ -4,12 +4,13 @@ use std::fmt::Write;
 use std::ops::ControlFlow;
 
 use hyoshi_model::{Instant, JobId, System};
+use hyoshi_report::figures::time;
 use hyoshi_sim::simulate;
 use hyoshi_trace::agreement::{self, Agreement, Difference, TOLERANCE};
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
 use serde_json::{Value, json};
 
-use super::trace::Recorded;
+use super::trace::{Left, Recorded};
 use super::{Failure, Format, Held, head, streams};
 
 /// Near-ties and their like that a person is told of, each.
@@ -40,7 +41,7 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failu
     Ok(Held::when(holds))
 }
 
-fn text(system: &System, name: &str, agreement: &Agreement) -> String {
+pub(super) fn text(system: &System, name: &str, agreement: &Agreement) -> String {
     let Agreement { agreeing, jobs, near_ties, disturbed, disagreements } = agreement;
     let (ties, disturbances, differences) = (near_ties.len(), disturbed.len(), disagreements.len());
     let mut text = format!(
@@ -50,11 +51,12 @@ fn text(system: &System, name: &str, agreement: &Agreement) -> String {
     // Writing to a String cannot fail.
     for tie in near_ties.iter().take(MOST_TOLD) {
         let difference = told(system, &tie.difference);
-        let _ = writeln!(text, "  near-tie: completion at {}, timed {}; {difference}", tie.completion, tie.timed);
+        let _ =
+            writeln!(text, "  near-tie: completion at {}, timed {}; {difference}", at(tie.completion), at(tie.timed));
     }
     for disturbed in disturbed.iter().take(MOST_TOLD) {
         let difference = told(system, &disturbed.difference);
-        let _ = writeln!(text, "  disturbed: {} went to something else; {difference}", disturbed.lost);
+        let _ = writeln!(text, "  disturbed: {} went to something else; {difference}", time(disturbed.lost));
     }
     for difference in disagreements.iter().take(MOST_TOLD) {
         let _ = writeln!(text, "  disagreement {}", told(system, difference));
@@ -62,7 +64,7 @@ fn text(system: &System, name: &str, agreement: &Agreement) -> String {
     text
 }
 
-fn object(system: &System, name: &str, agreement: &Agreement) -> Value {
+pub(super) fn object(system: &System, name: &str, agreement: &Agreement) -> Value {
     let ties = agreement.near_ties.iter().map(|tie| {
         json!({
             "completion_ns": tie.completion.as_nanos(), "timed_ns": tie.timed.as_nanos(),
@@ -83,18 +85,34 @@ fn object(system: &System, name: &str, agreement: &Agreement) -> Value {
 fn told(system: &System, difference: &Difference) -> String {
     let job = |told: &Option<(JobId, Outcome)>| match told {
         Some((job, outcome)) => {
-            format!("{}#{} {outcome:?}", system.operation(job.operation).name, job.number)
+            format!("{}#{} {}", system.operation(job.operation).name, job.number, word(*outcome))
         }
         None => "nothing".to_owned(),
     };
-    format!("at {}: simulated {}, run {}", difference.at, job(&difference.simulated), job(&difference.run))
+    format!("at {}: simulated {}, run {}", at(difference.at), job(&difference.simulated), job(&difference.run))
+}
+
+/// An instant as reports write times.
+fn at(instant: Instant) -> String {
+    time(instant.since(Instant::ZERO))
+}
+
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Made => "made",
+        Outcome::Missed => "missed",
+        Outcome::Cancelled => "cancelled",
+        Outcome::Stopped => "stopped",
+        Outcome::DroppedBusy => "dropped, busy",
+        Outcome::DroppedFull => "dropped, full",
+    }
 }
 
 /// Job ends by processor, and the last instant that the recording tells of.
 fn ends(recorded: &Recorded) -> Result<(Vec<Vec<JobEnd>>, Instant), Failure> {
     let mut ends = vec![Vec::new(); recorded.system.processors.len()];
     let mut last = Instant::ZERO;
-    let (lost, _) = recorded.events(|processor, at, event| {
+    let Left { lost, cut, .. } = recorded.events(|processor, at, event| {
         if let Event::Decision(Decision::End(end)) = event {
             ends[processor.index()].push(end);
         }
@@ -105,7 +123,8 @@ fn ends(recorded: &Recorded) -> Result<(Vec<Vec<JobEnd>>, Instant), Failure> {
         let message = format!("{lost} events were lost while recording: jobs are missing from the comparison");
         return Err(Failure::new(message).help("record again with less load on the machine"));
     }
-    Ok((ends, last))
+    // A busy machine tells its threads of the end a little late: a simulation would go on until then.
+    Ok((ends, cut.unwrap_or(last).min(Instant::ZERO + recorded.system.duration)))
 }
 
 /// Keeps job ends only.

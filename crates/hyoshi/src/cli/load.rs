@@ -4,15 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use hyoshi_model::{Diagnostic, Known, Preemption, Span, System, quantity, read_file_knowing};
+use hyoshi_model::{Diagnostic, Known, Overload, Preemption, Span, System, quantity, read_file_knowing};
+use hyoshi_report::Note;
 use hyoshi_sched::{Plan, Strategies};
 
+use super::costs::{CostsFrom, Found};
 use super::{Failure, Format, colours, streams};
 
 /// What the command line may change of a file.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct Changes {
-    /// Another strategy, on every processor
+    /// Another strategy, on every processor; of two, RMS,RMS+MLF, the second rules in overload
     #[arg(long, value_name = "NAME")]
     pub strategy: Option<String>,
     /// Cancel non-critical jobs that can no longer finish in time, or do not
@@ -32,7 +34,7 @@ pub(super) struct Changes {
     pub cap: Option<u32>,
 }
 
-fn span(text: &str) -> Result<Span, String> {
+pub(super) fn span(text: &str) -> Result<Span, String> {
     match quantity::span(text) {
         Ok(Span::ZERO) => Err(format!("{text:?} is zero; write a time greater than that, such as \"10s\"")),
         Ok(span) => Ok(span),
@@ -49,7 +51,7 @@ fn share(text: &str) -> Result<u32, String> {
     }
 }
 
-fn seed(text: &str) -> Result<u64, String> {
+pub(super) fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{text:?} is no seed; write a whole number from 0 to {}", u64::MAX))
 }
 
@@ -62,12 +64,27 @@ fn preemption(text: &str) -> Result<Preemption, String> {
     }
 }
 
+/// When two strategies change, unless the file says.
+const MARGIN: Span = Span::ZERO;
+const CALM: Span = Span::from_secs(1);
+
 impl Changes {
+    /// The names that `--strategy` gives: one, or two with a comma between.
+    fn strategies(&self) -> Option<(&str, Option<&str>)> {
+        let named = self.strategy.as_deref()?;
+        let pair = named.split_once(',').map(|(first, second)| (first.trim(), Some(second.trim())));
+        Some(pair.unwrap_or((named, None)))
+    }
+
     /// Applies the changes.
     pub fn apply(&self, system: &mut System) {
         for processor in &mut system.processors {
-            if let Some(strategy) = &self.strategy {
-                processor.strategy.clone_from(strategy);
+            if let Some((first, second)) = self.strategies() {
+                processor.strategy = first.to_owned();
+                // The file may say when; else as where it says nothing.
+                let (margin, calm) =
+                    processor.overload.as_ref().map_or((MARGIN, CALM), |file| (file.margin, file.calm));
+                processor.overload = second.map(|name| Overload { strategy: name.to_owned(), margin, calm });
             }
             processor.cancel = self.cancel.unwrap_or(processor.cancel);
             processor.preemption = self.preemption.unwrap_or(processor.preemption);
@@ -107,23 +124,50 @@ pub(super) struct Ready {
     pub system: Arc<System>,
     pub plan: Arc<Plan>,
     pub warnings: Vec<Diagnostic>,
+    /// What scheduling costs, where that plays a part.
+    pub notes: Vec<Note>,
     /// What the command line changed, as it would be given again.
     pub changes: Vec<String>,
 }
 
 /// Reads a file, applies the changes, and makes the plan. People see its warnings at once, on
-/// standard error; they get no second copy with the results.
+/// standard error; they get no second copy with the results. What scheduling costs plays no part: a
+/// run pays it, whatever it is.
 pub(super) fn load(path: &Path, changes: &Changes, strategies: &Strategies, format: Format) -> Result<Ready, Failure> {
-    if let Some(name) = &changes.strategy
-        && strategies.find(name).is_none()
-    {
-        return Err(Failure::new(format!("nobody knows the strategy `{name}`")).help(known(strategies)));
-    }
+    load_with(path, changes, None, strategies, format)
+}
+
+/// As [`load`], with what scheduling costs, which is noted.
+pub(super) fn load_with_costs(
+    path: &Path,
+    changes: &Changes,
+    costs: &CostsFrom,
+    strategies: &Strategies,
+    format: Format,
+) -> Result<Ready, Failure> {
+    load_with(path, changes, Some(costs.find()?), strategies, format)
+}
+
+fn load_with(
+    path: &Path,
+    changes: &Changes,
+    costs: Option<Found>,
+    strategies: &Strategies,
+    format: Format,
+) -> Result<Ready, Failure> {
+    known_strategy(changes, strategies)?;
     // One that the command line replaces may be what it likes.
     let named = changes.strategy.is_none().then(|| strategies.names());
-    let loaded = read_file_knowing(path, &Known { strategies: named, ..Known::default() }).map_err(Failure::File)?;
+    let known = Known { strategies: named, costs: costs.as_ref().and_then(Found::instead), ..Known::default() };
+    let loaded = read_file_knowing(path, &known).map_err(Failure::File)?;
     let mut system = loaded.system;
     changes.apply(&mut system);
+    let (mut files, mut changes) = (loaded.files, changes.arguments());
+    if let Some((file, change)) = costs.as_ref().and_then(Found::to_record) {
+        files.push(file);
+        changes.extend(change);
+    }
+    let notes = costs.map_or_else(Vec::new, |costs| costs.settle(&mut system, loaded.costs_given));
     let plan = plan(&system, strategies)?;
     if format == Format::Text {
         for warning in &loaded.warnings {
@@ -133,12 +177,34 @@ pub(super) fn load(path: &Path, changes: &Changes, strategies: &Strategies, form
     Ok(Ready {
         file: path.display().to_string(),
         source: loaded.text,
-        files: loaded.files,
+        files,
         system: system.into(),
         plan: plan.into(),
         warnings: loaded.warnings,
-        changes: changes.arguments(),
+        notes,
+        changes,
     })
+}
+
+/// Whether the command line's strategy is one, or two.
+pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Result<(), Failure> {
+    let pair = changes.strategies();
+    if let Some((first, Some(second))) = pair {
+        let refused = match second {
+            _ if second.contains(',') => Some("names more than two strategies: at most two"),
+            _ if first.trim().eq_ignore_ascii_case(second) => Some("names one strategy twice"),
+            _ => None,
+        };
+        if let Some(message) = refused {
+            return Err(Failure::new(format!("`--strategy` {message}"))
+                .help("name two, RMS,RMS+MLF: the second rules in overload"));
+        }
+    }
+    let names = pair.into_iter().flat_map(|(first, second)| [Some(first), second]).flatten();
+    match names.into_iter().find(|name| strategies.find(name).is_none()) {
+        Some(name) => Err(Failure::new(format!("nobody knows the strategy `{name}`")).help(known(strategies))),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn plan(system: &System, strategies: &Strategies) -> Result<Plan, Failure> {

@@ -3,17 +3,32 @@
 //! Exit codes: 0 what was asked for holds, 1 it does not, 2 the input was bad (a file, a flag, a
 //! missing privilege under `--strict`).
 
+mod broker;
+mod calibrate;
+mod call;
 mod check;
 mod compare;
+mod costs;
+mod counterexample;
 mod doctor;
+mod exec;
+mod export;
+mod from;
+mod idl;
+mod ior;
 mod jobs;
 mod load;
+mod naming;
 mod new;
 mod output;
+mod proved;
+mod reproduce;
 mod run;
 mod sim;
 mod streams;
+mod tls;
 mod trace;
+mod why;
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -50,10 +65,33 @@ enum Verb {
     Run(run::Arguments),
     /// Tell what this machine grants, and what to do about each refusal
     Doctor,
+    /// Measure what scheduling costs on this machine, for `check` and `sim`
+    Calibrate(calibrate::Arguments),
     /// Begin a system: a commented system.toml, and a Rust program with its operations' bodies
     New(new::Arguments),
+    /// Run a paper's experiment again, and judge each of its claims
+    Reproduce(reproduce::Arguments),
     /// Read a recording
     Trace(trace::Arguments),
+    /// Tell why a job of a recording was late, or list the late ones
+    Why(why::Arguments),
+    /// Tell what a reference to a CORBA object says
+    Ior(ior::Arguments),
+    /// Call an operation of an object, with its IDL at hand
+    Call(call::Arguments),
+    /// Write Rust from an IDL file: types, traits, stubs and delegates
+    Idl(idl::Arguments),
+    /// Serve names for objects (CosNaming), kept across restarts; or ask such a service
+    Naming(naming::Arguments),
+    /// Give CPU to what matters, for programs that nobody will change; or ask the broker that does
+    Broker(broker::Arguments),
+    /// Run a program under the broker
+    Exec(exec::Exec),
+    /// Bring a running process under the broker
+    Attach(exec::Attach),
+    /// What `exec` leaves beside the program
+    #[command(hide = true)]
+    ExecWatch(exec::Watch),
     /// List the strategies that this program knows
     Strategies,
     /// Print the JSON schema of system.toml, for editors
@@ -88,6 +126,8 @@ impl Held {
 enum Failure {
     /// The system's file is wrong.
     File(hyoshi_model::FileErrors),
+    /// An IDL file is wrong.
+    Idl(hyoshi_idl::Diagnostics),
     /// Anything else, with what to do about it.
     Other { message: String, help: Option<String> },
     /// The verb has told of it, within its result.
@@ -110,6 +150,7 @@ impl Failure {
         match (format, self) {
             (_, Failure::Told) => {}
             (Format::Text, Failure::File(errors)) => streams::err(errors.render(colours(&std::io::stderr()))),
+            (Format::Text, Failure::Idl(errors)) => streams::err(errors.render(colours(&std::io::stderr()))),
             (Format::Text, Failure::Other { message, help }) => {
                 streams::err(format_args!("error: {message}\n"));
                 if let Some(help) = help {
@@ -132,6 +173,18 @@ impl Failure {
                     serde_json::json!({
                         "message": error.message, "label": error.label, "help": error.help,
                         "file": error.file, "line": error.line, "column": error.column,
+                    })
+                };
+                errors.errors.iter().map(object).collect()
+            }
+            Failure::Idl(errors) => {
+                let object = |error: &hyoshi_idl::Diagnostic| {
+                    let place = errors.place(error);
+                    serde_json::json!({
+                        "message": error.message, "label": error.label, "help": error.help,
+                        "file": place.as_ref().map(|place| &place.file),
+                        "line": place.as_ref().map(|place| place.line),
+                        "column": place.as_ref().map(|place| place.column),
                     })
                 };
                 errors.errors.iter().map(object).collect()
@@ -173,9 +226,20 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Check(arguments) => ("check", check::check(&arguments, &strategies, format)),
         Verb::Sim(arguments) => ("sim", sim::sim(&arguments, &strategies, format)),
         Verb::Run(arguments) => ("run", run::run(&arguments, &strategies, bodies, format)),
+        Verb::Calibrate(arguments) => ("calibrate", calibrate::calibrate(&arguments, format)),
         Verb::Doctor => ("doctor", doctor::doctor(format)),
         Verb::New(arguments) => ("new", new::new(&arguments, format)),
+        Verb::Reproduce(arguments) => ("reproduce", reproduce::reproduce(&arguments, format)),
         Verb::Trace(arguments) => (arguments.name(), trace::trace(&arguments, &strategies, format)),
+        Verb::Why(arguments) => ("why", why::why(&arguments, &strategies, format)),
+        Verb::Ior(arguments) => (arguments.name(), ior::ior(&arguments, format)),
+        Verb::Call(arguments) => ("call", call::call(&arguments, format)),
+        Verb::Idl(arguments) => ("idl", idl::idl(&arguments, format)),
+        Verb::Naming(arguments) => (arguments.name(), naming::naming(&arguments, format)),
+        Verb::Broker(arguments) => (arguments.name(), broker::broker(&arguments, format)),
+        Verb::Exec(arguments) => return exec::exec(&arguments, format),
+        Verb::Attach(arguments) => ("attach", exec::attach(&arguments, format)),
+        Verb::ExecWatch(arguments) => ("exec-watch", exec::watch(&arguments)),
         Verb::Strategies => ("strategies", list(&strategies, format)),
         Verb::Schema => ("schema", streams::out(hyoshi_model::schema()).map(|()| Held::Yes)),
     };

@@ -6,13 +6,18 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use hyoshi_model::{Diagnostic, Instant, ProcessorId};
+use hyoshi_dispatch::places;
+use hyoshi_model::{Diagnostic, Instant, ProcessorId, Span, System};
 use hyoshi_report::summary::Summary;
 use hyoshi_report::{Account, Level, Look, Note, save};
-use hyoshi_trace::Event;
+use hyoshi_runtime::Names;
+use hyoshi_sched::Plan;
+use hyoshi_trace::insight::Insight;
 use hyoshi_trace::recording::{Fact, Header, WriteError, Writer};
+use hyoshi_trace::{Event, Seen, Who};
 use serde::Serialize;
 
+use super::from::Again;
 use super::load::Ready;
 use super::{Failure, Format, Held, streams};
 
@@ -27,14 +32,14 @@ pub(super) struct ReportTo {
 impl ReportTo {
     /// Whether the report can be written at all: what takes a minute should not fail at its end.
     pub fn try_out(&self, source: &str) -> Result<(), Failure> {
-        self.report.as_deref().map_or(Ok(()), |path| try_out(path, source))
+        self.report.as_deref().map_or(Ok(()), |path| try_out("the report", path, source))
     }
 }
 
-/// Whether a report can be written to `path`, which is not to be `source`.
-pub(super) fn try_out(path: &Path, source: &str) -> Result<(), Failure> {
+/// Whether `what` can be written to `path`, which is not to be `source`.
+pub(super) fn try_out(what: &str, path: &Path, source: &str) -> Result<(), Failure> {
     not_over(path, source)?;
-    let fail = |error| Err(cannot_write("the report", path, &error));
+    let fail = |error| Err(cannot_write(what, path, &error));
     let Some(name) = path.file_name().filter(|_| !path.is_dir()) else { return fail(ErrorKind::IsADirectory.into()) };
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Ok(());
@@ -86,6 +91,17 @@ pub(super) fn publish(
     account: &Account<'_>,
     report: Option<&Path>,
     format: Format,
+    failures: Vec<Failure>,
+) -> Result<Held, Failure> {
+    publish_with(account, None, report, format, failures)
+}
+
+/// As [`publish`], with what a simulation of a recording has beside it.
+pub(super) fn publish_with(
+    account: &Account<'_>,
+    again: Option<&Again>,
+    report: Option<&Path>,
+    format: Format,
     mut failures: Vec<Failure>,
 ) -> Result<Held, Failure> {
     let saved = report.map(|path| save(path, &account.html()).map(|()| path));
@@ -99,12 +115,15 @@ pub(super) fn publish(
             // `load` has printed these, with their lines.
             summary.notes.retain(|note| note.topic != WARNING);
             let report = saved.map_or(String::new(), |path| format!("\nreport: {}\n", path.display()));
-            streams::out(format_args!("{}{report}", summary.terminal(Look::of_stdout())))?;
+            let again = again.map_or(String::new(), |again| again.text(account.system));
+            streams::out(format_args!("{}{again}{report}", summary.terminal(Look::of_stdout())))?;
             failures.iter().for_each(|failure| failure.print(account.verb, format));
         }
         Format::Json => {
             let errors: Vec<_> = failures.iter().flat_map(Failure::json).collect();
-            let object = serde_json::to_string_pretty(&Told { summary: &summary, errors }).map_err(Failure::new)?;
+            let again = again.map(|again| again.json(account.system));
+            let told = Told { summary: &summary, again, errors };
+            let object = serde_json::to_string_pretty(&told).map_err(Failure::new)?;
             streams::out(format_args!("{object}\n"))?;
         }
     }
@@ -116,9 +135,29 @@ pub(super) fn publish(
 struct Told<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    again: Option<serde_json::Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<serde_json::Value>,
 }
+
+/// Looks at every event for causes of lateness and, for an HTML report, windows to draw; nothing where
+/// neither is shown.
+pub(super) fn insight<'a>(
+    system: &'a System,
+    plan: &Plan,
+    exact: bool,
+    format: Format,
+    report: bool,
+) -> Option<Insight<'a>> {
+    let wanted = report || format == Format::Json;
+    let places = || plan.processors.iter().map(|plan| places(system, plan)).collect();
+    let apart = if exact { Span::ZERO } else { APART };
+    wanted.then(|| Insight::new(system, places(), exact, report, apart))
+}
+
+/// How far behind each other the events of a run's processors come.
+const APART: Span = Span::from_millis(150);
 
 /// The topic of the reader's warnings.
 const WARNING: &str = "file";
@@ -178,23 +217,85 @@ impl RecordTo {
             WriteError::Io { source, .. } => cannot_write("the recording", &path, &source),
             other => Failure::new(other),
         })?;
-        Ok(Recorder { writer })
+        Ok(Recorder { writer, named: 0, names: None, flushed: Instant::ZERO })
     }
 }
 
 /// A recording that is being written.
 pub(super) struct Recorder {
     writer: Writer<File>,
+    names: Option<Names>,
+    /// How many of them the writer has.
+    named: usize,
+    /// Until when everything was written.
+    flushed: Instant,
+}
+
+/// What a recording may lack after SIGKILL.
+pub(super) const FLUSH: Span = Span::from_millis(500);
+
+/// Refuses a file that two results would go to: the second would take the first away.
+pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+    // A file that is not there yet is known by its folder.
+    let real = |path: &Path| {
+        let folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let named = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
+        path.canonicalize().ok().or_else(named).unwrap_or_else(|| path.into())
+    };
+    let is_file = |path: &Path| fs::metadata(path).map_or(true, |found| found.is_file());
+    let named = outputs.iter().filter_map(|(option, path)| Some((*option, (*path)?)));
+    let named: Vec<_> =
+        named.filter(|(_, path)| is_file(path)).map(|(option, path)| (option, path, real(path))).collect();
+    for (index, (option, path, file)) in named.iter().enumerate() {
+        if let Some((other, ..)) = named[..index].iter().find(|(_, _, earlier)| earlier == file) {
+            let message = format!(
+                "{} is named by {other} and by {option}: one would take the place of the other",
+                path.display()
+            );
+            return Err(Failure::new(message).help("name two files"));
+        }
+    }
+    Ok(())
 }
 
 impl Recorder {
+    /// Where the names of other threads come from.
+    pub fn names(mut self, names: Names) -> Self {
+        self.names = Some(names);
+        self
+    }
+
     pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &Event) -> Result<(), Failure> {
+        if let (Event::Seen(Seen::Switch { to: Who::Other(number), .. }), Some(names)) = (event, &self.names)
+            && *number as usize >= self.named
+        {
+            for name in names.since(self.named) {
+                self.writer.name(&name);
+                self.named += 1;
+            }
+        }
         self.writer.event(processor, now, event).map_err(Failure::new)
     }
 
-    /// Hands everything to the operating system, so that it survives the end of this process.
-    pub fn flush(&mut self) -> Result<(), Failure> {
-        self.writer.flush().map_err(Failure::new)
+    /// Writes everything now and then by virtual time; `now` is that of the next event of any processor.
+    pub fn keep_up(&mut self, processors: usize, now: Instant) -> Result<(), Failure> {
+        if now.since(self.flushed) < FLUSH {
+            return Ok(());
+        }
+        self.flushed = now;
+        let before = Instant::from_nanos(now.as_nanos().saturating_sub(1));
+        self.writer.flush_until(processors, before).map_err(Failure::new)
+    }
+
+    /// Hands everything to the operating system, so that it survives the end of this process, and says that it is
+    /// everything until `told`, of processors that were idle, too.
+    pub fn flush_until(&mut self, processors: usize, told: Instant) -> Result<(), Failure> {
+        // Of one alone its events tell.
+        let flushed = if processors > 1 { self.writer.flush_until(processors, told) } else { self.writer.flush() };
+        flushed.map_err(Failure::new)
     }
 
     pub fn finish(self) -> Result<(), Failure> {

@@ -7,23 +7,25 @@ use std::time::{Duration, Instant as WallClock};
 use clap::Args;
 use hyoshi_model::{Instant, ProcessorId, Span, System};
 use hyoshi_os::signals::Interrupt;
+use hyoshi_os::switches::Sight;
 use hyoshi_os::wake::Wake;
 use hyoshi_report::{Account, Level, Live, Note};
 use hyoshi_runtime::{EndedBy, Finished, Node, Note as RunNote, Running};
 use hyoshi_sched::Strategies;
+use hyoshi_trace::insight::Insight;
 use hyoshi_trace::recording::Fact;
-use hyoshi_trace::{Decision, Event, Stats};
+use hyoshi_trace::{Decision, Event, Reigns, Splits, Stats};
 
 use super::load::{Changes, Ready, load};
-use super::output::{RecordTo, Recorder, ReportTo, command_line, note, publish, try_out, unix_now, warning};
+use super::output::{
+    FLUSH, RecordTo, Recorder, ReportTo, apart, command_line, insight, note, publish, try_out, unix_now, warning,
+};
+use super::proved::Analysing;
 use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
 
 /// The rings are emptied this often; the live table is drawn as often as it wants.
 const POLL: Duration = Duration::from_millis(40);
-
-/// What a recording may lack after SIGKILL.
-const FLUSH: Span = Span::from_millis(500);
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -45,26 +47,35 @@ pub(super) struct Arguments {
 }
 
 /// What comes out of the rings goes here, on this command's own thread, below every lane.
-struct Watching {
+struct Watching<'a> {
     stats: Stats,
+    insight: Option<Insight<'a>>,
+    splits: Splits,
+    reigns: Reigns,
     recorder: Option<Recorder>,
     failed: Option<Failure>,
 }
 
-impl Watching {
+impl Watching<'_> {
     fn event(&mut self, processor: ProcessorId, now: Instant, event: Event) {
         if let Event::Decision(Decision::End(end)) = &event {
             self.stats.record(end);
         }
+        if let Some(insight) = &mut self.insight {
+            insight.event(processor, now, &event);
+        }
+        self.splits.event(processor, now, &event);
+        self.reigns.event(processor, now, &event);
         if let Some(recorder) = &mut self.recorder {
             self.failed = recorder.event(processor, now, &event).err();
         }
         self.forget_failed_recorder();
     }
 
-    fn flush(&mut self) {
+    /// Everything that happened until `told` was handed over.
+    fn flush(&mut self, processors: usize, told: Instant) {
         if let Some(recorder) = &mut self.recorder {
-            self.failed = recorder.flush().err();
+            self.failed = recorder.flush_until(processors, told).err();
         }
         self.forget_failed_recorder();
     }
@@ -89,8 +100,9 @@ pub(super) fn run(
         (Some(named), false) => Some(named.clone()),
         (None, false) => Some(default_report(&ready.system.name, "run")),
     };
+    apart(&[("--record", arguments.record.as_deref()), ("--report", report.as_deref())])?;
     if let Some(path) = &report {
-        try_out(path, &ready.file).map_err(|failure| match arguments.report.report {
+        try_out("the report", path, &ready.file).map_err(|failure| match arguments.report.report {
             Some(_) => failure,
             None => failure.help(
                 "start it in a folder that you may write to; `--report FILE` names another place, `--no-report` writes none",
@@ -102,19 +114,35 @@ pub(super) fn run(
     let interrupt =
         Interrupt::on_signals(wake).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let node = Node::new(ready.system.clone(), ready.plan.clone()).strict(arguments.strict).interrupt(interrupt);
+    // Without a recording nobody asks who had the CPU.
+    let node = node.watch(record_to.is_some());
     let node = bodies.install(&ready.system, node).map_err(Failure::new)?;
     let started_unix_ns = unix_now();
     let running = node.start().map_err(|error| {
         Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")
     })?;
 
-    let recorder = record_to.map(|file| file.begin(&ready, "run", facts(&running))).transpose()?;
-    let mut watching = Watching { stats: Stats::new(&ready.system), recorder, failed: None };
+    let recorder = record_to.map(|file| file.begin(&ready, "run", facts(&running, &ready.system))).transpose()?;
+    let names = running.names();
+    let recorder = recorder.map(|recorder| recorder.names(names.clone()));
+    let mut watching = Watching {
+        stats: Stats::new(&ready.system),
+        insight: insight(&ready.system, &ready.plan, false, format, report.is_some()),
+        splits: Splits::new(ready.system.processors.len()),
+        reigns: Reigns::new(&ready.system),
+        recorder,
+        failed: None,
+    };
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, format);
     // What cannot be recorded is told with the figures, which are worth having anyway.
     let recorded = watching.recorder.take().map_or(Ok(()), Recorder::finish);
     let unrecorded = watching.failed.take().or(recorded.err());
+    let took = Span::from_nanos(started.elapsed().as_nanos() as u64);
+    // Not before: a run wants the machine for itself.
+    let proved = Analysing::begin(&ready.system, &ready.plan).end();
+    let seen = watching.insight.take().map(|insight| insight.finish(Instant::ZERO + finished.elapsed));
+    let time = watching.splits.close(Instant::ZERO + finished.elapsed);
     let account = Account {
         verb: "run",
         command: command_line(),
@@ -123,10 +151,17 @@ pub(super) fn run(
         system: &ready.system,
         plan: &ready.plan,
         stats: &watching.stats,
+        analysis: proved.analysis(),
+        stolen: time.iter().map(|time| time.stolen).collect(),
+        queueing: finished.queueing.iter().map(|(_, queueing)| queueing.clone()).collect(),
+        reigns: watching.reigns.close(Instant::ZERO + finished.elapsed),
+        insight: seen.as_ref(),
         duration: finished.elapsed,
         asked: ready.system.duration,
-        took: Span::from_nanos(started.elapsed().as_nanos() as u64),
+        took,
         started_unix_ns: Some(started_unix_ns),
+        time: &time,
+        threads: &names.since(0),
         lost_events: finished.lost.events,
         notes: notes(&finished, &ready),
     };
@@ -138,7 +173,7 @@ pub(super) fn run(
 }
 
 /// Empties the rings and shows how it goes, until it is over.
-fn watch(mut running: Running, system: &System, watching: &mut Watching, format: Format) -> Finished {
+fn watch(mut running: Running, system: &System, watching: &mut Watching<'_>, format: Format) -> Finished {
     let mut live = (format == Format::Text).then(|| Live::of_stdout(system, system.duration));
     let mut flushed = Instant::ZERO;
     while !running.finished() {
@@ -146,7 +181,7 @@ fn watch(mut running: Running, system: &System, watching: &mut Watching, format:
         running.poll(&mut |processor, now, event| watching.event(processor, now, event));
         let now = running.now();
         if now.since(flushed) >= FLUSH {
-            watching.flush();
+            watching.flush(system.processors.len(), running.told_until());
             flushed = now;
         }
         if let Some(live) = live.as_mut().filter(|live| live.is_due(now)) {
@@ -161,12 +196,29 @@ fn watch(mut running: Running, system: &System, watching: &mut Watching, format:
     finished
 }
 
-fn facts(running: &Running) -> Vec<Fact> {
+fn facts(running: &Running, system: &System) -> Vec<Fact> {
     let fact = |note: &RunNote| {
         let (level, topic) = kind(note);
         Fact { what: topic.into(), granted: level != Level::Refused, detail: note.to_string() }
     };
-    running.notes().iter().map(fact).collect()
+    let sights = running.cpus().map(|(processor, _)| {
+        let sight = running.sight(processor);
+        let name = &system.processor(processor).name;
+        Fact { what: SWITCHES.into(), granted: sight == Sight::Everything, detail: seen(name, sight) }
+    });
+    running.notes().iter().map(fact).chain(sights).collect()
+}
+
+/// The topic of what is seen of context switches.
+pub(super) const SWITCHES: &str = "switches";
+
+fn seen(processor: &str, sight: Sight) -> String {
+    let seen = match sight {
+        Sight::Everything => "every switch of its CPU is seen",
+        Sight::OwnThreads => "it is seen when its lanes lose their CPU, not to whom",
+        Sight::Nothing => "no switch of its CPU is seen: what jobs lack is inferred from their CPU time",
+    };
+    format!("{processor}: {seen}")
 }
 
 /// How much a note matters, and what it is about.
@@ -202,6 +254,13 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
     if finished.lost.signals > 0 {
         let text = format!("{} completions for other processors were lost: a link was full", finished.lost.signals);
         notes.push(note(Level::Degraded, "link", text));
+    }
+    if finished.lost.switches > 0 {
+        let text = format!(
+            "{} records of the kernel's switches were lost: who had a CPU is not known for a while",
+            finished.lost.switches
+        );
+        notes.push(note(Level::Degraded, SWITCHES, text));
     }
     for (processor, cpu, stolen) in &finished.stolen {
         let stolen = stolen.unwrap_or_default();

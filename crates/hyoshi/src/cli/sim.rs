@@ -10,22 +10,33 @@ use clap::Args;
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::wake::Wake;
-use hyoshi_report::{Account, Level};
+use hyoshi_report::{Account, LATE_RELEASES, Level};
 use hyoshi_sched::Strategies;
-use hyoshi_sim::simulate;
-use hyoshi_trace::{Decision, Event, Probe, Stats};
+use hyoshi_sim::{Given, simulate_given};
+use hyoshi_trace::insight::Insight;
+use hyoshi_trace::{Decision, Event, JobEnd, Probe, Reigns, Splits, Stats};
 
+use super::costs::CostsFrom;
+use super::from::Incident;
 use super::jobs::Jobs;
-use super::load::{Changes, load};
-use super::output::{RecordTo, Recorder, ReportTo, command_line, note, publish, warning};
+use super::load::{Changes, load_with_costs};
+use super::output::{RecordTo, Recorder, ReportTo, apart, command_line, insight, note, publish_with, warning};
+use super::proved::Analysing;
 use super::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The system's file
-    file: PathBuf,
+    #[arg(required_unless_present = "from", conflicts_with = "from")]
+    file: Option<PathBuf>,
+    /// Simulate what was recorded: its system, the execution times and releases of its jobs, as
+    /// they were or with changes
+    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["seed", "record"])]
+    from: Option<PathBuf>,
     #[command(flatten)]
     changes: Changes,
+    #[command(flatten)]
+    costs: CostsFrom,
     #[command(flatten)]
     report: ReportTo,
     /// Write every job's release, start, end, deadline and outcome to a CSV file, in nanoseconds
@@ -37,26 +48,42 @@ pub(super) struct Arguments {
 }
 
 /// What the probes of all processors write to. A simulation has one thread.
-struct Sink {
+struct Sink<'a> {
     stats: Stats,
+    insight: Option<Insight<'a>>,
+    splits: Splits,
+    reigns: Reigns,
     jobs: Option<Jobs<BufWriter<File>>>,
     recorder: Option<Recorder>,
+    processors: usize,
+    /// Job ends by processor, where they are compared with a recording.
+    ends: Vec<Vec<JobEnd>>,
     /// The first thing that could not be written; the simulation ends there.
     failed: Option<Failure>,
 }
 
-struct SinkProbe<'a> {
+struct SinkProbe<'a, 's> {
     processor: ProcessorId,
-    sink: &'a RefCell<Sink>,
+    sink: &'a RefCell<Sink<'s>>,
     /// Statistics want job ends only; files want everything.
     everything: bool,
 }
 
-impl Probe for SinkProbe<'_> {
+impl Probe for SinkProbe<'_, '_> {
     #[inline]
     fn event(&mut self, now: Instant, event: Event) {
-        if let Event::Decision(Decision::End(end)) = &event {
-            self.sink.borrow_mut().stats.record(end);
+        if let Event::Decision(Decision::Switch { .. }) = &event {
+            self.sink.borrow_mut().reigns.event(self.processor, now, &event);
+        }
+        if let Event::Decision(Decision::End(_)) | Event::Seen(_) = &event {
+            let sink = &mut *self.sink.borrow_mut();
+            sink.splits.event(self.processor, now, &event);
+            if let Event::Decision(Decision::End(end)) = &event {
+                sink.stats.record(end);
+                if let Some(ends) = sink.ends.get_mut(self.processor.index()) {
+                    ends.push(*end);
+                }
+            }
         }
         if self.everything {
             self.sink.borrow_mut().write(self.processor, now, &event);
@@ -64,36 +91,69 @@ impl Probe for SinkProbe<'_> {
     }
 }
 
-impl Sink {
+impl Sink<'_> {
     fn write(&mut self, processor: ProcessorId, now: Instant, event: &Event) {
         if self.failed.is_some() {
             return;
         }
+        if let Some(insight) = &mut self.insight {
+            insight.event(processor, now, event);
+        }
         let jobs = self.jobs.as_mut().map_or(Ok(()), |jobs| jobs.event(event));
-        let recorded = self.recorder.as_mut().map_or(Ok(()), |recorder| recorder.event(processor, now, event));
+        let processors = self.processors;
+        let recorded = self.recorder.as_mut().map_or(Ok(()), |recorder| {
+            recorder.keep_up(processors, now)?;
+            recorder.event(processor, now, event)
+        });
         self.failed = jobs.and(recorded).err();
     }
 }
 
 pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
-    let ready = load(&arguments.file, &arguments.changes, strategies, format)?;
+    let (changes, costs) = (&arguments.changes, &arguments.costs);
+    let (incident, ready) = match (&arguments.from, &arguments.file) {
+        (Some(from), _) => {
+            let (incident, ready) = Incident::read(from, changes, costs, strategies)?;
+            (Some(incident), ready)
+        }
+        (None, Some(file)) => (None, load_with_costs(file, changes, costs, strategies, format)?),
+        (None, None) => return Err(Failure::new("there is nothing to simulate").help("name a system's file")),
+    };
     let system = &*ready.system;
+    let (report, record) = (arguments.report.report.as_deref(), arguments.record.as_deref());
+    apart(&[("--record", record), ("--jobs", arguments.jobs.as_deref()), ("--report", report)])?;
     arguments.report.try_out(&ready.file)?;
     let recorder = arguments.record.as_deref().map(|path| RecordTo::open(path, &ready)).transpose()?;
     let jobs = arguments.jobs.as_deref().map(|path| Jobs::create(path, &ready)).transpose()?;
     let recorder = recorder.map(|file| file.begin(&ready, "sim", Vec::new())).transpose()?;
-    let sink = RefCell::new(Sink { stats: Stats::new(system), jobs, recorder, failed: None });
+    let insight = insight(system, &ready.plan, true, format, arguments.report.report.is_some());
+    let everything = jobs.is_some() || recorder.is_some() || insight.is_some();
+    let compares = incident.as_ref().is_some_and(Incident::compares);
+    let sink = RefCell::new(Sink {
+        stats: Stats::new(system),
+        insight,
+        splits: Splits::new(system.processors.len()),
+        reigns: Reigns::new(system),
+        jobs,
+        recorder,
+        processors: system.processors.len(),
+        ends: vec![Vec::new(); if compares { system.processors.len() } else { 0 }],
+        failed: None,
+    });
     let interrupt = Interrupt::on_signals(std::sync::Arc::new(Wake::new()))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
-    let everything = arguments.jobs.is_some() || arguments.record.is_some();
-    let until = Instant::ZERO + system.duration;
+    let until = incident.as_ref().map_or(Instant::ZERO + system.duration, Incident::until);
     let mut progress = Progress::new(until, format);
+    let analysing = Analysing::begin(&ready.system, &ready.plan);
     let started = WallClock::now();
     let mut end = until;
-    simulate(
+    let takes = incident.as_ref().map(|incident| |job, drawn| incident.takes(job, drawn));
+    let given = incident.as_ref().zip(takes.as_ref()).map(|(incident, takes)| Given { takes, late: &incident.late });
+    simulate_given(
         system,
         &ready.plan,
         until,
+        given,
         |processor| SinkProbe { processor, sink: &sink, everything },
         |now| {
             progress.show(now);
@@ -116,9 +176,17 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         recorder.finish()?;
     }
     let mut notes: Vec<_> = ready.warnings.iter().map(warning).collect();
+    notes.extend(ready.notes);
+    if let Some(late) = incident.as_ref().map(|incident| incident.late.len()).filter(|late| *late > 0) {
+        let releases = if late == 1 { "release" } else { "releases" };
+        notes.push(note(Level::Info, LATE_RELEASES, format!("{late} {releases} came later than declared")));
+    }
     if end < until {
         notes.push(note(Level::Info, "end", "interrupted: the figures are of the time until then"));
     }
+    let took = Span::from_nanos(started.elapsed().as_nanos() as u64);
+    let proved = analysing.end();
+    let seen = sink.insight.take().map(|insight| insight.finish(end));
     let account = Account {
         verb: "sim",
         command: command_line(),
@@ -127,14 +195,22 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         system,
         plan: &ready.plan,
         stats: &sink.stats,
+        analysis: proved.analysis(),
+        stolen: Vec::new(),
+        queueing: Vec::new(),
+        reigns: sink.reigns.close(end),
+        insight: seen.as_ref(),
         duration: end.since(Instant::ZERO),
         asked: system.duration,
-        took: Span::from_nanos(started.elapsed().as_nanos() as u64),
+        took,
         started_unix_ns: None,
+        time: &sink.splits.close(end),
+        threads: &[],
         lost_events: 0,
         notes,
     };
-    publish(&account, arguments.report.report.as_deref(), format, Vec::new())
+    let again = incident.map(|incident| incident.outcome(system, &sink.stats, &sink.ends));
+    publish_with(&account, again.as_ref(), arguments.report.report.as_deref(), format, Vec::new())
 }
 
 /// A line on the terminal that says how far it is, for simulations that take more than a moment.

@@ -117,6 +117,8 @@ impl Place {
     pub fn command(&self, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hyoshi"));
         command.args(words.split_whitespace()).current_dir(&self.0).stdin(Stdio::null()).env_remove("NO_COLOR");
+        // Whatever was measured on the machine that tests: their figures are to be the same on all.
+        command.env("HYOSHI_COSTS", "none");
         command
     }
 
@@ -166,9 +168,18 @@ impl Ended {
         assert_eq!(self.code, 2, "{}", self.out);
         assert_eq!(self.err, "");
         let json = self.json();
-        assert_eq!(json["hyoshi"]["schema"], 1);
+        assert_eq!(json["hyoshi"]["schema"], 2);
         json["errors"][0].clone()
     }
+}
+
+/// The parts of the first processor's time, which sum to the duration, and what they are made from.
+pub fn time(summary: &Value) -> (u64, String) {
+    let time = &summary["processors"][0]["time"];
+    let parts = ["execution_ns", "overhead_ns", "held_ns", "others_ns", "idle_ns", "unknown_ns"];
+    let sum: u64 = parts.iter().map(|part| time[part].as_u64().unwrap_or_else(|| panic!("{part} of {time}"))).sum();
+    assert_eq!(Some(sum), summary["duration_ns"].as_u64(), "{time}");
+    (sum, time["basis"].as_str().unwrap().to_owned())
 }
 
 /// The repository's examples.

@@ -1,5 +1,6 @@
 //! `[chain.NAME]`: end-to-end requirements along operations that hang together.
 
+use super::calls;
 use super::expand::{Connections, Operations};
 use super::limits;
 use super::log::{At, Log};
@@ -7,8 +8,7 @@ use super::operation::refuse_twice;
 use super::table::Table;
 use super::value::Given;
 use crate::ids::OperationId;
-use crate::system::{Chain, Trigger};
-use crate::time::Span;
+use crate::system::Chain;
 
 pub(super) fn chains(
     log: &mut Log,
@@ -41,13 +41,14 @@ pub(super) fn chains(
             break;
         }
         let Some(path) = follow(log, operations, &written.value) else { continue };
-        for (step, ends) in path.windows(2).enumerate() {
+        for ends in path.windows(2) {
+            let (ends, place) = ([ends[0].value, ends[1].value], ends[1].place);
             if connections.connect(ends[0], ends[1]) {
                 continue;
             }
-            let (from, to) = (operations.name(ends[0]), operations.name(ends[1]));
-            let declared = operations.of(ends[1]).name;
-            log.error(written.value[step + 1].place, format!("`{to}` neither comes after `{from}` nor reads it"))
+            let [from, to] = ends.map(|end| operations.name(operations.whole(end)));
+            let declared = operations.of(operations.whole(ends[1])).name;
+            log.error(place, format!("`{to}` neither comes after `{from}` nor reads it"))
                 .label("the chain breaks here")
                 .also(declared.place, format!("`{}` is declared here", declared.value))
                 .help(format!(
@@ -55,15 +56,29 @@ pub(super) fn chains(
                     declared.value
                 ));
         }
+        let path = path.into_iter().map(|step| step.value).collect();
         chains.push(Chain { name: name.value.to_string(), path, deadline, max_age, max_reaction });
     }
     chains
 }
 
-/// The operations of a path: a template is no single step of one, unless it has a single instance.
-fn follow(log: &mut Log, operations: &Operations<'_>, names: &[At<&str>]) -> Option<Vec<OperationId>> {
+/// The operations of a path: a template is no single step of one, unless it has a single instance; one that
+/// calls is the way through its call.
+fn follow(log: &mut Log, operations: &Operations<'_>, names: &[At<&str>]) -> Option<Vec<At<OperationId>>> {
+    let mut before = None;
     let ids = names.iter().map(|name| {
-        let found = operations.find(log, *name)?;
+        let mut found: Vec<_> = operations.find(log, *name)?.into_iter().flatten().map(OperationId).collect();
+        // Of a method's instances the one is meant that the step before calls.
+        if let Some(one) = before.and_then(|before| found.iter().find(|one| operations.calls(before, **one))) {
+            found = vec![*one];
+        }
+        before = found.first().copied();
+        if found.len() > 1 && operations.of(found[0]).method.is_some() {
+            log.error(name.place, format!("{} operations call `{}`", found.len(), name.value))
+                .label("for which of them?")
+                .help(format!("name one call, such as `{}`, or the caller before it", operations.name(found[0])));
+            return None;
+        }
         if found.len() > 1 {
             let (name, place) = (name.value, name.place);
             log.error(place, format!("`{name}` is a template of {} operations", found.len()))
@@ -71,29 +86,25 @@ fn follow(log: &mut Log, operations: &Operations<'_>, names: &[At<&str>]) -> Opt
                 .help(format!("a path leads through single operations: name one, such as `{name}.1`"));
             return None;
         }
-        Some(OperationId(found.start))
+        Some(At::new(found[0], name.place))
     });
     // All names are followed before the first failure counts: each wrong one is told.
     let ids: Vec<_> = ids.collect();
-    ids.into_iter().collect()
-}
-
-/// For each operation, the tightest deadline of the chains that reach it by triggers from a periodic
-/// first operation: only then is the deadline counted from the release that the job stems from.
-pub(super) fn tightest(chains: &[Chain], triggers: &[Trigger]) -> Vec<Option<Span>> {
-    let mut tightest: Vec<Option<Span>> = vec![None; triggers.len()];
-    for chain in chains {
-        let Some(deadline) = chain.deadline else { continue };
-        if triggers[chain.path[0].index()] != Trigger::Periodic {
-            continue;
+    let ids: Vec<At<OperationId>> = ids.into_iter().collect::<Option<_>>()?;
+    let mut path = Vec::new();
+    for (step, id) in ids.iter().enumerate() {
+        let mut way = Vec::new();
+        let (next, last) = (ids.get(step + 1), step.checked_sub(1).map(|last| ids[last].value));
+        if next.is_some_and(|next| operations.calls(id.value, next.value)) {
+            // The path goes on within the call.
+            way.extend(operations.before(id.value));
+        } else if last.is_some_and(|last| operations.calls(id.value, last)) {
+            // It comes back from the method.
+            way.push(id.value);
+        } else {
+            calls::way(operations, id.value, &mut way);
         }
-        for ends in chain.path.windows(2) {
-            if !triggers[ends[1].index()].predecessors().contains(&ends[0]) {
-                break;
-            }
-            let known = &mut tightest[ends[1].index()];
-            *known = Some(known.map_or(deadline, |known| known.min(deadline)));
-        }
+        path.extend(way.into_iter().map(|one| At::new(one, id.place)));
     }
-    tightest
+    Some(path)
 }

@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use toml::de::DeTable;
 
+use super::calls::{Cuts, Part};
 use super::expand::Operations;
 use super::keys::{self, Key};
 use super::limits;
 use super::log::{At, Log, Place};
-use super::operation::read_period;
+use super::operation::{read_deadline, read_period};
 use super::settings::{Ground, Written};
 use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
 use super::value::{Given, shortened};
 use crate::ids::OperationId;
-use crate::system::Epoch;
+use crate::system::{Deadline, Epoch};
 use crate::time::{Instant, Span};
 
 /// An epoch as written.
@@ -179,14 +180,15 @@ pub(super) fn accumulate(
     }
     let mut now: Vec<_> = operations.declaration.iter().map(|declared| of_declaration[*declared].clone()).collect();
     let mut all = Vec::with_capacity(epochs.len());
-    let mut held = 0;
+    let (mut held, mut cuts) = (0, Cuts::default());
     for (index, epoch) in epochs.iter().enumerate() {
         let mut touched: Vec<Range<u32>> = Vec::new();
         for change in &epoch.changes {
             let name = At::new(change.address.operation.value.as_str(), change.address.operation.place);
-            let Some(range) = operations.find(log, name) else { continue };
-            change.apply(log, operations, &mut now[range.start as usize..range.end as usize], range.start, files);
-            touched.push(range);
+            for range in operations.find(log, name).unwrap_or_default() {
+                change.apply(log, operations, &mut now[range.start as usize..range.end as usize], range.start, files);
+                touched.push(range);
+            }
         }
         check_touched(log, operations, &now, touched);
         if index > 0 && epoch.changes.is_empty() {
@@ -199,7 +201,9 @@ pub(super) fn accumulate(
                 .help(format!("operations and connections times epochs are at most {}", limits::SETTINGS));
             return None;
         }
-        all.push(Some(now.clone()));
+        let mut parts = now.clone();
+        cuts.cut(log, &operations.declared, operations.first(), &mut parts);
+        all.push(Some(parts));
     }
     Some(all)
 }
@@ -231,6 +235,19 @@ impl Change<'_> {
                 .help("this one is triggered by others: change theirs");
             return;
         }
+        let operation = operations.of(OperationId(first));
+        if let Part::Before { rest, .. } = operation.part {
+            let whole = operations.declared[rest].name.value;
+            log.error(self.place, format!("`{}` is part of `{whole}`", operation.name.value))
+                .label("cannot be set by itself")
+                .help(format!("set \"operation.{whole}.{key}\": the part before the call follows from the whole"));
+            return;
+        }
+        if key == "repeat" && operation.calls.is_some() {
+            log.error(self.place, "`repeat` is not for operations that call")
+                .help("give the load chain to another operation, which this one triggers");
+            return;
+        }
         // The value stands in a table of the file under its address: read it as if it stood under its key.
         let Some(value) = self.entries.get(self.address.written) else { return };
         let mut table = DeTable::new();
@@ -239,6 +256,13 @@ impl Change<'_> {
         let section = if self.address.part.is_some() { "operation.repeat" } else { "operation" };
         let Some(table) = Table::open(log, section, "", self.place, &table) else { return };
         let Some(edit) = edit(log, &table, name, files) else { return };
+        let own =
+            || read_deadline(&mut Log::default(), &table).is_some_and(|one| matches!(one.value, Deadline::Own(_)));
+        if key == "deadline" && operation.calls.is_some() && !operation.periodic() && own() {
+            log.error(self.place, "`deadline` counts from its own release, which is over when the answer comes")
+                .help("say what it counts from: `deadline = { end_to_end = ... }`");
+            return;
+        }
         // Instances that shared one text before share the changed one. The old ones are kept until the end:
         // freed, their addresses would come back for new ones.
         let mut changed: HashMap<*const Written, (Arc<Written>, Arc<Written>)> = HashMap::new();
@@ -284,7 +308,7 @@ fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>)
             Box::new(move |written| written.takes = Some(takes.clone()))
         }
         "deadline" => {
-            let deadline = time(log)?;
+            let deadline = read_deadline(log, table)?;
             Box::new(move |written| written.deadline = Some(deadline))
         }
         "enabled" => {

@@ -1,8 +1,9 @@
 //! Templates become instances, and names become the operations they mean.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use super::calls::Part;
 use super::limits;
 use super::log::{At, Log};
 use super::names::Names;
@@ -20,6 +21,8 @@ pub(super) struct Operations<'a> {
     /// The first instance of each declaration.
     first: Vec<u32>,
     names: Names<'a>,
+    /// Instances of methods by the names of these; their positions come after those of the declared.
+    methods: Vec<Vec<usize>>,
 }
 
 /// What releases each operation, and what each reads.
@@ -41,7 +44,27 @@ impl Connections {
 impl<'a> Operations<'a> {
     /// `None`, logged, when there are too many.
     pub fn expand(log: &mut Log, declared: Vec<Declared<'a>>) -> Option<Self> {
-        let names = Names::new("operation", declared.iter().map(|operation| operation.name.value));
+        let mut seen = HashMap::new();
+        let (mut methods, mut of_name) = (Vec::new(), HashMap::new());
+        let mut all: Vec<&'a str> = declared.iter().map(|operation| operation.name.value).collect();
+        for (position, name) in declared.iter().enumerate().filter_map(|(position, one)| Some((position, one.method?)))
+        {
+            let method = *of_name.entry(name).or_insert_with(|| {
+                all.push(name);
+                methods.push(Vec::new());
+                methods.len() - 1
+            });
+            methods[method].push(position);
+        }
+        for (position, name) in all.iter().enumerate().take(declared.len()) {
+            if let Some(first) = seen.insert(*name, position) {
+                let (one, other) = (&declared[first], &declared[position]);
+                log.error(other.name.place, format!("two operations are called `{}`", shortened(name)))
+                    .also(one.name.place, "the other")
+                    .help("one of them is part of a call: rename the one that you named yourself");
+            }
+        }
+        let names = Names::new("operation", all);
         let (mut first, mut declaration, mut total) = (Vec::new(), Vec::new(), 0u64);
         for (position, operation) in declared.iter().enumerate() {
             let count = operation.count.map_or(1, |count| count.value);
@@ -55,7 +78,7 @@ impl<'a> Operations<'a> {
             }
             declaration.extend((0..count).map(|_| position));
         }
-        Some(Operations { declared, declaration, first, names })
+        Some(Operations { declared, declaration, first, names, methods })
     }
 
     pub fn len(&self) -> usize {
@@ -76,8 +99,40 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// All operations with the name: every instance of a template, or the one with a number.
-    pub fn find(&self, log: &mut Log, name: At<&str>) -> Option<Range<u32>> {
+    /// The first instance of each declaration.
+    pub fn first(&self) -> &[u32] {
+        &self.first
+    }
+
+    /// What an operation is an instance of, by its position among the declared.
+    pub fn position(&self, operation: OperationId) -> usize {
+        self.declaration[operation.index()]
+    }
+
+    /// The part before the call, of an operation that calls.
+    pub fn before(&self, operation: OperationId) -> Option<OperationId> {
+        match self.of(operation).part {
+            Part::Rest { before, .. } => Some(OperationId(self.first[before])),
+            _ => None,
+        }
+    }
+
+    /// What the operation is the part before the call of; itself if it is none.
+    pub fn whole(&self, operation: OperationId) -> OperationId {
+        match self.of(operation).part {
+            Part::Before { rest, .. } => OperationId(self.first[rest]),
+            _ => operation,
+        }
+    }
+
+    /// Whether the first calls the second.
+    pub fn calls(&self, caller: OperationId, method: OperationId) -> bool {
+        let end = self.of(caller).calls.is_some().then(|| self.position(caller).checked_sub(1)).flatten();
+        self.before(caller).is_some() && end.is_some_and(|end| self.first[end] == method.0)
+    }
+
+    /// All operations with the name: every instance of a template or a method, or the one with a number.
+    pub fn find(&self, log: &mut Log, name: At<&str>) -> Option<Vec<Range<u32>>> {
         let (template, number) = match name.value.rsplit_once('.') {
             Some((template, number)) => (template, Some(number)),
             None => (name.value, None),
@@ -87,12 +142,22 @@ impl<'a> Operations<'a> {
             self.names.unknown(log, whole);
             return None;
         };
+        if let Some(instances) = (position as usize).checked_sub(self.declared.len()) {
+            if number.is_some() {
+                log.error(name.place, format!("there is no operation `{}`", shortened(name.value)))
+                    .help(format!("`{template}` is a method: write `{template}`, or `{template}@CALLER`"));
+                return None;
+            }
+            let first = |position: &usize| self.first[*position];
+            return Some(self.methods[instances].iter().map(|one| first(one)..first(one) + 1).collect());
+        }
+        let single = |range| Some(std::iter::once(range).collect());
         let first = self.first[position as usize];
         let count = self.declared[position as usize].count.map(|count| count.value);
         match (number, count) {
-            (None, count) => Some(first..first + count.unwrap_or(1)),
+            (None, count) => single(first..first + count.unwrap_or(1)),
             (Some(number), Some(count)) => match number.parse::<u32>() {
-                Ok(number) if (1..=count).contains(&number) => Some(first + number - 1..first + number),
+                Ok(number) if (1..=count).contains(&number) => single(first + number - 1..first + number),
                 _ => {
                     let message = format!("there is no operation `{}`", shortened(name.value));
                     log.error(name.place, message)
@@ -141,7 +206,7 @@ impl<'a> Operations<'a> {
     ) -> Option<Vec<OperationId>> {
         let ranges: Vec<_> = names.value.iter().filter_map(|name| self.find(log, *name)).collect();
         *lost |= ranges.len() < names.value.len();
-        *edges = edges.saturating_add(ranges.iter().map(Range::len).sum::<usize>().saturating_mul(count));
+        *edges = edges.saturating_add(ranges.iter().flatten().map(Range::len).sum::<usize>().saturating_mul(count));
         if *edges > limits::EDGES {
             log.error(names.place, "too many connections between operations")
                 .label(format!("{edges} with these"))
@@ -150,7 +215,7 @@ impl<'a> Operations<'a> {
         }
         // A template and one of its instances may both be named.
         let mut seen = HashSet::new();
-        let operations = ranges.into_iter().flatten().map(OperationId);
+        let operations = ranges.into_iter().flatten().flatten().map(OperationId);
         Some(operations.filter(|operation| seen.insert(*operation)).collect())
     }
 

@@ -58,6 +58,8 @@ pub enum LeftOut {
 pub enum Kind {
     /// Free text.
     Text,
+    /// One text, or two.
+    TextOrPair,
     /// The name of something in the section.
     Name(&'static str),
     /// A list of such names.
@@ -123,8 +125,17 @@ pub const SECTIONS: &[Section] = &[
         doc: "A CPU that runs operations. Without any there is one, `main`.",
         keys: PROCESSOR,
     },
+    Section { path: "processor.switch", shape: Shape::Inline, doc: "When the second strategy rules.", keys: SWITCH },
+    Section {
+        path: "costs",
+        shape: Shape::Inline,
+        doc: "What scheduling itself costs; `hyoshi calibrate` measures it.",
+        keys: COSTS,
+    },
     Section { path: "operation", shape: Shape::Named, doc: "Work that is released again and again.", keys: OPERATION },
     Section { path: "operation.after", shape: Shape::Inline, doc: "What triggers it: `all` or `any`.", keys: AFTER },
+    Section { path: "operation.calls", shape: Shape::Inline, doc: "A call of another's method.", keys: CALLS },
+    Section { path: "operation.deadline", shape: Shape::Inline, doc: "A deadline from the origin.", keys: DEADLINE },
     Section { path: "operation.takes", shape: Shape::Inline, doc: "One of the ways to draw times.", keys: TAKES },
     Section { path: "operation.takes.normal", shape: Shape::Inline, doc: "A normal distribution.", keys: NORMAL },
     Section { path: "operation.queue", shape: Shape::Inline, doc: "The bound of waiting jobs.", keys: QUEUE },
@@ -174,6 +185,7 @@ const TOP: &[Key] = &[
     key("name", Kind::Text, Required, "What the system is called in reports."),
     key("seed", Kind::Whole(0, i64::MAX as u64), Value("1"), "The same seed gives the same execution times."),
     key("duration", Kind::Time, Value("\"10s\""), "How long a simulation or run lasts unless told otherwise."),
+    key("costs", Kind::Table("costs"), Said("those of `hyoshi calibrate`, else none"), "What scheduling itself costs."),
     later("feedback", "rates in a range stay at their fastest"),
     later("reservation", "programs that are not operations are left to the kernel"),
     later("flow", "give the network's delay as a [[link]]"),
@@ -185,7 +197,14 @@ const HOST: &[Key] = &[later("endpoints", "all hosts of a file run in one proces
 const PROCESSOR: &[Key] = &[
     key("host", Kind::Name("host"), Said("the only host"), "The machine it is part of."),
     key("cpu", Kind::Whole(0, 1023), Said("chosen at start"), "The Linux CPU number."),
-    key("strategy", Kind::Text, Value("\"RMS\""), "What orders its work: `hyoshi strategies` lists them."),
+    key(
+        "strategy",
+        Kind::TextOrPair,
+        Value("\"RMS\""),
+        "What orders its work: `hyoshi strategies` lists them; of a pair the second rules in overload.",
+    ),
+    key("switch", Kind::Table("processor.switch"), Said("as its keys say"), "When the second of two strategies rules."),
+    key("costs", Kind::Table("costs"), Said("the file's"), "What scheduling itself costs on this processor."),
     key(
         "preemption",
         Kind::Choice(&["none", "levels", "full"]),
@@ -198,16 +217,52 @@ const PROCESSOR: &[Key] = &[
     key("pool", Kind::Whole(1, 16), Value("1"), "Threads per lane: more than one only for bodies that block."),
 ];
 
+const SWITCH: &[Key] = &[
+    key(
+        "margin",
+        Kind::Time,
+        Value("\"0s\""),
+        "Switch when a critical job's laxity is less than the work ahead of it plus this.",
+    ),
+    key("calm", Kind::Time, Value("\"1s\""), "Switch back when that was not so for as long as this."),
+];
+
+const COSTS: &[Key] = &[
+    key("timer", Kind::Time, Value("\"0s\""), "One expiry of the release timer, wake-up and return."),
+    key("enqueue", Kind::Time, Value("\"0s\""), "A job enters its queue."),
+    key("dequeue", Kind::Time, Value("\"0s\""), "A lane takes its next job."),
+    key("cancel", Kind::Time, Value("\"0s\""), "Deciding whether a job can still finish in time."),
+    key("switch", Kind::Time, Value("\"0s\""), "The CPU goes from one lane to another."),
+    key("watchdog", Kind::Time, Value("\"0s\""), "One look of the watchdog, every 50 ms."),
+];
+
 const OPERATION: &[Key] = &[
     key("on", Kind::Name("processor"), Said("the only processor"), "Where it runs."),
     set(
         "rate",
         Kind::RateOrPair,
-        Said("`every` or `after`"),
+        Said("`every`, `after` or `called`"),
         "How often it is released; a pair may be adapted within.",
     ),
-    set("every", Kind::TimeOrPair, Said("`rate` or `after`"), "Its period; a pair may be adapted within."),
-    key("after", Kind::Table("operation.after"), Said("`rate` or `every`"), "The operations that trigger it."),
+    set("every", Kind::TimeOrPair, Said("`rate`, `after` or `called`"), "Its period; a pair may be adapted within."),
+    key(
+        "after",
+        Kind::Table("operation.after"),
+        Said("`rate`, `every` or `called`"),
+        "The operations that trigger it.",
+    ),
+    key(
+        "called",
+        Kind::Truth,
+        Said("`rate`, `every` or `after`"),
+        "True: a method, released by calls of other operations.",
+    ),
+    key(
+        "calls",
+        Kind::Table("operation.calls"),
+        Said("none"),
+        "Its jobs call a method, waiting without the run token.",
+    ),
     key("reads", Kind::Names("operation"), Value("[]"), "Takes their latest value, is not triggered by them."),
     key("phase", Kind::Time, Value("\"0s\""), "When the first period begins."),
     key("offset", Kind::Time, Value("\"0s\""), "Release after the begin of each period, or after the trigger."),
@@ -222,9 +277,9 @@ const OPERATION: &[Key] = &[
     ),
     set(
         "deadline",
-        Kind::Time,
+        Kind::TimeOr("operation.deadline"),
         Said("the period; after a trigger, its chain's"),
-        "By when a job must finish, from its release.",
+        "By when a job must finish, from its release or end to end.",
     ),
     key("critical", Kind::Truth, Value("false"), "Every deadline matters: never cancelled, never shed."),
     key(
@@ -274,6 +329,15 @@ const AFTER: &[Key] = &[
     key("all", Kind::Names("operation"), Said("`any`"), "Runs when all of these have completed."),
     key("any", Kind::Names("operation"), Said("`all`"), "Runs each time one of these has completed."),
 ];
+
+const CALLS: &[Key] = &[
+    key("method", Kind::Name("operation"), Required, "The operation that is called: one with `called = true`."),
+    key("after", Kind::Time, Required, "The caller's own work before the call, of every job; the rest follows."),
+    key("oneway", Kind::Truth, Value("false"), "Goes on without waiting for the method to end."),
+];
+
+const DEADLINE: &[Key] =
+    &[key("end_to_end", Kind::Time, Said("a plain time"), "From the release of the job that led to it.")];
 
 const TAKES: &[Key] = &[
     key("uniform", Kind::TimePair, Said("another way"), "Anything between the two, evenly."),
@@ -329,9 +393,45 @@ const EPOCH: &[Key] = &[
     key("set", Kind::Settings, Said("nothing changes"), "New values: \"operation.NAME.KEY\" = value."),
 ];
 
+/// The sections of a file of measured costs, which is no system.
+const CALIBRATION: &[Section] = &[
+    Section {
+        path: "calibration",
+        shape: Shape::Top,
+        doc: "What `hyoshi calibrate` measured.",
+        keys: &[
+            key("costs", Kind::Table("calibration.costs"), Required, "What scheduling itself costs."),
+            key("measured", Kind::Table("calibration.measured"), Said("not told"), "How that is known."),
+        ],
+    },
+    Section { path: "calibration.costs", shape: Shape::Inline, doc: "All of them.", keys: CALIBRATED },
+    Section {
+        path: "calibration.measured",
+        shape: Shape::Inline,
+        doc: "Where they come from.",
+        keys: &[
+            key("date", Kind::Text, Said("not told"), "When."),
+            key("kernel", Kind::Text, Said("not told"), "Under which kernel."),
+            key("cpu", Kind::Text, Said("not told"), "On which CPU."),
+            key("how", Kind::Text, Said("not told"), "How."),
+            key("real_time", Kind::Truth, Said("not told"), "Whether at real-time priorities."),
+        ],
+    },
+];
+
+/// As [`COSTS`], but none may be missing: a file that was cut must not read as a cheaper machine.
+const CALIBRATED: &[Key] = &[
+    key("timer", Kind::Time, Required, COSTS[0].doc),
+    key("enqueue", Kind::Time, Required, COSTS[1].doc),
+    key("dequeue", Kind::Time, Required, COSTS[2].doc),
+    key("cancel", Kind::Time, Required, COSTS[3].doc),
+    key("switch", Kind::Time, Required, COSTS[4].doc),
+    key("watchdog", Kind::Time, Required, COSTS[5].doc),
+];
+
 /// The section with the path.
 pub fn section(path: &str) -> Option<&'static Section> {
-    SECTIONS.iter().find(|section| section.path == path)
+    SECTIONS.iter().chain(CALIBRATION).find(|section| section.path == path)
 }
 
 /// The sections that have tables of their own, `[section.NAME]` or `[[section]]`.

@@ -1,5 +1,7 @@
 //! How large a file and what it describes may be: generous for people, finite for machines.
 
+use crate::time::Span;
+
 /// Bytes of the file; a system of 100,000 operations written one by one needs about ten million.
 pub const FILE_BYTES: usize = 16 << 20;
 /// Bytes of a file of which all syntax errors are told, not only the first.
@@ -10,6 +12,8 @@ pub const TIMES_BYTES: usize = 64 << 20;
 pub const OPERATIONS: u64 = 100_000;
 /// Pairs of an operation and one that triggers it or is read by it, templates expanded.
 pub const EDGES: usize = 1_000_000;
+/// Execution times in lists that are cut at calls.
+pub const CUT_TIMES: usize = 10_000_000;
 /// Pairs of an operation and a periodic one that its triggers lead back to.
 pub const ROOTS: usize = 4_000_000;
 /// Operations and edges times epochs in which something changes.
@@ -18,3 +22,7 @@ pub const SETTINGS: usize = 2_000_000;
 pub const STEPS: usize = 100_000;
 /// Characters of a name.
 pub const NAME: usize = 64;
+/// Bytes of a file of measured costs.
+pub const COSTS_BYTES: usize = 64 << 10;
+/// The largest cost that is believed: no kernel that still answers takes longer for any of them.
+pub const COST: Span = Span::from_millis(100);

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 
 use super::Known;
+use super::limits;
 use super::log::{At, Log, Place};
 use super::names::Names;
 use super::table::Table;
-use super::value::{Complaint, Given, shortened};
+use super::value::{Complaint, Given, Read, complain, shortened};
+use crate::costs::Costs;
 use crate::ids::HostId;
-use crate::system::{Host, Link, Preemption, Processor, Resource};
+use crate::system::{Host, Link, Overload, Preemption, Processor, Resource};
 use crate::time::Span;
 
 pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
@@ -24,7 +26,13 @@ pub(super) fn resources(log: &mut Log, top: &Table<'_>) -> Vec<Resource> {
     top.named(log, "resource").iter().map(|(name, _)| Resource { name: name.value.to_string() }).collect()
 }
 
-pub(super) fn processors(log: &mut Log, top: &Table<'_>, hosts: &[Host], known: &Known) -> Vec<Processor> {
+pub(super) fn processors(
+    log: &mut Log,
+    top: &Table<'_>,
+    hosts: &[Host],
+    costs: Costs,
+    known: &Known,
+) -> Vec<Processor> {
     let hosts = Names::new("host", hosts.iter().map(|host| host.name.as_str()));
     let mut processors = Vec::new();
     let mut cpus: HashMap<(HostId, u64), Place> = HashMap::new();
@@ -40,8 +48,8 @@ pub(super) fn processors(log: &mut Log, top: &Table<'_>, hosts: &[Host], known: 
                 .also(first, "by this one")
                 .help("a processor is one CPU: give it another, or put its operations on the first one");
         }
-        let processor = processor(log, &table, name, host, cpu);
-        strategy_is_known(log, &table, &processor, known);
+        let processor = processor(log, &table, name, (host, cpu), costs);
+        strategy_is_known(log, &table, known);
         processors.push(processor);
     }
     if processors.is_empty() {
@@ -49,24 +57,31 @@ pub(super) fn processors(log: &mut Log, top: &Table<'_>, hosts: &[Host], known: 
         let empty = toml::de::DeTable::new();
         let table = Table::open(log, "processor", "main", Place::default(), &empty);
         let name = At::new("main", Place::default());
-        processors.extend(table.map(|table| processor(log, &table, name, HostId(0), None)));
+        processors.extend(table.map(|table| processor(log, &table, name, (HostId(0), None), costs)));
     }
     processors
 }
 
-fn processor(log: &mut Log, table: &Table<'_>, name: At<&str>, host: HostId, cpu: Option<At<u64>>) -> Processor {
-    let strategy = table.read(log, "strategy", |given| match given {
-        Given::List(_) => Err(Complaint {
-            message: "cannot be a list yet".to_string(),
-            help: "name one strategy; switching between several comes with a later version".to_string(),
-            place: None,
-        }),
-        given => given.text(),
-    });
+fn processor(
+    log: &mut Log,
+    table: &Table<'_>,
+    name: At<&str>,
+    (host, cpu): (HostId, Option<At<u64>>),
+    costs: Costs,
+) -> Processor {
+    let strategies = table.read(log, "strategy", strategies);
+    let [strategy, overload] = strategies.map_or([None, None], |named| named.value);
+    let pointless = strategy.is_some() && overload.is_none() && table.get("switch").is_some();
+    if pointless {
+        log.error(table.place_of("switch"), "`switch` without a second strategy")
+            .help("name two, strategy = [\"RMS\", \"RMS+MLF\"], or take `switch` out");
+    }
+    let overload = overload.and_then(|overload| switching(log, table, overload.value));
+    let costs = self::costs(log, table).unwrap_or(costs);
     let preemption = table.choice(log, "preemption");
     let cancel = table.read(log, "cancel", Given::truth);
     let cap = table.read(log, "cap", |given| match given.share_ppm()? {
-        0 => super::value::complain("is zero: nothing would ever run", "write a percentage up to \"100%\" (no cap)"),
+        0 => complain("is zero: nothing would ever run", "write a percentage up to \"100%\" (no cap)"),
         ppm => Ok(ppm),
     });
     let window = table.read(log, "cap_window", Given::positive_time);
@@ -77,26 +92,82 @@ fn processor(log: &mut Log, table: &Table<'_>, name: At<&str>, host: HostId, cpu
         host,
         cpu: cpu.map(|cpu| cpu.value as u32),
         strategy: strategy.map_or("", |strategy| strategy.value).to_string(),
+        overload,
         preemption: [Preemption::None, Preemption::Levels, Preemption::Full][preemption.map_or(0, |one| one.value)],
         cancel: cancel.is_some_and(|cancel| cancel.value),
         cap_ppm: cap.map_or(0, |cap| cap.value),
         cap_window: window.map_or(Span::ZERO, |window| window.value),
         pool: pool.map_or(1, |pool| pool.value as u16),
+        costs,
     }
 }
 
-/// A name that nobody knows is told where the file gives it.
-fn strategy_is_known(log: &mut Log, table: &Table<'_>, processor: &Processor, known: &Known) {
-    let (Some(given), Some(known)) = (table.get("strategy"), &known.strategies) else { return };
-    let written = &processor.strategy;
-    if given.get_ref().as_str().is_none() || known.iter().any(|name| name.eq_ignore_ascii_case(written)) {
-        return;
+/// One strategy, or two to switch between.
+fn strategies<'a>(given: Given<'a>) -> Read<[Option<At<&'a str>>; 2]> {
+    let Given::List(_) = given else { return Ok([Some(At::new(given.text()?, Place::default())), None]) };
+    match given.texts()?[..] {
+        [one] => Ok([Some(one), None]),
+        [one, other] if !one.value.eq_ignore_ascii_case(other.value) => Ok([Some(one), Some(other)]),
+        [_, other] => Err(Complaint {
+            message: "names one strategy twice".to_string(),
+            help: "name two, [\"RMS\", \"RMS+MLF\"]: the second rules in overload".to_string(),
+            place: Some(other.place),
+        }),
+        _ => complain("is not one strategy or two", "write [\"RMS\", \"RMS+MLF\"]: the second rules in overload"),
     }
-    let meant = log.nearest(written, known.iter().map(String::as_str));
-    let meant = meant.map_or(String::new(), |meant| format!("did you mean \"{meant}\"? "));
-    log.error(Place::from(given.span()), format!("nobody knows the strategy `{}`", shortened(written)))
-        .label("unknown")
-        .help(format!("{meant}known here: {}", known.join(", ")));
+}
+
+/// When the second strategy rules.
+fn switching(log: &mut Log, table: &Table<'_>, strategy: &str) -> Option<Overload> {
+    let empty = toml::de::DeTable::new();
+    let given = table.inner(log, "switch");
+    let switch = given.or_else(|| Table::open(log, "processor.switch", "", Place::default(), &empty))?;
+    let margin = switch.read(log, "margin", Given::time);
+    let calm = switch.read(log, "calm", Given::positive_time);
+    Some(Overload { strategy: strategy.to_string(), margin: margin?.value, calm: calm?.value })
+}
+
+/// What scheduling costs, if a table says so.
+pub(super) fn costs(log: &mut Log, table: &Table<'_>) -> Option<Costs> {
+    let costs = table.inner(log, "costs")?;
+    let believable = |given: Given<'_>| match given.time()? {
+        time if time > limits::COST => complain(
+            format!("is more than {}, which no scheduling costs", limits::COST),
+            "write what one of them takes, such as \"10us\"; `hyoshi calibrate` measures it",
+        ),
+        time => Ok(time),
+    };
+    let mut cost = |key| costs.read(log, key, believable).map(|time| time.value);
+    let named = ["timer", "enqueue", "dequeue", "cancel", "switch", "watchdog"].map(&mut cost);
+    let [timer, enqueue, dequeue, cancel, switch, watchdog] = named.map(|cost| cost.unwrap_or(Span::ZERO));
+    Some(Costs { timer, enqueue, dequeue, cancel, switch, watchdog })
+}
+
+/// Whether the file says for every processor what scheduling costs.
+pub(super) fn costs_given(top: &toml::de::DeTable<'_>) -> bool {
+    let processors = top.get("processor").and_then(|value| value.get_ref().as_table());
+    let each = |processors: &toml::de::DeTable<'_>| {
+        processors.values().all(|value| value.get_ref().as_table().is_some_and(|table| table.contains_key("costs")))
+    };
+    top.contains_key("costs") || processors.is_some_and(each)
+}
+
+/// A name that nobody knows is told where the file gives it.
+fn strategy_is_known(log: &mut Log, table: &Table<'_>, known: &Known) {
+    let (Some(given), Some(known)) = (table.get("strategy"), &known.strategies) else { return };
+    let whole = Place::from(given.span());
+    let Ok(named) = strategies(Given::of(given.get_ref())) else { return };
+    for named in named.into_iter().flatten() {
+        if known.iter().any(|name| name.eq_ignore_ascii_case(named.value)) {
+            continue;
+        }
+        let place = if given.get_ref().is_array() { named.place } else { whole };
+        let meant = log.nearest(named.value, known.iter().map(String::as_str));
+        let meant = meant.map_or(String::new(), |meant| format!("did you mean \"{meant}\"? "));
+        log.error(place, format!("nobody knows the strategy `{}`", shortened(named.value)))
+            .label("unknown")
+            .help(format!("{meant}known here: {}", known.join(", ")));
+    }
 }
 
 pub(super) fn links(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<Link> {

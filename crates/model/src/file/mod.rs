@@ -2,10 +2,11 @@
 //!
 //! The way of a file: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table`
 //! (known keys, through the table of `keys`) → `machines`, `operation` (what is written) →
-//! `expand` (templates, names) → `graph` (causes before effects, no cycles) → `chains`,
+//! `calls` (a call becomes a chain) → `expand` (templates, names) → `graph` (causes before effects, no cycles) → `chains`,
 //! `epochs` → `settings` (what follows from it). Each step logs what is wrong and goes on as
 //! far as it makes sense, so that one run tells all that is wrong.
 
+mod calls;
 mod chains;
 mod diagnostic;
 mod epochs;
@@ -16,6 +17,7 @@ pub mod keys;
 mod limits;
 mod log;
 mod machines;
+mod measured;
 mod names;
 mod operation;
 mod schema;
@@ -31,6 +33,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 pub use diagnostic::{Diagnostic, FileErrors, Severity};
+pub use measured::{MeasuredCosts, read_costs, read_costs_file};
 pub use schema::schema;
 
 use crate::ids::OperationId;
@@ -49,6 +52,9 @@ pub struct Loaded {
     pub text: String,
     /// The files of execution times that it names, with their texts.
     pub files: Vec<(String, String)>,
+    /// Whether the file itself says for each processor what scheduling costs there; where it does not,
+    /// [`Known::costs`] hold.
+    pub costs_given: bool,
     /// What is probably not meant: overload, times beyond the declared worst case.
     pub warnings: Vec<Diagnostic>,
 }
@@ -60,6 +66,8 @@ pub struct Known {
     pub strategies: Option<Vec<String>>,
     /// Texts of files that the system may name: these are taken instead of what lies beside it.
     pub files: Vec<(String, String)>,
+    /// What scheduling costs where the file does not say.
+    pub costs: Option<crate::costs::Costs>,
 }
 
 /// Reads a system from a file; files that it names are sought beside it.
@@ -90,9 +98,15 @@ pub fn read_knowing(text: &str, file: &str, dir: Option<&Path>, known: &Known) -
         return Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() });
     }
     let mut log = Log::default();
-    let system = parse(&mut log, text).and_then(|tree| assemble(&mut log, &tree, dir, known));
+    let mut costs_given = false;
+    let system = parse(&mut log, text).and_then(|tree| {
+        costs_given = machines::costs_given(&tree);
+        assemble(&mut log, &tree, dir, known)
+    });
     match (log.finish(file, text), system) {
-        (Ok(warnings), Some((system, files))) => Ok(Loaded { system, text: text.to_string(), files, warnings }),
+        (Ok(warnings), Some((system, files))) => {
+            Ok(Loaded { system, text: text.to_string(), files, costs_given, warnings })
+        }
         (Err(errors), _) => Err(errors),
         // Whoever gives up has logged why; should one not have, this is better than a panic.
         (Ok(warnings), None) => {
@@ -163,7 +177,8 @@ fn assemble(
 
     let hosts = machines::hosts(log, &top);
     let links = machines::links(log, &top, &hosts);
-    let processors = machines::processors(log, &top, &hosts, known);
+    let costs = machines::costs(log, &top).or(known.costs).unwrap_or_default();
+    let processors = machines::processors(log, &top, &hosts, costs, known);
     let resources = machines::resources(log, &top);
 
     let mut files = times::TimesFiles::new(dir, &known.files);
@@ -172,7 +187,13 @@ fn assemble(
     let declared = top.named(log, "operation").into_iter().map(|(name, table)| {
         operation::Declared::read(log, (name, &table), &processor_names, &resource_names, &mut files)
     });
-    let declared: Vec<_> = declared.collect();
+    let mut declared: Vec<_> = declared.collect();
+    let pieces = calls::pieces(log, &declared);
+    match &pieces {
+        Some(pieces) => declared = calls::declare(declared, pieces),
+        // Should there be calls, they are wrong: what they leave out is not missed a second time.
+        None => declared.iter_mut().for_each(|one| one.misread |= one.called || one.calls.is_some()),
+    }
     let operations = expand::Operations::expand(log, declared)?;
     let connections = operations.connect(log)?;
     let phases = operations.phases(log);
@@ -199,7 +220,7 @@ fn assemble(
         phases: &phases,
         offsets: (0..triggers.len() as u32).map(|one| operations.of(OperationId(one)).offset).collect(),
         critical: (0..triggers.len() as u32).map(|one| operations.of(OperationId(one)).critical).collect(),
-        chains: chains::tightest(&chains, &triggers),
+        chains: system::tightest(&chains, &triggers),
     };
     let epochs = epochs::settle(log, &ground, epochs, &written);
     let guards = guards(&operations, &triggers);

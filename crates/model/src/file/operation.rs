@@ -1,5 +1,6 @@
 //! `[operation.NAME]` as it is written: names not yet followed, templates not yet expanded.
 
+use super::calls::{self, Call, Part};
 use super::log::{At, Log, Place};
 use super::names::Names;
 use super::settings::Written;
@@ -7,16 +8,26 @@ use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
 use super::value::{Given, complain};
 use crate::ids::{ProcessorId, ResourceId};
-use crate::system::{Guard, OnBusy, OnOverrun, QueueLimit, WhenFull};
+use crate::system::{Deadline, Guard, OnBusy, OnOverrun, QueueLimit, WhenFull};
 use crate::time::Span;
 
 /// An operation or a template of operations.
+#[derive(Clone)]
 pub(super) struct Declared<'a> {
     pub name: At<&'a str>,
     pub on: ProcessorId,
     /// `None` for a periodic operation.
     pub after: Option<After<'a>>,
     pub reads: At<Vec<At<&'a str>>>,
+    /// Calls release it.
+    pub called: bool,
+    pub calls: Option<Call<'a>>,
+    /// Which part of an operation that calls it is.
+    pub part: Part,
+    /// The name in the file of the method that it is an instance of.
+    pub method: Option<&'a str>,
+    /// Where the end of the periodic operation stands that it works for.
+    pub within: Option<usize>,
     /// Part of the table was not understood.
     pub misread: bool,
     pub phase: Span,
@@ -37,6 +48,7 @@ pub(super) struct Declared<'a> {
     pub written: Written,
 }
 
+#[derive(Clone)]
 pub(super) struct After<'a> {
     pub all: bool,
     pub names: At<Vec<At<&'a str>>>,
@@ -76,6 +88,11 @@ impl<'a> Declared<'a> {
         let declared = Declared {
             name,
             on: ProcessorId(on.unwrap_or(0)),
+            called: calls::called(log, table),
+            calls: calls::read(log, table),
+            part: Part::Whole,
+            method: None,
+            within: None,
             misread: table.misread || (after.is_none() && table.get("after").is_some()) || reads.is_none(),
             after,
             reads: reads.unwrap_or(At::new(Vec::new(), name.place)),
@@ -95,11 +112,15 @@ impl<'a> Declared<'a> {
             written: read_written(log, table, files),
         };
         declared.refuse_misplaced(log, table);
-        declared
+        // Which calls there are is not known while one was not understood.
+        Declared { misread: declared.misread || (table.get("calls").is_some() && declared.calls.is_none()), ..declared }
     }
 
     pub fn periodic(&self) -> bool {
-        self.after.is_none()
+        match self.part {
+            Part::Rest { periodic, .. } => periodic,
+            _ => self.after.is_none() && !self.called,
+        }
     }
 
     /// Refuses keys that mean nothing for an operation of this kind: silence would mislead.
@@ -109,12 +130,33 @@ impl<'a> Declared<'a> {
                 log.error(table.place_of(key), format!("`{key}` {why}")).help(help);
             }
         };
-        if table.get("after").is_some() {
+        let (calls, triggered) = (table.get("calls").is_some(), table.get("after").is_some());
+        let called = table.get("called").is_some();
+        if called || calls {
+            let many = if called { "is not for methods" } else { "is not for operations that call" };
+            refuse("count", many, "declare them one by one");
+        }
+        if calls {
+            let chain = "give the load chain to another operation, which this one triggers";
+            refuse("repeat", "is not for operations that call", chain);
+        }
+        if let (true, OnBusy::Skip) = (calls, self.on_busy) {
+            let queue = "take it out: `queue` bounds the jobs that wait";
+            refuse("on_busy", "cannot look beyond a call: while a job waits for its answer, it is not there", queue);
+        }
+        if calls && (triggered || called) {
+            let limit =
+                "leave it out, or say what it counts from: a chain's deadline, or `deadline = { end_to_end = ... }`";
+            if self.written.deadline.is_some_and(|deadline| matches!(deadline.value, Deadline::Own(_))) {
+                refuse("deadline", "counts from its own release, which is over when the answer comes", limit);
+            }
+        }
+        if triggered || called {
             refuse("phase", "is for periodic operations", "use `offset` for a fixed time after the trigger");
             refuse("jitter", "is for periodic operations", "give it to those that trigger this one, or to a [[link]]");
             refuse("stagger", "is for periodic operations", "stagger those that trigger this one");
             refuse("repeat", "is for periodic operations", "give the load chain a period of its own");
-        } else {
+        } else if !calls {
             refuse("guard", "is for triggered operations", "take it out: time itself keeps periodic releases apart");
         }
         if table.get("count").is_none() {
@@ -137,11 +179,24 @@ fn read_written(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>) ->
         wcet: table.read(log, "wcet", Given::positive_time),
         bcet: table.given(log, "bcet", Given::positive_time),
         takes: takes(log, table, files),
-        deadline: table.given(log, "deadline", Given::positive_time),
+        deadline: read_deadline(log, table),
         legs: whole16(log, "legs"),
         critical_legs: whole16(log, "critical"),
         enabled: table.read(log, "enabled", Given::truth).is_none_or(|enabled| enabled.value),
     }
+}
+
+/// By when a job must finish: a time from its own release, or one from its origin in a table.
+pub(super) fn read_deadline(log: &mut Log, table: &Table<'_>) -> Option<At<Deadline>> {
+    if !table.get("deadline")?.get_ref().is_table() {
+        return table.given(log, "deadline", |given| given.positive_time().map(Deadline::Own));
+    }
+    let inner = table.inner(log, "deadline")?;
+    if inner.get("end_to_end").is_none() && !inner.misread {
+        log.error(inner.place, "`deadline` does not say how long")
+            .help("write deadline = \"25ms\", or { end_to_end = \"25ms\" } from the release that led to it");
+    }
+    inner.given(log, "end_to_end", |given| given.positive_time().map(Deadline::Origin))
 }
 
 /// The shortest and the longest period, from `rate` or `every`.
@@ -150,9 +205,10 @@ pub(super) fn read_period(log: &mut Log, table: &Table<'_>) -> Option<At<(Span, 
     table.given(log, "rate", Given::periods_of_rates).or(table.given(log, "every", every))
 }
 
-/// Exactly one of `rate`, `every` and `after` releases an operation.
+/// Exactly one of `rate`, `every`, `after` and `called` releases an operation.
 fn one_release(log: &mut Log, name: At<&str>, table: &Table<'_>) {
-    let given: Vec<_> = ["rate", "every", "after"].into_iter().filter(|key| table.get(key).is_some()).collect();
+    let given: Vec<_> =
+        ["rate", "every", "after", "called"].into_iter().filter(|key| table.get(key).is_some()).collect();
     match given[..] {
         [_] => {}
         [] if table.misread => {}

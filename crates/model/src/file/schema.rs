@@ -52,7 +52,7 @@ fn object(section: &Section) -> Value {
 /// Keys of which exactly one is given.
 fn exactly_one(path: &str) -> Option<&'static [&'static str]> {
     match path {
-        "operation" => Some(&["rate", "every", "after"]),
+        "operation" => Some(&["rate", "every", "after", "called"]),
         "operation.after" => Some(&["all", "any"]),
         "operation.takes" => Some(&["uniform", "normal", "list", "file"]),
         _ => None,
@@ -87,6 +87,7 @@ fn kind(kind: Kind) -> Value {
     let rate = || quantity("Hz|kHz");
     match kind {
         Kind::Text | Kind::Name(_) => text(),
+        Kind::TextOrPair => or(text(), pair(text())),
         Kind::Names(_) => list(text()),
         Kind::Pair(_) => pair(text()),
         Kind::Whole(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),

@@ -20,7 +20,7 @@ pub(super) struct Written {
     pub wcet: Option<At<Span>>,
     pub bcet: Option<At<Span>>,
     pub takes: Option<At<Drawn>>,
-    pub deadline: Option<At<Span>>,
+    pub deadline: Option<At<Deadline>>,
     pub legs: Option<At<u16>>,
     pub critical_legs: Option<At<u16>>,
     pub enabled: bool,
@@ -128,7 +128,7 @@ impl Ground<'_> {
             inherited[operation.index()] = match &self.triggers[operation.index()] {
                 Trigger::Periodic => {
                     let (period, slowest) = one.period.map_or((Span::ZERO, Span::ZERO), |period| period.value);
-                    (period, slowest, one.deadline.map_or(period, |deadline| deadline.value))
+                    (period, slowest, one.deadline.map_or(period, |deadline| deadline.value.span()))
                 }
                 Trigger::All(predecessors) => {
                     let from = from(predecessors);
@@ -181,7 +181,9 @@ impl Ground<'_> {
             bcet: one.bcet.map_or(drawn.map_or(wcet, |drawn| drawn.shortest.min(wcet)), |bcet| bcet.value),
             takes: drawn.map_or(Takes::Fixed(wcet), |drawn| drawn.takes.clone()),
             deadline: match one.deadline {
-                Some(deadline) => Deadline::Own(deadline.value),
+                // A periodic release is its own origin.
+                Some(deadline) if periodic => Deadline::Own(deadline.value.span()),
+                Some(deadline) => deadline.value,
                 None if periodic => Deadline::Own(period),
                 None => Deadline::Origin(self.chains[operation].unwrap_or(root_deadline)),
             },

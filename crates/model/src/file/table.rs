@@ -216,14 +216,16 @@ pub(super) fn log_complaint(log: &mut Log, key: &str, place: Place, complaint: C
 
 /// Names appear in tables, file names of recordings and addresses of values: no dots, no surprises.
 fn check_name(log: &mut Log, section: &str, name: At<&str>) {
-    let bad = name.value.chars().find(|c| !(c.is_alphanumeric() || matches!(c, '_' | '-' | ' ')));
+    // Parts of a call have names of their own, which a system that was written by us says.
+    let of_calls = |c: char| section == "operation" && matches!(c, '@' | ':');
+    let bad = name.value.chars().find(|c| !(c.is_alphanumeric() || matches!(c, '_' | '-' | ' ') || of_calls(*c)));
     let complaint = match bad {
         Some('.') => "has a dot, which is kept for instances of templates (`name.1`)".to_string(),
         Some(bad) => format!("has a character that names cannot have, `{}`", bad.escape_debug()),
         None if name.value.trim().len() != name.value.len() || name.value.is_empty() => {
             "begins or ends with nothing to be seen".to_string()
         }
-        None if name.value.chars().count() > super::limits::NAME => {
+        None if name.value.split(['@', ':']).any(|name| name.chars().count() > super::limits::NAME) => {
             format!("is longer than {} characters", super::limits::NAME)
         }
         None => return,
@@ -235,7 +237,7 @@ fn check_name(log: &mut Log, section: &str, name: At<&str>) {
 /// How a value of the kind is written.
 fn example(kind: Kind) -> &'static str {
     match kind {
-        Kind::Text | Kind::Name(_) => "\"...\"",
+        Kind::Text | Kind::TextOrPair | Kind::Name(_) => "\"...\"",
         Kind::Names(_) | Kind::Pair(_) => "[\"a\", \"b\"]",
         Kind::Whole(..) => "1",
         Kind::Truth => "true",
@@ -248,10 +250,14 @@ fn example(kind: Kind) -> &'static str {
         Kind::TimeOf(_) => "{ name = \"0.3ms\" }",
         Kind::Settings => "{ \"operation.name.wcet\" = \"2.5ms\" }",
         Kind::Table("operation.after") => "{ all = [\"a\", \"b\"] }",
+        Kind::Table("operation.calls") => "{ method = \"a\", after = \"1ms\" }",
+        Kind::Table("operation.deadline") => "{ end_to_end = \"2.5ms\" }",
         Kind::Table("operation.queue") => "{ limit = 8 }",
         Kind::Table("operation.repeat") => "{ legs = 4 }",
         Kind::Table("operation.takes") => "{ uniform = [\"1ms\", \"2ms\"] }",
         Kind::Table("operation.takes.normal") => "{ mean = \"2ms\", deviation = \"0.1ms\" }",
+        Kind::Table("processor.switch") => "{ margin = \"1ms\", calm = \"1s\" }",
+        Kind::Table("costs" | "calibration.costs") => "{ timer = \"10us\", switch = \"2us\" }",
         Kind::Table(_) | Kind::Later(_) => "{ }",
     }
 }

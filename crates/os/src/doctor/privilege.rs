@@ -2,7 +2,9 @@
 
 use super::Verdict::{Degraded, Granted, Info, Refused};
 use super::{Finding, read};
+use crate::cpu::allowed_cpus;
 use crate::refusal::{Privileges, Reason, raise_limit, set_capabilities};
+use crate::switches::{CpuSwitches, Sight, SwitchSource};
 use crate::thread::{Granted as Place, Policy, Spawn};
 
 pub(super) fn nice() -> Option<Finding> {
@@ -103,6 +105,32 @@ fn judge_perf(paranoid: Option<&str>, privileges: Privileges) -> Finding {
     Finding::new(topic, Degraded, level.to_string(), consequence).remedy("sudo sysctl -w kernel.perf_event_paranoid=2")
 }
 
+/// Not what the settings promise, but what the kernel does: a CPU is watched for a moment.
+pub(super) fn switches() -> Option<Finding> {
+    let cpu = allowed_cpus().first().copied()?;
+    Some(judge_switches(CpuSwitches::of(cpu).map(|switches| switches.sight()).map_err(|error| error.to_string())))
+}
+
+fn judge_switches(sight: Result<Sight, String>) -> Finding {
+    let finding = |verdict, found: String, consequence| Finding::new("context switches", verdict, found, consequence);
+    let remedy = "sudo sysctl -w kernel.perf_event_paranoid=0, or sudo setcap \
+                  cap_sys_nice,cap_ipc_lock,cap_perfmon+ep $(command -v hyoshi)";
+    match sight {
+        Ok(Sight::Everything) => {
+            finding(Granted, "every one is seen".into(), "a recording tells who had the CPU at each instant")
+        }
+        Ok(Sight::OwnThreads) => {
+            let consequence = "a recording tells when a lane lost the CPU, not to whom";
+            finding(Degraded, "of this process's threads only".into(), consequence).remedy(remedy)
+        }
+        Ok(Sight::Nothing) | Err(_) => {
+            let found = sight.err().map_or("none".into(), |error| format!("none ({error})"));
+            let consequence = "what a job lacks between its start and its end is inferred from its CPU time";
+            finding(Degraded, found, consequence).remedy(remedy)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +172,16 @@ mod tests {
         assert_eq!((some.verdict, some.found.as_str()), (Degraded, "1 yes, 99 no"));
         assert_eq!(judge_fifo(&[place(1, refusal(1))]).verdict, Refused);
         assert_eq!(judge_fifo(&[(1, None)]).verdict, Refused);
+    }
+
+    #[test]
+    fn each_degree_of_sight_says_what_a_recording_can_tell() {
+        let judged =
+            [Ok(Sight::Everything), Ok(Sight::OwnThreads), Err("Permission denied".into())].map(judge_switches);
+        assert_eq!(judged.clone().map(|f| f.verdict), [Granted, Degraded, Degraded]);
+        assert!(judged[0].consequence.contains("who") && judged[1].consequence.contains("not to whom"));
+        assert!(judged[2].found.contains("Permission denied") && judged[2].consequence.contains("inferred"));
+        assert!(judged[1..].iter().all(|f| f.remedy.as_ref().unwrap().contains("perf_event_paranoid=0")));
     }
 
     #[test]

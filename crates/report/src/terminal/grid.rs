@@ -8,7 +8,7 @@ use crate::figures::{count, printable};
 
 /// What a cell says.
 #[derive(Clone, Debug)]
-pub(crate) enum Value {
+pub enum Value {
     /// Words, to the left.
     Words(String),
     /// A figure with its unit, to the right.
@@ -22,18 +22,24 @@ const WORDS: usize = 24;
 
 /// How a cell stands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub enum Tone {
+    /// As it is.
     Plain,
+    /// What was hoped for.
     Good,
+    /// Worth a look.
     Worry,
+    /// What should not be.
     Bad,
 }
 
 impl Value {
+    /// Words; control characters are made visible.
     pub fn words(words: impl Into<String>) -> Value {
         Value::Words(printable(&words.into()))
     }
 
+    /// A figure that does not stand out.
     pub fn figure(figure: impl Into<String>) -> Value {
         Value::Figure(figure.into(), Tone::Plain)
     }
@@ -72,15 +78,15 @@ impl Value {
 }
 
 /// A column, and what becomes of it where there is too little to say or to say it in.
-#[derive(Clone, Copy)]
-pub(crate) struct Column {
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
     title: &'static str,
     optional: bool,
     spare: u8,
 }
 
 /// A column that is always there.
-pub(crate) const fn column(title: &'static str) -> Column {
+pub const fn column(title: &'static str) -> Column {
     Column { title, optional: false, spare: 0 }
 }
 
@@ -97,7 +103,7 @@ impl Column {
 }
 
 /// Draws the rows, indented by one; at most `most` of them, and how many there are besides.
-pub(crate) fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) -> String {
+pub fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) -> String {
     let shown = shown(look, columns, rows);
     let mut table = Table::new();
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─')));

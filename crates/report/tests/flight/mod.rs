@@ -3,8 +3,12 @@
 #![allow(dead_code, reason = "shared by several tests")]
 
 use hyoshi_model::*;
-use hyoshi_report::{Account, Level, Note};
-use hyoshi_sched::{Plan, Strategies};
+use hyoshi_report::{Account, Analysis, Level, Note};
+use hyoshi_sched::{Plan, Report, Strategies, analyse};
+use hyoshi_trace::blame::{Account as Blamed, Basis, Culprit, Kind, Overrun, Rank};
+use hyoshi_trace::insight::Seen;
+use hyoshi_trace::stats::Queueing;
+use hyoshi_trace::timeline::{JobLine, Other, Stranger, Why, Window};
 use hyoshi_trace::{JobEnd, Outcome, Stats};
 
 pub const TEXT: &str = r#"
@@ -55,6 +59,9 @@ pub struct Flight {
     pub system: System,
     pub plan: Plan,
     pub stats: Stats,
+    pub report: Report,
+    pub queueing: Queueing,
+    pub seen: Seen,
 }
 
 impl Flight {
@@ -67,10 +74,17 @@ impl Flight {
             system: &self.system,
             plan: &self.plan,
             stats: &self.stats,
+            analysis: Analysis::Done(&self.report),
+            stolen: vec![Span::from_micros(300)],
+            queueing: vec![self.queueing.clone()],
+            reigns: Vec::new(),
+            insight: Some(&self.seen),
             duration: Span::from_millis(3_900),
             asked: self.system.duration,
             took: Span::from_millis(3_901),
             started_unix_ns: None,
+            time: &[],
+            threads: &[],
             lost_events: 0,
             notes: vec![
                 Note {
@@ -169,5 +183,65 @@ pub fn flight() -> Flight {
             }
         }
     }
-    Flight { system, plan, stats }
+    let report = analyse(&system, &plan);
+    let mut queueing = Queueing::default();
+    for number in 0..500 {
+        queueing.enqueued(1, Span::from_nanos(150 + number * 7 % 90));
+        queueing.dequeued(Span::from_nanos(210 + number * 13 % 140));
+    }
+    let seen = seen(&system, &stats);
+    Flight { system, plan, stats, report, queueing, seen }
+}
+
+/// Accounts of the late jobs, as if `nav` had been in the way, and a window around the latest.
+fn seen(system: &System, stats: &Stats) -> Seen {
+    let mut seen = Seen::new(system);
+    let nav = Culprit { operation: OperationId(0), job: Some((249, 0)) };
+    let late = stats.worst(true, 20);
+    for end in &late {
+        let ran = end.consumed.min(Span::from_millis(1));
+        let parts = [
+            (Kind::Upstream, end.release.since(end.origin)),
+            (Kind::Waited { who: nav, rank: Rank::MoreUrgent }, end.start.since(end.release)),
+            (Kind::Executed, ran),
+            (Kind::Overran, end.consumed.saturating_sub(ran)),
+        ];
+        seen.record(Blamed {
+            end: *end,
+            from: end.origin,
+            parts: parts.into_iter().filter(|(_, span)| !span.is_zero()).collect(),
+            timeline: Vec::new(),
+            by: None,
+            held_before: Span::ZERO,
+            wcet: Span::from_millis(1),
+            overruns: vec![Overrun {
+                job: JobId { operation: OperationId(0), number: 249, leg: 0 },
+                declared: Span::from_millis(2),
+                used: Span::from_millis(9),
+                ended: true,
+            }],
+            basis: Basis::Switches,
+        });
+    }
+    let end = late[0];
+    let line = JobLine {
+        processor: ProcessorId(0),
+        lane: 0,
+        job: end.job,
+        critical: true,
+        release: end.release,
+        ready: end.ready,
+        deadline: end.deadline,
+        end: Some((end.outcome, end.end)),
+        consumed: end.consumed,
+        ran: vec![(end.start, end.end)],
+        chief: Some((Kind::Overran, Span::from_millis(11))),
+    };
+    let (from, until) =
+        (end.release.saturating_sub(Span::from_millis(5)), end.end.saturating_add(Span::from_millis(5)));
+    let other = Other { processor: ProcessorId(0), from, to: end.release, who: Some(Stranger::Other(0)) };
+    let lateness = end.end.lateness(end.deadline);
+    let why = Why::Latest { critical: true, job: end.job, lateness };
+    seen.windows.push(Window { why, from, until, jobs: vec![line], others: vec![other], reigns: Vec::new() });
+    seen
 }

@@ -1,6 +1,7 @@
 //! How a lane's threads come to a job, and how they leave it.
 
 use std::sync::Arc;
+use std::time::Instant as WallClock;
 
 use hyoshi_dispatch::{Job, Run, State};
 use hyoshi_model::{Instant, JobId, Span};
@@ -67,7 +68,9 @@ impl<S: Scheduled> Crew<S> {
             return Step::Idle;
         }
         while self.dispatcher.startable().contains(lane) {
+            let began = WallClock::now();
             let Some(run) = self.dispatcher.decide(now, lane, Span::ZERO) else { break };
+            self.queueing.dequeued(Span::from_nanos(began.elapsed().as_nanos() as u64));
             if self.started[run.slot.0 as usize].thread != NOBODY {
                 self.turn(run.slot, posts);
                 break;

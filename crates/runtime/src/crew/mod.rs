@@ -25,11 +25,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_dispatch::{Dispatcher, LaneMask};
+use hyoshi_dispatch::{Dispatcher, LaneMask, plans};
 use hyoshi_model::{Instant, JobId, OnOverrun, OperationId, Preemption, ProcessorId, Span};
 use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{Policy, Scheduled};
 use hyoshi_sched::ProcessorPlan;
+use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{Decision, Event, Probe, RingProbe, Slot};
 
 use crate::body::Cell;
@@ -70,6 +71,8 @@ pub(crate) struct Crew<S> {
     emitted: Option<Arc<Payload>>,
     links: Ends,
     in_flight: InFlight,
+    /// What queueing costs here.
+    pub queueing: Queueing,
     /// Built-in work below the lanes, in the order in which it came there.
     below: VecDeque<Below>,
     /// Until when the release thread sleeps.
@@ -142,11 +145,13 @@ pub(crate) struct Tap {
     ring: RingProbe,
     payloads: bool,
     ended: Vec<JobId>,
+    /// Jobs that entered queues since somebody asked.
+    queued: u32,
 }
 
 impl Tap {
     pub fn new(ring: RingProbe) -> Self {
-        Tap { ring, payloads: false, ended: Vec::new() }
+        Tap { ring, payloads: false, ended: Vec::new(), queued: 0 }
     }
 }
 
@@ -156,6 +161,7 @@ impl Probe for Tap {
         if let (true, Event::Decision(Decision::End(end))) = (self.payloads, &event) {
             self.ended.push(end.job);
         }
+        self.queued += u32::from(matches!(event, Event::Decision(Decision::Ready { .. })));
         self.ring.event(now, event);
     }
 }
@@ -211,6 +217,7 @@ impl<S: Scheduled> Crew<S> {
             emitted: None,
             in_flight: InFlight::of(&system, plan.processor),
             links,
+            queueing: Queueing::default(),
             below: VecDeque::with_capacity(below),
             armed: Instant::NEVER,
             closed: false,
@@ -259,6 +266,11 @@ impl<S: Scheduled> Crew<S> {
         self.lanes[usize::from(lane)].priority
     }
 
+    /// The lane of each thread.
+    pub fn lanes_of_threads(&self) -> impl Iterator<Item = u8> + '_ {
+        self.members.iter().map(|member| member.lane)
+    }
+
     /// True if some operation has a user's body.
     pub fn has_bodies(&self) -> bool {
         self.operations.iter().any(|operation| operation.has_body)
@@ -271,7 +283,7 @@ impl<S: Scheduled> Crew<S> {
         let pool = usize::from(system.processor(self.processor).pool.max(1));
         let of = |lane: &hyoshi_dispatch::Lane| {
             let fits = |local: &usize| {
-                let mut places = plan.placements.iter().map(|epoch| epoch[*local]);
+                let mut places = plans(plan).flat_map(|plan| plan.placements.iter().map(|epoch| epoch[*local]));
                 places.any(|place| {
                     lane.levels.contains(&place.critical.level) || lane.levels.contains(&place.other.level)
                 })

@@ -1,6 +1,7 @@
 //! What the release thread does when it is awake: completions from elsewhere, releases, overruns.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant as WallClock;
 
 use hyoshi_dispatch::{Overrun, State};
 use hyoshi_model::{Instant, Span};
@@ -25,7 +26,10 @@ impl<S: Scheduled> Crew<S> {
         let timer = self.dispatcher.next_timer();
         if timer <= now && timer <= self.common.until && !self.closed {
             self.arrive_from_elsewhere(now);
+            self.dispatcher.probe_mut().queued = 0;
+            let began = WallClock::now();
             self.dispatcher.tick(now);
+            self.queueing.enqueued(self.dispatcher.probe().queued, Span::from_nanos(began.elapsed().as_nanos() as u64));
             self.observe(now);
         }
         if now >= self.common.until {

@@ -36,6 +36,11 @@ pub fn run(text: &str) -> Ran {
     run_with(text, |node, _| node)
 }
 
+/// Runs built-in work on one processor: what is left of its table, and its operations.
+pub fn run_on(strategy: &str, duration: &str, rest: &str) -> Ran {
+    run(&format!("duration = \"{duration}\"\n[processor.main]\nstrategy = \"{strategy}\"\n{rest}"))
+}
+
 /// Runs a text's system with what `prepare` gives it.
 pub fn run_with(text: &str, prepare: impl FnOnce(Node, &System) -> Node) -> Ran {
     let _alone = ALONE.lock().unwrap_or_else(|broken| broken.into_inner());
@@ -45,13 +50,9 @@ pub fn run_with(text: &str, prepare: impl FnOnce(Node, &System) -> Node) -> Ran 
     finish(system, plan, running)
 }
 
-pub fn finish(system: Arc<System>, plan: Arc<Plan>, mut running: Running) -> Ran {
+pub fn finish(system: Arc<System>, plan: Arc<Plan>, running: Running) -> Ran {
     let mut events = Vec::new();
-    while !running.finished() {
-        running.poll(&mut |processor, at, event| events.push((processor, at, event)));
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let finished = running.stop(&mut |processor, at, event| events.push((processor, at, event)));
+    let finished = running.wait(&mut |processor, at, event| events.push((processor, at, event)));
     assert_eq!(finished.lost.events, 0, "the test looks at every event");
     Ran { system, plan, events, finished }
 }
@@ -62,9 +63,17 @@ impl Ran {
         OperationId(position.unwrap_or_else(|| panic!("no operation {operation}")) as u32)
     }
 
+    /// What was decided, in its order, and when.
+    pub fn decisions(&self) -> impl Iterator<Item = (Instant, &Decision)> {
+        self.events.iter().filter_map(|(_, at, event)| match event {
+            Event::Decision(decision) => Some((*at, decision)),
+            _ => None,
+        })
+    }
+
     pub fn ends(&self) -> impl Iterator<Item = &JobEnd> {
-        self.events.iter().filter_map(|(.., event)| match event {
-            Event::Decision(Decision::End(end)) => Some(end),
+        self.decisions().filter_map(|(_, decision)| match decision {
+            Decision::End(end) => Some(end),
             _ => None,
         })
     }
@@ -117,6 +126,15 @@ pub fn privileged(ran: &Ran) -> bool {
         println!("skipped, for lanes need their priorities: {note}");
     }
     refused.is_none()
+}
+
+/// Waits until something has come true, and not for ever.
+pub fn until(what: &str, mut has_come: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !has_come() {
+        assert!(began.elapsed() < Duration::from_secs(30), "waited for {what} for half a minute");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Uses the CPU for a while, whoever preempts.

@@ -22,7 +22,7 @@ impl<'a> Blocking<'a> {
 
     /// Of a level by all less urgent ones.
     pub fn by_less_urgent(&self, parts: &[Part], level: u8) -> u64 {
-        let below = parts.iter().filter(|part| part.level > level);
+        let below = parts.iter().filter(|part| part.best > level);
         below.map(|part| self.kept(part, level, self.plan.preemption == Preemption::None)).max().unwrap_or(0)
     }
 
@@ -32,7 +32,7 @@ impl<'a> Blocking<'a> {
     }
 
     fn kept(&self, part: &Part, level: u8, whole_job: bool) -> u64 {
-        let kept = if whole_job { part.leg } else { self.sections(part.operation, level).min(part.leg) };
+        let kept = if whole_job { part.charge } else { self.sections(part.operation, level).min(part.leg) };
         kept.saturating_sub(1)
     }
 

@@ -31,15 +31,15 @@ pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found
     let critical_fits = critical_fits(site);
     let blocking = Blocking::new(site.system, site.plan);
     for found in found {
-        let level = found.part.level;
-        let in_the_way = |part: &&Part| part.level <= level || blocking.sections(part.operation, level) > 0;
+        let level = found.part.worst;
+        let in_the_way = |part: &&Part| part.best <= level || blocking.sections(part.operation, level) > 0;
         let mixed = site.parts.iter().filter(|part| !part.critical).find(in_the_way).is_some();
         let missing = match found.part.critical {
             true if !mixed && critical_fits => continue,
             true if !mixed => Missing::CapTooSmall,
             _ => Missing::Cap,
         };
-        if matches!(found.response, Response::Bound(_) | Response::InTime) {
+        if matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime) {
             found.response = Response::Unknown(missing);
         }
     }
@@ -48,7 +48,7 @@ pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found
 /// True if the utilisation of critical work is below the cap.
 fn critical_fits(site: &Site<'_>) -> bool {
     let critical = site.parts.iter().filter(|part| part.critical);
-    let shares = critical.map(|part| Share { cost: part.cost(), period: site.works[part.operation.index()].period });
+    let shares = critical.map(|part| Share { cost: part.charged(), period: site.works[part.operation.index()].period });
     let cap_ppm = u128::from(site.system.processor(site.plan.processor).cap_ppm);
     utilisation::sum(shares).saturating_mul(1_000_000) < ONE * cap_ppm
 }
@@ -60,20 +60,22 @@ const PATIENCE: u128 = 100_000;
 pub(super) fn may_act(site: &Site<'_>, releases: &[Release]) -> bool {
     let processor = site.system.processor(site.plan.processor);
     let (cap_ppm, window) = (u128::from(processor.cap_ppm), u128::from(processor.cap_window.as_nanos()));
-    let least_urgent = site.parts.iter().rev().find(|part| !part.critical);
+    let least_urgent = site.parts.iter().filter(|part| !part.critical).map(|part| part.worst).max();
     let (Some(least_urgent), true) = (least_urgent, cap_ppm < MILLION && window > 0) else { return false };
     let demands: Result<Vec<Demand>, Missing> = site.parts.iter().map(|part| site.demand(part, releases)).collect();
-    let Ok(demands) = demands else { return true };
-
+    let Ok(mut demands) = demands else { return true };
     let lanes = site.plan.preemption != Preemption::None;
     let mut reserve_ppm = 0;
     for (part, demand) in site.parts.iter().zip(&demands) {
-        if part.critical || (lanes && part.level < least_urgent.level) {
+        if part.critical || (lanes && part.best < least_urgent) {
             // Each is rounded up, as the dispatcher does.
             reserve_ppm += (u128::from(demand.cost) * MILLION).div_ceil(u128::from(demand.period));
         }
     }
     let reserve_ppm = reserve_ppm.min(cap_ppm.saturating_sub(1));
+    // What interrupts a lane counts as if the lane used it.
+    let Ok(above) = site.overhead.above(site, releases) else { return true };
+    demands.extend(above);
     uses_up(&demands, window, cap_ppm, reserve_ppm).unwrap_or(true)
 }
 

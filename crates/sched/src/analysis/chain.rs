@@ -1,108 +1,320 @@
-//! End-to-end requirements along chains of triggers.
+//! End-to-end requirements along chains: latency, age of data, reaction.
 //!
-//! The bound is the last operation's latest finish less the first one's earliest release, both counted
-//! from the origin. It serves as age, since data enters with the first job's release at the
-//! earliest; and with one gap between releases as reaction, since what just misses a job is seen by the next.
-//! Both want that no job on the way is dropped or cancelled.
+//! They are counted as `hyoshi_trace` observes them. An output is a job of the last operation that
+//! finished, its input the release of the first operation's job whose value it reflects: of a
+//! periodic one the origin, of a triggered one its own release. Latency and age are the finish of the output less
+//! its input; reaction is the finish of an output less the input of the latest output before it that reflects
+//! an older one. So latency and age have one bound.
+//!
+//! **Triggers.** Values travel with release numbers, so the bound is the last operation's latest finish less
+//! the first one's earliest release, both counted from the origin (Tindell and Clark 1994; with guards Sun
+//! and Liu 1996: a guard delays no release beyond the latest arrival).
+//!
+//! **Reads.** A path is cut where an operation reads: segments of triggers, the first of each but the
+//! first sampling the last of the one before. With origins of a segment at most G apart and its last
+//! operation finished by F after the origin, whoever samples at s has a value with an origin after s - F - G:
+//! the job after that one would have been there. And a job of the next segment starts no earlier than its least release L
+//! after its own origin. Summed over the path
+//!
+//! ```text
+//! age      <= sum over all segments but the last of (F + G - L - 1ns) + (F - L) of the last
+//! reaction <= G of the first + sum over all segments of (F - L) + sum over all but the first of (G - 1ns)
+//! ```
+//!
+//! which is "the sum of periods and responses" of Davare et al. (DAC 2007), and the maximum data age
+//! and first-to-first reaction of Feiertag et al. (2008), proved for jobs of any start times by
+//! Dürr et al. (TECS 2019); both are counted from releases, as there. Phases are not made use of (Becker et al. 2017 do).
+//!
+//! It wants that no job on the way is dropped or cancelled, and that values do not overtake each other.
 
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 
-use hyoshi_model::{Chain, ChainId, OperationId, Span, System};
+use hyoshi_model::{Chain, ChainId, OperationId, Span, System, Trigger};
 
+use super::failing::Coming;
 use super::holistic::Agreement;
+use super::join;
 use super::method::Method;
-use super::report::{ChainReport, Requirement, slack};
+use super::report::{ChainReport, ChainStage, Requirement, slack};
 use super::verdict::{Failure, Missing, Verdict};
-use super::workload::{Hop, Scene, Source, Work};
+use super::workload::{Scene, Source, Work};
+use crate::plan::{Place, Plan};
+use crate::strategy::Discipline;
 
-/// Every requirement of a chain, or nothing while an operation of it is switched off.
-/// `delivers` tells for each operation whether each of its releases leads to a completion.
-pub(super) fn requirements(
-    system: &System,
-    scene: Scene,
-    id: ChainId,
-    works: &[Work],
-    agreement: &Agreement,
-    delivers: &[bool],
-) -> Vec<ChainReport> {
-    let chain = &system.chains[id.index()];
-    if chain.path.iter().any(|operation| !works[operation.index()].runs()) {
-        return Vec::new();
+/// What the scene knows.
+pub(super) struct Surroundings<'a> {
+    pub system: &'a System,
+    pub plan: &'a Plan,
+    pub scene: Scene,
+    pub works: &'a [Work],
+    pub agreement: &'a Agreement,
+    pub coming: &'a Coming,
+    /// For each operation why not each of its releases leads to a completion, if so.
+    pub lost: &'a [Option<Missing>],
+}
+
+/// Operations of a path that trigger each other; the first one samples the segment before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Segment {
+    path: Vec<OperationId>,
+    /// The longest delay from the segment before, if a link lies between.
+    delay: u64,
+}
+
+impl Segment {
+    fn first(&self) -> usize {
+        self.path.first().map_or(0, |id| id.index())
     }
-    let bound = bound(system, chain, works, agreement, delivers);
-    let at_least = least(chain, works).filter(|_| matches!(scene, Scene::Epoch(_)));
-    let guarded = chain.path.iter().any(|one| matches!(works[one.index()].source, Source::After { guarded: true, .. }));
-    let report = |requirement, limit: Span, gap: u64| {
-        let bound_ns = bound.clone().and_then(|bound| bound.checked_add(gap).ok_or(Missing::Overflow));
-        let verdict = match &bound_ns {
-            _ if at_least.is_some_and(|needs| needs > limit) => Verdict::Fails {
-                why: Failure::LongerThanDeadline { needs: at_least.unwrap_or_default(), deadline: limit },
-            },
-            Ok(bound) if *bound <= limit.as_nanos() => Verdict::Proved,
-            Ok(_) => Verdict::unknown(Missing::BoundExceedsDeadline),
-            Err(missing) => Verdict::unknown(missing.clone()),
+
+    fn last(&self) -> usize {
+        self.path.last().map_or(0, |id| id.index())
+    }
+}
+
+/// An upper bound, and when the value has left each operation at the latest, counted from the input.
+struct Bound {
+    total: u64,
+    stages: Vec<ChainStage>,
+}
+
+impl Surroundings<'_> {
+    /// Every requirement of a chain; nothing while it makes no outputs.
+    pub fn requirements(&self, id: ChainId) -> Vec<ChainReport> {
+        let chain = &self.system.chains[id.index()];
+        let segments = self.segments(chain);
+        let runs = |id: &OperationId| self.works[id.index()].runs();
+        let silent = chain.path.iter().find(|id| !runs(id));
+        if !chain.path.last().is_some_and(runs) || silent.is_some_and(|id| !self.ran_before(*id)) {
+            return Vec::new();
+        }
+        // What is read was left behind by an operation that is switched off, or was until now.
+        let stale = silent.or_else(|| chain.path.iter().find(|id| segments.len() > 1 && self.returns(**id)));
+        let wanted = [
+            (Requirement::Deadline, chain.deadline),
+            (Requirement::MaxAge, chain.max_age),
+            (Requirement::MaxReaction, chain.max_reaction),
+        ];
+        let wanted = wanted.into_iter().filter_map(|(requirement, limit)| Some((requirement, limit?)));
+        // Nothing reacts across a region in which the chain is switched off.
+        let wanted = wanted.filter(|(requirement, _)| stale.is_none() || *requirement != Requirement::MaxReaction);
+        let bound = |requirement| match stale {
+            Some(id) => Err(Missing::SwitchedOff { name: self.name(*id) }),
+            None => self.bound(&segments, requirement),
         };
+        let reports = wanted.map(|(requirement, limit)| {
+            let bound = bound(requirement);
+            self.report(id, &segments, requirement, limit, bound)
+        });
+        reports.collect()
+    }
+
+    fn report(
+        &self,
+        id: ChainId,
+        segments: &[Segment],
+        requirement: Requirement,
+        limit: Span,
+        bound: Result<Bound, Missing>,
+    ) -> ChainReport {
+        let chain = &self.system.chains[id.index()];
+        let at_least = self.least(segments).filter(|_| matches!(self.scene, Scene::Epoch(_)));
+        let (mut verdict, bound_ns, stages) = match bound {
+            Ok(bound) if bound.total <= limit.as_nanos() => (Verdict::Proved, Some(bound.total), bound.stages),
+            Ok(bound) => (Verdict::unknown(Missing::BoundExceedsDeadline), Some(bound.total), bound.stages),
+            Err(missing) => (Verdict::unknown(missing), None, Vec::new()),
+        };
+        let guarded = |id: &OperationId| matches!(self.works[id.index()].source, Source::After { guarded: true, .. });
+        let mut method = match () {
+            () if segments.len() > 1 => Method::Sampling,
+            () if chain.path.iter().any(guarded) => Method::ReleaseGuard,
+            () => Method::Holistic,
+        };
+        if let Some(needs) = at_least.filter(|needs| *needs > limit && self.arrives(chain)) {
+            verdict = Verdict::Fails { why: Failure::LongerThanDeadline { needs, deadline: limit } };
+            method = Method::Necessity;
+        }
         ChainReport {
             chain: id,
             name: chain.name.clone(),
             requirement,
             limit_ns: limit.as_nanos(),
-            bound_ns: bound_ns.as_ref().ok().copied(),
-            slack_ns: bound_ns.ok().map(|bound| slack(limit.as_nanos(), bound)),
+            bound_ns,
+            slack_ns: bound_ns.map(|bound| slack(limit.as_nanos(), bound)),
             verdict,
-            method: if guarded { Method::ReleaseGuard } else { Method::Holistic },
-        }
-    };
-    let gap = chain.path.first().map_or(0, |first| works[first.index()].slowest);
-    let wanted = [
-        (Requirement::Deadline, chain.deadline, 0),
-        (Requirement::MaxAge, chain.max_age, 0),
-        (Requirement::MaxReaction, chain.max_reaction, gap),
-    ];
-    wanted.into_iter().filter_map(|(requirement, limit, gap)| Some(report(requirement, limit?, gap))).collect()
-}
-
-/// From the first operation's release to the last one's finish.
-fn bound(
-    system: &System,
-    chain: &Chain,
-    works: &[Work],
-    agreement: &Agreement,
-    delivers: &[bool],
-) -> Result<u64, Missing> {
-    let name = |id: &OperationId| system.operation(*id).name.clone();
-    let (Some(first), Some(last)) = (chain.path.first(), chain.path.last()) else { return Ok(0) };
-    for pair in chain.path.windows(2) {
-        if hop(works, pair[0], pair[1]).is_none() {
-            return Err(match &works[pair[1].index()].source {
-                Source::Unclear(missing) => missing.clone(),
-                _ => Missing::Read { name: name(&pair[1]) },
-            });
+            method,
+            stages,
         }
     }
-    if let Some(unbounded) = chain.path.iter().find(|id| agreement.finish[id.index()].is_none()) {
-        return Err(Missing::Predecessor { name: name(unbounded) });
+
+    /// The path, cut where an operation reads instead of being triggered.
+    fn segments(&self, chain: &Chain) -> Vec<Segment> {
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut before: Option<OperationId> = None;
+        for id in &chain.path {
+            let triggers = |from: &OperationId| self.system.operation(*id).trigger.predecessors().contains(from);
+            match (segments.last_mut(), before) {
+                (Some(segment), Some(from)) if triggers(&from) => segment.path.push(*id),
+                (_, from) => {
+                    let delay = from.map_or(0, |from| self.delay(from, *id));
+                    segments.push(Segment { path: [*id].into(), delay });
+                }
+            }
+            before = Some(*id);
+        }
+        segments
     }
-    if chain.path.iter().any(|id| !delivers[id.index()]) {
-        return Err(Missing::Dropped);
+
+    /// The longest delay of a link between two operations.
+    fn delay(&self, from: OperationId, to: OperationId) -> u64 {
+        let host = |id: OperationId| self.system.processor(self.system.operation(id).on).host;
+        self.system.delay(host(from), host(to)).1.as_nanos()
     }
-    let finish = agreement.finish[last.index()].ok_or_else(|| Missing::Predecessor { name: name(last) })?;
-    Ok(finish.saturating_sub(agreement.releases[first.index()].least))
+
+    fn bound(&self, segments: &[Segment], requirement: Requirement) -> Result<Bound, Missing> {
+        let mut total = match (requirement, segments.first()) {
+            (Requirement::MaxReaction, Some(first)) => self.works[first.first()].slowest,
+            _ => 0,
+        };
+        if let Some(missing) = self.joins(segments, requirement) {
+            return Err(missing);
+        }
+        let mut stages = Vec::new();
+        for (position, segment) in segments.iter().enumerate() {
+            self.sound(segment)?;
+            if position > 0 {
+                // The wait until it is sampled: for the next sample to come, or for the next value to replace it.
+                let gap = match requirement {
+                    Requirement::MaxReaction => self.works[segment.first()].slowest,
+                    Requirement::Deadline | Requirement::MaxAge => self.gap(&segments[position - 1]),
+                };
+                total = add(total, add(gap.saturating_sub(1), segment.delay)?)?;
+            }
+            if position + 1 < segments.len() {
+                self.in_order(segment.last(), segments[position + 1].delay)?;
+            }
+            let earliest = self.agreement.releases[segment.first()].least;
+            let (mut left, mut passed) = (0, false);
+            for id in &segment.path {
+                let finish = self.agreement.finish[id.index()];
+                let finish = finish.ok_or_else(|| Missing::Predecessor { name: self.name(*id) })?;
+                passed |= *id != segment.path[0] && self.works[id.index()].joins();
+                let older = if passed { self.agreement.releases[id.index()].older } else { 0 };
+                left = add(finish.saturating_sub(earliest), older)?;
+                stages.push(ChainStage { operation: self.name(*id), by_ns: add(total, left)? });
+            }
+            total = add(total, left)?;
+        }
+        Ok(Bound { total, stages })
+    }
+
+    /// What is not known of values that pass a join of several roots: whether each comes through, and how far apart.
+    fn joins(&self, segments: &[Segment], requirement: Requirement) -> Option<Missing> {
+        let pairs = segments.iter().flat_map(|segment| segment.path.windows(2));
+        let mut passed = pairs.filter(|pair| self.works[pair[1].index()].joins());
+        let why = |pair: &&[OperationId]| match requirement {
+            _ if segments.len() > 1 => Some("no analysis of what samples it"),
+            Requirement::MaxReaction => Some("no analysis of reactions through it"),
+            Requirement::Deadline if join::gives_up(&self.works[pair[1].index()], pair[0]) => Some(
+                "values of a faster root are given up before it, so not each of them has an output: ask for max_age",
+            ),
+            Requirement::Deadline | Requirement::MaxAge => None,
+        };
+        let (pair, why) = passed.find_map(|pair| Some((pair, why(&pair)?)))?;
+        Some(Missing::Join { name: self.name(pair[1]), why: why.into() })
+    }
+
+    /// The longest time between two inputs of a segment. Behind a merge, those that come this way.
+    fn gap(&self, segment: &Segment) -> u64 {
+        segment.path.iter().map(|id| self.works[id.index()].slowest).max().unwrap_or_default()
+    }
+
+    /// True of segments whose every job is bounded and leads to one of the next operation.
+    fn sound(&self, segment: &Segment) -> Result<(), Missing> {
+        let unclear = segment.path.iter().find_map(|id| match &self.works[id.index()].source {
+            Source::Unclear(missing) => Some(missing.clone()),
+            _ => None,
+        });
+        if let Some(missing) = unclear {
+            return Err(missing);
+        }
+        if let Some(unbounded) = segment.path.iter().find(|id| self.agreement.finish[id.index()].is_none()) {
+            return Err(Missing::Predecessor { name: self.name(*unbounded) });
+        }
+        segment.path.iter().find_map(|id| self.lost[id.index()].clone()).map_or(Ok(()), Err)
+    }
+
+    /// Whether its values come in the order of their origins, so that the latest is the newest.
+    fn in_order(&self, index: usize, delay: u64) -> Result<(), Missing> {
+        let (work, release) = (&self.works[index], &self.agreement.releases[index]);
+        let finish = self.agreement.finish[index].unwrap_or(u64::MAX);
+        let earliest = release.least.saturating_add(work.bcet.saturating_mul(work.legs));
+        let spread = finish.saturating_sub(earliest).saturating_add(delay);
+        let plan = &self.plan.processors[work.on.index()];
+        let discipline = |place: Place| plan.levels.get(usize::from(place.level)).map(|level| level.discipline);
+        let fifo = [work.place.critical, work.place.other].into_iter().map(discipline);
+        let stays = plan.overload.is_none() && work.elsewhere.is_empty() && !work.rekeyed;
+        let mut fifo = fifo.chain([stays.then_some(Discipline::Fifo)]);
+        if (work.streams.len() < 2 && spread < work.period)
+            || (delay == 0 && !release.reordered && fifo.all(|one| one == Some(Discipline::Fifo)))
+        {
+            return Ok(());
+        }
+        Err(Missing::Overtaking { name: self.name(work.operation) })
+    }
+
+    /// What the path takes at the least if every job takes its worst case: a value passes through each of them.
+    fn least(&self, segments: &[Segment]) -> Option<Span> {
+        let mut sum = 0u64;
+        for (position, segment) in segments.iter().enumerate() {
+            let first = &self.works[segment.first()];
+            // Of a load chain the last leg is what samples.
+            sum = sum.checked_add(if position == 0 { first.whole() } else { first.wcet })?;
+            for pair in segment.path.windows(2) {
+                let work = &self.works[pair[1].index()];
+                // Behind these nobody observes which of several inputs an output reflects: nothing could be shown.
+                let merges = match &self.system.operation(pair[1]).trigger {
+                    Trigger::Any(any) => any.len() > 1,
+                    Trigger::All(_) => self.system.operation(pair[1]).roots.len() > 1,
+                    Trigger::Periodic => false,
+                };
+                if merges {
+                    return None;
+                }
+                let predecessors = work.source.predecessors();
+                let hop = predecessors.iter().find(|hop| hop.from == pair[0].index())?;
+                sum = sum.checked_add(hop.least)?.checked_add(work.offset)?.checked_add(work.whole())?;
+            }
+        }
+        Some(Span::from_nanos(sum))
+    }
+
+    /// True if values reach its end, however late: no job on the way can be cancelled, or wait for ever.
+    fn arrives(&self, chain: &Chain) -> bool {
+        let arrives = |id: &OperationId| {
+            let work = &self.works[id.index()];
+            let kept = work.critical_legs == work.legs || !self.system.processor(work.on).cancel;
+            kept && self.coming.once[id.index()] && self.agreement.finish[id.index()].is_some()
+        };
+        chain.path.iter().all(arrives)
+    }
+
+    /// True if the operation ran in an epoch before this one.
+    fn ran_before(&self, id: OperationId) -> bool {
+        let (Scene::Epoch(epoch) | Scene::Change(epoch)) = self.scene;
+        (0..epoch).any(|epoch| self.system.setting(epoch, id).enabled)
+    }
+
+    /// True if this change switches the operation on again.
+    fn returns(&self, id: OperationId) -> bool {
+        let Scene::Change(epoch) = self.scene else { return false };
+        !self.system.setting(epoch, id).enabled && self.ran_before(id)
+    }
+
+    fn name(&self, id: OperationId) -> String {
+        self.system.operation(id).name.clone()
+    }
 }
 
-/// What the chain takes at the least if every job takes its worst case.
-fn least(chain: &Chain, works: &[Work]) -> Option<Span> {
-    let mut sum = works[chain.path.first()?.index()].whole();
-    for pair in chain.path.windows(2) {
-        let (hop, work) = (hop(works, pair[0], pair[1])?, &works[pair[1].index()]);
-        sum = sum.checked_add(hop.least)?.checked_add(work.offset)?.checked_add(work.whole())?;
-    }
-    Some(Span::from_nanos(sum))
-}
-
-fn hop(works: &[Work], from: OperationId, to: OperationId) -> Option<Hop> {
-    match &works[to.index()].source {
-        Source::After { predecessors, .. } => predecessors.iter().copied().find(|hop| hop.from == from.index()),
-        _ => None,
-    }
+fn add(one: u64, other: u64) -> Result<u64, Missing> {
+    one.checked_add(other).ok_or(Missing::Overflow)
 }

@@ -45,16 +45,35 @@ pub(super) struct Keyed {
     /// Blocks better keys for this long if it has a later one, whose distance from its release is at most `latest_key`.
     pub blocks: i128,
     pub latest_key: i128,
+    /// From where the deadline counts to the key.
+    pub counted: i128,
 }
 
 impl Keyed {
-    /// Demand of jobs released and with keys within a window of `x`.
-    fn demand(&self, x: i128) -> i128 {
+    /// Jobs released and with keys within a window of `x`.
+    pub fn jobs(&self, x: i128) -> i128 {
         if x < self.key {
             return 0;
         }
-        let jobs = (x - self.key).saturating_add(self.burst) / self.period + 1;
-        jobs.saturating_mul(self.cost)
+        let early = (x - self.key).saturating_add(self.burst);
+        // Several times as fast, and they nearly always fit.
+        match (u64::try_from(early), u64::try_from(self.period)) {
+            (Ok(early), Ok(period)) => i128::from(early / period) + 1,
+            _ => early / self.period + 1,
+        }
+    }
+
+    /// Their demand.
+    fn demand(&self, x: i128) -> i128 {
+        self.jobs(x).saturating_mul(self.cost)
+    }
+
+    /// The least window longer than `x` that has another job.
+    pub fn next_step(&self, x: i128) -> i128 {
+        if x < self.key {
+            return self.key;
+        }
+        self.key.saturating_sub(self.burst).saturating_add(self.jobs(x).saturating_mul(self.period))
     }
 }
 
@@ -131,7 +150,7 @@ impl KeyedLevel<'_> {
         })
     }
 
-    fn blocking(&self, x: i128) -> i128 {
+    pub fn blocking(&self, x: i128) -> i128 {
         let own = self.own.iter().filter(|one| one.latest_key > x).map(|one| one.blocks);
         own.fold(self.below, i128::max)
     }
@@ -152,6 +171,7 @@ mod tests {
                 after: 0,
                 blocks,
                 latest_key: key + later,
+                counted: key + later,
             },
         )
     }
@@ -177,7 +197,16 @@ mod tests {
     #[test]
     fn processor_demand_of_a_known_set_first_exceeds_its_window_at_six() {
         // (C, D, T) = (2, 4, 6), (2, 5, 8), (3, 6, 12): 4 of 5 by 5, 7 of 6 by 6.
-        let one = |cost, key, period| Keyed { cost, period, key, burst: 0, after: 0, blocks: 0, latest_key: key };
+        let one = |cost, key, period| Keyed {
+            cost,
+            period,
+            key,
+            burst: 0,
+            after: 0,
+            blocks: 0,
+            latest_key: key,
+            counted: key,
+        };
         let own = [one(2, 4, 6), one(2, 5, 8), one(3, 6, 12)];
         let level = KeyedLevel { own: &own, higher: &[], below: 0, window: 6 };
         assert_eq!(level.failing(4, 0), Ok(Some(TooMuch { demand: 7, window: 6 })));

@@ -4,7 +4,9 @@
 //! phase, every job takes its worst case, and nothing that interferes is cancelled, dropped or
 //! held: then the first job cannot finish before the fixed point of Joseph and Pandya (1986).
 
-use hyoshi_model::{Deadline, Preemption, Span};
+use alloc::{vec, vec::Vec};
+
+use hyoshi_model::{Deadline, OperationId, Preemption, Span, System, Trigger};
 
 use super::cap;
 use super::holistic::Agreement;
@@ -16,6 +18,73 @@ use crate::strategy::Discipline;
 /// True if the job with its legs up to this part cannot be cancelled.
 pub(super) fn stays(site: &Site<'_>, part: &Part) -> bool {
     part.critical || !site.system.processor(site.plan.processor).cancel
+}
+
+/// Which jobs are sure to come: what waits for a trigger that may never come cannot be late.
+pub(super) struct Coming {
+    /// A job of the operation comes: what leads to it finishes, and none of it can be cancelled.
+    pub once: Vec<bool>,
+    /// One comes at each release of its roots, or something of its own processor is late before.
+    pub each: Vec<bool>,
+    /// The same with critical jobs in the place of something.
+    pub each_critical: Vec<bool>,
+}
+
+impl Coming {
+    pub fn new(system: &System, works: &[Work], agreement: &Agreement) -> Coming {
+        let none = vec![false; works.len()];
+        let mut coming = Coming { once: none.clone(), each: none.clone(), each_critical: none };
+        for id in causes_first(system) {
+            let work = &works[id.index()];
+            let kept = |from: &Work| from.critical_legs == from.legs || !system.processor(from.on).cancel;
+            let once = |from: &OperationId| {
+                let from = &works[from.index()];
+                let index = from.operation.index();
+                from.runs() && kept(from) && coming.once[index] && agreement.finish[index].is_some()
+            };
+            coming.once[id.index()] = match &system.operation(id).trigger {
+                Trigger::Periodic => true,
+                Trigger::All(all) => all.iter().all(once),
+                Trigger::Any(any) => any.iter().any(once),
+            };
+            // Of a predecessor elsewhere each must be there in time; one that is late here is late enough.
+            let each = |known: &[bool], late: &dyn Fn(&Work) -> bool| match &work.source {
+                Source::Periodic => true,
+                Source::After { predecessors, join: None, .. } => predecessors.iter().all(|hop| {
+                    let (from, finish) = (&works[hop.from], agreement.finish[hop.from]);
+                    let release = &agreement.releases[hop.from];
+                    let delivers = finish.is_some_and(|finish| !super::judge::drops(system, from, release, finish));
+                    known[hop.from] && ((from.on == work.on && late(from)) || (kept(from) && delivers))
+                }),
+                Source::Silent | Source::After { .. } | Source::AfterAny { .. } | Source::Unclear(_) => false,
+            };
+            let all = each(&coming.each, &|_| true);
+            let critical = each(&coming.each_critical, &|from| from.critical_legs == from.legs);
+            (coming.each[id.index()], coming.each_critical[id.index()]) = (all, critical);
+        }
+        coming
+    }
+}
+
+/// Every operation behind all that trigger it. A stack of our own: chains may be long.
+pub(super) fn causes_first(system: &System) -> Vec<OperationId> {
+    let mut done = vec![false; system.operations.len()];
+    let mut order = Vec::with_capacity(done.len());
+    let mut pending: Vec<OperationId> = system.operation_ids().collect();
+    while let Some(id) = pending.last().copied() {
+        let before = pending.len();
+        if !done[id.index()] {
+            let predecessors = system.operation(id).trigger.predecessors();
+            pending.extend(predecessors.iter().filter(|from| !done[from.index()]));
+        }
+        if pending.len() == before {
+            pending.pop();
+            if !core::mem::replace(&mut done[id.index()], true) {
+                order.push(id);
+            }
+        }
+    }
+    order
 }
 
 /// The worst case alone exceeds the deadline.
@@ -34,7 +103,9 @@ pub(super) fn too_long(work: &Work, least: u64, part: &Part) -> Option<Failure> 
 pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreement, part: &Part) -> Option<Failure> {
     let level = site.plan.levels.get(usize::from(part.level))?;
     let uses = !site.system.operation(part.operation).uses.is_empty();
-    if scene != Scene::Epoch(0) || level.discipline != Discipline::Fifo || uses {
+    // Of two strategies the other may rule.
+    let switches = site.plan.overload.is_some();
+    if scene != Scene::Epoch(0) || switches || level.discipline != Discipline::Fifo || uses {
         return None;
     }
     let work = &site.works[part.operation.index()];
@@ -80,6 +151,7 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
 pub(super) fn demand_fails(scene: Scene, site: &Site<'_>, found: &[Found]) -> Option<Failure> {
     let too_much = found.iter().find_map(|found| match found.response {
         Response::Demand(too_much) => Some(too_much),
+        Response::Counted { too_much, .. } => too_much,
         _ => None,
     })?;
     let window = u64::try_from(too_much.window).ok()?;

@@ -7,6 +7,7 @@ use alloc::{vec, vec::Vec};
 
 use hyoshi_model::Deadline;
 
+use super::judge;
 use super::processor::{Found, Response, Site};
 use super::release::{self, Release};
 use super::workload::Work;
@@ -18,6 +19,8 @@ pub(super) struct Agreement {
     pub finish: Vec<Option<u64>>,
     /// For each processor.
     pub found: Vec<Vec<Found>>,
+    /// No release comes earlier after its origin, whatever is lost.
+    pub earliest: Vec<u64>,
 }
 
 /// Rounds after which responses that still grow count as unbounded.
@@ -25,9 +28,10 @@ const PATIENCE: usize = 64;
 
 /// Finds the least agreement.
 pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
-    let least = release::earliest(works);
+    let least = release::earliest(works, true);
+    let (joins, mut lost) = (works.iter().any(Work::joins), vec![false; works.len()]);
     let mut finish = vec![Some(0u64); works.len()];
-    let mut releases = release::releases(works, &least, &finish);
+    let mut releases = release::releases(works, &least, &finish, &lost);
     let mut found = vec![Vec::new(); sites.len()];
     let mut stale = vec![true; sites.len()];
     // Why responses have no bound, as it was first found: later it may be hidden behind what follows from it.
@@ -51,7 +55,10 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
                 finish[index] = agreed;
             }
         }
-        let next = release::releases(works, &least, &finish);
+        if joins {
+            lose(works, sites, (&releases, &finish), &found, &mut lost);
+        }
+        let next = release::releases(works, &least, &finish, &lost);
         stale.fill(false);
         for (index, work) in works.iter().enumerate().filter(|(index, _)| next[*index] != releases[*index]) {
             debug_assert_eq!(work.operation.index(), index);
@@ -67,7 +74,44 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
             *found = reason.clone();
         }
     }
-    Agreement { releases, finish, found }
+    let earliest = if joins { release::earliest(works, false) } else { least };
+    Agreement { releases, finish, found, earliest }
+}
+
+/// Adds to what may lose jobs, on the way to a join: what drops them, what cancels them, and what follows that.
+/// Responses grow from round to round, and so does this.
+fn lose(
+    works: &[Work],
+    sites: &[Site<'_>],
+    (releases, finish): (&[Release], &[Option<u64>]),
+    found: &[Vec<Found>],
+    lost: &mut [bool],
+) {
+    for (site, found) in sites.iter().zip(found) {
+        for id in &site.plan.operations {
+            let (work, index) = (&works[id.index()], id.index());
+            let drops = finish[index].is_none_or(|finish| judge::drops(site.system, work, &releases[index], finish));
+            let cancels = site.system.processor(work.on).cancel;
+            let own = found.iter().filter(|found| found.part.operation == *id && !found.part.critical);
+            lost[index] |= drops || (cancels && own.into_iter().any(|found| !in_time(work, &releases[index], found)));
+        }
+    }
+    loop {
+        let follows =
+            |index: &usize| !lost[*index] && works[*index].source.predecessors().iter().any(|hop| lost[hop.from]);
+        match (0..works.len()).find(follows) {
+            Some(index) => lost[index] = true,
+            None => return,
+        }
+    }
+}
+
+/// True if a bound says that no job of the part is late, so that none is cancelled.
+fn in_time(work: &Work, release: &Release, found: &Found) -> bool {
+    match found.response {
+        Response::InTime => true,
+        _ => judge::counted(work, release, found).is_some_and(|bound| bound <= work.deadline.span().as_nanos()),
+    }
 }
 
 /// When the last of a release's jobs has finished, counted from the origin.
@@ -80,6 +124,8 @@ fn latest_finish(work: &Work, release: &Release, found: &[Found]) -> Option<u64>
 pub(super) fn finish_of(work: &Work, release: &Release, found: &Found) -> Option<u64> {
     match (&found.response, work.deadline) {
         (Response::Bound(bound), _) => release.counted?.checked_add(*bound),
+        (Response::Counted { bound, .. }, Deadline::Origin(_)) => Some(*bound),
+        (Response::Counted { bound, .. }, Deadline::Own(_)) => (release.latest? - work.jitter).checked_add(*bound),
         (Response::InTime, Deadline::Origin(deadline)) => release.latest.map(|_| deadline.as_nanos()),
         (Response::InTime, Deadline::Own(deadline)) => (release.latest? - work.jitter).checked_add(deadline.as_nanos()),
         (Response::Demand(_) | Response::Unknown(_), _) => None,

@@ -1,17 +1,18 @@
 //! From what the analyses found to verdicts: of operations, of processors, of the system.
 
-use alloc::{string::String, vec, vec::Vec};
+use alloc::{string::String, vec::Vec};
 
 use hyoshi_model::{Deadline, OnBusy, Preemption, Span, System};
 
 use super::cap;
-use super::failing;
+use super::failing::{self, Coming};
 use super::holistic::{Agreement, finish_of};
+use super::merge;
 use super::method::{Assumption, Method, MethodNote};
 use super::processor::{Found, Part, Response, Site};
 use super::release::Release;
 use super::report::{
-    Counted, Load, OperationReport, Outcome, ProcessorReport, Report, SceneReport, UtilisationBound, slack,
+    Counted, CountedFrom, Load, OperationReport, Outcome, ProcessorReport, Report, SceneReport, UtilisationBound, slack,
 };
 use super::utilisation::{self, Inapplicable, Share};
 use super::verdict::{Failure, Missing, Verdict};
@@ -19,21 +20,34 @@ use super::workload::{Scene, Source, Work};
 use crate::strategy::Discipline;
 
 /// The verdict on one processor.
-pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement) -> ProcessorReport {
+pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Coming) -> ProcessorReport {
     let found = &agreement.found[site.plan.processor.index()];
     let mut operations: Vec<OperationReport> =
-        found.iter().map(|found| operation(scene, site, agreement, found)).collect();
-    let shares = |critical_only: bool| -> Vec<Share> {
-        let parts = site.parts.iter().filter(|part| part.critical || !critical_only);
-        let share = |part: &Part| Share { cost: part.cost(), period: site.works[part.operation.index()].period };
-        parts.map(share).collect()
+        found.iter().map(|found| operation(scene, site, agreement, coming, found)).collect();
+    let shares = |which: &dyn Fn(&&Part) -> bool| -> Vec<Share> {
+        let each = |part: &Part| {
+            let (cost, streams) = (part.cost(), &site.works[part.operation.index()].streams);
+            streams.iter().map(move |period| Share { cost, period: *period })
+        };
+        site.parts.iter().filter(which).flat_map(each).collect()
     };
-    let (all, critical) = (shares(false), shares(true));
+    let (all, critical) = (shares(&|_| true), shares(&|part| part.critical));
     let load = utilisation::load(&all);
     let utilisation_ppm = utilisation::ppm(utilisation::sum(all.iter().copied()));
-    let (verdict, first) = whole(scene, site, found, &operations, load, utilisation_ppm);
+    // What fails is what must come, not what a trigger may never release.
+    let overload = |critical: bool| {
+        let comes = if critical { &coming.each_critical } else { &coming.each };
+        let sure = shares(&|part| comes[part.operation.index()] && (part.critical || !critical));
+        let above = utilisation::load(&sure) == Load::Above;
+        let utilisation_ppm = utilisation::ppm(utilisation::sum(sure.into_iter()));
+        above.then_some(Failure::Overload { utilisation_ppm, critical })
+    };
+    let overload = overload(true).or_else(|| overload(false));
+    let (verdict, first) = whole(scene, site, found, &operations, overload);
     operations.sort_by_key(|report| report.operation);
-    let inapplicable = inapplicable(site, agreement);
+    // For verdicts alone nobody reads these.
+    let unread = site.effort.is_for_verdicts().then_some(Inapplicable::Idle);
+    let inapplicable = unread.or_else(|| inapplicable(site, agreement));
     let bound = |test: fn(&[Share]) -> UtilisationBound| match inapplicable {
         Some(why) => UtilisationBound::No { why },
         None => test(&all),
@@ -43,6 +57,7 @@ pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement) ->
         processor: site.plan.processor,
         name: named.name.clone(),
         strategy: site.plan.strategy.clone(),
+        overload: site.plan.overload.as_ref().map(|second| second.strategy.clone()),
         utilisation_ppm,
         critical_utilisation_ppm: utilisation::ppm(utilisation::sum(critical.iter().copied())),
         load,
@@ -55,27 +70,22 @@ pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement) ->
     }
 }
 
-fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, found: &Found) -> OperationReport {
+fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Coming, found: &Found) -> OperationReport {
     let part = found.part;
     let work = &site.works[part.operation.index()];
     let release = &agreement.releases[part.operation.index()];
     let deadline_ns = work.deadline.span().as_nanos();
-    // Counted from where the deadline counts from.
-    let bound_ns = match (&found.response, work.deadline) {
-        (Response::Bound(bound), Deadline::Own(_)) => bound.checked_add(work.jitter),
-        (Response::Bound(bound), Deadline::Origin(_)) => {
-            release.counted.and_then(|counted| counted.checked_add(*bound))
-        }
-        _ => None,
-    };
+    let bound_ns = counted(work, release, found);
     let (mut verdict, mut method) = (met(site, agreement, found, bound_ns, deadline_ns), found.method);
     if !verdict.is_proved() && matches!(scene, Scene::Epoch(_)) {
-        let failure = match failing::too_long(work, release.least, &part) {
+        let failure = match failing::too_long(work, agreement.earliest[part.operation.index()], &part) {
             Some(why) => Some((why, Method::Necessity)),
             None => failing::first_job_late(scene, site, agreement, &part).map(|why| (why, Method::CommonRelease)),
         };
         match failure {
-            Some((why, by)) if failing::stays(site, &part) => (verdict, method) = (Verdict::Fails { why }, by),
+            Some((why, by)) if failing::stays(site, &part) && coming.once[part.operation.index()] => {
+                (verdict, method) = (Verdict::Fails { why }, by)
+            }
             Some((_, by)) => (verdict, method) = (Verdict::unknown(Missing::Cancelled), by),
             None => {}
         }
@@ -89,10 +99,27 @@ fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, found: &Found
         wcet_ns: part.leg,
         period_ns: work.period,
         deadline_ns,
+        counted_from: match work.deadline {
+            Deadline::Own(_) => CountedFrom::Release,
+            Deadline::Origin(_) => CountedFrom::Root,
+        },
         bound_ns,
         slack_ns: bound_ns.map(|bound| slack(deadline_ns, bound)),
         verdict,
         method,
+        alone: Vec::new(),
+    }
+}
+
+/// The bound on the response, counted from where the deadline counts from.
+pub(super) fn counted(work: &Work, release: &Release, found: &Found) -> Option<u64> {
+    match (&found.response, work.deadline) {
+        (Response::Bound(bound), Deadline::Own(_)) => found.own.unwrap_or(*bound).checked_add(work.jitter),
+        (Response::Bound(bound), Deadline::Origin(_)) => {
+            release.counted?.checked_add(*bound)?.checked_add(release.older)
+        }
+        (Response::Counted { bound, .. }, _) => Some(*bound),
+        _ => None,
     }
 }
 
@@ -101,15 +128,17 @@ fn met(site: &Site<'_>, agreement: &Agreement, found: &Found, bound_ns: Option<u
     let work = &site.works[found.part.operation.index()];
     match &found.response {
         Response::Unknown(missing) => return Verdict::unknown(missing.clone()),
-        Response::Demand(too_much) => {
+        Response::Demand(too_much) | Response::Counted { too_much: Some(too_much), .. }
+            if bound_ns.is_none_or(|bound| bound > deadline_ns) =>
+        {
             let window = Span::from_nanos(u64::try_from(too_much.window).unwrap_or(u64::MAX));
             return Verdict::unknown(Missing::DemandExceedsWindow { window });
         }
         Response::Bound(_) if bound_ns.is_none() => return unbounded_predecessor(site, work),
-        Response::Bound(_) if bound_ns.is_some_and(|bound| bound > deadline_ns) => {
+        Response::Bound(_) | Response::Counted { .. } if bound_ns.is_some_and(|bound| bound > deadline_ns) => {
             return Verdict::unknown(Missing::BoundExceedsDeadline);
         }
-        Response::Bound(_) | Response::InTime => {}
+        Response::Bound(_) | Response::Counted { .. } | Response::InTime | Response::Demand(_) => {}
     }
     let release = &agreement.releases[work.operation.index()];
     if finish_of(work, release, found).is_none() {
@@ -117,69 +146,83 @@ fn met(site: &Site<'_>, agreement: &Agreement, found: &Found, bound_ns: Option<u
     }
     // What piles up of an operation's other legs can drop the first ones, too.
     match agreement.finish[work.operation.index()] {
-        Some(finish) if !drops(site.system, work, release, finish) => Verdict::Proved,
-        _ => Verdict::unknown(Missing::Dropped),
+        Some(finish) => dropping(site.system, work, release, finish).map_or(Verdict::Proved, Verdict::unknown),
+        None => {
+            let name = site.system.operation(work.operation).name.clone();
+            Verdict::unknown(Missing::Unbounded { name })
+        }
     }
 }
 
 fn unbounded_predecessor(site: &Site<'_>, work: &Work) -> Verdict {
-    let name = match &work.source {
-        Source::After { predecessors, .. } => {
-            predecessors.first().map(|hop| site.system.operations[hop.from].name.clone())
-        }
-        _ => None,
-    };
+    let name = work.source.predecessors().first().map(|hop| site.system.operations[hop.from].name.clone());
     Verdict::unknown(Missing::Predecessor { name: name.unwrap_or_default() })
 }
 
-/// True if a release may find its predecessor unfinished where that drops it, or the queue full.
-/// Origins are a period apart, so ceil((finish - least) / period) releases at most are unfinished at
-/// once, the new one among them; of a load chain each of them has one leg that waits or runs.
-fn drops(system: &System, work: &Work, release: &Release, finish: u64) -> bool {
-    let operation = system.operation(work.operation);
-    // A triggered job is there from its trigger on, while it waits for its offset.
-    let offset = if matches!(work.source, Source::After { .. }) { work.offset } else { 0 };
-    let arrival = release.least.saturating_sub(offset);
-    let at_once = finish.saturating_sub(arrival).div_ceil(work.period);
-    let room = if operation.on_busy == OnBusy::Skip { 1 } else { u64::from(operation.queue.limit) };
-    // A join passes over numbers that one of its predecessors seems to have lost.
-    let passed_over = release.reordered && operation.trigger.predecessors().len() > 1;
-    at_once > room || passed_over
+/// True if a release may be dropped.
+pub(super) fn drops(system: &System, work: &Work, release: &Release, finish: u64) -> bool {
+    dropping(system, work, release, finish).is_some()
 }
 
-/// For each operation whether every one of its releases leads to a completion: none is dropped or
+/// How a release may find its predecessor unfinished where that drops it, or the queue full.
+/// Origins are a period apart, so ceil((finish - least) / period) releases at most are unfinished at
+/// once, the new one among them; of a load chain each of them has one leg that waits or runs.
+fn dropping(system: &System, work: &Work, release: &Release, finish: u64) -> Option<Missing> {
+    let operation = system.operation(work.operation);
+    // A triggered job is there from its trigger on, while it waits for its offset.
+    let offset = if work.source.is_triggered() { work.offset } else { 0 };
+    let arrival = release.least.saturating_sub(offset);
+    let at_once = merge::origins(&work.streams, finish.saturating_sub(arrival));
+    let room = if operation.on_busy == OnBusy::Skip { 1 } else { u64::from(operation.queue.limit) };
+    // A join passes over numbers that one of its predecessors seems to have lost.
+    let joins = matches!(&work.source, Source::After { predecessors, .. } if predecessors.len() > 1);
+    let name = || operation.name.clone();
+    match () {
+        () if at_once > room && operation.on_busy == OnBusy::Skip => Some(Missing::Busy {
+            name: name(),
+            unfinished: at_once.saturating_sub(1),
+            finish: Span::from_nanos(finish),
+        }),
+        () if at_once > room => Some(Missing::Full { name: name(), at_once, limit: room }),
+        () if release.reordered && joins => Some(Missing::PassedOver { name: name() }),
+        () => None,
+    }
+}
+
+/// For each operation why not every one of its releases leads to a completion, if so: some may be dropped or
 /// cancelled on the way to it.
-pub(super) fn delivers(
+pub(super) fn lost(
     system: &System,
     works: &[Work],
     agreement: &Agreement,
     processors: &[ProcessorReport],
-) -> Vec<bool> {
-    let mut delivers = vec![true; works.len()];
-    for (index, work) in works.iter().enumerate() {
-        let finish = agreement.finish[index];
-        delivers[index] = finish.is_some_and(|finish| !drops(system, work, &agreement.releases[index], finish));
-    }
+) -> Vec<Option<Missing>> {
+    let name = |index: usize| system.operations[index].name.clone();
+    let lost = |(index, work): (usize, &Work)| match agreement.finish[index] {
+        Some(finish) => dropping(system, work, &agreement.releases[index], finish),
+        None => Some(Missing::Unbounded { name: name(index) }),
+    };
+    let mut lost: Vec<Option<Missing>> = works.iter().enumerate().map(lost).collect();
     for report in processors {
         let cancels = system.processor(report.processor).cancel;
         for one in report.operations.iter().filter(|one| cancels && !one.critical && !one.verdict.is_proved()) {
-            delivers[one.operation.index()] = false;
+            let index = one.operation.index();
+            lost[index].get_or_insert(Missing::CancelledBefore { name: name(index) });
         }
     }
     // What any predecessor fails to deliver is missing downstream; triggers make no cycles, so this ends.
     loop {
-        let starves = |index: &usize| match &works[*index].source {
-            Source::After { predecessors, .. } => {
-                delivers[*index] && predecessors.iter().any(|hop| !delivers[hop.from])
-            }
-            _ => false,
+        let starved = |index: usize| {
+            let mut before = works[index].source.predecessors().iter();
+            let missing = before.find_map(|hop| lost[hop.from].clone())?;
+            lost[index].is_none().then_some((index, missing))
         };
-        let starved: Vec<usize> = (0..works.len()).filter(starves).collect();
+        let starved: Vec<(usize, Missing)> = (0..works.len()).filter_map(starved).collect();
         if starved.is_empty() {
-            return delivers;
+            return lost;
         }
-        for index in starved {
-            delivers[index] = false;
+        for (index, missing) in starved {
+            lost[index] = Some(missing);
         }
     }
 }
@@ -190,15 +233,16 @@ fn whole(
     site: &Site<'_>,
     found: &[Found],
     operations: &[OperationReport],
-    load: Load,
-    utilisation_ppm: u64,
+    overload: Option<Failure>,
 ) -> (Verdict, Option<String>) {
     let failing = operations.iter().find(|one| one.verdict.fails());
     let unproved = operations.iter().find(|one| !one.verdict.is_proved());
     let first = failing.or(unproved).map(|one| one.name.clone());
     let lasting = matches!(scene, Scene::Epoch(_));
+    if let Some(why) = overload.filter(|_| lasting) {
+        return (Verdict::Fails { why }, first);
+    }
     let verdict = match (failing, unproved) {
-        _ if load == Load::Above && lasting => Verdict::Fails { why: Failure::Overload { utilisation_ppm } },
         (Some(one), _) => Verdict::Fails { why: Failure::Operation { name: one.name.clone() } },
         (None, Some(one)) => match failing::demand_fails(scene, site, found) {
             Some(why) => Verdict::Fails { why },
@@ -223,7 +267,7 @@ fn inapplicable(site: &Site<'_>, agreement: &Agreement) -> Option<Inapplicable> 
     match () {
         () if site.parts.is_empty() => Some(Inapplicable::Idle),
         () if site.plan.preemption == Preemption::None => Some(Inapplicable::NonPreemptive),
-        () if !by_rate || !site.parts.iter().all(fifo) => Some(Inapplicable::NotRateMonotonic),
+        () if !by_rate || site.is_mixed() || !site.parts.iter().all(fifo) => Some(Inapplicable::NotRateMonotonic),
         () if any(&|part| !matches!(work(part).source, Source::Periodic) || work(part).jitter > 0) => {
             Some(Inapplicable::NotPeriodic)
         }
@@ -232,6 +276,7 @@ fn inapplicable(site: &Site<'_>, agreement: &Agreement) -> Option<Inapplicable> 
         }
         () if any(&|part| !site.system.operation(part.operation).uses.is_empty()) => Some(Inapplicable::Resources),
         () if cap::may_act(site, &agreement.releases) => Some(Inapplicable::Cap),
+        () if !site.system.processor(site.plan.processor).costs.is_none() => Some(Inapplicable::Overheads),
         () => None,
     }
 }
@@ -247,11 +292,14 @@ fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
     let capped = processor.cap_ppm < 1_000_000;
     let held = [
         (Assumption::WorstCases, true),
-        (Assumption::NoOverheads, true),
+        (Assumption::NoOverheads, processor.costs.is_none()),
+        (Assumption::Overheads(processor.costs), !processor.costs.is_none()),
         (Assumption::Phases, works().any(|work| Some(phase(work)) != works().next().map(phase))),
-        (Assumption::FastestRates, works().any(|work| work.slowest > work.period)),
+        (Assumption::FastestRates, works().any(|work| work.streams.len() < 2 && work.slowest > work.period)),
         (Assumption::Cancellation, processor.cancel && site.parts.iter().any(|part| !part.critical)),
-        (Assumption::BestCases, works().any(|work| matches!(work.source, Source::After { .. }))),
+        (Assumption::Switches, site.plan.overload.is_some()),
+        (Assumption::Joins, works().any(Work::joins)),
+        (Assumption::BestCases, works().any(|work| work.source.is_triggered())),
         (Assumption::Sections, works().any(uses)),
         (Assumption::CapNeverActs, capped && !cap::may_act(site, &agreement.releases)),
         (Assumption::NoThrottling, capped),
@@ -273,11 +321,11 @@ pub(super) fn report(system: &System, scenes: Vec<SceneReport>) -> Report {
                 all_proved &= one.verdict.is_proved();
                 one_fails |= one.verdict.fails();
             }
-            // Whichever operation it is that fails, it counts.
-            let all_count = processor.operations.iter().all(|one| counts(&one));
-            one_fails |= all_count && processor.verdict.fails();
-            all_proved &= !(all_count && processor.verdict.fails());
+            one_fails |= processor.verdict.fails() && processor.counts(counted);
+            all_proved &= !(processor.verdict.fails() && processor.counts(counted));
             methods.extend(processor.operations.iter().map(|one| one.method));
+            let alone = processor.operations.iter().flat_map(|one| &one.alone);
+            methods.extend(alone.map(|alone| alone.method));
         }
         for chain in &scene.chains {
             all_proved &= chain.verdict.is_proved();

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use hyoshi_model::Costs;
 use serde::{Serialize, Serializer};
 
 /// An analysis.
@@ -20,6 +21,12 @@ pub enum Method {
     DeadlineDemand,
     /// Processor demand in a level by laxity without preemption, below more urgent levels.
     LaxityDemand,
+    /// Response times of a level by deadline, below more urgent levels.
+    DeadlineResponse,
+    /// Response times of a level by laxity without preemption, below more urgent levels.
+    LaxityResponse,
+    /// Everything that may be as urgent on either side of a switch or change, in any order.
+    AnyOrder,
     /// First jobs after a common release.
     CommonRelease,
     /// The worst case against the deadline, or the sum of utilisations against 1.
@@ -28,6 +35,8 @@ pub enum Method {
     Holistic,
     /// End to end under release guards.
     ReleaseGuard,
+    /// End to end where operations sample the latest value of others.
+    Sampling,
     /// A utilisation of changed parameters covers both sides of a change.
     Envelope,
 }
@@ -58,6 +67,20 @@ impl Method {
                 "processor demand by deadline less worst case, more urgent levels counted over the whole window",
                 "as processor demand; waiting laxity order is earliest deadline first on deadline - worst case",
             ),
+            Method::DeadlineResponse => (
+                "response times by deadline, more urgent levels counted over the whole window",
+                "Spuri, INRIA RR-2772, 1996; George, Rivierre and Spuri, INRIA RR-2966, 1996; \
+                 Bozhko and Brandenburg, ECRTS 2020",
+            ),
+            Method::LaxityResponse => (
+                "response times by deadline less worst case, more urgent levels counted over the whole window",
+                "as response times by deadline; waiting laxity order is earliest deadline first on deadline - worst case",
+            ),
+            Method::AnyOrder => (
+                "all that may be as urgent on either side of a switch or change, in any order; carry-in by response bounds",
+                "George, Rivierre and Spuri, INRIA RR-2966, 1996 (work-conserving busy window); \
+                 Tindell, Burns and Wellings, RTSS 1992 (changes of mode)",
+            ),
             Method::CommonRelease => (
                 "the first job after all releases coincide",
                 "Joseph and Pandya, Computer Journal 1986; Liu and Layland, JACM 1973",
@@ -70,6 +93,10 @@ impl Method {
             Method::ReleaseGuard => {
                 ("end to end under release guards, the sum of the stages' bounds and delays", "Sun and Liu, ICDCS 1996")
             }
+            Method::Sampling => (
+                "age and reaction end to end where operations sample others, the sum of periods and responses",
+                "Davare et al., DAC 2007; Feiertag et al., CRTS 2008; Dürr et al., ACM TECS 2019",
+            ),
             Method::Envelope => (
                 "the worse of both sides of a change, parameter by parameter",
                 "any behaviour across the change is one of the envelope's",
@@ -97,12 +124,18 @@ pub enum Assumption {
     WorstCases,
     /// Nothing else uses the CPU.
     NoOverheads,
+    /// Scheduling costs no more than this.
+    Overheads(Costs),
     /// Phases and offsets are over-approximated.
     Phases,
     /// Rate ranges count at their fastest.
     FastestRates,
     /// Cancelled jobs count as if they ran.
     Cancellation,
+    /// Strategies may be switched at any time and in any order.
+    Switches,
+    /// Roots of a join keep the phases and the one region of the file, and jobs on the way to it are not lost.
+    Joins,
     /// Triggered jobs take at least their predecessors' best case.
     BestCases,
     /// Each resource is held once per job, its sections counted as one.
@@ -116,17 +149,35 @@ pub enum Assumption {
 impl fmt::Display for Assumption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Assumption::Overheads(costs) => return overheads(f, costs),
             Assumption::WorstCases => "no job takes longer than its declared worst case, and none blocks",
             Assumption::NoOverheads => "switches, timers, release threads and the kernel take no time",
             Assumption::Phases => "phases are over-approximated: any alignment of releases is counted as possible",
             Assumption::FastestRates => "rate ranges count at their fastest",
+            Assumption::Switches => {
+                "strategies may be switched at any times: waiting jobs are keyed anew, started ones keep their level"
+            }
             Assumption::Cancellation => "a cancelled job is counted as if it ran",
+            Assumption::Joins => {
+                "what a join of several roots waits for comes from the start on, with the phases as written: \
+                 the oldest completion of each goes together (first in, first out)"
+            }
             Assumption::BestCases => "no job takes less than its declared best case",
             Assumption::Sections => "a job's resource sections follow each other from its start and block as one",
             Assumption::CapNeverActs => "the cap never acts: worst-case demand in any window stays below it",
             Assumption::NoThrottling => "the kernel's own throttling lets critical work exceed the cap for a window",
         })
     }
+}
+
+/// Every cost that is counted, with its figure.
+fn overheads(f: &mut fmt::Formatter<'_>, costs: &Costs) -> fmt::Result {
+    f.write_str("scheduling costs at most")?;
+    let counted = costs.named().into_iter().filter(|(_, cost)| !cost.is_zero());
+    for (index, (name, cost)) in counted.enumerate() {
+        write!(f, "{} {name} {cost}", if index > 0 { "," } else { "" })?;
+    }
+    f.write_str("; the kernel takes no other time")
 }
 
 impl Serialize for Assumption {

@@ -8,18 +8,28 @@
 //!
 //! What no analysis here covers is unknown, and the verdict names what is missing.
 
+mod across;
 mod blocking;
 mod cap;
 mod chain;
+mod counterexample;
 mod demand;
+mod effort;
 mod failing;
 mod fixed;
 mod holistic;
+mod island;
+mod join;
 mod judge;
+mod lateness;
+mod merge;
 mod method;
+mod overhead;
 mod processor;
 mod release;
 mod report;
+mod sensitivity;
+mod short;
 mod utilisation;
 mod verdict;
 mod workload;
@@ -28,42 +38,103 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{ChainId, System};
 
+pub use counterexample::{Counterexample, Subject, counterexamples};
+pub use effort::{Bounds, Options, Progress};
 pub use method::{Assumption, Method, MethodNote};
 pub use report::{
-    ChainReport, Counted, Load, OperationReport, Outcome, ProcessorReport, Report, Requirement, SceneReport,
-    UtilisationBound,
+    AloneReport, ChainReport, ChainStage, Counted, CountedFrom, Load, OperationReport, Outcome, ProcessorReport,
+    Report, Requirement, SceneReport, UtilisationBound,
 };
+pub use sensitivity::{OperationMargin, Scaling, Sensitivity, SensitivitySearch, sensitivity};
 pub use utilisation::Inapplicable;
 pub use verdict::{Failure, Missing, Verdict};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, ProcessorPlan};
+use effort::Effort;
 use processor::Site;
 use workload::{Scene, works};
 
-/// Analyses a system under a plan made for it.
+/// Analyses a system under a plan made for it, with the response bounds that are quick to find.
 pub fn analyse(system: &System, plan: &Plan) -> Report {
-    let mut scenes = Vec::new();
-    for epoch in 0..system.epochs.len() {
-        scenes.push(scene(system, plan, Scene::Epoch(epoch)));
-        // A change whose worse side is one of its sides needs no analysis of its own.
-        if epoch + 1 < system.epochs.len() {
-            let across = works(system, plan, Scene::Change(epoch));
-            if [epoch, epoch + 1].into_iter().all(|side| works(system, plan, Scene::Epoch(side)) != across) {
-                scenes.push(scene(system, plan, Scene::Change(epoch)));
-            }
+    analyse_with(system, plan, Options { bounds: Bounds::Quick, progress: &|_| true })
+}
+
+/// Analyses a system under a plan made for it.
+pub fn analyse_with(system: &System, plan: &Plan, options: Options<'_>) -> Report {
+    let effort = &Effort::new(options);
+    let mut scenes = scenes(system, plan, effort);
+    for stays in [stays_with_the_first, stays_with_the_last].into_iter().filter(|_| switches(plan)) {
+        let alone = stays(plan);
+        for one in scenes.iter_mut().filter(|one| !one.change) {
+            note_alone(one, &scene(system, &alone, Scene::Epoch(one.epoch), effort));
         }
     }
     judge::report(system, scenes)
 }
 
-fn scene(system: &System, plan: &Plan, scene: Scene) -> SceneReport {
+/// Each epoch and each change between two, across whatever switches of strategies there may be.
+fn scenes(system: &System, plan: &Plan, effort: &Effort<'_>) -> Vec<SceneReport> {
+    let mut scenes = Vec::new();
+    for epoch in 0..system.epochs.len() {
+        scenes.push(scene(system, plan, Scene::Epoch(epoch), effort));
+        // A change whose worse side is one of its sides needs no analysis of its own.
+        if epoch + 1 < system.epochs.len() {
+            let across = works(system, plan, Scene::Change(epoch));
+            if [epoch, epoch + 1].into_iter().all(|side| works(system, plan, Scene::Epoch(side)) != across) {
+                scenes.push(scene(system, plan, Scene::Change(epoch), effort));
+            }
+        }
+    }
+    short::doubt(system, plan, &mut scenes, effort);
+    scenes
+}
+
+fn switches(plan: &Plan) -> bool {
+    plan.processors.iter().any(|processor| processor.overload.is_some())
+}
+
+/// No processor ever leaves its first strategy.
+fn stays_with_the_first(plan: &Plan) -> Plan {
+    let first = |processor: &ProcessorPlan| ProcessorPlan { overload: None, ..processor.clone() };
+    Plan { processors: plan.processors.iter().map(first).collect() }
+}
+
+/// Every processor with two strategies is always in overload.
+fn stays_with_the_last(plan: &Plan) -> Plan {
+    let last = |processor: &ProcessorPlan| processor.overload.as_deref().unwrap_or(processor).clone();
+    Plan { processors: plan.processors.iter().map(last).collect() }
+}
+
+/// Adds what holds if strategies are not switched to the operations of processors where they can be.
+fn note_alone(scene: &mut SceneReport, alone: &SceneReport) {
+    let both = scene.processors.iter_mut().zip(&alone.processors);
+    for (across, alone) in both.filter(|(across, _)| across.overload.is_some()) {
+        for across in &mut across.operations {
+            let same = |one: &&OperationReport| (one.operation, one.critical) == (across.operation, across.critical);
+            let Some(one) = alone.operations.iter().find(same) else { continue };
+            across.alone.push(AloneReport {
+                strategy: alone.strategy.clone(),
+                bound_ns: one.bound_ns,
+                slack_ns: one.slack_ns,
+                verdict: one.verdict.clone(),
+                method: one.method,
+            });
+        }
+    }
+}
+
+fn scene(system: &System, plan: &Plan, scene: Scene, effort: &Effort<'_>) -> SceneReport {
     let works = works(system, plan, scene);
-    let sites: Vec<Site<'_>> = plan.processors.iter().map(|plan| Site::new(system, plan, &works)).collect();
+    let sites: Vec<Site<'_>> = plan.processors.iter().map(|plan| Site::new(system, plan, &works, effort)).collect();
     let agreement = holistic::agree(&works, &sites);
-    let processors: Vec<ProcessorReport> = sites.iter().map(|site| judge::processor(scene, site, &agreement)).collect();
-    let delivers = judge::delivers(system, &works, &agreement, &processors);
+    let coming = failing::Coming::new(system, &works, &agreement);
+    let processors: Vec<ProcessorReport> =
+        sites.iter().map(|site| judge::processor(scene, site, &agreement, &coming)).collect();
+    let lost = judge::lost(system, &works, &agreement, &processors);
     let chains = (0..system.chains.len() as u32).map(ChainId);
-    let chains = chains.flat_map(|id| chain::requirements(system, scene, id, &works, &agreement, &delivers)).collect();
+    let around =
+        chain::Surroundings { system, plan, scene, works: &works, agreement: &agreement, coming: &coming, lost: &lost };
+    let chains = chains.flat_map(|id| around.requirements(id)).collect();
     let (Scene::Epoch(epoch) | Scene::Change(epoch)) = scene;
     SceneReport {
         epoch,

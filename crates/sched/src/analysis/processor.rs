@@ -6,12 +6,15 @@ use hyoshi_model::{Deadline, OperationId, Preemption, System};
 
 use super::blocking::Blocking;
 use super::demand::{Keyed, KeyedLevel, TooMuch};
+use super::effort::Effort;
 use super::fixed::{self, Demand};
+use super::merge;
 use super::method::Method;
+use super::overhead::Overhead;
 use super::release::Release;
 use super::verdict::Missing;
 use super::workload::{Source, Work};
-use crate::plan::ProcessorPlan;
+use crate::plan::{Placement, ProcessorPlan};
 use crate::strategy::Discipline;
 
 /// The critical or the other jobs of one operation.
@@ -20,9 +23,14 @@ pub(super) struct Part {
     pub operation: OperationId,
     pub critical: bool,
     pub level: u8,
+    /// Its most and its least urgent level, if that may change under way.
+    pub best: u8,
+    pub worst: u8,
     /// Jobs per release, and the worst case of each.
     pub legs: u64,
     pub leg: u64,
+    /// What each costs with what is done for it at its priority.
+    pub charge: u64,
     /// Its operation has several jobs per release, or follows others without a gap.
     pub of_chain: bool,
 }
@@ -30,17 +38,20 @@ pub(super) struct Part {
 impl Part {
     /// The parts of an operation: one, or two of a load chain with critical first legs.
     pub fn of(work: &Work) -> impl Iterator<Item = Part> {
-        let (legs, runs, place) = (work.legs, work.runs(), work.place);
-        let part = |critical, of_these: u64, level| Part {
+        let (legs, runs) = (work.legs, work.runs());
+        let part = |critical, of_these: u64, level: fn(Placement) -> u8| Part {
             operation: work.operation,
             critical,
-            level,
+            level: level(work.place),
+            best: work.places().map(level).fold(level(work.place), u8::min),
+            worst: work.places().map(level).fold(level(work.place), u8::max),
             legs: of_these,
             leg: work.wcet,
+            charge: work.wcet,
             of_chain: legs > 1 || !work.run_up.is_empty(),
         };
-        let critical = part(true, work.critical_legs, place.critical.level);
-        let other = part(false, legs - work.critical_legs, place.other.level);
+        let critical = part(true, work.critical_legs, |place| place.critical.level);
+        let other = part(false, legs - work.critical_legs, |place| place.other.level);
         [critical, other].into_iter().filter(move |part| runs && part.legs > 0)
     }
 
@@ -48,7 +59,15 @@ impl Part {
     pub fn cost(&self) -> u64 {
         self.leg.saturating_mul(self.legs)
     }
+
+    /// With what is done for them.
+    pub fn charged(&self) -> u64 {
+        self.charge.saturating_mul(self.legs)
+    }
 }
+
+/// Why nothing is known of what is not asked for: there was no time for it.
+const NOT_ASKED: Missing = Missing::LongWindow;
 
 /// What the analysis of one part found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +75,8 @@ pub(super) struct Found {
     pub part: Part,
     pub method: Method,
     pub response: Response,
+    /// Of an operation with a run-up and a deadline of its own: from its own release to its finish.
+    pub own: Option<u64>,
 }
 
 /// A response, or why there is none.
@@ -64,6 +85,9 @@ pub(super) enum Response {
     /// From release to finish of the last of the part's jobs; of an operation with a run-up, from
     /// the release of the first operation of that.
     Bound(u64),
+    /// From where the deadline counts to the finish of the last of the part's jobs; and a window into
+    /// which more may have to fit than does, if the deadline lies beyond it.
+    Counted { bound: u64, too_much: Option<TooMuch> },
     /// No bound was calculated, but no job is late.
     InTime,
     /// More may have to be done than fits.
@@ -87,22 +111,54 @@ pub(super) struct Site<'a> {
     /// Most urgent first.
     pub parts: Vec<Part>,
     remote: Option<Missing>,
+    pub overhead: Overhead,
+    pub effort: &'a Effort<'a>,
+}
+
+/// A level in its surroundings.
+struct Surroundings<'s> {
+    /// Its parts: those from `start` to `end`; more urgent ones come before them.
+    start: usize,
+    end: usize,
+    /// The demand of all parts up to `end`.
+    all: &'s [Demand],
+    /// What is above every lane.
+    above: &'s [Demand],
+    /// Blocking by less urgent levels.
+    below: u64,
+}
+
+impl Surroundings<'_> {
+    /// What is more urgent than the level.
+    fn higher(&self) -> Vec<Demand> {
+        self.above.iter().chain(&self.all[..self.start]).copied().collect()
+    }
 }
 
 impl<'a> Site<'a> {
-    pub fn new(system: &'a System, plan: &'a ProcessorPlan, works: &'a [Work]) -> Self {
+    pub fn new(system: &'a System, plan: &'a ProcessorPlan, works: &'a [Work], effort: &'a Effort<'a>) -> Self {
         let mut parts: Vec<Part> = plan.operations.iter().flat_map(|id| Part::of(&works[id.index()])).collect();
         parts.sort_by_key(|part| part.level);
-        Site { system, plan, works, parts, remote: Blocking::new(system, plan).remote() }
+        let overhead = Overhead::new(system, plan);
+        for part in &mut parts {
+            part.charge = overhead.charge(part, works[part.operation.index()].legs);
+        }
+        Site { system, plan, works, parts, remote: Blocking::new(system, plan).remote(), overhead, effort }
     }
 
     /// Analyses every level, given what bounds the releases of every operation of the system.
     pub fn solve(&self, releases: &[Release]) -> Vec<Found> {
+        let above = self.overhead.above(self, releases);
         let mut found = Vec::with_capacity(self.parts.len());
+        if self.is_mixed() {
+            found = self.solve_mixed(&above, releases);
+            super::cap::restrict(self, releases, &mut found);
+            return found;
+        }
         let mut start = 0;
         while let Some(first) = self.parts.get(start) {
             let end = start + self.parts[start..].partition_point(|part| part.level == first.level);
-            self.solve_level(start, end, releases, &mut found);
+            self.solve_level(start, end, &above, releases, &mut found);
             start = end;
         }
         super::cap::restrict(self, releases, &mut found);
@@ -115,16 +171,27 @@ impl<'a> Site<'a> {
         let name = || self.system.operation(part.operation).name.clone();
         let burst = releases[part.operation.index()].burst.filter(|_| self.to_blame(part.operation).is_none());
         let burst = burst.ok_or_else(|| Missing::Interference { name: name() })?;
-        let cost = part.leg.checked_mul(part.legs).ok_or(Missing::Overflow)?;
+        let cost = part.charge.checked_mul(part.legs).ok_or(Missing::Overflow)?;
         Ok(Demand { cost, period: work.period, burst })
     }
 
-    fn solve_level(&self, start: usize, end: usize, releases: &[Release], found: &mut Vec<Found>) {
+    fn solve_level(
+        &self,
+        start: usize,
+        end: usize,
+        above: &Result<Vec<Demand>, Missing>,
+        releases: &[Release],
+        found: &mut Vec<Found>,
+    ) {
         let own = &self.parts[start..end];
+        if !own.iter().any(|part| self.effort.wants(part.operation)) {
+            return found.extend(own.iter().map(|part| unknown(*part, NOT_ASKED)));
+        }
         let all: Result<Vec<Demand>, Missing> =
             self.parts[..end].iter().map(|part| self.demand(part, releases)).collect();
-        let all = match self.remote.clone().map_or(all, Err) {
-            Ok(all) => all,
+        let known = self.remote.clone().map_or(Ok(()), Err).and(above.clone()).and_then(|above| Ok((above, all?)));
+        let (above, all) = match known {
+            Ok(known) => known,
             Err(missing) => {
                 let reason = |part: &Part| {
                     self.to_blame(part.operation)
@@ -135,28 +202,47 @@ impl<'a> Site<'a> {
             }
         };
         let below = Blocking::new(self.system, self.plan).by_less_urgent(&self.parts, own[0].level);
+        let below = self.with_overhead(below, &self.parts[end..], &above, releases);
+        let level = Surroundings { start, end, all: &all, above: &above, below };
         let discipline = self.plan.levels.get(usize::from(own[0].level)).map(|level| level.discipline);
         let single = own.iter().all(|part| part.operation == own[0].operation);
         match discipline {
             // One operation by key is first come first served: its keys come in the order of its releases.
-            None | Some(Discipline::Fifo) => self.solve_fifo(start, end, &all, below, found),
+            None | Some(Discipline::Fifo) => self.solve_fifo(&level, found),
             Some(discipline) if single && own.iter().all(|part| self.in_order(part, discipline)) => {
-                self.solve_fifo(start, end, &all, below, found)
+                self.solve_fifo(&level, found)
             }
             Some(Discipline::Laxity) if self.plan.preemption == Preemption::Full => {
                 found.extend(own.iter().map(|part| unknown(*part, Missing::PreemptiveLaxity)));
             }
-            Some(discipline) => self.solve_keyed(start, end, &all, below, releases, discipline, found),
+            Some(discipline) => self.solve_keyed(&level, releases, discipline, found),
         }
     }
 
+    /// Blocking by the parts `below`, and by what is done for them.
+    pub fn with_overhead(&self, blocking: u64, below: &[Part], above: &[Demand], releases: &[Release]) -> u64 {
+        let stretch = if below.is_empty() { 0 } else { self.overhead.stretch() };
+        let debts = match self.plan.preemption {
+            Preemption::None => self.overhead.debts(self, below, above, releases),
+            Preemption::Levels | Preemption::Full => 0,
+        };
+        blocking.saturating_add(stretch).saturating_add(debts)
+    }
+
+    /// The resource that other processors use too, if there is one.
+    pub fn remote(&self) -> Option<Missing> {
+        self.remote.clone()
+    }
+
     /// Why an operation leaves its level and those below without analysis, if it does.
-    fn to_blame(&self, operation: OperationId) -> Option<Missing> {
+    pub fn to_blame(&self, operation: OperationId) -> Option<Missing> {
         let work = &self.works[operation.index()];
         match &work.source {
             Source::Unclear(missing) => Some(missing.clone()),
             // Its first jobs would then be released at the pace of less urgent ones.
-            _ if work.place.other.level < work.place.critical.level && (1..work.legs).contains(&work.critical_legs) => {
+            _ if (1..work.legs).contains(&work.critical_legs)
+                && work.places().any(|place| place.other.level < place.critical.level) =>
+            {
                 Some(Missing::LegOrder)
             }
             _ => None,
@@ -164,15 +250,19 @@ impl<'a> Site<'a> {
     }
 
     /// The predecessor for want of whose bound its own releases have none.
-    fn unreleased(&self, part: &Part, releases: &[Release]) -> Option<Missing> {
-        let Source::After { predecessors, .. } = &self.works[part.operation.index()].source else { return None };
+    pub fn unreleased(&self, part: &Part, releases: &[Release]) -> Option<Missing> {
+        if let Some(unjoined) = releases[part.operation.index()].unjoined {
+            let name = self.system.operation(part.operation).name.clone();
+            return Some(Missing::Join { name, why: unjoined.text(self.system) });
+        }
+        let predecessors = self.works[part.operation.index()].source.predecessors();
         let before = &self.system.operations[predecessors.first()?.from];
         let unbounded = releases[part.operation.index()].burst.is_none();
         unbounded.then(|| Missing::Predecessor { name: before.name.clone() })
     }
 
     /// True if a later job of the operation never has a better key than an earlier one.
-    fn in_order(&self, part: &Part, discipline: Discipline) -> bool {
+    pub fn in_order(&self, part: &Part, discipline: Discipline) -> bool {
         let work = &self.works[part.operation.index()];
         let as_released = matches!(work.deadline, Deadline::Own(_)) || matches!(work.source, Source::Periodic);
         // While a job runs its laxity falls behind that of a waiting one.
@@ -180,72 +270,83 @@ impl<'a> Site<'a> {
         as_released && !overtaken && !part.of_chain
     }
 
-    fn solve_fifo(&self, start: usize, end: usize, all: &[Demand], below: u64, found: &mut Vec<Found>) {
-        let (higher, own) = (&all[..start], &all[start..end]);
+    fn solve_fifo(&self, at: &Surroundings<'_>, found: &mut Vec<Found>) {
+        let (higher, own) = (at.higher(), &at.all[at.start..at.end]);
         let interruptible = self.plan.preemption != Preemption::None;
-        let plain = self.parts[start..end].iter().any(|part| !part.of_chain);
+        let plain = self.parts[at.start..at.end].iter().any(|part| !part.of_chain);
         // The same for every plain job of the level.
-        let level = (interruptible && plain).then(|| fixed::level(own, higher, below));
-        for (position, part) in self.parts[start..end].iter().enumerate() {
+        let level =
+            (interruptible && plain).then(|| self.effort.level(self.parts[at.start].operation, own, &higher, at.below));
+        for (position, part) in self.parts[at.start..at.end].iter().enumerate() {
             let (method, bound) = match &level {
-                _ if part.of_chain => (Method::Chain, self.solve_chain(start + position, all, below)),
+                _ if part.of_chain => (Method::Chain, self.solve_chain(at, at.start + position)),
                 Some(level) => (Method::FixedPriority, level.clone()),
                 None => {
-                    let others = all.iter().enumerate().filter(|(index, _)| *index != start + position);
+                    let others = at.all.iter().enumerate().filter(|(index, _)| *index != at.start + position);
                     let others: Vec<Demand> = others.map(|(_, demand)| *demand).collect();
-                    let bound = fixed::non_preemptive(own[position], &others, below);
+                    let bound = fixed::non_preemptive(own[position], &others, at.above, at.below);
                     (Method::FixedPriorityNonPreemptive, bound)
                 }
             };
+            let own =
+                bound.as_ref().ok().and_then(|bound| Some((*bound).min(self.own_response(at, position, &higher)?)));
             let response = bound.map_or_else(Response::Unknown, Response::Bound);
-            found.push(Found { part: *part, method, response });
+            found.push(Found { part: *part, method, response, own });
         }
+    }
+
+    /// The response of an operation with a run-up, from its own release, where its deadline counts from that.
+    ///
+    /// In a busy window of its level there are as many jobs of it as releases of the first of its run-up, and they come
+    /// no earlier than those: so what bounds the jobs of a level by the arrivals of that window bounds these, too.
+    fn own_response(&self, at: &Surroundings<'_>, position: usize, higher: &[Demand]) -> Option<u64> {
+        let (part, own) = (&self.parts[at.start + position], &at.all[at.start..at.end]);
+        let work = &self.works[part.operation.index()];
+        if work.run_up.is_empty() || work.legs > 1 || !matches!(work.deadline, Deadline::Own(_)) {
+            return None;
+        }
+        if self.plan.preemption != Preemption::None {
+            return self.effort.level(self.parts[at.start].operation, own, higher, at.below).ok();
+        }
+        let others = at.all.iter().enumerate().filter(|(index, _)| *index != at.start + position);
+        let others: Vec<Demand> = others.map(|(_, demand)| *demand).collect();
+        fixed::non_preemptive(own[position], &others, at.above, at.below).ok()
     }
 
     /// A chain up to the end of the part at `position`: one job of its run-up and of all that its
     /// operation has at this level and above; everyone else counts over the whole window.
-    fn solve_chain(&self, position: usize, all: &[Demand], below: u64) -> Result<u64, Missing> {
+    fn solve_chain(&self, at: &Surroundings<'_>, position: usize) -> Result<u64, Missing> {
         let part = self.parts[position];
         let run_up = &self.works[part.operation.index()].run_up;
         // Critical legs come first, so they do not wait for the others of their own release.
         let before = |other: &Part| other.operation == part.operation && other.critical >= part.critical;
-        let (mut own, mut others) = (Vec::new(), Vec::new());
-        for (other, demand) in self.parts.iter().zip(all) {
+        let (mut own, mut others) = (Vec::new(), at.above.to_vec());
+        for (other, demand) in self.parts.iter().zip(at.all) {
             let mine = before(other) || run_up.contains(&other.operation);
             (if mine { &mut own } else { &mut others }).push(*demand);
         }
-        fixed::chain(&own, &others, below)
+        fixed::chain(&own, &others, at.below)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a level in its surroundings")]
-    fn solve_keyed(
-        &self,
-        start: usize,
-        end: usize,
-        all: &[Demand],
-        below: u64,
-        releases: &[Release],
-        discipline: Discipline,
-        found: &mut Vec<Found>,
-    ) {
-        let parts = &self.parts[start..end];
-        let method = match discipline {
-            Discipline::Laxity => Method::LaxityDemand,
-            Discipline::Fifo | Discipline::Deadline => Method::DeadlineDemand,
-        };
-        let window = match fixed::busy_window(all, below) {
+    fn solve_keyed(&self, at: &Surroundings<'_>, releases: &[Release], discipline: Discipline, found: &mut Vec<Found>) {
+        let (parts, demands) = (&self.parts[at.start..at.end], &at.all[at.start..at.end]);
+        let method = testing(discipline);
+        let higher = at.higher();
+        let whole: Vec<Demand> = higher.iter().chain(demands).copied().collect();
+        let window = match fixed::busy_window(&whole, at.below) {
             Ok(window) => i128::from(window),
             Err(missing) => {
-                let unknown = |part: &Part| Found { part: *part, method, response: Response::Unknown(missing.clone()) };
+                let unknown = |part: &Part| Found { method, ..unknown(*part, missing.clone()) };
                 return found.extend(parts.iter().map(unknown));
             }
         };
-        let keyed: Vec<Keyed> = parts
-            .iter()
-            .zip(&all[start..end])
-            .map(|(part, demand)| self.keyed(part, *demand, releases, discipline))
-            .collect();
-        let level = KeyedLevel { own: &keyed, higher: &all[..start], below: i128::from(below), window };
+        let mut keyed: Vec<Keyed> =
+            parts.iter().zip(demands).map(|(part, demand)| self.keyed(part, *demand, releases, discipline)).collect();
+        let debts = i128::from(self.overhead.debts(self, parts, at.above, releases));
+        for one in &mut keyed {
+            one.blocks += debts;
+        }
+        let level = KeyedLevel { own: &keyed, higher: &higher, below: i128::from(at.below), window };
         // By deadline one search serves all: whoever's key is beyond the longest window that fails is safe.
         let common = match discipline {
             Discipline::Laxity => None,
@@ -254,15 +355,32 @@ impl<'a> Site<'a> {
                 Some(level.failing(least.max(0), 0))
             }
         };
-        for (part, one) in parts.iter().zip(&keyed) {
+        let bounded = parts.iter().all(|part| releases[part.operation.index()].latest.is_some());
+        let latenesses = match bounded {
+            true => level.latenesses(demands, self.effort),
+            false => None,
+        };
+        for (index, (part, one)) in parts.iter().zip(&keyed).enumerate() {
+            if !self.effort.wants(part.operation) {
+                found.push(unknown(*part, NOT_ASKED));
+                continue;
+            }
             let failing = common.clone().unwrap_or_else(|| level.failing(one.key.max(0), one.after));
-            let response = match failing {
-                _ if one.key < 0 => Response::Unknown(Missing::BoundExceedsDeadline),
-                Err(missing) => Response::Unknown(missing),
-                Ok(Some(too_much)) if one.key + one.after <= too_much.window => Response::Demand(too_much),
-                Ok(_) => Response::InTime,
+            let late = latenesses.as_ref().and_then(|latenesses| u64::try_from(one.counted + latenesses[index]).ok());
+            let (method, response) = match (failing, late) {
+                (failing, Some(bound)) => {
+                    let applies = |too_much: &TooMuch| one.key + one.after <= too_much.window;
+                    let too_much = failing.ok().flatten().filter(applies);
+                    (bounding(discipline), Response::Counted { bound, too_much })
+                }
+                _ if one.key < 0 => (method, Response::Unknown(Missing::BoundExceedsDeadline)),
+                (Err(missing), None) => (method, Response::Unknown(missing)),
+                (Ok(Some(too_much)), None) if one.key + one.after <= too_much.window => {
+                    (method, Response::Demand(too_much))
+                }
+                (Ok(_), None) => (method, Response::InTime),
             };
-            found.push(Found { part: *part, method, response });
+            found.push(Found { part: *part, method, response, own: None });
         }
     }
 
@@ -276,13 +394,19 @@ impl<'a> Site<'a> {
             Deadline::Own(deadline) => {
                 let deadline = i128::from(deadline.as_nanos());
                 let own_jitter = i128::from(work.jitter);
-                (deadline - own_jitter, deadline, i128::from(demand.burst) - own_jitter)
+                let spared = if work.streams.len() > 1 { 0 } else { own_jitter };
+                (deadline - own_jitter, deadline, i128::from(demand.burst) - spared)
             }
             // Counted from the origin: keys are strictly periodic, releases come anywhere up to `latest`.
             Deadline::Origin(deadline) => {
                 let deadline = i128::from(deadline.as_nanos());
                 match release.latest {
-                    Some(latest) => (deadline - i128::from(latest), deadline - i128::from(release.least), 0),
+                    Some(latest) => {
+                        let burst = merge::burst(&work.streams, release.oldest - release.older);
+                        let burst = burst.map_or(i128::MAX / 8, i128::from);
+                        let nearest = deadline - i128::from(latest) - i128::from(release.older);
+                        (nearest, deadline - i128::from(release.least), burst)
+                    }
                     // No bound on how late it comes: it may have any key.
                     None => (i128::MIN / 4, deadline - i128::from(release.least), i128::MAX / 8),
                 }
@@ -296,10 +420,27 @@ impl<'a> Site<'a> {
             after,
             blocks: i128::from(Blocking::new(self.system, self.plan).within(part)),
             latest_key: furthest - after,
+            counted: i128::from(work.deadline.span().as_nanos()) - after,
         }
     }
 }
 
+/// How verdicts on a level by key are found without bounds.
+fn testing(discipline: Discipline) -> Method {
+    match discipline {
+        Discipline::Laxity => Method::LaxityDemand,
+        Discipline::Fifo | Discipline::Deadline => Method::DeadlineDemand,
+    }
+}
+
+/// How its response bounds are found.
+fn bounding(discipline: Discipline) -> Method {
+    match discipline {
+        Discipline::Laxity => Method::LaxityResponse,
+        Discipline::Fifo | Discipline::Deadline => Method::DeadlineResponse,
+    }
+}
+
 fn unknown(part: Part, missing: Missing) -> Found {
-    Found { part, method: Method::None, response: Response::Unknown(missing) }
+    Found { part, method: Method::None, response: Response::Unknown(missing), own: None }
 }

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use super::join::{self, Unjoined};
+use super::merge;
 use super::workload::{Source, Work};
 
 /// What bounds an operation's releases. Origins are at least a period apart.
@@ -18,22 +20,39 @@ pub(super) struct Release {
     pub burst: Option<u64>,
     /// A job may arrive before one of an earlier origin: links with a range of delays let messages overtake.
     pub reordered: bool,
+    /// Behind a join of several roots deadlines count from the earliest of their origins: no release comes later
+    /// than `latest` and this after it.
+    pub older: u64,
+    /// And it is by no more than this earlier than the origin.
+    pub oldest: u64,
+    /// Why a join of several roots has no bound.
+    pub unjoined: Option<Unjoined>,
 }
 
 /// Beyond this (146 years) a response counts as unbounded.
 const FOREVER: u64 = 1 << 62;
 
 /// No release is earlier than its predecessors' best cases and the links' least delays allow.
-/// Joins take the least of their predecessors, which is early enough for each of them.
-pub(super) fn earliest(works: &[Work]) -> Vec<u64> {
+/// Joins take the least of their predecessors, which is early enough for each of them; those of several
+/// roots only if nothing is to be counted on, else they take what follows from the pattern.
+pub(super) fn earliest(works: &[Work], patterns: bool) -> Vec<u64> {
     let mut least = alloc::vec![0u64; works.len()];
     loop {
         let mut moved = false;
         for (index, work) in works.iter().enumerate() {
-            let Source::After { predecessors, .. } = &work.source else { continue };
+            let predecessors = work.source.predecessors();
+            if predecessors.is_empty() {
+                continue;
+            }
             let after = |from: usize| least[from].saturating_add(works[from].bcet.saturating_mul(works[from].legs));
             let first = predecessors.iter().map(|hop| after(hop.from).saturating_add(hop.least)).min();
-            let found = first.unwrap_or_default().saturating_add(work.offset).min(FOREVER);
+            let first = match &work.source {
+                Source::After { predecessors, join: Some(join), .. } if patterns => {
+                    join::earliest(works, join, predecessors, &least)
+                }
+                _ => first.unwrap_or_default(),
+            };
+            let found = first.saturating_add(work.offset).min(FOREVER);
             moved |= found > least[index];
             least[index] = found;
         }
@@ -44,8 +63,8 @@ pub(super) fn earliest(works: &[Work]) -> Vec<u64> {
     }
 }
 
-/// Of all operations, if each finishes by `finish` after the origin.
-pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>]) -> Vec<Release> {
+/// Of all operations, if each finishes by `finish` after the origin; those `lost` may lose jobs.
+pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>], lost: &[bool]) -> Vec<Release> {
     let mut releases: Vec<Release> =
         works.iter().zip(least).map(|(work, least)| Release::of(work, *least, finish)).collect();
     // What arrives out of order leaves out of order; triggers make no cycles, so this ends.
@@ -53,6 +72,9 @@ pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>]) ->
         (0..works.len()).find(|index| !releases[*index].reordered && follows(works, &releases, *index))
     {
         releases[index].reordered = true;
+    }
+    if works.iter().any(Work::joins) {
+        join_all(works, &mut releases, least, (finish, lost));
     }
     for (work, release) in works.iter().zip(&mut releases) {
         if matches!(work.source, Source::After { guarded: true, .. }) {
@@ -68,12 +90,46 @@ pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>]) ->
     releases
 }
 
+/// Releases behind joins of several roots.
+fn join_all(works: &[Work], releases: &mut [Release], least: &[u64], ends: (&[Option<u64>], &[bool])) {
+    loop {
+        let mut moved = false;
+        for (index, work) in works.iter().enumerate() {
+            let mut release = releases[index];
+            match &work.source {
+                Source::After { predecessors, join: Some(join), guarded } => {
+                    let joined = join::joined(works, (join, predecessors), (&*releases, least), ends);
+                    let latest = joined.map(|joined| joined.latest.saturating_add(work.offset)).unwrap_or(FOREVER);
+                    release.latest = Some(latest).filter(|latest| *latest < FOREVER);
+                    release.counted = release.latest;
+                    let spread = release.latest.map(|latest| latest.saturating_sub(release.least));
+                    release.burst = if *guarded { spread.map(|_| 0) } else { spread };
+                    (release.older, release.oldest) = joined.map_or((0, 0), |joined| (joined.older, joined.oldest));
+                    release.unjoined = joined.err();
+                }
+                source => {
+                    let before = || source.predecessors().iter().map(|hop| &releases[hop.from]);
+                    release.older = before().map(|before| before.older).max().unwrap_or_default();
+                    release.oldest = before().map(|before| before.oldest).max().unwrap_or_default();
+                }
+            }
+            // What a guard holds comes when the reference's origin has it, however old the earliest is.
+            if matches!(work.source, Source::After { guarded: true, .. }) {
+                release.older = release.oldest;
+            }
+            moved |= release != releases[index];
+            releases[index] = release;
+        }
+        // Triggers make no cycles, so this ends.
+        if !moved {
+            return;
+        }
+    }
+}
+
 /// True if the operation follows one whose jobs may be out of order.
 fn follows(works: &[Work], releases: &[Release], index: usize) -> bool {
-    match &works[index].source {
-        Source::After { predecessors, .. } => predecessors.iter().any(|hop| releases[hop.from].reordered),
-        _ => false,
-    }
+    works[index].source.predecessors().iter().any(|hop| releases[hop.from].reordered)
 }
 
 impl Release {
@@ -81,10 +137,15 @@ impl Release {
     fn of(work: &Work, least: u64, finish: &[Option<u64>]) -> Release {
         let late = Some(work.jitter);
         match &work.source {
-            Source::Silent => Release { least, latest: Some(0), counted: Some(0), burst: Some(0), reordered: false },
-            Source::Periodic => Release { least: 0, latest: late, counted: late, burst: late, reordered: false },
+            Source::Silent => {
+                Release { least, latest: Some(0), counted: Some(0), burst: Some(0), ..Release::default() }
+            }
+            Source::Periodic => Release { latest: late, counted: late, burst: late, ..Release::default() },
             Source::Unclear(_) => Release::default(),
-            Source::After { predecessors, guarded } => {
+            Source::After { join: Some(_), .. } => Release { least, ..Release::default() },
+            Source::After { .. } | Source::AfterAny { .. } => {
+                let predecessors = work.source.predecessors();
+                let guarded = matches!(work.source, Source::After { guarded: true, .. });
                 let latest = predecessors
                     .iter()
                     .try_fold(0u64, |latest, hop| Some(latest.max(finish[hop.from]?.checked_add(hop.most)?)));
@@ -92,9 +153,12 @@ impl Release {
                 let latest = latest.filter(|latest| *latest < FOREVER);
                 let spread = latest.map(|latest| latest.saturating_sub(least));
                 let varies = predecessors.iter().any(|hop| hop.most > hop.least);
-                let reordered = varies && spread.is_none_or(|spread| spread >= work.period);
-                let burst = if *guarded { late } else { spread };
-                Release { least, latest, counted: latest, burst, reordered }
+                // Tokens of several streams come in no order at all.
+                let several = work.streams.len() > 1;
+                let reordered = several || (varies && spread.is_none_or(|spread| spread >= work.period));
+                let burst = if guarded { late } else { spread };
+                let burst = burst.and_then(|burst| merge::burst(&work.streams, burst));
+                Release { least, latest, counted: latest, burst, reordered, ..Release::default() }
             }
         }
     }

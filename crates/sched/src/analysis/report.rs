@@ -8,7 +8,7 @@ use hyoshi_model::{ChainId, OperationId, ProcessorId};
 use serde::Serialize;
 
 use super::method::{Assumption, Method, MethodNote};
-use super::verdict::{Verdict, serialise_verdict};
+use super::verdict::{Failure, Verdict, serialise_verdict};
 
 /// What `check` says of a system.
 ///
@@ -79,6 +79,9 @@ pub struct ProcessorReport {
     pub name: String,
     /// Its strategy.
     pub strategy: String,
+    /// The one that rules in overload, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overload: Option<String>,
     /// Worst cases over periods, in parts per million, rounded; `load` decides.
     pub utilisation_ppm: u64,
     /// The same of critical jobs alone.
@@ -154,6 +157,38 @@ pub struct OperationReport {
     pub period_ns: u64,
     /// Relative deadline.
     pub deadline_ns: u64,
+    /// From when the deadline counts, and with it the bound.
+    pub counted_from: CountedFrom,
+    /// Bound on the response, counted from where the deadline counts from.
+    pub bound_ns: Option<u64>,
+    /// Deadline less bound.
+    pub slack_ns: Option<i64>,
+    /// The verdict.
+    #[serde(flatten, serialize_with = "serialise_verdict")]
+    pub verdict: Verdict,
+    /// The analysis that led to it.
+    pub method: Method,
+    /// On a processor with two strategies, in an epoch: what holds while every processor stays with the
+    /// first of its own, and while each stays with the last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alone: Vec<AloneReport>,
+}
+
+/// From when a deadline and the bound beside it count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CountedFrom {
+    /// The job's own nominal release.
+    Release,
+    /// The nominal release of the root that led to it; of a join of several the earliest.
+    Root,
+}
+
+/// An operation under one of two strategies, if that is never left.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AloneReport {
+    /// The strategy.
+    pub strategy: String,
     /// Bound on the response, counted from where the deadline counts from.
     pub bound_ns: Option<u64>,
     /// Deadline less bound.
@@ -186,6 +221,18 @@ pub struct ChainReport {
     pub verdict: Verdict,
     /// The analysis that led to it.
     pub method: Method,
+    /// Where the time goes, if there is a bound: the path's operations in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<ChainStage>,
+}
+
+/// An operation on a chain's path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChainStage {
+    /// Its name.
+    pub operation: String,
+    /// When the value has left it at the latest, counted from the input (for a reaction, from the input before).
+    pub by_ns: u64,
 }
 
 /// What a chain asks for.
@@ -204,6 +251,15 @@ pub enum Requirement {
 pub(super) fn slack(limit_ns: u64, bound_ns: u64) -> i64 {
     let slack = i128::from(limit_ns) - i128::from(bound_ns);
     slack.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+}
+
+impl ProcessorReport {
+    /// True if something that counts is late when the processor as a whole fails: whichever
+    /// operation it is, or a critical one.
+    pub fn counts(&self, counted: Counted) -> bool {
+        let critical = matches!(self.verdict, Verdict::Fails { why: Failure::Overload { critical: true, .. } });
+        critical || counted == Counted::Everything || self.operations.iter().all(|one| one.critical)
+    }
 }
 
 impl Report {

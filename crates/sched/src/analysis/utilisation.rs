@@ -97,6 +97,8 @@ pub enum Inapplicable {
     Resources,
     /// The cap may hold jobs back.
     Cap,
+    /// Scheduling costs time.
+    Overheads,
 }
 
 impl fmt::Display for Inapplicable {
@@ -109,6 +111,7 @@ impl fmt::Display for Inapplicable {
             Inapplicable::NotPeriodic => "releases jitter or are triggered",
             Inapplicable::Resources => "jobs share resources",
             Inapplicable::Cap => "the cap may hold jobs back",
+            Inapplicable::Overheads => "scheduling costs time",
         })
     }
 }

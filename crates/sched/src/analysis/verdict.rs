@@ -88,6 +88,8 @@ pub enum Failure {
     Overload {
         /// Of worst cases, in parts per million.
         utilisation_ppm: u64,
+        /// True if those of critical jobs alone do.
+        critical: bool,
     },
     /// All releases coincide at the start, and more must be done within a window than fits.
     Demand {
@@ -115,13 +117,9 @@ impl fmt::Display for Failure {
                     "its first job finishes at {finish} or later after the common release, the deadline is {deadline}"
                 )
             }
-            Failure::Overload { utilisation_ppm } => {
-                write!(
-                    f,
-                    "worst cases need {}.{:02} % of the CPU",
-                    utilisation_ppm / 10_000,
-                    utilisation_ppm / 100 % 100
-                )
+            Failure::Overload { utilisation_ppm, critical } => {
+                let whose = if *critical { "worst cases of critical jobs alone" } else { "worst cases" };
+                write!(f, "{whose} need {}.{:02} % of the CPU", utilisation_ppm / 10_000, utilisation_ppm / 100 % 100)
             }
             Failure::Demand { demand, window } => {
                 write!(f, "{demand} must be done within {window} of the common release")
@@ -143,6 +141,8 @@ pub enum Missing {
     },
     /// What is at least as urgent needs more than the CPU.
     Overload,
+    /// What may be at least as urgent on either side of a switch or change needs more than the CPU.
+    OverloadAcross,
     /// Utilisation is exactly 1 (or too close to tell), with jitter or blocking: the busy window has no bound.
     FullLoad,
     /// A busy window too long to search.
@@ -164,6 +164,15 @@ pub enum Missing {
         /// The operation.
         name: String,
     },
+    /// A join of operations that different roots release, without a bound on how long they wait for each other.
+    Join {
+        /// The operation.
+        name: String,
+        /// What is missing.
+        why: String,
+    },
+    /// A guard behind an `any` trigger, or merges of merges with very many paths.
+    Streams,
     /// Fully preemptive laxity: held in tests, but no proof is known to us.
     PreemptiveLaxity,
     /// Waiting for a resource of another processor.
@@ -171,8 +180,39 @@ pub enum Missing {
         /// The resource.
         name: String,
     },
-    /// Jobs may be dropped: a release may find its predecessor unfinished, or the queue full.
-    Dropped,
+    /// A release may find the last job unfinished, and the operation skips it then.
+    Busy {
+        /// The operation.
+        name: String,
+        /// So many jobs before it may be unfinished.
+        unfinished: u64,
+        /// From the origin to the finish of a job at the latest.
+        finish: Span,
+    },
+    /// More jobs may be there at once than the operation's queue holds.
+    Full {
+        /// The operation.
+        name: String,
+        /// So many, at the most.
+        at_once: u64,
+        /// Its `queue.limit`.
+        limit: u64,
+    },
+    /// A join may pass over completions that come out of order.
+    PassedOver {
+        /// The operation.
+        name: String,
+    },
+    /// An operation's response has no bound.
+    Unbounded {
+        /// Its name.
+        name: String,
+    },
+    /// An operation on the way may be cancelled.
+    CancelledBefore {
+        /// Its name.
+        name: String,
+    },
     /// The cap may hold jobs back.
     Cap,
     /// The cap leaves too little for critical work alone.
@@ -186,14 +226,24 @@ pub enum Missing {
         /// What changes.
         what: &'static str,
     },
+    /// A region shorter than what the one before it leaves behind: jobs of three regions may meet.
+    ShortRegion {
+        /// Its name.
+        name: String,
+    },
     /// An operation is not proved.
     Operation {
         /// Its name.
         name: String,
     },
-    /// A hop that reads the latest value, without a trigger.
-    Read {
-        /// The reader.
+    /// Values of an operation that is read may come in another order than their inputs.
+    Overtaking {
+        /// The operation.
+        name: String,
+    },
+    /// What it left behind goes on ageing while it is switched off.
+    SwitchedOff {
+        /// The operation.
         name: String,
     },
     /// A period of zero.
@@ -210,6 +260,9 @@ impl fmt::Display for Missing {
                 write!(f, "more work than fits may fall due within some {window}, in a behaviour that may not occur")
             }
             Missing::Overload => f.write_str("it and what is more urgent need more than the CPU"),
+            Missing::OverloadAcross => {
+                f.write_str("what may be as urgent on either side of a switch or change needs more than the CPU")
+            }
             Missing::FullLoad => {
                 f.write_str("utilisation of exactly 1 with jitter or blocking: no bound on the busy window")
             }
@@ -218,12 +271,39 @@ impl fmt::Display for Missing {
             Missing::Interference { name } => write!(f, "no bound on how often {name} interferes"),
             Missing::Predecessor { name } => write!(f, "no bound on the response of {name}, which comes before it"),
             Missing::Trigger { name } => write!(f, "no analysis of how {name} is triggered"),
+            Missing::Join { name, why } => write!(f, "no bound on how long {name} waits for what it joins: {why}"),
+            Missing::Streams => f.write_str("no analysis of a guard, or of very many paths, behind an `any` trigger"),
             Missing::PreemptiveLaxity => f.write_str("fully preemptive laxity has no proved analysis here"),
             Missing::RemoteResource { name } => {
                 write!(f, "no analysis of waiting for {name}, which other processors use too")
             }
-            Missing::Dropped => {
-                f.write_str("a release may find the queue full or the last job unfinished and be dropped")
+            Missing::Busy { name, unfinished, finish } => {
+                let jobs = if *unfinished == 1 { "the job".into() } else { alloc::format!("{unfinished} jobs") };
+                write!(
+                    f,
+                    "{jobs} of {name} before may be unfinished at a release, which on_busy = \"skip\" drops: a job may \
+                     take until {finish} after its root's release; shorten that, or let it \"queue\""
+                )
+            }
+            Missing::Full { name, at_once, limit } => {
+                write!(
+                    f,
+                    "{at_once} jobs of {name} may be there at once, its queue.limit is {limit}, and one more is dropped: \
+                     raise it to {at_once}"
+                )
+            }
+            Missing::PassedOver { name } => {
+                write!(
+                    f,
+                    "what {name} joins may come out of order over a link, and numbers that seem lost are passed over: \
+                     its delay must vary by less than a period"
+                )
+            }
+            Missing::Unbounded { name } => {
+                write!(f, "some jobs of {name} have no bound: they may pile up, fill its queue and drop releases")
+            }
+            Missing::CancelledBefore { name } => {
+                write!(f, "jobs of {name} may be cancelled, so that not every release comes through")
             }
             Missing::Cap => f.write_str("the processor's cap may hold jobs back"),
             Missing::CapTooSmall => f.write_str("critical work alone needs the processor's whole cap or more"),
@@ -232,8 +312,16 @@ impl fmt::Display for Missing {
                 f.write_str("late jobs are cancelled, which is no failure of a non-critical operation")
             }
             Missing::Change { what } => write!(f, "no analysis of an epoch's beginning that changes {what}"),
+            Missing::ShortRegion { name } => {
+                write!(f, "region {name} is so short that jobs of the one before it may meet those of the next")
+            }
             Missing::Operation { name } => write!(f, "{name} is not proved"),
-            Missing::Read { name } => write!(f, "no analysis of {name} reading the latest value"),
+            Missing::Overtaking { name } => {
+                write!(f, "jobs of {name} may overtake each other, so that its latest value is not the newest")
+            }
+            Missing::SwitchedOff { name } => {
+                write!(f, "{name} is switched off, and what it left behind goes on ageing")
+            }
             Missing::NoPeriod => f.write_str("a period of zero"),
         }
     }

@@ -1,9 +1,12 @@
 //! A system in one scene, flattened: what each operation asks of its processor, and when.
 
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
 
-use hyoshi_model::{Deadline, Guard, OperationId, ProcessorId, Setting, System, Trigger};
+use hyoshi_model::{Deadline, Guard, OperationId, ProcessorId, Setting, Span, System, Trigger};
 
+use super::failing;
+use super::join::{self, Join, Pattern};
+use super::merge;
 use super::verdict::Missing;
 use crate::plan::{Place, Placement, Plan};
 use crate::strategy::Discipline;
@@ -23,6 +26,10 @@ pub(super) struct Work {
     pub operation: OperationId,
     pub on: ProcessorId,
     pub place: Placement,
+    /// Where else its jobs may be: under the other strategy, on the other side of a change.
+    pub elsewhere: Vec<Placement>,
+    /// Across a change its keys, but not its level, are others than before.
+    pub rekeyed: bool,
     /// Jobs per release, and how many of the first are critical.
     pub legs: u64,
     pub critical_legs: u64,
@@ -30,8 +37,12 @@ pub(super) struct Work {
     pub wcet: u64,
     pub bcet: u64,
     pub period: u64,
+    /// Periods of the streams of releases that `period` stands for; more than one behind an `any`.
+    pub streams: Vec<u64>,
     /// The longest gap between nominal releases that rates allow.
     pub slowest: u64,
+    /// When its reference root is first released, if the file has one region.
+    pub phase: Option<u64>,
     pub deadline: Deadline,
     pub offset: u64,
     pub jitter: u64,
@@ -48,8 +59,11 @@ pub(super) enum Source {
     Silent,
     /// Time.
     Periodic,
-    /// One completion of each of these for each release of their one root, as they stand in the system.
-    After { predecessors: Vec<Hop>, guarded: bool },
+    /// One completion of each of these for each release of their one root, or of the one of these there is.
+    /// A join of several roots takes its predecessors' completions as [`join`](super::join) has it.
+    After { predecessors: Vec<Hop>, guarded: bool, join: Option<Join> },
+    /// Each completion of any of these.
+    AfterAny { predecessors: Vec<Hop> },
     /// No analysis bounds it.
     Unclear(Missing),
 }
@@ -62,7 +76,27 @@ pub(super) struct Hop {
     pub most: u64,
 }
 
+impl Source {
+    /// Whose completions release it, as they stand in the system.
+    pub fn predecessors(&self) -> &[Hop] {
+        match self {
+            Source::After { predecessors, .. } | Source::AfterAny { predecessors } => predecessors,
+            Source::Silent | Source::Periodic | Source::Unclear(_) => &[],
+        }
+    }
+
+    /// True if another's completion releases it.
+    pub fn is_triggered(&self) -> bool {
+        !self.predecessors().is_empty()
+    }
+}
+
 impl Work {
+    /// True if it joins what different roots release.
+    pub fn joins(&self) -> bool {
+        matches!(self.source, Source::After { join: Some(_), .. })
+    }
+
     /// True if it asks for the CPU in this scene.
     pub fn runs(&self) -> bool {
         !matches!(self.source, Source::Silent)
@@ -71,6 +105,11 @@ impl Work {
     /// Whose release its own follows without a gap: the first of its run-up, or itself.
     pub fn head(&self) -> OperationId {
         self.run_up.first().copied().unwrap_or(self.operation)
+    }
+
+    /// Every place where its jobs may be.
+    pub fn places(&self) -> impl Iterator<Item = Placement> + '_ {
+        core::iter::once(self.place).chain(self.elsewhere.iter().copied())
     }
 
     /// Worst case of all jobs of one release.
@@ -93,6 +132,10 @@ pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
             works[index].source = Source::Silent;
         }
     }
+    merge_streams(&mut works);
+    if works.iter().any(|work| matches!(work.source, Source::After { join: Some(_), .. })) {
+        join::settle(system, &mut works, &failing::causes_first(system));
+    }
     // From the first of each run on; triggers make no cycles, so this ends.
     loop {
         let longer = |index: usize| Some((index, run_up(plan, &works, index)?));
@@ -107,11 +150,62 @@ pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
     }
 }
 
+/// Whatever follows an `any` trigger is released in several streams.
+fn merge_streams(works: &mut [Work]) {
+    loop {
+        let mut moved = false;
+        for index in 0..works.len() {
+            let streams: Vec<u64> = match &works[index].source {
+                // Of a join of one root all have the same.
+                Source::After { predecessors, join: None, .. } => {
+                    let first = predecessors.first().map(|hop| &works[hop.from]);
+                    first.filter(|first| first.streams.len() > 1).map(|first| first.streams.clone()).unwrap_or_default()
+                }
+                // Of several roots the slowest decides.
+                Source::After { predecessors, join: Some(_), .. } => {
+                    let slowest = predecessors.iter().map(|hop| &works[hop.from]).max_by_key(|from| from.period);
+                    slowest.map(|slowest| slowest.streams.clone()).unwrap_or_default()
+                }
+                Source::AfterAny { predecessors } => {
+                    let running = predecessors.iter().map(|hop| &works[hop.from]).filter(|from| from.runs());
+                    running.flat_map(|from| from.streams.iter().copied()).collect()
+                }
+                Source::Silent | Source::Periodic | Source::Unclear(_) => continue,
+            };
+            let work = &mut works[index];
+            if streams.is_empty() || work.streams == streams {
+                continue;
+            }
+            moved = true;
+            let guarded = matches!(work.source, Source::After { guarded: true, .. });
+            match merge::period(&streams).filter(|_| !guarded && streams.len() <= MOST_STREAMS) {
+                Some(period) => (work.period, work.streams) = (period, streams),
+                None => {
+                    work.source = Source::Unclear(Missing::Streams);
+                    work.streams = vec![work.period];
+                }
+            }
+        }
+        // Triggers make no cycles, so this ends.
+        if !moved {
+            return;
+        }
+    }
+}
+
+/// Streams beyond which a merge is left without analysis: a graph of merges has as many as paths.
+const MOST_STREAMS: usize = 64;
+
 /// The operations that hand over to this one without a gap: triggered directly, here, at once, from
 /// levels at least as urgent, all of them after one and the same release.
 fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>> {
     let work = &works[index];
-    let Source::After { predecessors, guarded: false } = &work.source else { return None };
+    let Source::After { predecessors, guarded: false, join: None } = &work.source else { return None };
+    // Where the order may change under way, nothing is said of runs.
+    let here = || works.iter().filter(|one| one.on == work.on);
+    if here().any(|one| one.rekeyed || !one.elsewhere.is_empty()) {
+        return None;
+    }
     let levels = &plan.processors[work.on.index()].levels;
     let fifo =
         |place: Place| levels.get(usize::from(place.level)).is_some_and(|one| one.discipline == Discipline::Fifo);
@@ -145,18 +239,24 @@ fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>>
 fn starved(works: &[Work], index: usize) -> bool {
     match &works[index].source {
         Source::After { predecessors, .. } => predecessors.iter().any(|hop| !works[hop.from].runs()),
-        _ => false,
+        Source::AfterAny { predecessors } => predecessors.iter().all(|hop| !works[hop.from].runs()),
+        Source::Silent | Source::Periodic | Source::Unclear(_) => false,
     }
 }
 
 fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
     let operation = system.operation(id);
-    let (setting, place, changed) = match scene {
-        Scene::Epoch(epoch) => (system.setting(epoch, id).clone(), placement(system, plan, epoch, id), None),
+    let Changed { setting, places, rekeyed, what } = match scene {
+        Scene::Epoch(epoch) => {
+            let places = placements(system, plan, epoch, id).collect();
+            Changed { setting: system.setting(epoch, id).clone(), places, rekeyed: false, what: None }
+        }
         Scene::Change(epoch) => change(system, plan, epoch, id),
     };
+    let place = places.first().copied().unwrap_or(Placement { critical: Place::default(), other: Place::default() });
+    let elsewhere = places.into_iter().skip(1).collect();
     let legs = u64::from(setting.legs.max(1));
-    let source = match changed {
+    let source = match what {
         _ if !setting.enabled => Source::Silent,
         Some(what) => Source::Unclear(Missing::Change { what }),
         None if setting.period.is_zero() => Source::Unclear(Missing::NoPeriod),
@@ -166,15 +266,22 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
         operation: id,
         on: operation.on,
         place,
+        elsewhere,
+        rekeyed,
         legs,
         critical_legs: if operation.critical { legs } else { u64::from(setting.critical_legs).min(legs) },
         wcet: setting.wcet.as_nanos().max(1),
         bcet: setting.bcet.min(setting.wcet).as_nanos(),
         period: setting.period.as_nanos().max(1),
+        streams: vec![setting.period.as_nanos().max(1)],
         slowest: setting.slowest.max(setting.period).as_nanos(),
         deadline: setting.deadline,
         offset: setting.offset.as_nanos(),
         jitter: setting.jitter.as_nanos(),
+        phase: matches!(system.epochs[..], [_])
+            .then(|| setting.phase.checked_add(setting.offset))
+            .flatten()
+            .map(Span::as_nanos),
         source,
         run_up: Vec::new(),
     }
@@ -183,10 +290,13 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
 fn source(system: &System, id: OperationId) -> Source {
     let operation = system.operation(id);
     let unclear = || Source::Unclear(Missing::Trigger { name: operation.name.clone() });
-    let predecessors = match &operation.trigger {
+    let guarded = operation.guard != Guard::Off;
+    let (predecessors, merges) = match &operation.trigger {
         Trigger::Periodic => return Source::Periodic,
-        Trigger::All(all) if operation.roots.len() == 1 => all,
-        Trigger::Any(any) if any.len() == 1 && operation.roots.len() == 1 => any,
+        Trigger::All(one) | Trigger::Any(one) if one.len() == 1 => (one, false),
+        Trigger::All(all) if operation.roots.len() == 1 && system.numbered_by_root(id) => (all, false),
+        Trigger::Any(any) if !guarded => (any, true),
+        Trigger::All(all) if operation.roots.len() > 1 => (all, false),
         Trigger::All(_) | Trigger::Any(_) => return unclear(),
     };
     let host = |id: OperationId| system.processor(system.operation(id).on).host;
@@ -195,13 +305,38 @@ fn source(system: &System, id: OperationId) -> Source {
         let (least, most) = if same { Default::default() } else { system.delay(host(*from), host(id)) };
         Hop { from: from.index(), least: least.as_nanos(), most: most.as_nanos() }
     };
-    let guarded = operation.guard != Guard::Off;
-    Source::After { predecessors: predecessors.iter().map(hop).collect(), guarded }
+    let joins = predecessors.len() > 1 && operation.roots.len() > 1 && !merges;
+    let predecessors = predecessors.iter().map(hop).collect();
+    if merges {
+        return Source::AfterAny { predecessors };
+    }
+    // The pattern is known once all that comes before it is.
+    let pattern = Pattern::InStep { reference: 0 };
+    let join = joins.then(|| Join { room: u64::from(operation.queue.limit.max(1)), pattern });
+    Source::After { predecessors, guarded, join }
 }
 
-fn placement(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Placement {
-    let plan = &plan.processors[system.operation(id).on.index()];
-    plan.placement(epoch, id).unwrap_or(Placement { critical: Default::default(), other: Default::default() })
+/// Under each strategy of its processor.
+pub(super) fn placements(
+    system: &System,
+    plan: &Plan,
+    epoch: usize,
+    id: OperationId,
+) -> impl Iterator<Item = Placement> {
+    let first = &plan.processors[system.operation(id).on.index()];
+    let second = first.overload.as_deref().and_then(|second| second.placement(epoch, id));
+    first.placement(epoch, id).into_iter().chain(second)
+}
+
+/// What an operation is while jobs of two epochs are there.
+struct Changed {
+    setting: Setting,
+    /// Before and after, under each strategy.
+    places: Vec<Placement>,
+    /// Its keys change, though its level may not.
+    rekeyed: bool,
+    /// What changes without there being an analysis of it.
+    what: Option<&'static str>,
 }
 
 /// The worse of an operation's settings before and after a change, parameter by parameter, and
@@ -209,17 +344,25 @@ fn placement(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Pla
 ///
 /// Releases keep the gap of the earlier of two (an armed timer keeps its expiry), so the shorter
 /// period bounds the gaps across the change. Within levels by key neither of two keys is the worse
-/// one: a later deadline is better for its job and worse for others.
-fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> (Setting, Placement, Option<&'static str>) {
+/// one: a later deadline is better for its job and worse for others. So both orders count (`across`).
+fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Changed {
     let (before, after) = (system.setting(epoch, id), system.setting(epoch + 1, id));
-    let places = [placement(system, plan, epoch, id), placement(system, plan, epoch + 1, id)];
-    if !after.enabled {
-        return (before.clone(), places[0], None);
+    let places = |epoch: usize| placements(system, plan, epoch, id).collect::<Vec<Placement>>();
+    let one_side = |setting: &Setting, epoch: usize| Changed {
+        setting: setting.clone(),
+        places: places(epoch),
+        rekeyed: false,
+        what: None,
+    };
+    // The legs that are left of a release are still to come, with the settings of the new region.
+    if !after.enabled && before.legs <= 1 {
+        return one_side(before, epoch);
     }
     if !before.enabled {
-        return (after.clone(), places[1], None);
+        return one_side(after, epoch + 1);
     }
     let mut worse = after.clone();
+    worse.enabled = true;
     worse.period = before.period.min(after.period);
     worse.slowest = before.slowest.max(after.slowest);
     worse.jitter = before.jitter.max(after.jitter);
@@ -235,17 +378,20 @@ fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> (Setti
     };
     worse.deadline = same_origin.unwrap_or(after.deadline);
 
+    let (mut places, afterwards) = (places(epoch), places(epoch + 1));
+    if places != afterwards {
+        places.extend(afterwards);
+    }
     let levels = &plan.processors[system.operation(id).on.index()].levels;
     let discipline = |place: Place| levels.get(usize::from(place.level)).map(|level| level.discipline);
-    let disciplines = [discipline(places[0].critical), discipline(places[0].other)];
-    let keyed = disciplines.iter().any(|one| *one != Some(Discipline::Fifo));
-    let by_laxity = disciplines.contains(&Some(Discipline::Laxity));
-    let changed = match () {
-        () if places[0] != places[1] => Some("its level"),
+    let disciplines = || places.iter().flat_map(|place| [discipline(place.critical), discipline(place.other)]);
+    let keyed = disciplines().any(|one| one != Some(Discipline::Fifo));
+    let by_laxity = disciplines().any(|one| one == Some(Discipline::Laxity));
+    let rekeyed = (keyed && before.deadline != after.deadline) || (by_laxity && before.wcet != after.wcet);
+    let what = match () {
         () if before.offset != after.offset => Some("its offset"),
-        () if same_origin.is_none() || (keyed && before.deadline != after.deadline) => Some("its deadline"),
-        () if by_laxity && before.wcet != after.wcet => Some("its worst case"),
+        () if same_origin.is_none() => Some("its deadline"),
         () => None,
     };
-    (worse, places[0], changed)
+    Changed { setting: worse, places, rekeyed, what }
 }

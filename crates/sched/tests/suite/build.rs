@@ -13,6 +13,8 @@ pub struct Op {
     pub name: String,
     pub on: u32,
     pub after: Vec<u32>,
+    /// After any of them, rather than all.
+    pub any: bool,
     pub guard: Guard,
     pub period: u64,
     pub wcet: u64,
@@ -35,6 +37,7 @@ pub fn op(name: &str, period: u64, wcet: u64) -> Op {
         name: name.into(),
         on: 0,
         after: vec![],
+        any: false,
         guard: Guard::Off,
         period,
         wcet,
@@ -64,6 +67,9 @@ pub struct Build {
     /// Delay between any two processors.
     pub delay: (u64, u64),
     pub resources: u32,
+    pub costs: Costs,
+    /// The strategy in overload, on every processor.
+    pub overload: Option<&'static str>,
 }
 
 pub fn on(strategy: &'static str, preemption: Preemption, ops: impl Into<Vec<Op>>) -> Build {
@@ -75,6 +81,8 @@ pub fn on(strategy: &'static str, preemption: Preemption, ops: impl Into<Vec<Op>
         chains: vec![],
         delay: (0, 0),
         resources: 2,
+        costs: Costs::NONE,
+        overload: None,
     }
 }
 
@@ -91,6 +99,8 @@ impl Build {
             cap_ppm: self.cap.0,
             cap_window: ns(self.cap.1),
             pool: 1,
+            overload: self.overload.map(|strategy| Overload { strategy: strategy.into(), margin: ns(0), calm: ns(1) }),
+            costs: self.costs,
         };
         let links = (0..hosts).flat_map(|one| (0..one).map(move |other| (one, other))).map(|(one, other)| Link {
             between: (HostId(one), HostId(other)),
@@ -129,7 +139,11 @@ impl Build {
         Operation {
             name: op.name.clone(),
             on: ProcessorId(op.on),
-            trigger: if after.is_empty() { Trigger::Periodic } else { Trigger::All(after) },
+            trigger: match after.is_empty() {
+                true => Trigger::Periodic,
+                false if op.any => Trigger::Any(after),
+                false => Trigger::All(after),
+            },
             reads: vec![],
             critical: op.critical,
             importance: op.importance,

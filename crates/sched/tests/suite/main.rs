@@ -2,6 +2,8 @@
 
 mod build;
 mod golden;
+mod joins;
+mod margins;
 mod reference;
 mod soundness;
 mod strategies;

@@ -38,6 +38,8 @@ struct Job {
     arrival: (u64, u64),
     executed: u64,
     takes: u64,
+    /// The strategy under which it started: 0, or 1 in overload.
+    started_under: usize,
 }
 
 pub struct Reference<'a> {
@@ -52,6 +54,9 @@ pub struct Reference<'a> {
     joins: HashMap<(u32, u64), u64>,
     running: Vec<Option<(u32, u64, u16)>>,
     arrivals: u64,
+    /// The strategy that rules each processor, and how many nanoseconds pass between two switches.
+    rules: Vec<usize>,
+    switches_every: u64,
     seen: Seen,
 }
 
@@ -68,10 +73,13 @@ impl<'a> Reference<'a> {
             joins: HashMap::new(),
             running: vec![None; system.processors.len()],
             arrivals: 0,
+            rules: vec![0; system.processors.len()],
+            switches_every: [3, 10, 40, 200][seed as usize % 4],
             seen: Seen::default(),
         };
         this.release_all(horizon);
         for now in 0..horizon {
+            this.switch();
             this.arrive(now);
             for processor in 0..system.processors.len() {
                 this.execute(processor, now);
@@ -125,6 +133,15 @@ impl<'a> Reference<'a> {
         }
     }
 
+    /// Any sequence of switches, on every processor that has two strategies.
+    fn switch(&mut self) {
+        for processor in 0..self.rules.len() {
+            if self.plan.processors[processor].overload.is_some() && self.random(1, self.switches_every) == 1 {
+                self.rules[processor] ^= 1;
+            }
+        }
+    }
+
     fn arrive(&mut self, now: u64) {
         let (mut here, later): (Vec<_>, Vec<_>) = self.due.drain(..).partition(|due| due.0 <= now);
         self.due = later;
@@ -153,8 +170,18 @@ impl<'a> Reference<'a> {
                 Deadline::Own(span) => (nominal, nominal + span.as_nanos()),
                 Deadline::Origin(span) => (origin, origin + span.as_nanos()),
             };
-            let job =
-                Job { operation, number, origin, counted, deadline, leg: 0, arrival: (0, 0), executed: 0, takes: 0 };
+            let job = Job {
+                operation,
+                number,
+                origin,
+                counted,
+                deadline,
+                leg: 0,
+                arrival: (0, 0),
+                executed: 0,
+                takes: 0,
+                started_under: 0,
+            };
             self.enqueue(now, job);
         }
     }
@@ -175,7 +202,10 @@ impl<'a> Reference<'a> {
     /// Level with ceilings, then started before waiting (within a level), then key, tie, arrival.
     fn rank(&self, job: &Job) -> (u8, bool, i64, u16, (u64, u64)) {
         let id = OperationId(job.operation);
-        let plan = &self.plan.processors[self.system.operation(id).on.index()];
+        let on = self.system.operation(id).on.index();
+        let rules = if job.executed > 0 { job.started_under } else { self.rules[on] };
+        let plan = &self.plan.processors[on];
+        let plan = if rules == 0 { plan } else { plan.overload.as_deref().unwrap() };
         let placement = plan.placement(0, id).unwrap();
         let place = if self.critical(job) { placement.critical } else { placement.other };
         let (mut level, mut held) = (place.level, 0);
@@ -215,6 +245,9 @@ impl<'a> Reference<'a> {
         };
         let Some(index) = best else { return };
         let job = &mut self.ready[index];
+        if job.executed == 0 {
+            job.started_under = self.rules[processor];
+        }
         job.executed += 1;
         self.running[processor] = Some((job.operation, job.number, job.leg));
         if job.executed < job.takes {

@@ -206,9 +206,36 @@ fn bounds_of_every_analysis_are_reached() {
     let reached = |method: &str| {
         tally.iter().filter(|(what, _)| what.ends_with(method)).map(|(_, counts)| counts[4]).sum::<usize>()
     };
-    for method in ["FixedPriority", "FixedPriorityNonPreemptive", "Chain"] {
+    for method in ["FixedPriority", "FixedPriorityNonPreemptive", "Chain", "DeadlineResponse", "LaxityResponse"] {
         assert!(reached(method) > 100, "{method}: {}", reached(method));
     }
+}
+
+/// The bounds across switches are not idle ones: some are met exactly, and an analysis of either strategy alone is refuted.
+#[test]
+fn bounds_across_switches_are_reached_and_those_of_one_strategy_alone_are_not_enough() {
+    let (mut bounds, mut exact, mut refutes) = (0, 0, 0);
+    for (seed, build) in some_builds(600).enumerate() {
+        let alone = build.report();
+        let build = Build { overload: Some(["RMS+MLF", "MUF", "EDF", "DM"][seed % 4]), ..build };
+        let (system, plan, report) = (build.system(), build.plan(), build.report());
+        let mut worst = BTreeMap::new();
+        for turn in 0..4 {
+            let draw = if turn == 0 { Draw::Synchronous } else { Draw::Random };
+            let seen = Reference::run(&system, &plan, draw, (seed * 4 + turn) as u64, HORIZON);
+            refutes += usize::from(contradiction(&build, &alone, &seen).is_some());
+            for (key, (response, _)) in seen.worst {
+                let longest = worst.entry(key).or_insert(0);
+                *longest = response.max(*longest);
+            }
+        }
+        for (_, _, one) in report.operations().filter(|(_, _, one)| one.bound_ns.is_some()) {
+            bounds += 1;
+            exact += usize::from(one.bound_ns == worst.get(&(one.operation.0, one.critical)).copied());
+        }
+    }
+    println!("{bounds} bounds across switches, {exact} reached; one strategy alone refuted {refutes} times");
+    assert!(bounds > 500 && exact > 100 && refutes > 50, "{bounds} {exact} {refutes}");
 }
 
 /// Systems with levels by key, below levels by rate and alone, on one processor.
@@ -283,5 +310,26 @@ proptest! {
             let released = seen.worst.contains_key(&(one.operation.0, one.critical));
             prop_assert!(missed || !released, "{} on {}: {:?}", one.name, processor.strategy, one);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    /// Whatever is switched whenever.
+    #[test]
+    fn no_response_exceeds_its_bound_under_any_sequence_of_switches(
+        build in prop_oneof![builds(), keyed_builds()], seed in any::<u64>(),
+        second in prop::sample::select(vec!["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"]), lighter in 1u64..4,
+    ) {
+        let mut build = Build { overload: Some(second), ..build };
+        for op in &mut build.ops {
+            op.wcet = op.wcet.div_ceil(lighter);
+            for (_, held) in &mut op.uses {
+                *held = (*held).min(op.wcet);
+            }
+        }
+        let found = refuted(&build, &build.report(), seed);
+        prop_assert!(found.is_none(), "{}", found.unwrap_or_default());
     }
 }

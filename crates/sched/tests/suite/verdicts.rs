@@ -1,10 +1,10 @@
 //! What `analyse` says of systems small enough to judge by hand.
 
-use hyoshi_model::{Guard, Instant, OnBusy, Preemption, Setting, Span};
+use hyoshi_model::{Costs, Epoch, Guard, Instant, OnBusy, Preemption, Setting, Span, System};
 use hyoshi_sched::analysis::{
     Assumption, Failure, Load, Method, Missing, OperationReport, Outcome, UtilisationBound, Verdict,
 };
-use hyoshi_sched::{Report, analyse};
+use hyoshi_sched::{Plan, Report, Strategies, analyse};
 
 use crate::build::{Build, Op, chain, on, op};
 
@@ -76,6 +76,21 @@ fn earliest_deadline_first_proves_full_load_and_names_the_window_that_overflows(
     assert_eq!(cpu.verdict.word(), "fails");
     assert_eq!(report.outcome, Outcome::DoesNotHold);
     assert!(matches!(missing(&report, "c"), Missing::DemandExceedsWindow { .. }));
+    // The bound is shown all the same, with what it lacks.
+    assert_eq!((verdict(&report, "c").bound_ns, verdict(&report, "c").slack_ns), (Some(7), Some(-1)));
+}
+
+#[test]
+fn responses_by_deadline_are_longest_away_from_the_common_release() {
+    // The first takes 2 after a common release, but 3 if it comes 3 after the second.
+    let set = [op("a", 6, 2), Op { deadline: 9, ..op("b", 9, 4) }, op("c", 12, 1)];
+    let report = on("EDF", Preemption::Full, set.clone()).report();
+    let bounds = |report: &Report| ["a", "b", "c"].map(|name| verdict(report, name).bound_ns.unwrap());
+    assert_eq!(bounds(&report), [3, 6, 9]);
+    assert_eq!(verdict(&report, "a").method, Method::DeadlineResponse);
+    // A started job finishes first: each may wait for the longest that is due later.
+    let kept = on("EDF", Preemption::Levels, set).report();
+    assert_eq!(bounds(&kept), [5, 6, 9]);
 }
 
 #[test]
@@ -191,13 +206,60 @@ fn age_is_the_response_and_reaction_a_period_more() {
     assert_eq!(bounds, [(10, true), (10, true), (30, false)]);
 }
 
+/// `a` every 20, then `b` every 30 reading it, then `c` after `b`; each a response of 5 on its own processor.
+fn sampled() -> Build {
+    let ops = [op("a", 20, 5), Op { on: 1, ..op("b", 30, 5) }, Op { on: 2, after: vec![1], ..op("c", 30, 5) }];
+    let mut build = on("RMS", Preemption::Levels, ops);
+    build.processors = vec![build.processors[0]; 3];
+    build.chains = vec![chain(&[0, 1, 2], 100)];
+    build.chains[0].max_age = Some(Span::from_nanos(33));
+    build.chains[0].max_reaction = Some(Span::from_nanos(63));
+    build
+}
+
 #[test]
-fn a_reader_of_the_latest_value_is_not_yet_analysed() {
-    let mut build = on("RMS", Preemption::Levels, [op("a", 20, 5), op("b", 20, 5)]);
-    build.chains = vec![chain(&[0, 1], 20)];
+fn what_is_sampled_ages_by_a_period_of_the_writer_and_reacts_by_one_of_each() {
+    let report = sampled().report();
+    let chains = &report.scenes[0].chains;
+    let bounds: Vec<_> = chains.iter().map(|one| (one.bound_ns.unwrap(), one.verdict.is_proved())).collect();
+    // 5 + (20 - 1) + 10; and 20 + 5 + (30 - 1) + 10.
+    assert_eq!(bounds, [(34, true), (34, false), (64, false)]);
+    let stages: Vec<_> = chains[0].stages.iter().map(|stage| (stage.operation.as_str(), stage.by_ns)).collect();
+    assert_eq!(stages, [("a", 5), ("b", 29), ("c", 34)]);
+}
+
+#[test]
+fn what_a_switched_off_operation_left_behind_has_no_bound_on_its_age() {
+    let build = sampled();
+    let mut system = build.system();
+    let on = build.settings();
+    let mut off = on.to_vec();
+    off[0].enabled = false;
+    for (at, settings) in [(1_000, off.clone().into()), (2_000, on)] {
+        system.epochs.push(Epoch { name: at.to_string(), at: Instant::from_nanos(at), settings });
+    }
+    let analysed = |system: &System| analyse(system, &Plan::new(system, &Strategies::built_in()).unwrap());
+    let report = analysed(&system);
+    let missing = Missing::SwitchedOff { name: "a".into() };
+    let of = |epoch: usize| report.scenes.iter().find(|scene| scene.epoch == epoch && !scene.change).unwrap();
+    assert_eq!(of(0).chains.len(), 3);
+    // Nothing reacts meanwhile, so there is nothing to bound.
+    assert_eq!(of(1).chains.len(), 2);
+    assert!(of(1).chains.iter().all(|one| one.verdict == Verdict::Unknown { missing: missing.clone() }));
+    assert_eq!(of(2).chains.len(), 3);
+    // Off from the start there is nothing to be read.
+    system.epochs[0].settings = off.into();
+    system.epochs.remove(1);
+    let report = analysed(&system);
+    assert_eq!(report.scenes[0].chains.len(), 0);
+}
+
+#[test]
+fn a_chain_that_takes_longer_than_it_may_fails_even_through_reads() {
+    let mut build = sampled();
+    build.chains[0].max_age = Some(Span::from_nanos(14));
     let report = build.report();
-    let expected = Verdict::Unknown { missing: Missing::Read { name: "b".into() } };
-    assert_eq!((report.scenes[0].chains[0].verdict.clone(), report.outcome), (expected, Outcome::Unknown));
+    assert!(report.scenes[0].chains[1].verdict.fails() && report.outcome == Outcome::DoesNotHold);
 }
 
 #[test]
@@ -206,8 +268,11 @@ fn a_job_that_may_be_dropped_is_not_proved() {
     let report = |long: Op| on("RMS", Preemption::Levels, [op("short", 70, 26), long]).report();
     assert_eq!(verdict(&report(long.clone()), "long").bound_ns, Some(118));
     assert!(verdict(&report(long.clone()), "long").verdict.is_proved());
-    assert_eq!(missing(&report(Op { on_busy: OnBusy::Skip, ..long.clone() }), "long"), Missing::Dropped);
-    assert_eq!(missing(&report(Op { queue: 1, ..long }), "long"), Missing::Dropped);
+    let busy = missing(&report(Op { on_busy: OnBusy::Skip, ..long.clone() }), "long");
+    assert!(matches!(&busy, Missing::Busy { name, unfinished: 1, .. } if name == "long"), "{busy}");
+    let full = missing(&report(Op { queue: 1, ..long }), "long");
+    assert_eq!(full, Missing::Full { name: "long".into(), at_once: 2, limit: 1 });
+    assert!(full.to_string().contains("raise it to 2"), "{full}");
 }
 
 #[test]
@@ -215,7 +280,7 @@ fn critical_first_legs_are_not_proved_while_later_ones_may_fill_the_queue() {
     let route = |wcet| Op { critical: false, legs: 3, critical_legs: 1, ..op("route", 20, wcet) };
     let report = |wcet| on("MUF", Preemption::Levels, [op("steer", 10, 2), route(wcet)]).report();
     assert_eq!(report(4).outcome, Outcome::Holds);
-    assert_eq!(missing(&report(6), "route"), Missing::Dropped);
+    assert_eq!(missing(&report(6), "route"), Missing::Unbounded { name: "route".into() });
 }
 
 #[test]
@@ -236,6 +301,86 @@ fn the_cap_leaves_critical_levels_proved_and_what_it_may_hold_unknown() {
     // In one queue with held work, or alone above the cap, critical work is not proved.
     assert_eq!(missing(&capped("EDF", 800_000), "steer"), Missing::Cap);
     assert_eq!(missing(&capped("RMS+MLF", 400_000), "steer"), Missing::CapTooSmall);
+}
+
+#[test]
+fn an_operation_after_any_of_several_comes_as_often_as_all_of_them_together() {
+    let merge = Op { after: vec![0, 1], any: true, deadline: 100, ..op("merge", 50, 3) };
+    let follows = Op { after: vec![2], deadline: 100, ..op("follows", 50, 1) };
+    let slow = Op { deadline: 200, ..op("slow", 200, 10) };
+    let set = [op("a", 50, 4), op("b", 50, 5), merge.clone(), follows.clone(), slow];
+    let report = on("RMS", Preemption::Levels, set).report();
+    // Two periods of 50 make one of 25, rounded down.
+    let merged = verdict(&report, "merge");
+    assert_eq!((merged.period_ns, merged.verdict.is_proved()), (24, true));
+    assert_eq!(report.outcome, Outcome::Holds);
+    // A guard keeps the pace of one root, and there are two.
+    let guarded = Op { guard: Guard::On, ..follows };
+    let report = on("RMS", Preemption::Levels, [op("a", 50, 4), op("b", 50, 5), merge, guarded]).report();
+    assert_eq!(missing(&report, "follows"), Missing::Streams);
+}
+
+fn costs(timer: u64, enqueue: u64, dequeue: u64, cancel: u64, switch: u64) -> Costs {
+    let ns = Span::from_nanos;
+    Costs {
+        timer: ns(timer),
+        enqueue: ns(enqueue),
+        dequeue: ns(dequeue),
+        cancel: ns(cancel),
+        switch: ns(switch),
+        ..Costs::NONE
+    }
+}
+
+#[test]
+fn scheduling_costs_are_paid_by_who_causes_them() {
+    let after = Op { after: vec![1], ..op("after", 200, 10) };
+    let mut build = on("RMS", Preemption::Levels, [op("a", 100, 10), op("b", 200, 20), after]);
+    build.costs = costs(3, 2, 1, 7, 4);
+    let report = build.report();
+    let bounds = ["a", "b", "after"].map(|name| verdict(&report, name).bound_ns.unwrap());
+    // Two releases by timer at 3 + 2; a dequeue and two switches each; b's enqueue of what follows it; the switch
+    // of a less urgent lane. Nothing is cancelled here, so nobody asks.
+    let level = 10 + 19 + 31 + 19;
+    assert_eq!(bounds, [10 + 19 + 4, level, level]);
+    let cpu = &report.scenes[0].processors[0];
+    assert!(cpu.assumptions.contains(&Assumption::Overheads(build.costs)));
+    assert!(!cpu.assumptions.contains(&Assumption::NoOverheads));
+    assert!(matches!(cpu.liu_layland, UtilisationBound::No { .. }));
+    build.costs = Costs::NONE;
+    assert!(build.report().scenes[0].processors[0].assumptions.contains(&Assumption::NoOverheads));
+}
+
+#[test]
+fn less_urgent_releases_and_the_watchdog_interrupt_even_what_nothing_interrupts() {
+    let second = |count: u64| 1_000_000_000 * count;
+    let set = [op("a", second(1), 100_000_000), Op { critical: false, ..op("b", second(2), 1_000) }];
+    let mut build = on("RMS+MLF", Preemption::None, set);
+    build.cancel = true;
+    build.costs = Costs { watchdog: Span::from_nanos(5), ..costs(30, 20, 10, 7, 4) };
+    let bound = verdict(&build.report(), "a").bound_ns.unwrap();
+    // Up to its start: one job of b and the debt of one that is cancelled, both releases and one look of
+    // the watchdog; then, while it runs, both releases again and the watchdog up to three times.
+    let to_start = (1_000 + 17 - 1) + 17 + 2 * 50 + 5;
+    assert_eq!(bound, to_start + 100_000_000 + 10 + 2 * 50 + 3 * 5);
+}
+
+#[test]
+fn costs_larger_than_operations_prove_nothing_and_do_not_panic() {
+    for preemption in [Preemption::None, Preemption::Levels, Preemption::Full] {
+        for strategy in ["RMS", "EDF", "MLF", "MUF", "RMS+MLF"] {
+            for cost in [100, 1 << 40, u64::MAX / 2, u64::MAX] {
+                let mut build = on(strategy, preemption, [op("a", 100, 10), Op { legs: 3, ..op("b", 200, 20) }]);
+                (build.costs, build.cancel) = (costs(cost, cost, cost, cost, cost), true);
+                build.costs.watchdog = Span::from_nanos(cost);
+                let report = build.report();
+                assert!(
+                    report.operations().all(|(_, _, one)| !one.verdict.is_proved()),
+                    "{strategy} {preemption:?} {cost}"
+                );
+            }
+        }
+    }
 }
 
 fn with_epochs(build: &Build, change: impl Fn(usize, &mut Vec<Setting>), count: usize) -> Report {
@@ -273,8 +418,43 @@ fn a_change_of_epoch_is_analysed_only_if_it_is_worse_than_both_sides() {
     let across = &relay.scenes[1];
     assert!(across.change && across.processors[0].utilisation_ppm == 425_000);
     assert_eq!(relay.outcome, Outcome::Holds);
-    let rate = with_epochs(&build, |_, settings| settings[1].period = Span::from_nanos(30), 1);
-    assert_eq!(rate.outcome, Outcome::Unknown);
+    let offset = with_epochs(&build, |_, settings| settings[1].offset = Span::from_nanos(3), 1);
+    assert_eq!(offset.outcome, Outcome::Unknown);
+}
+
+#[test]
+fn a_rate_that_changes_its_level_counts_on_both_sides_of_the_change() {
+    let build = on("RMS", Preemption::Levels, [op("a", 20, 4), op("b", 40, 3)]);
+    let report = with_epochs(&build, |_, settings| settings[1].period = Span::from_nanos(10), 1);
+    let across = &report.scenes[1];
+    assert!(across.change && across.processors[0].operations.iter().all(|one| one.method == Method::AnyOrder));
+    // Each may come before the other, once.
+    let bounds: Vec<_> = across.processors[0].operations.iter().map(|one| one.bound_ns.unwrap()).collect();
+    assert_eq!((bounds, report.outcome), (vec![7, 7], Outcome::Holds));
+}
+
+#[test]
+fn two_strategies_are_judged_each_alone_and_across_switches() {
+    let log = |wcet| Op { critical: false, ..op("log", 20, wcet) };
+    let build = |wcet| {
+        let set = [op("steer", 40, 10), op("guide", 80, 10), log(wcet)];
+        Build { overload: Some("RMS+MLF"), ..on("RMS", Preemption::Levels, set) }.report()
+    };
+    let bounds = |report: &Report, name: &str| {
+        let one = verdict(report, name);
+        (one.bound_ns, one.alone.iter().map(|alone| (alone.strategy.clone(), alone.bound_ns)).collect::<Vec<_>>())
+    };
+    let (light, heavy) = (build(4), build(16));
+    // Alone by rate it waits for the log once, with the log below it for nobody; across switches for two jobs
+    // of the log, and for what was started at its own level under the other strategy.
+    let alone = |first, second| vec![("RMS".into(), first), ("RMS+MLF".into(), second)];
+    assert_eq!(bounds(&light, "steer"), (Some(28), alone(Some(14), Some(10))));
+    assert_eq!((light.outcome, light.scenes[0].processors[0].overload.as_deref()), (Outcome::Holds, Some("RMS+MLF")));
+    assert!(light.scenes[0].processors[0].assumptions.contains(&Assumption::Switches));
+    // Too much for the first: the second alone keeps what is critical.
+    assert_eq!(missing(&heavy, "steer"), Missing::OverloadAcross);
+    let proved: Vec<_> = verdict(&heavy, "steer").alone.iter().map(|alone| alone.verdict.is_proved()).collect();
+    assert_eq!(proved, [false, true]);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Small systems, written down in Rust: a few words each.
 #![allow(dead_code)]
 
+pub mod drawn;
 pub mod random;
+pub mod sound;
 
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Strategies};
@@ -22,6 +24,8 @@ pub fn processor(strategy: &str) -> Processor {
         cap_ppm: 1_000_000,
         cap_window: Span::from_millis(100),
         pool: 1,
+        overload: None,
+        costs: hyoshi_model::Costs::NONE,
     }
 }
 

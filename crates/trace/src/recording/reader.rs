@@ -5,14 +5,15 @@ use std::io::{self, Read};
 
 use hyoshi_model::{Instant, ProcessorId};
 
-use super::{BLOCK, Header, LONGEST_BLOCK, LONGEST_HEADER, MAGIC, VERSION};
-use crate::event::Event;
+use super::{BLOCK, Header, LONGEST_BLOCK, LONGEST_HEADER, LONGEST_NAME, MAGIC, MOST_NAMES, NAMES, VERSION};
+use crate::event::{Event, Input};
 
 /// Reads a recording from anything; an iterator over its events, block by block.
 ///
 /// Blocks of different processors interleave; the events of one processor come in their order.
-/// After an error the iteration is over. It never allocates more than one block, or the header,
-/// and nothing for bytes that have not arrived.
+/// After an error the iteration is over. It keeps the header, one block and the names read so far,
+/// allocates nothing for bytes that have not arrived, and a count of lost events for each processor
+/// up to the highest that a block names: 8 MB at most, whatever a damaged block says.
 #[derive(Debug)]
 pub struct Reader<R> {
     from: R,
@@ -20,6 +21,8 @@ pub struct Reader<R> {
     position: u64,
     block: Block,
     lost: Vec<u64>,
+    names: Vec<String>,
+    told_until: Vec<Instant>,
     torn: Option<Torn>,
     over: bool,
 }
@@ -89,9 +92,13 @@ impl fmt::Display for ReadError {
             ReadError::NotARecording => f.write_str(
                 "this is not a recording of Hyoshi (they begin with HYOSHI); make one with `hyoshi run FILE --record NAME`",
             ),
+            ReadError::Version { found } if *found > VERSION => write!(
+                f,
+                "the recording is of format {found}, this program reads format {VERSION}; read it with a newer version of Hyoshi, such as the one that wrote it"
+            ),
             ReadError::Version { found } => write!(
                 f,
-                "the recording is of format {found}, this program reads format {VERSION}; read it with the version of Hyoshi that wrote it"
+                "the recording is of format {found}, this program reads format {VERSION}; read it with the version of Hyoshi that wrote it (format 1: 0.1.0 before it recorded who has the CPU), or record again"
             ),
             ReadError::CutOff { bytes } => {
                 write!(f, "the recording ends after {bytes} bytes, within its header: nothing was recorded yet")
@@ -162,7 +169,8 @@ impl<R: Read> Reader<R> {
         }
         let header = postcard::from_bytes(&bytes).map_err(|_| ReadError::CorruptHeader)?;
         let position = 18 + u64::from(length);
-        Ok(Reader { from, header, position, block: Block::default(), lost: Vec::new(), torn: None, over: false })
+        let (block, lost, names, told_until) = (Block::default(), Vec::new(), Vec::new(), Vec::new());
+        Ok(Reader { from, header, position, block, lost, names, told_until, torn: None, over: false })
     }
 
     /// What the recording says of itself.
@@ -173,6 +181,22 @@ impl<R: Read> Reader<R> {
     /// Events of each processor that were lost while recording, so far.
     pub fn lost(&self) -> &[u64] {
         &self.lost
+    }
+
+    /// The name of the thread that [`Who::Other`](crate::Who::Other) numbers, as far as it was read.
+    pub fn name(&self, number: u32) -> Option<&str> {
+        self.names.get(number as usize).map(String::as_str)
+    }
+
+    /// All names so far, by their numbers.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Until when everything about a processor was read: its last event, or a mark of the writer
+    /// after that; [`Instant::NEVER`] once it was told that the run is over.
+    pub fn told_until(&self, processor: ProcessorId) -> Instant {
+        self.told_until.get(processor.index()).copied().unwrap_or(Instant::ZERO)
     }
 
     /// Whether the file ended within a block; known when the iteration is over.
@@ -199,7 +223,11 @@ impl<R: Read> Reader<R> {
         block.used += used;
         block.events -= 1;
         block.now = block.now.wrapping_add(delta as u64);
-        Ok(Some(Entry { processor: ProcessorId(block.processor), now: Instant::from_nanos(block.now), event }))
+        let now = Instant::from_nanos(block.now);
+        if let Some(until) = self.told_until.get_mut(block.processor as usize) {
+            *until = if event == Event::Input(Input::Close) { Instant::NEVER } else { now.max(*until) };
+        }
+        Ok(Some(Entry { processor: ProcessorId(block.processor), now, event }))
     }
 
     /// False at the end of the file, be it clean or torn.
@@ -213,15 +241,17 @@ impl<R: Read> Reader<R> {
         if bytes.is_empty() {
             return Ok(false);
         }
-        if !bytes.starts_with(&BLOCK[..bytes.len().min(4)]) {
+        let tag = bytes.len().min(4);
+        if !bytes.starts_with(&BLOCK[..tag]) && !bytes.starts_with(&NAMES[..tag]) {
             return Err(self.corrupt("it does not begin like a block"));
         }
         if bytes.len() < 12 {
             self.torn = Some(Torn { at, bytes: bytes.len() as u64 });
             return Ok(false);
         }
+        let names = bytes.starts_with(&NAMES);
         let (length, crc) = (u32_at(&bytes, 4), u32_at(&bytes, 8));
-        if !(24..=LONGEST_BLOCK).contains(&length) {
+        if !(if names { 1 } else { 24 }..=LONGEST_BLOCK).contains(&length) {
             return Err(self.corrupt("its length is impossible"));
         }
         bytes.clear();
@@ -233,19 +263,49 @@ impl<R: Read> Reader<R> {
         if crc32fast::hash(&bytes) != crc {
             return Err(self.corrupt("its checksum differs"));
         }
+        self.position = at + 12 + u64::from(length);
+        if names {
+            self.take_names(&bytes)?;
+            bytes.clear();
+            self.block.body = bytes;
+            return Ok(true);
+        }
         let processor = u32_at(&bytes, 0);
         if processor > MOST_PROCESSORS {
             return Err(self.corrupt("it names an impossible processor"));
         }
         if self.lost.len() <= processor as usize {
             self.lost.resize(processor as usize + 1, 0);
+            self.told_until.resize(processor as usize + 1, Instant::ZERO);
+        }
+        if u32_at(&bytes, 20) == 0 {
+            let until = &mut self.told_until[processor as usize];
+            *until = Instant::from_nanos(u64_at(&bytes, 12)).max(*until);
         }
         let lost = &mut self.lost[processor as usize];
         *lost = lost.saturating_add(u64_at(&bytes, 4));
-        self.position = at + 12 + u64::from(length);
         self.block =
             Block { at, processor, now: u64_at(&bytes, 12), events: u32_at(&bytes, 20), used: 24, body: bytes };
         Ok(true)
+    }
+
+    fn take_names(&mut self, bytes: &[u8]) -> Result<(), ReadError> {
+        // Borrowed: a length that lies about strings that are not there allocates nothing.
+        let mut rest = match postcard::take_from_bytes::<u32>(bytes) {
+            Ok((_, rest)) => rest,
+            Err(_) => return Err(self.corrupt("names that are none")),
+        };
+        while !rest.is_empty() {
+            let Ok((name, after)) = postcard::take_from_bytes::<&str>(rest) else {
+                return Err(self.corrupt("names that are none"));
+            };
+            if name.len() > LONGEST_NAME || self.names.len() >= MOST_NAMES {
+                return Err(self.corrupt("too many names, or too long ones"));
+            }
+            self.names.push(name.into());
+            rest = after;
+        }
+        Ok(())
     }
 
     fn corrupt(&self, what: &'static str) -> ReadError {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use hyoshi_model::{Instant, ProcessorId};
 
-use super::{BLOCK, Header, LONGEST_BLOCK, LONGEST_HEADER, MAGIC, VERSION};
-use crate::event::Event;
+use super::{BLOCK, Header, LONGEST_BLOCK, LONGEST_HEADER, LONGEST_NAME, MAGIC, MOST_NAMES, NAMES, VERSION};
+use crate::event::{Event, Who};
 
 /// A block is written once it has grown to this; what is lost by SIGKILL is at most one a processor.
 const FULL: usize = 64 << 10;
@@ -20,6 +20,9 @@ pub struct Writer<W> {
     to: W,
     name: String,
     blocks: Vec<Block>,
+    /// Names that no file holds yet.
+    new_names: Vec<String>,
+    names: usize,
     kept: Kept,
     failed: bool,
 }
@@ -115,7 +118,15 @@ impl core::error::Error for WriteError {
 impl<W: Write> Writer<W> {
     /// Begins a recording; `name` is what errors call the file.
     pub fn new(to: W, name: impl Into<String>, header: &Header) -> Result<Self, WriteError> {
-        let mut writer = Writer { to, name: name.into(), blocks: Vec::new(), kept: Kept::default(), failed: false };
+        let mut writer = Writer {
+            to,
+            name: name.into(),
+            blocks: Vec::new(),
+            new_names: Vec::new(),
+            names: 0,
+            kept: Kept::default(),
+            failed: false,
+        };
         // Only a full memory makes this fail, and that aborts elsewhere.
         let header = postcard::to_allocvec(header).unwrap_or_default();
         if header.len() > LONGEST_HEADER as usize {
@@ -142,7 +153,21 @@ impl<W: Write> Writer<W> {
         let bytes = core::mem::take(&mut block.bytes);
         let bytes = postcard::to_extend(&(delta, event), bytes).unwrap_or_default();
         block.bytes = bytes;
-        if block.bytes.len() >= FULL { self.end_block(processor.index()) } else { Ok(()) }
+        // All of them, so that a file that is cut off tells of every processor until about the same time.
+        if block.bytes.len() >= FULL { self.flush() } else { Ok(()) }
+    }
+
+    /// Names a thread that is none of ours; use what comes back in the events that follow. Beyond
+    /// [`MOST_NAMES`] all are called "others".
+    pub fn name(&mut self, name: &str) -> Who {
+        if self.names >= MOST_NAMES {
+            return Who::Other(MOST_NAMES as u32 - 1);
+        }
+        let name = if self.names == MOST_NAMES - 1 { "others" } else { name };
+        let end = (0..=LONGEST_NAME.min(name.len())).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+        self.new_names.push(name[..end].into());
+        self.names += 1;
+        Who::Other(self.names as u32 - 1)
     }
 
     /// `events` of a processor were lost after what has been written of it.
@@ -158,6 +183,19 @@ impl<W: Write> Writer<W> {
     /// Writes what is there; call it now and then, so that a crash costs little.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         (0..self.blocks.len()).try_for_each(|processor| self.end_block(processor))
+    }
+
+    /// Writes what is there and that this is everything until `now`: of processors that had nothing
+    /// to tell, too.
+    pub fn flush_until(&mut self, processors: usize, now: Instant) -> Result<(), WriteError> {
+        if self.blocks.len() < processors {
+            self.blocks.resize_with(processors, Block::default);
+        }
+        self.flush()?;
+        for processor in 0..self.blocks.len() {
+            self.write_block(processor, &Block { first: now, ..Block::default() })?;
+        }
+        Ok(())
     }
 
     /// Writes the rest and gives the file back, with what it holds.
@@ -185,6 +223,11 @@ impl<W: Write> Writer<W> {
         if block.events == 0 && block.lost == 0 {
             return Ok(());
         }
+        self.write_names()?;
+        self.write_block(processor, &block)
+    }
+
+    fn write_block(&mut self, processor: usize, block: &Block) -> Result<(), WriteError> {
         debug_assert!(block.bytes.len() + BODY_START <= LONGEST_BLOCK as usize);
         let mut body = Vec::with_capacity(BODY_START + block.bytes.len());
         body.extend_from_slice(&(processor as u32).to_le_bytes());
@@ -195,6 +238,18 @@ impl<W: Write> Writer<W> {
         let mut bytes = BLOCK.to_vec();
         frame(&mut bytes, &body);
         self.write(&bytes, u64::from(block.events))
+    }
+
+    /// Before the first block that may use them.
+    fn write_names(&mut self) -> Result<(), WriteError> {
+        let names = core::mem::take(&mut self.new_names);
+        for some in names.chunks(LONGEST_BLOCK as usize / (2 * LONGEST_NAME)) {
+            let body = postcard::to_allocvec(&some).unwrap_or_default();
+            let mut bytes = NAMES.to_vec();
+            frame(&mut bytes, &body);
+            self.write(&bytes, 0)?;
+        }
+        Ok(())
     }
 
     fn write(&mut self, bytes: &[u8], events: u64) -> Result<(), WriteError> {

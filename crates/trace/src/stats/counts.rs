@@ -16,6 +16,8 @@ pub struct Counts {
     pub demoted: u64,
     /// Missed jobs that were unfinished when the run ended; their times count to that end.
     pub unfinished: u64,
+    /// Legs of load chains that were never released, because a leg before them did not run to its end.
+    pub shed: u64,
     /// CPU time that the jobs used.
     pub consumed: Span,
 }
@@ -28,7 +30,7 @@ impl Counts {
         self.overran += u64::from(end.overran);
         self.demoted += u64::from(end.demoted);
         self.unfinished += u64::from(unfinished(end));
-        self.consumed += end.consumed;
+        self.consumed = plus(self.consumed, end.consumed);
     }
 
     /// Jobs that ended with this outcome.
@@ -78,6 +80,11 @@ pub(super) const fn unfinished(end: &JobEnd) -> bool {
     matches!(end.outcome, Outcome::Missed) && end.consumed.is_zero()
 }
 
+/// Sums stop at the greatest span: an edited recording may tell of centuries.
+fn plus(sum: Span, more: Span) -> Span {
+    sum.checked_add(more).unwrap_or(Span::from_nanos(u64::MAX))
+}
+
 impl AddAssign<&Counts> for Counts {
     fn add_assign(&mut self, other: &Counts) {
         for (mine, theirs) in self.outcomes.iter_mut().zip(other.outcomes) {
@@ -86,6 +93,7 @@ impl AddAssign<&Counts> for Counts {
         self.overran += other.overran;
         self.demoted += other.demoted;
         self.unfinished += other.unfinished;
-        self.consumed += other.consumed;
+        self.shed += other.shed;
+        self.consumed = plus(self.consumed, other.consumed);
     }
 }

@@ -1,4 +1,9 @@
-//! Why a job was late: its response time, split by what it was spent on.
+//! In which phase of its life a late job lost its time, by the job's own instants alone.
+//!
+//! It takes nothing but the job's end, so it is told of every run at no cost. *Who* had the CPU in a
+//! phase only the law of [blame](crate::blame) knows, which wants all events: where it has looked, its
+//! causes are told, and these are their sums. That they agree is tested on simulations
+//! (`the_parts_of_a_job_s_time_are_its_phases` in the simulator's tests).
 
 use hyoshi_model::{Deadline, Instant, Lateness, Span, System};
 
@@ -7,10 +12,10 @@ use crate::event::JobEnd;
 /// The worst misses that are kept of each operation and class.
 pub const KEPT: usize = 3;
 
-/// Where the time of a late job went. The parts add up to the time from what its deadline is
+/// How long a job was in each phase of its life. They add up to the time from what its deadline is
 /// counted from to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Causes {
+pub struct Phases {
     /// In the operations that led to it (deadlines counted from the origin only), or in the legs before it.
     pub upstream: Span,
     /// From its nominal release until it entered its lane's queue: jitter, a guard, a late timer.
@@ -25,9 +30,9 @@ pub struct Causes {
     pub held: Span,
 }
 
-/// What took the most of a late job's time, other than executing as declared.
+/// The phase in which a late job lost the most, other than executing as declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chief {
+pub enum Phase {
     /// The operations or legs before it.
     Upstream,
     /// It was released late.
@@ -42,9 +47,9 @@ pub enum Chief {
     TooShort,
 }
 
-impl Causes {
-    /// The causes of one job's lateness.
-    pub fn of(system: &System, end: &JobEnd) -> Causes {
+impl Phases {
+    /// The phases of one job.
+    pub fn of(system: &System, end: &JobEnd) -> Phases {
         let epoch = usize::from(end.epoch).min(system.epochs.len() - 1);
         let setting = system.setting(epoch, end.job.operation);
         let upstream = match setting.deadline {
@@ -55,24 +60,24 @@ impl Causes {
         if end.job.leg > 0 {
             let queued = if end.ready == Instant::NEVER { end.end } else { end.ready };
             let upstream = upstream + queued.since(end.release);
-            return Causes {
+            return Phases {
                 upstream,
-                ..Causes::from_ready(setting.wcet, &JobEnd { release: queued, ready: queued, ..*end })
+                ..Phases::from_ready(setting.wcet, &JobEnd { release: queued, ready: queued, ..*end })
             };
         }
-        Causes { upstream, ..Causes::from_ready(setting.wcet, end) }
+        Phases { upstream, ..Phases::from_ready(setting.wcet, end) }
     }
 
-    fn from_ready(wcet: Span, end: &JobEnd) -> Causes {
+    fn from_ready(wcet: Span, end: &JobEnd) -> Phases {
         if end.ready == Instant::NEVER {
-            return Causes { released_late: end.end.since(end.release), ..Causes::default() };
+            return Phases { released_late: end.end.since(end.release), ..Phases::default() };
         }
         let released_late = end.ready.since(end.release);
         if end.start == Instant::NEVER {
-            return Causes { released_late, waited: end.end.since(end.ready), ..Causes::default() };
+            return Phases { released_late, waited: end.end.since(end.ready), ..Phases::default() };
         }
         let executed = end.consumed.min(wcet);
-        Causes {
+        Phases {
             upstream: Span::ZERO,
             released_late,
             waited: end.start.since(end.ready),
@@ -82,18 +87,18 @@ impl Causes {
         }
     }
 
-    /// What took the most.
-    pub fn chief(&self) -> Chief {
+    /// The one that took the most.
+    pub fn longest(&self) -> Phase {
         let parts = [
-            (self.overran, Chief::Overran),
-            (self.released_late, Chief::ReleasedLate),
-            (self.waited, Chief::Waited),
-            (self.held, Chief::Held),
-            (self.upstream, Chief::Upstream),
+            (self.overran, Phase::Overran),
+            (self.released_late, Phase::ReleasedLate),
+            (self.waited, Phase::Waited),
+            (self.held, Phase::Held),
+            (self.upstream, Phase::Upstream),
         ];
         // Of equal parts the first: what ran too long explains more than who waited for it.
         let most = parts.into_iter().rev().max_by_key(|(span, _)| *span);
-        most.filter(|(span, _)| !span.is_zero()).map_or(Chief::TooShort, |(_, chief)| chief)
+        most.filter(|(span, _)| !span.is_zero()).map_or(Phase::TooShort, |(_, phase)| phase)
     }
 }
 

@@ -65,6 +65,8 @@ pub fn periodic(operations: usize) -> System {
         cap_ppm: 1_000_000,
         cap_window: millis(100),
         pool: 1,
+        overload: None,
+        costs: hyoshi_model::Costs::NONE,
     };
     System {
         name: "by hand".into(),

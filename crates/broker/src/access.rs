@@ -1,0 +1,97 @@
+//! Who may do what. Everybody sees all tasks and changes those of their own; root, the broker's own user and the members
+//! of one group change all of them, and the policy. The kernel says who calls (SO_PEERCRED); over TCP nobody is known,
+//! and nothing can be changed.
+
+use hyoshi_os::Credentials;
+
+/// Importance that everybody may give to tasks of their own. What is above it is for those who may change all tasks, or
+/// anybody could take the CPU from all others.
+pub const ORDINARY_IMPORTANCE: u32 = 10;
+
+/// Who calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The broker's own process.
+    Broker,
+    /// Somebody on this machine.
+    Known(Credentials),
+    /// Somebody of whom nothing is known.
+    Unknown,
+}
+
+/// Whose the broker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The user that it runs as.
+    pub broker: u32,
+    /// Members may change all tasks.
+    pub group: Option<u32>,
+}
+
+impl Access {
+    /// Whether they may change all tasks, and the policy.
+    pub fn may_direct(&self, caller: &Caller) -> bool {
+        match caller {
+            Caller::Broker => true,
+            Caller::Known(who) => {
+                who.uid == 0
+                    || who.uid == self.broker
+                    || self.group.is_some_and(|group| who.gid == group || who.groups.contains(&group))
+            }
+            Caller::Unknown => false,
+        }
+    }
+
+    /// Whether they may change a task of user `owner`.
+    pub fn may_change(&self, caller: &Caller, owner: u32) -> bool {
+        self.may_direct(caller) || matches!(caller, Caller::Known(who) if who.uid == owner)
+    }
+
+    /// The most importance that they may give.
+    pub fn most_importance(&self, caller: &Caller) -> u32 {
+        if self.may_direct(caller) { u32::MAX } else { ORDINARY_IMPORTANCE }
+    }
+}
+
+impl Caller {
+    /// Their user; none of whom nothing is known.
+    pub fn uid(&self, access: &Access) -> Option<u32> {
+        match self {
+            Caller::Broker => Some(access.broker),
+            Caller::Known(who) => Some(who.uid),
+            Caller::Unknown => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCESS: Access = Access { broker: 900, group: Some(27) };
+
+    fn user(uid: u32, gid: u32, groups: &[u32]) -> Caller {
+        Caller::Known(Credentials { pid: 1, uid, gid, groups: groups.to_vec() })
+    }
+
+    #[test]
+    fn root_the_brokers_user_and_the_group_change_everything_others_their_own() {
+        for who in
+            [user(0, 0, &[]), user(900, 900, &[]), user(1000, 27, &[]), user(1000, 1000, &[4, 27]), Caller::Broker]
+        {
+            assert!(ACCESS.may_direct(&who) && ACCESS.may_change(&who, 1234), "{who:?}");
+            assert_eq!(ACCESS.most_importance(&who), u32::MAX);
+        }
+        let ann = user(1000, 1000, &[4]);
+        assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.may_direct(&ann));
+        assert_eq!(ACCESS.most_importance(&ann), ORDINARY_IMPORTANCE);
+    }
+
+    #[test]
+    fn whom_the_kernel_does_not_know_changes_nothing() {
+        for owner in [0, 900, 1000, u32::MAX] {
+            assert!(!ACCESS.may_change(&Caller::Unknown, owner));
+        }
+        assert!(!Access { group: None, ..ACCESS }.may_direct(&user(1000, 27, &[27])), "no group is no group at all");
+    }
+}

@@ -1,0 +1,99 @@
+//! What was changed, by whom, and whether it was allowed: a line of JSON each.
+//!
+//! Written as [`Lines`] are: a change waits for no disk.
+
+use std::io;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::access::Caller;
+use crate::lines::Lines;
+
+/// Where changes are told.
+#[derive(Debug)]
+pub struct Audit {
+    lines: Option<Lines>,
+}
+
+/// A change, or an attempt.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    /// Milliseconds since 1970, UTC.
+    at_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    change: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    to: &'a str,
+    /// Why it was not done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<&'a str>,
+}
+
+impl Audit {
+    /// Tells nobody.
+    pub fn none() -> Audit {
+        Audit { lines: None }
+    }
+
+    /// Appends to a file, which only the broker's user may read.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened.
+    pub fn to(path: &Path) -> io::Result<Audit> {
+        Ok(Audit { lines: Some(Lines::to(path)?) })
+    }
+
+    /// Tells of a change.
+    pub fn tell(&self, caller: &Caller, change: &str, task: Option<&str>, to: &str, refused: Option<&str>) {
+        let Some(lines) = &self.lines else { return };
+        let who = if let Caller::Known(who) = caller { Some(who) } else { None };
+        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let line = Line { at_ms, uid: who.map(|who| who.uid), pid: who.map(|who| who.pid), change, task, to, refused };
+        // Numbers and text: there is nothing in it that JSON does not have.
+        lines.push(serde_json::to_string(&line).unwrap_or_default());
+    }
+
+    /// Why it is incomplete, if that has not been told yet.
+    pub fn trouble(&self) -> Option<String> {
+        self.lines.as_ref()?.trouble()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyoshi_os::Credentials;
+
+    use super::*;
+
+    fn ann() -> Caller {
+        Caller::Known(Credentials { pid: 7, uid: 1000, gid: 1000, groups: vec![] })
+    }
+
+    #[test]
+    fn a_line_says_who_did_what_and_hostile_words_stay_within_it() {
+        let path = std::env::temp_dir().join(format!("hyoshi-audit-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let audit = Audit::to(&path).unwrap();
+        audit.tell(&ann(), "importance", Some("player"), "9", None);
+        audit.tell(&ann(), "join", Some("x\n{\"uid\":0}"), "", Some("no such \"thing\""));
+        drop(audit);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(
+            (&lines[0]["uid"], &lines[0]["change"], &lines[0]["to"]),
+            (&1000.into(), &"importance".into(), &"9".into())
+        );
+        assert!(lines[0].get("refused").is_none());
+        assert_eq!(lines[1]["task"], "x\n{\"uid\":0}");
+        std::fs::remove_file(&path).unwrap();
+    }
+}

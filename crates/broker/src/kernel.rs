@@ -1,0 +1,70 @@
+//! What the broker needs of the machine: whose processes a task has, what they consume, and how time is reserved for
+//! them. The scheduler proxies stand behind it.
+
+use hyoshi_control::TaskId;
+use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_os::process::{NoProcess, Process};
+
+/// Why a reservation could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotReserved {
+    /// The most that could be; none if nothing.
+    pub most: Option<Reservation>,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// A way to reserve time, and whether it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it is the one that is used.
+    pub used: bool,
+    /// Why it cannot be used, or what it does.
+    pub why: String,
+}
+
+/// The machine, or a model of one.
+pub trait Kernel: Send {
+    /// The ways to reserve time, those that cannot be used too.
+    fn ways(&self) -> Vec<Way>;
+
+    /// The one that is used.
+    fn name(&self) -> &'static str;
+
+    /// A process, its threads and the children it will have belong to the task.
+    ///
+    /// # Errors
+    ///
+    /// Of a process that has just ended.
+    fn add(&mut self, task: TaskId, process: Process) -> Result<(), NoProcess>;
+
+    /// Numbers of the task's processes.
+    fn processes(&self, task: TaskId) -> Vec<u32>;
+
+    /// The task that a process belongs to.
+    fn task_of(&self, pid: u32) -> Option<TaskId>;
+
+    /// Reserves time, in place of what was reserved.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be; then what was reserved remains.
+    fn reserve(&mut self, task: TaskId, reservation: Reservation, now: Instant) -> Result<(), NotReserved>;
+
+    /// Reserves nothing any more.
+    fn release(&mut self, task: TaskId);
+
+    /// Forgets a task; its processes go on as they were before they belonged to it.
+    fn forget(&mut self, task: TaskId);
+
+    /// What the task's processes have consumed so far, those that have ended too; none once all have.
+    fn consumed(&mut self, task: TaskId) -> Option<Span>;
+
+    /// Does what is due. Returns when something will be again.
+    fn tick(&mut self, now: Instant) -> Instant;
+
+    /// Puts everything back as it was.
+    fn end(&mut self);
+}

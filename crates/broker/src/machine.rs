@@ -1,0 +1,221 @@
+//! The machine as the broker has it: tasks with their members, the state file, and the one scheduler proxy that is
+//! used, with the reason why of each that is not.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use hyoshi_control::TaskId;
+use hyoshi_model::{Instant, Reservation, Share, Span};
+use hyoshi_os::priority;
+use hyoshi_os::process::{NoProcess, Process};
+use hyoshi_os::{Policy, Spawn, allowed_cpus, fifo_limit, raise_file_limit};
+
+use crate::kernel::{Kernel, NotReserved, Way};
+use crate::members::Members;
+use crate::proxy::deadline::DeadlineProxy;
+use crate::proxy::none::NoneProxy;
+use crate::proxy::simulated::SimulatedProxy;
+use crate::proxy::weights::WeightsProxy;
+use crate::proxy::window::WindowProxy;
+use crate::proxy::{Ground, SchedulerProxy};
+use crate::touched::{PutBack, StateError, Touched};
+
+/// See the module.
+pub struct Machine {
+    ground: Ground,
+    proxy: Box<dyn SchedulerProxy>,
+    ways: Vec<Way>,
+}
+
+/// Why a machine cannot be worked with.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NoMachine {
+    /// The state file.
+    State(StateError),
+    /// The proxy that was asked for by name cannot be used; the reason is the way's.
+    NoSuchWay {
+        /// Which.
+        asked: String,
+        /// All that there are.
+        ways: Vec<Way>,
+    },
+}
+
+/// A proxy, or why there is none.
+type Probe = fn() -> Result<(Box<dyn SchedulerProxy>, &'static str), String>;
+
+/// In the order in which they are preferred. A further one is a line here; whether it is used without being asked for
+/// is the last column.
+const PROBES: &[(&str, Probe, bool)] = &[
+    ("window", window, true),
+    ("deadline", deadline, false),
+    ("weights", weights, true),
+    ("none", none, true),
+    ("simulated", simulated, false),
+];
+
+impl Machine {
+    /// This machine, with the best way that it grants or the one that is asked for. What another broker left changed
+    /// is put back first.
+    ///
+    /// # Errors
+    ///
+    /// If what is changed cannot be noted in the directory, or if the way that was asked for cannot be used.
+    pub fn open(state: &Path, asked: Option<&str>) -> Result<(Machine, PutBack), NoMachine> {
+        let (touched, report) = Touched::open(state).map_err(NoMachine::State)?;
+        // A process takes two descriptors, and each of its threads at the start one.
+        raise_file_limit();
+        let mut ways = Vec::new();
+        let mut chosen: Option<Box<dyn SchedulerProxy>> = None;
+        for (name, probe, unasked) in PROBES {
+            let wanted = asked.map_or(*unasked, |asked| asked == *name);
+            let (used, why) = match probe() {
+                Ok((proxy, what)) => {
+                    let used = wanted && chosen.is_none();
+                    if used {
+                        chosen = Some(proxy);
+                    }
+                    (used, what.to_owned())
+                }
+                Err(why) => (false, why),
+            };
+            ways.push(Way { name, used, why });
+        }
+        match (chosen, asked) {
+            (Some(proxy), _) => {
+                let ground = Ground { tasks: BTreeMap::new(), touched };
+                Ok((Machine { ground, proxy, ways }, report))
+            }
+            (None, asked) => Err(NoMachine::NoSuchWay { asked: asked.unwrap_or_default().into(), ways }),
+        }
+    }
+}
+
+impl Kernel for Machine {
+    fn ways(&self) -> Vec<Way> {
+        self.ways.clone()
+    }
+
+    fn name(&self) -> &'static str {
+        self.proxy.name()
+    }
+
+    fn add(&mut self, task: TaskId, process: Process) -> Result<(), NoProcess> {
+        self.ground.tasks.entry(task).or_default().add(process)
+    }
+
+    fn processes(&self, task: TaskId) -> Vec<u32> {
+        let members = self.ground.tasks.get(&task);
+        members.map_or(Vec::new(), |members| members.processes().map(|process| process.identity().number).collect())
+    }
+
+    fn task_of(&self, pid: u32) -> Option<TaskId> {
+        let has = |members: &Members| members.processes().any(|process| process.identity().number == pid);
+        self.ground.tasks.iter().find_map(|(task, members)| has(members).then_some(*task))
+    }
+
+    fn reserve(&mut self, task: TaskId, reservation: Reservation, now: Instant) -> Result<(), NotReserved> {
+        self.proxy.reserve(task, reservation, now, &mut self.ground)
+    }
+
+    fn release(&mut self, task: TaskId) {
+        self.proxy.release(task, &mut self.ground);
+    }
+
+    fn forget(&mut self, task: TaskId) {
+        self.proxy.release(task, &mut self.ground);
+        self.ground.tasks.remove(&task);
+    }
+
+    fn consumed(&mut self, task: TaskId) -> Option<Span> {
+        let members = self.ground.tasks.get_mut(&task)?;
+        (!members.all_ended()).then(|| members.consumed())
+    }
+
+    fn tick(&mut self, now: Instant) -> Instant {
+        self.proxy.tick(now, &mut self.ground)
+    }
+
+    fn end(&mut self) {
+        let tasks: Vec<TaskId> = self.ground.tasks.keys().copied().collect();
+        tasks.into_iter().for_each(|task| self.forget(task));
+        self.ground.touched.put_all_back();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn window() -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
+    let highest = *priority::WINDOWS.end();
+    let tried = Spawn::new("probe").policy(Policy::Fifo(highest)).spawn(|| {}).map_err(|error| error.to_string())?;
+    match tried.granted.refused.first() {
+        None => Ok((
+            Box::new(WindowProxy::of_this_machine()),
+            "raises a task's threads in each period until its budget is consumed",
+        )),
+        Some(refused) => {
+            let reason = refused.reason();
+            Err(format!("{refused}: {reason}{}", reason.remedy().map_or(String::new(), |remedy| format!("; {remedy}"))))
+        }
+    }
+}
+
+fn deadline() -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
+    let proxy = DeadlineProxy::probe()?;
+    Ok((Box::new(proxy), "SCHED_DEADLINE for each thread, hard; used when it is asked for"))
+}
+
+fn weights() -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
+    let proxy = WeightsProxy::probe()?;
+    Ok((Box::new(proxy), "weights of control groups: shares under contention, without a word on when"))
+}
+
+fn none() -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
+    let why = "nothing that reserves time is granted here: `hyoshi broker` says why at its start, and what to do";
+    Ok((Box::new(NoneProxy::new(why)), "reserves nothing, counts what is consumed"))
+}
+
+fn simulated() -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
+    let limit = Share::from_millionths(u64::from(fifo_limit().ppm));
+    let proxy = SimulatedProxy::new(allowed_cpus(), limit);
+    Ok((Box::new(proxy), "admits as windows do and changes nothing; used when it is asked for"))
+}
+
+impl NoMachine {
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            NoMachine::State(error) => error.remedy(),
+            NoMachine::NoSuchWay { ways, .. } => {
+                let names: Vec<&str> = ways.iter().map(|way| way.name).collect();
+                format!("ask for another of {}, or for none in particular", names.join(", "))
+            }
+        }
+    }
+}
+
+impl fmt::Display for NoMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoMachine::State(error) => error.fmt(f),
+            NoMachine::NoSuchWay { asked, ways } => match ways.iter().find(|way| way.name == asked) {
+                Some(way) => write!(f, "time cannot be reserved by `{asked}` here: {}", way.why),
+                None => write!(f, "there is no way `{asked}` to reserve time"),
+            },
+        }
+    }
+}
+
+impl std::error::Error for NoMachine {}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").field("proxy", &self.proxy.name()).finish_non_exhaustive()
+    }
+}

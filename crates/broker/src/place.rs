@@ -1,0 +1,187 @@
+//! Where a broker listens: the machine's at `/run/hyoshi/broker.sock`, a user's own in their runtime directory.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The machine's broker, run by root.
+pub const MACHINE: &str = "/run/hyoshi/broker.sock";
+/// The longest path of a Unix socket, in octets (unix(7): 108 with the one that ends it).
+pub const LONGEST_PATH: usize = 107;
+
+/// Why there is no place.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// Neither root nor XDG_RUNTIME_DIR.
+    Nowhere,
+    /// More octets than a socket's path may have.
+    TooLong(PathBuf),
+    /// It does not begin with a slash.
+    Relative(PathBuf),
+    /// The directory cannot be made or looked at.
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Others could put a socket of theirs in its place.
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its permissions.
+        mode: u32,
+    },
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlaceError::Nowhere => f.write_str("there is no place for the broker's socket: XDG_RUNTIME_DIR is not set"),
+            PlaceError::TooLong(path) => {
+                let octets = path.as_os_str().len();
+                write!(f, "the socket's path has {octets} octets, of {LONGEST_PATH} at most: {}", path.display())
+            }
+            PlaceError::Relative(path) => write!(f, "the socket's path must begin with /: {}", path.display()),
+            PlaceError::Directory { path, error } => {
+                write!(f, "the socket's directory {} cannot be used: {error}", path.display())
+            }
+            PlaceError::Open { path, owner, mode } => write!(
+                f,
+                "others could replace the broker's socket: {} belongs to user {owner} and has mode {mode:o}",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PlaceError {}
+
+impl PlaceError {
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            PlaceError::Nowhere => "say --socket PATH, in a directory that only you can write to".to_owned(),
+            PlaceError::TooLong(_) | PlaceError::Relative(_) => format!("--socket PATH, such as {MACHINE}"),
+            PlaceError::Directory { .. } => {
+                "--socket PATH names another, in a directory that you can write to".to_owned()
+            }
+            PlaceError::Open { path, .. } => {
+                format!(
+                    "chmod go-w {0}, or chown it to yourself; or --socket PATH in another directory",
+                    path.display()
+                )
+            }
+        }
+    }
+}
+
+/// Where a broker of this user listens.
+///
+/// # Errors
+///
+/// If nothing says where.
+pub fn to_serve(uid: u32, runtime: Option<&Path>) -> Result<PathBuf, PlaceError> {
+    match runtime {
+        _ if uid == 0 => Ok(MACHINE.into()),
+        Some(runtime) if runtime.is_absolute() => Ok(runtime.join("hyoshi/broker.sock")),
+        _ => Err(PlaceError::Nowhere),
+    }
+}
+
+/// Where clients of this user look: at their own broker if it has a socket, else at the machine's.
+pub fn to_ask(uid: u32, runtime: Option<&Path>) -> PathBuf {
+    match to_serve(uid, runtime) {
+        Ok(own) if own.symlink_metadata().is_ok() => own,
+        _ => MACHINE.into(),
+    }
+}
+
+/// Makes the socket's directory, if it is not there, and looks whether others could put something else in its place.
+///
+/// # Errors
+///
+/// Of paths that are none for sockets, and directories in which the broker's clients could be led astray.
+pub fn prepare(socket: &Path, uid: u32) -> Result<(), PlaceError> {
+    if !socket.is_absolute() {
+        return Err(PlaceError::Relative(socket.to_owned()));
+    }
+    if socket.as_os_str().len() > LONGEST_PATH {
+        return Err(PlaceError::TooLong(socket.to_owned()));
+    }
+    let Some(directory) = socket.parent() else { return Err(PlaceError::Relative(socket.to_owned())) };
+    let failed = |error| PlaceError::Directory { path: directory.to_owned(), error };
+    // Clients of all users reach the machine's broker, only its own user's theirs.
+    let mode = if uid == 0 { 0o755 } else { 0o700 };
+    fs::DirBuilder::new().recursive(true).mode(mode).create(directory).map_err(failed)?;
+    let found = fs::metadata(directory).map_err(failed)?;
+    let sticky = found.mode() & 0o1000 != 0;
+    if (found.uid() != uid && found.uid() != 0) || (found.mode() & 0o022 != 0 && !sticky) {
+        let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+        return Err(PlaceError::Open { path: directory.to_owned(), owner, mode });
+    }
+    Ok(())
+}
+
+/// Lets everybody connect to root's socket, and only its user to a user's: the kernel tells the broker who calls.
+///
+/// # Errors
+///
+/// Of the file system.
+pub fn open_to_clients(socket: &Path, uid: u32) -> io::Result<()> {
+    fs::set_permissions(socket, fs::Permissions::from_mode(if uid == 0 { 0o666 } else { 0o600 }))
+}
+
+/// The broker at a socket, as the ORB resolves it.
+pub fn corbaloc(socket: &Path) -> String {
+    // What would be read as punctuation is escaped; clients of other users' paths are rare.
+    let path: String = socket
+        .to_string_lossy()
+        .bytes()
+        .map(|octet| match octet {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => char::from(octet).to_string(),
+            other => format!("%{other:02x}"),
+        })
+        .collect();
+    format!("corbaloc:omniunix:{path}:/Broker")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_serves_the_machine_and_others_themselves() {
+        let runtime = Path::new("/run/user/1000");
+        assert_eq!(to_serve(0, Some(runtime)).unwrap(), Path::new(MACHINE));
+        assert_eq!(to_serve(1000, Some(runtime)).unwrap(), Path::new("/run/user/1000/hyoshi/broker.sock"));
+        assert!(matches!(to_serve(1000, None), Err(PlaceError::Nowhere)));
+        assert!(matches!(to_serve(1000, Some(Path::new("here"))), Err(PlaceError::Nowhere)));
+        assert_eq!(to_ask(1000, Some(Path::new("/nowhere"))), Path::new(MACHINE));
+    }
+
+    #[test]
+    fn a_directory_that_others_write_to_is_refused() {
+        let uid = fs::metadata("/proc/self").unwrap().uid();
+        let directory = std::env::temp_dir().join(format!("hyoshi-place-{}", std::process::id()));
+        let socket = directory.join("run/broker.sock");
+        prepare(&socket, uid).unwrap();
+        let run = directory.join("run");
+        assert_eq!(fs::metadata(&run).unwrap().mode() & 0o777, if uid == 0 { 0o755 } else { 0o700 });
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = prepare(&socket, uid).unwrap_err();
+        assert!(matches!(error, PlaceError::Open { mode: 0o777, .. }), "{error}");
+        assert!(error.remedy().contains("chmod go-w"));
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o1777)).unwrap();
+        prepare(&socket, uid).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
+        assert!(matches!(prepare(Path::new("run/broker.sock"), uid), Err(PlaceError::Relative(_))));
+        let long = format!("/{}", "x".repeat(LONGEST_PATH));
+        assert!(matches!(prepare(Path::new(&long), uid), Err(PlaceError::TooLong(_))));
+    }
+}

@@ -1,0 +1,208 @@
+//! SCHED_DEADLINE for each thread of a task (sched(7)): the kernel itself enforces the budget, hard, on its tick, and
+//! refuses what it cannot promise. For programs with few and fixed threads: each has a budget of its own, an equal part
+//! of the reservation; a thread or child that is born is ordinary until the next period begins, and while a thread is
+//! SCHED_DEADLINE it may not be pinned.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hyoshi_control::TaskId;
+use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_os::process::identity_of_thread;
+use hyoshi_os::scheduling::{Affinity, Class, Scheduling, reserve};
+use hyoshi_os::{Refused, Spawn};
+
+use super::{Abilities, Ground, SchedulerProxy};
+use crate::kernel::NotReserved;
+use crate::members::Member;
+use crate::touched::{Before, Touched};
+
+/// Gives threads bandwidth.
+#[derive(Debug, Default)]
+pub struct DeadlineProxy {
+    held: BTreeMap<TaskId, Reserved>,
+    due: BTreeSet<(Instant, TaskId)>,
+}
+
+#[derive(Debug)]
+struct Reserved {
+    reservation: Reservation,
+    due: Instant,
+    threads: BTreeMap<u32, Before>,
+}
+
+/// The least that the kernel gives (measured, kernels 6.1 and 6.18).
+const LEAST: Span = Span::from_nanos(1_100);
+/// Threads are looked at anew at period begins, but not more often than this: each look costs some microseconds.
+const LEAST_LOOK: Span = Span::from_millis(10);
+
+impl DeadlineProxy {
+    /// Sees whether the kernel gives any bandwidth at all.
+    ///
+    /// # Errors
+    ///
+    /// The reason, in words.
+    pub fn probe() -> Result<Self, String> {
+        let tried = Spawn::new("probe").spawn(|| {
+            let (tid, period) = (hyoshi_os::own_thread(), Span::from_millis(100));
+            reserve(tid, Span::from_millis(1), period, period)?;
+            Scheduling { class: Class::Fair(0), reset_on_fork: false }.put_back(tid)
+        });
+        let thread = tried.map_err(|error| error.to_string())?;
+        match thread.join() {
+            Ok(Ok(())) => Ok(DeadlineProxy::default()),
+            Ok(Err(refused)) => Err(in_words(refused, std::process::id())),
+            Err(_) => Err("the thread that tried it has ended".into()),
+        }
+    }
+
+    fn put_back(&mut self, task: TaskId, touched: &mut Touched) {
+        if let Some(held) = self.held.remove(&task) {
+            self.due.remove(&(held.due, task));
+            held.threads.values().for_each(|before| leave(before, touched));
+        }
+    }
+}
+
+impl Reserved {
+    /// Every fair thread gets an equal part. Stops at the first refusal.
+    fn share_out(&mut self, members: &[Member], touched: &mut Touched) -> Result<(), (Member, Refused)> {
+        self.threads.retain(|tid, before| {
+            let there = members.binary_search_by_key(tid, |member| member.tid).is_ok();
+            if !there {
+                touched.done(before.thread);
+            }
+            there
+        });
+        let part = self.reservation.budget().as_nanos() / (members.len() as u64).max(1);
+        let part = Span::from_nanos(part).max(LEAST);
+        for member in members {
+            let Ok(found) = Scheduling::of(member.tid) else { continue };
+            let wanted = part.as_nanos();
+            match found.class {
+                Class::Deadline(bandwidth)
+                    if self.threads.contains_key(&member.tid)
+                        && bandwidth.runtime == wanted
+                        && bandwidth.period == self.reservation.period().as_nanos()
+                        && bandwidth.deadline == self.reservation.deadline().as_nanos() =>
+                {
+                    continue;
+                }
+                Class::Deadline(_) if self.threads.contains_key(&member.tid) => {}
+                Class::Fair(_) => {
+                    let Some(thread) = identity_of_thread(member.process.number, member.tid) else { continue };
+                    let Ok(affinity) = Affinity::of(member.tid) else { continue };
+                    let before = Before { process: member.process, thread, scheduling: found, affinity };
+                    if touched.thread(before).is_err() {
+                        continue;
+                    }
+                    self.threads.insert(member.tid, before);
+                }
+                // A real-time class of its own choice is respected.
+                _ => continue,
+            }
+            match reserve(member.tid, part, self.reservation.deadline(), self.reservation.period()) {
+                Ok(()) => {}
+                Err(refused) if refused.is_gone() => {}
+                Err(refused) => return Err((*member, refused)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SchedulerProxy for DeadlineProxy {
+    fn name(&self) -> &'static str {
+        "deadline"
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities { soft: false, soon: true, shared: false }
+    }
+
+    fn reserve(
+        &mut self,
+        task: TaskId,
+        reservation: Reservation,
+        now: Instant,
+        ground: &mut Ground,
+    ) -> Result<(), NotReserved> {
+        let Some(members) = ground.tasks.get_mut(&task) else {
+            return Err(NotReserved { most: None, why: "the task has no processes".into() });
+        };
+        members.look_at_processes();
+        members.look_at_threads();
+        let due = now.saturating_add(reservation.period().max(LEAST_LOOK));
+        let mut held = match self.held.remove(&task) {
+            Some(held) => {
+                self.due.remove(&(held.due, task));
+                held
+            }
+            None => Reserved { reservation, due, threads: BTreeMap::new() },
+        };
+        let before = (!held.threads.is_empty()).then_some(held.reservation);
+        (held.reservation, held.due) = (reservation, due);
+        let tried = held.share_out(members.threads(), &mut ground.touched);
+        let refused = tried.err();
+        if let (Some(_), Some(before)) = (&refused, before) {
+            held.reservation = before;
+            let _ = held.share_out(members.threads(), &mut ground.touched);
+        }
+        self.held.insert(task, held);
+        self.due.insert((due, task));
+        let Some((member, refused)) = refused else { return Ok(()) };
+        if before.is_none() {
+            self.put_back(task, &mut ground.touched);
+        }
+        Err(NotReserved { most: before, why: in_words(refused, member.process.number) })
+    }
+
+    fn release(&mut self, task: TaskId, ground: &mut Ground) {
+        self.put_back(task, &mut ground.touched);
+    }
+
+    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
+        while let Some((at, task)) = self.due.first().copied() {
+            if at > now {
+                return at;
+            }
+            self.due.remove(&(at, task));
+            let Some(held) = self.held.get_mut(&task) else { continue };
+            held.due = now.saturating_add(held.reservation.period().max(LEAST_LOOK));
+            self.due.insert((held.due, task));
+            if let Some(members) = ground.tasks.get_mut(&task) {
+                members.look_at_processes();
+                members.look_at_threads();
+                // A thread that gets no part now may at the next period: another may have ended by then.
+                let _ = held.share_out(members.threads(), &mut ground.touched);
+            }
+        }
+        Instant::NEVER
+    }
+}
+
+/// Puts a thread back, if it has bandwidth still: shrinks it before, see [`Scheduling::put_back`].
+fn leave(before: &Before, touched: &mut Touched) {
+    let tid = before.thread.number;
+    let left = match Scheduling::of(tid) {
+        Ok(Scheduling { class: Class::Deadline(_), .. }) => before.scheduling.put_back(tid),
+        Ok(_) => Ok(()),
+        Err(refused) => Err(refused),
+    };
+    if left.is_ok() || left.is_err_and(|refused| refused.is_gone()) {
+        touched.done(before.thread);
+    }
+}
+
+fn in_words(refused: Refused, pid: u32) -> String {
+    /// EBUSY: admission.
+    const BUSY: i32 = 16;
+    if refused.errno == BUSY {
+        return format!(
+            "{refused}: with it more than the kernel's limit for SCHED_DEADLINE would be promised; ask for less, or \
+             release another"
+        );
+    }
+    let reason = refused.reason_for(pid);
+    let remedy = reason.remedy().map_or(String::new(), |remedy| format!("; {remedy}"));
+    format!("{refused}: {reason}{remedy}; a thread that is pinned to some of the CPUs is refused too")
+}

@@ -1,0 +1,74 @@
+//! Scheduler proxies: what stands before the kernel and reserves time for a task's threads (the paper's section III-B).
+//!
+//! | proxy | what it does | when |
+//! |---|---|---|
+//! | [`window`] | raises the threads in each period until the budget is consumed | the default: a whole process, soft, soon |
+//! | [`deadline`] | SCHED_DEADLINE for each thread | asked for: few fixed threads, hard |
+//! | [`weights`] | a control group's weight | without the privilege for the others |
+//! | [`none`] | reserves nothing and counts what is consumed | where the kernel grants nothing else |
+//! | [`simulated`] | admits as windows do, and changes nothing | asked for: to see what a broker would do |
+//!
+//! A further one is a file, and a line in [`crate::machine`].
+
+pub mod deadline;
+pub mod none;
+pub mod simulated;
+pub mod weights;
+pub mod window;
+
+use std::collections::BTreeMap;
+
+use hyoshi_control::TaskId;
+use hyoshi_model::{Instant, Reservation};
+
+use crate::kernel::NotReserved;
+use crate::members::Members;
+use crate::touched::Touched;
+
+/// What a proxy's reservations are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// A task may have more than its reservation where nobody else wants the time.
+    pub soft: bool,
+    /// It has it early in the period, not at some time in it.
+    pub soon: bool,
+    /// The reservation is of all threads together, however many they are.
+    pub shared: bool,
+}
+
+/// The machine's side of a proxy's work.
+#[derive(Debug)]
+pub struct Ground {
+    /// The tasks' threads.
+    pub tasks: BTreeMap<TaskId, Members>,
+    /// What was changed of them.
+    pub touched: Touched,
+}
+
+/// Reserves time.
+pub trait SchedulerProxy: Send {
+    /// Unique and stable.
+    fn name(&self) -> &'static str;
+
+    /// What its reservations are.
+    fn abilities(&self) -> Abilities;
+
+    /// Reserves for a task that the ground knows, in place of what was reserved.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be; what was reserved then remains, and nothing else is left changed.
+    fn reserve(
+        &mut self,
+        task: TaskId,
+        reservation: Reservation,
+        now: Instant,
+        ground: &mut Ground,
+    ) -> Result<(), NotReserved>;
+
+    /// Reserves nothing any more; the threads are as they were before.
+    fn release(&mut self, task: TaskId, ground: &mut Ground);
+
+    /// Does what is due, and says when something will be again.
+    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant;
+}

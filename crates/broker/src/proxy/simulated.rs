@@ -1,0 +1,52 @@
+//! The proxy that changes nothing: admission as windows have it, on CPUs that need not be there. For tests, and to see
+//! what a broker would do to a machine before it may.
+
+use hyoshi_control::TaskId;
+use hyoshi_control::window::placement::Placement;
+use hyoshi_model::{Instant, Reservation, Share};
+
+use super::window::placement;
+use super::{Abilities, Ground, SchedulerProxy};
+use crate::kernel::NotReserved;
+
+/// Admits, and holds nothing.
+#[derive(Debug)]
+pub struct SimulatedProxy {
+    placement: Placement,
+}
+
+impl SimulatedProxy {
+    /// On these CPUs, each reserved up to `limit`.
+    pub fn new(cpus: Vec<u32>, limit: Share) -> Self {
+        SimulatedProxy { placement: placement(&cpus, limit) }
+    }
+}
+
+impl SchedulerProxy for SimulatedProxy {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities { soft: true, soon: true, shared: true }
+    }
+
+    fn reserve(
+        &mut self,
+        task: TaskId,
+        reservation: Reservation,
+        _: Instant,
+        _: &mut Ground,
+    ) -> Result<(), NotReserved> {
+        let placed = self.placement.admit(task, reservation, &[]);
+        placed.map(|_| ()).map_err(|refused| NotReserved { most: refused.most, why: refused.to_string() })
+    }
+
+    fn release(&mut self, task: TaskId, _: &mut Ground) {
+        self.placement.release(task);
+    }
+
+    fn tick(&mut self, _: Instant, _: &mut Ground) -> Instant {
+        Instant::NEVER
+    }
+}

@@ -1,0 +1,119 @@
+//! One thread in and out of its window.
+
+use hyoshi_os::process::identity_of_thread;
+use hyoshi_os::scheduling::{Affinity, Class, Scheduling, raise};
+use hyoshi_os::{Asked, Refused};
+
+use crate::members::Member;
+use crate::touched::{Before, Touched};
+
+/// What a thread is at present.
+///
+/// ```text
+///              raise                      it takes a real-time class of its own
+///   Lowered ────────────► Raised ───────────────────────────────────┐
+///    ▲   ▲                  │ lower                                 ▼
+///    │   └──────────────────┘                                     Its own
+///    └──────────────────────────────────────────────────────────────┘ it gives that up
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// As it was.
+    Lowered,
+    /// At the window's priority, on its CPU.
+    Raised,
+    /// At a real-time class that the program chose, or pinned elsewhere: left alone.
+    ItsOwn,
+}
+
+/// A thread, and what it is put back to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub before: Before,
+    pub state: State,
+}
+
+impl Held {
+    /// As it is now; `None` once it has ended.
+    pub(super) fn of(member: &Member) -> Option<Self> {
+        let thread = identity_of_thread(member.process.number, member.tid)?;
+        let (scheduling, affinity) = (Scheduling::of(member.tid).ok()?, Affinity::of(member.tid).ok()?);
+        Some(Held { before: Before { process: member.process, thread, scheduling, affinity }, state: State::Lowered })
+    }
+
+    /// Raises it, or sees that it is still raised. The priority comes first and goes last, so that whoever is found
+    /// with the priority, and nobody else, may be confined.
+    pub(super) fn raise(&mut self, cpu: u32, at: u8, touched: &mut Touched) -> Result<(), Refused> {
+        let tid = self.before.thread.number;
+        let found = Scheduling::of(tid)?;
+        let raised = self.state == State::Raised;
+        if raised && found == window(at) {
+            return Ok(());
+        }
+        let ours = raised && is_window(found);
+        if !found.is_fair() && !ours {
+            if raised {
+                self.free(cpu)?;
+            }
+            self.state = State::ItsOwn;
+            touched.done(self.before.thread);
+            return Ok(());
+        }
+        if !ours {
+            self.before.scheduling = found;
+        }
+        if !raised {
+            self.before.affinity = Affinity::of(tid)?;
+        }
+        if !self.before.affinity.has(cpu) {
+            self.state = State::ItsOwn;
+            return Ok(());
+        }
+        // Nothing is changed that is not on file.
+        touched.thread(self.before).map_err(|_| Refused { asked: Asked::Cpu(cpu), errno: NOT_NOTED })?;
+        raise(tid, at)?;
+        self.state = State::Raised;
+        let here = Affinity::to([cpu]);
+        if self.before.affinity != here {
+            here.put(tid)?;
+        }
+        Ok(())
+    }
+
+    /// Puts it back, if it is still as the window made it.
+    pub(super) fn lower(&mut self, cpu: u32, touched: &mut Touched) -> Result<(), Refused> {
+        if self.state != State::Raised {
+            return Ok(());
+        }
+        let tid = self.before.thread.number;
+        self.state = State::Lowered;
+        let lowered = self.free(cpu).and_then(|()| match is_window(Scheduling::of(tid)?) {
+            true => self.before.scheduling.put_back(tid),
+            false => Ok(()),
+        });
+        match lowered {
+            Err(refused) if refused.is_gone() => {
+                touched.done(self.before.thread);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Lets it run where it could; where the program has pinned it meanwhile is its choice.
+    fn free(&mut self, cpu: u32) -> Result<(), Refused> {
+        let tid = self.before.thread.number;
+        if Affinity::of(tid)? == Affinity::to([cpu]) { self.before.affinity.put(tid) } else { Ok(()) }
+    }
+}
+
+/// ENOSPC: the state file could not be written.
+pub(super) const NOT_NOTED: i32 = 28;
+
+fn window(at: u8) -> Scheduling {
+    Scheduling { class: Class::Fifo(at), reset_on_fork: true }
+}
+
+fn is_window(found: Scheduling) -> bool {
+    matches!(found, Scheduling { class: Class::Fifo(at), reset_on_fork: true } if hyoshi_os::priority::WINDOWS.contains(&at))
+}

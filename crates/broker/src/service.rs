@@ -1,0 +1,165 @@
+//! The broker's objects on the ORB, and the thread that drives it.
+//!
+//! ```text
+//!   clients ── Unix socket ──► threads of the ORB ──┐ lock (priority inheritance), change, unlock
+//!                                                   ▼
+//!   reports and windows ──► the broker's thread ──► State ──► machine
+//! ```
+//!
+//! Whoever changes something carries it out itself, and wakes the broker's thread if that has to act sooner now. Nothing
+//! waits for another process while it holds the lock.
+
+mod broker;
+mod task;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hyoshi_control::TaskId;
+use hyoshi_model::Instant;
+use hyoshi_orb::{Adapter, AdapterError, EndpointError, Orb, OrbError, SystemException, SystemKind, current};
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
+
+use crate::access::Caller;
+use crate::external::Externals;
+use crate::place;
+use crate::state::State;
+
+/// Name of the object that everything begins with.
+pub const KEY: &str = "Broker";
+
+/// A broker of this process.
+pub struct Service {
+    shared: Arc<Shared>,
+    orb: Orb,
+    externals: Arc<Externals>,
+}
+
+/// What all its objects share.
+pub(crate) struct Shared {
+    core: PiMutex<State>,
+    wake: Arc<Wake>,
+    clock: MonotonicClock,
+    /// Of tasks.
+    adapter: std::sync::OnceLock<Adapter>,
+}
+
+/// Why there is no broker.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// The socket's path is no endpoint.
+    Endpoint(EndpointError),
+    /// It cannot listen.
+    Orb(OrbError),
+    /// The ORB was shut down meanwhile.
+    Adapter(AdapterError),
+    /// The socket's permissions cannot be set.
+    Socket(PathBuf, std::io::Error),
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServiceError::Endpoint(error) => error.fmt(f),
+            ServiceError::Orb(error) => error.fmt(f),
+            ServiceError::Adapter(error) => error.fmt(f),
+            ServiceError::Socket(path, error) => write!(f, "{} cannot be opened to clients: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ServiceError {}
+
+impl Service {
+    /// Begins to serve at a socket, whose directory is there ([`place::prepare`]). Posts to `wake` end [`Service::run`]'s
+    /// sleep.
+    ///
+    /// # Errors
+    ///
+    /// If another broker listens there, or the system refuses.
+    pub fn start(core: State, socket: &std::path::Path, uid: u32, wake: Arc<Wake>) -> Result<Service, ServiceError> {
+        let endpoint = format!("unix:{}", socket.display());
+        let orb =
+            Orb::builder().listen(&endpoint).map_err(ServiceError::Endpoint)?.build().map_err(ServiceError::Orb)?;
+        let clock = MonotonicClock::start();
+        let shared = Arc::new(Shared { core: PiMutex::new(core), wake, clock, adapter: Default::default() });
+        let weak = Arc::downgrade(&shared);
+        let externals = Externals::new(move |task, notice| {
+            if let Some(shared) = weak.upgrade() {
+                shared.answered(task, notice);
+            }
+        });
+        let externals = externals.map_err(ServiceError::Orb)?;
+        shared.core.lock().ask_others(externals.clone());
+        let tasks = orb.adapter("tasks").default_servant::<dyn task::Task>(Arc::new(task::Tasks(shared.clone())));
+        let tasks = tasks.build().map_err(ServiceError::Adapter)?;
+        // Cannot be set already: it was made above.
+        let _ = shared.adapter.set(tasks);
+        let broker = orb.adapter("broker").persistent().build().map_err(ServiceError::Adapter)?;
+        let broker = broker.activate_as::<dyn broker::Broker>("broker", Arc::new(broker::Served(shared.clone())));
+        orb.publish(KEY, &broker.map_err(ServiceError::Adapter)?).map_err(ServiceError::Adapter)?;
+        place::open_to_clients(socket, uid).map_err(|error| ServiceError::Socket(socket.to_owned(), error))?;
+        Ok(Service { shared, orb, externals })
+    }
+
+    /// Drives the broker until `interrupt` asks for its end; then everything is put back as it was. `tell` is given what
+    /// the operator should know.
+    pub fn run(&self, interrupt: &Interrupt, mut tell: impl FnMut(&str)) {
+        let Shared { core, wake, clock, .. } = &*self.shared;
+        loop {
+            let (next, notices) = {
+                let mut core = core.lock();
+                (core.tick(clock.now()), core.take_notices())
+            };
+            notices.iter().for_each(|notice| tell(notice));
+            if interrupt.requested() {
+                break;
+            }
+            wake.wait_until(clock, next);
+        }
+        // Clients first: nobody shall be granted anything that is taken back at once.
+        self.orb.shutdown();
+        self.externals.end();
+        self.shared.core.lock().end();
+    }
+}
+
+impl Shared {
+    /// An external advocate has answered, or failed.
+    fn answered(&self, task: TaskId, notice: Option<String>) {
+        {
+            let mut core = self.core.lock();
+            notice.into_iter().for_each(|notice| core.notice(notice));
+            core.look_ahead(task, self.clock.now());
+        }
+        self.wake.post();
+    }
+
+    /// Does something with the broker's state, at an instant, for whoever calls.
+    fn with<R>(&self, act: impl FnOnce(&mut State, &Caller, Instant) -> R) -> R {
+        let caller = current::peer().map_or(Caller::Unknown, Caller::Known);
+        let (done, sooner) = {
+            let mut core = self.core.lock();
+            let before = core.next;
+            let done = act(&mut core, &caller, self.clock.now());
+            (done, core.next < before)
+        };
+        if sooner {
+            self.wake.post();
+        }
+        done
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("at", &self.orb.endpoints()).finish_non_exhaustive()
+    }
+}
+
+/// Nobody can refer to a task's object while the broker ends.
+fn ending(_: AdapterError) -> SystemException {
+    SystemKind::Transient.not_done(0)
+}

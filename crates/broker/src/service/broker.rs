@@ -1,0 +1,112 @@
+//! The object that everything begins with.
+
+use std::sync::Arc;
+
+use hyoshi_control::TaskId;
+use hyoshi_model::{Share, Span};
+use hyoshi_orb::SystemException;
+
+pub(crate) use crate::idl::cpu_broker::Broker;
+use crate::idl::cpu_broker::{self as wire, AdvocateSetting, BrokerStanding, ProxyStanding, TaskStanding, TaskStub};
+use crate::idl::cpu_broker::{
+    AddAdvocateError, ExplainError, FindError, JoinError, RemoveAdvocateError, SetChainError, SetGroupError,
+    SetImportanceError, SetPeriodError, SetPolicyError, SetWeightError,
+};
+use crate::service::task::{no_such, to_wire};
+use crate::service::{Shared, ending};
+use crate::setting::Setting;
+use crate::state::Joining;
+use crate::trouble::Trouble;
+
+pub(super) struct Served(pub(super) Arc<Shared>);
+
+impl Served {
+    fn reference(&self, id: TaskId) -> Result<Option<TaskStub>, SystemException> {
+        let Some(tasks) = self.0.adapter.get() else { return Ok(None) };
+        tasks.reference::<dyn wire::Task>(id.0.to_be_bytes()).map(Some).map_err(ending)
+    }
+}
+
+impl Broker for Served {
+    fn join(&self, what: &wire::Joining) -> Result<Option<TaskStub>, JoinError> {
+        let some = |nanos: u64| (nanos != 0).then(|| Span::from_nanos(nanos));
+        let joining = Joining {
+            name: what.name.clone(),
+            period: Span::from_nanos(what.period),
+            deadline: some(what.deadline),
+            first: some(what.first),
+            least: some(what.least),
+            importance: what.importance,
+            weight: what.weight,
+            group: what.group.clone(),
+            advocates: what.advocates.iter().map(Setting::from_wire).collect(),
+        };
+        let id = self.0.with(|core, who, now| core.join(who, &joining, now)).map_err(Trouble::raise::<JoinError>)?;
+        Ok(self.reference(id)?)
+    }
+
+    fn find(&self, name: &str) -> Result<Option<TaskStub>, FindError> {
+        let id = self.0.with(|core, _, _| core.find(name)).map_err(|trouble| FindError::from(no_such(trouble)))?;
+        Ok(self.reference(id)?)
+    }
+
+    fn tasks(&self) -> Result<Vec<TaskStanding>, SystemException> {
+        Ok(self.0.with(|core, _, _| core.standings()).iter().map(to_wire).collect())
+    }
+
+    fn standing(&self) -> Result<BrokerStanding, SystemException> {
+        Ok(self.0.with(|core, _, _| {
+            let (policy, cap, reserved) = core.policy();
+            let way = |way: crate::kernel::Way| ProxyStanding { name: way.name.into(), used: way.used, why: way.why };
+            BrokerStanding {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                process: std::process::id(),
+                policy,
+                cap: cap.as_millionths(),
+                reserved: reserved.as_millionths(),
+                tasks: u32::try_from(core.count()).unwrap_or(u32::MAX),
+                proxies: core.ways().into_iter().map(way).collect(),
+            }
+        }))
+    }
+
+    fn explain(&self, name: &str) -> Result<String, ExplainError> {
+        self.0.with(|core, _, now| core.explain(name, now)).map_err(|trouble| no_such(trouble).into())
+    }
+
+    fn set_importance(&self, name: &str, importance: u32) -> Result<(), SetImportanceError> {
+        self.0.with(|core, who, now| core.set_importance(who, name, importance, now)).map_err(Trouble::raise)
+    }
+
+    fn set_weight(&self, name: &str, weight: u32) -> Result<(), SetWeightError> {
+        self.0.with(|core, who, now| core.set_weight(who, name, weight, now)).map_err(Trouble::raise)
+    }
+
+    fn set_group(&self, name: &str, group: &str) -> Result<(), SetGroupError> {
+        self.0.with(|core, who, now| core.set_group(who, name, group, now)).map_err(Trouble::raise)
+    }
+
+    fn set_period(&self, name: &str, period: u64) -> Result<(), SetPeriodError> {
+        let period = Span::from_nanos(period);
+        self.0.with(|core, who, now| core.set_period(who, name, period, now)).map_err(Trouble::raise)
+    }
+
+    fn set_chain(&self, name: &str, advocates: &[AdvocateSetting]) -> Result<(), SetChainError> {
+        let chain = advocates.iter().map(Setting::from_wire).collect();
+        self.0.with(|core, who, now| core.set_chain(who, name, chain, now)).map_err(Trouble::raise)
+    }
+
+    fn add_advocate(&self, name: &str, what: &AdvocateSetting, place: u32) -> Result<(), AddAdvocateError> {
+        let what = Setting::from_wire(what);
+        self.0.with(|core, who, now| core.add_advocate(who, name, &what, place as usize, now)).map_err(Trouble::raise)
+    }
+
+    fn remove_advocate(&self, name: &str, place: u32) -> Result<(), RemoveAdvocateError> {
+        self.0.with(|core, who, now| core.remove_advocate(who, name, place as usize, now)).map_err(Trouble::raise)
+    }
+
+    fn set_policy(&self, policy: &str, cap: u64) -> Result<(), SetPolicyError> {
+        let cap = (cap != 0).then(|| Share::from_millionths(cap));
+        self.0.with(|core, who, now| core.set_policy(who, policy, cap, now)).map_err(Trouble::raise)
+    }
+}

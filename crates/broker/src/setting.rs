@@ -1,0 +1,106 @@
+//! Advocates as people write them, made into a chain.
+
+use hyoshi_control::Spec;
+use hyoshi_control::advocate::SpecError;
+
+use crate::idl::cpu_broker::{AdvocateSetting, Parameter};
+use crate::trouble::Trouble;
+
+/// An advocate's kind, and what differs from the kind's defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Such as `max-decay`.
+    pub kind: String,
+    /// Names and values, such as `reports` and `10`; an empty name means the kind's first parameter.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Setting {
+    /// A kind with its defaults.
+    pub fn of(kind: &str) -> Setting {
+        Setting { kind: kind.to_owned(), parameters: Vec::new() }
+    }
+
+    /// What is meant by words of the command line: `max-decay --reports 10`.
+    ///
+    /// # Errors
+    ///
+    /// Of words that are no parameters.
+    pub fn from_words(words: &[String]) -> Result<Setting, Trouble> {
+        let Some((kind, rest)) = words.split_first() else {
+            return Err(Trouble::refused("no kind of advocate is named", "such as: max-decay --reports 10"));
+        };
+        let mut parameters = Vec::new();
+        let mut rest = rest.iter();
+        while let Some(word) = rest.next() {
+            let Some(name) = word.strip_prefix("--").filter(|name| !name.is_empty()) else {
+                // The kind's first parameter: `cap 60%`.
+                parameters.push((String::new(), word.clone()));
+                continue;
+            };
+            let (name, value) = match name.split_once('=') {
+                Some((name, value)) => (name, value.to_owned()),
+                None => match rest.next() {
+                    Some(value) => (name, value.clone()),
+                    None => {
+                        return Err(Trouble::refused(format!("`{word}` has no value"), format!("write {word} VALUE")));
+                    }
+                },
+            };
+            parameters.push((name.to_owned(), value));
+        }
+        Ok(Setting { kind: kind.clone(), parameters })
+    }
+
+    /// As it travels.
+    pub fn to_wire(&self) -> AdvocateSetting {
+        let parameter = |(name, value): &(String, String)| Parameter { name: name.clone(), value: value.clone() };
+        AdvocateSetting { kind: self.kind.clone(), settings: self.parameters.iter().map(parameter).collect() }
+    }
+
+    /// As it came.
+    pub fn from_wire(wire: &AdvocateSetting) -> Setting {
+        let parameters = wire.settings.iter().map(|parameter| (parameter.name.clone(), parameter.value.clone()));
+        Setting { kind: wire.kind.clone(), parameters: parameters.collect() }
+    }
+}
+
+/// As on the command line.
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.kind)?;
+        self.parameters.iter().try_for_each(|(name, value)| match name.as_str() {
+            "" => write!(f, " {value}"),
+            name => write!(f, " --{name} {value}"),
+        })
+    }
+}
+
+/// What tasks have that do not say otherwise: as much as the most of their last ten cycles took.
+pub fn default_chain() -> Vec<Setting> {
+    vec![Setting::of("max-decay")]
+}
+
+/// One advocate.
+///
+/// # Errors
+///
+/// Of a kind or parameter that there is not, and of a value out of its range.
+pub fn advocate(setting: &Setting) -> Result<Box<dyn hyoshi_control::Advocate>, Trouble> {
+    let told = match setting.kind.as_str() {
+        "conditions" => "what it keeps is for contracts, and there are none yet",
+        "external" => "nobody can be asked: the broker has no ORB",
+        _ => {
+            let parameters = setting.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            let spec = Spec::new(&setting.kind, parameters);
+            return spec.map(|spec| spec.build()).map_err(|error| {
+                let remedy = match &error {
+                    SpecError::Kind(_) => format!("{}, external", error.remedy()),
+                    _ => error.remedy(),
+                };
+                Trouble::refused(error, remedy)
+            });
+        }
+    };
+    Err(Trouble::refused(format!("`{}` cannot be used here", setting.kind), told))
+}

@@ -1,0 +1,247 @@
+//! The broker's state, and what becomes of each event: who asks is looked at, the arbiter decides, the machine carries
+//! it out, the log is told.
+
+mod change;
+mod join;
+mod tell;
+mod tick;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use hyoshi_control::{Advocate, Arbiter, Chain, Change, Confirmation, TaskId};
+use hyoshi_model::{Instant, Reservation, Span};
+
+use crate::access::{Access, Caller};
+use crate::audit::Audit;
+use crate::external::Externals;
+use crate::kernel::Kernel;
+use crate::lines::Lines;
+use crate::setting::{self, Setting};
+use crate::trouble::Trouble;
+
+pub use join::Joining;
+pub use tell::Standing;
+pub use tick::Cycle;
+
+/// How long a task may be without any process after it joined.
+pub const PATIENCE: Span = Span::from_secs(10);
+/// Refusals of the machine that one event may lead to; each takes a task's request down, so that few do.
+const ROUNDS: usize = 64;
+
+/// See the module. It reads no clock: whoever drives it says what time it is.
+pub struct State {
+    arbiter: Arbiter,
+    kernel: Box<dyn Kernel>,
+    tasks: BTreeMap<TaskId, Task>,
+    names: BTreeMap<String, TaskId>,
+    /// When tasks are looked at: at the end of each of their periods.
+    due: BTreeSet<(Instant, TaskId)>,
+    last: u32,
+    access: Access,
+    audit: Audit,
+    /// Advocates in other processes; none can be asked without it.
+    externals: Option<Arc<Externals>>,
+    /// What advocates log.
+    log: Option<Lines>,
+    /// Kept for their memory.
+    changes: VecDeque<Change>,
+    /// What the broker's operator should know; at most [`NOTICES`].
+    notices: VecDeque<String>,
+    /// When it must be driven next.
+    pub(crate) next: Instant,
+}
+
+/// Notices that wait to be printed; later ones are dropped.
+const NOTICES: usize = 64;
+
+struct Task {
+    name: String,
+    owner: u32,
+    importance: u32,
+    weight: u32,
+    /// By name: policies number their groups anew.
+    group: String,
+    settings: Vec<Setting>,
+    /// When it joined, until it has a process.
+    waits: Option<Instant>,
+    /// When it is looked at next.
+    due: Instant,
+    /// When it reported last, and what it had consumed by then.
+    last: Instant,
+    total: Span,
+    consumed: Span,
+    reports: u64,
+    /// Reports come from the program itself.
+    own: bool,
+    /// Why the machine reserved less than was granted.
+    why: Option<String>,
+}
+
+impl State {
+    /// Without tasks.
+    pub fn new(arbiter: Arbiter, kernel: Box<dyn Kernel>, access: Access, audit: Audit) -> State {
+        State {
+            arbiter,
+            kernel,
+            tasks: BTreeMap::new(),
+            names: BTreeMap::new(),
+            due: BTreeSet::new(),
+            last: 0,
+            access,
+            audit,
+            externals: None,
+            log: None,
+            changes: VecDeque::new(),
+            notices: VecDeque::new(),
+            next: Instant::ZERO,
+        }
+    }
+
+    /// Advocates of kind `log` write there from now on.
+    pub fn log_to(&mut self, lines: Lines) {
+        self.log = Some(lines);
+    }
+
+    /// Other processes can be asked from now on.
+    pub(crate) fn ask_others(&mut self, externals: Arc<Externals>) {
+        self.externals = Some(externals);
+    }
+
+    /// One advocate of a task.
+    fn advocate(&self, setting: &Setting, id: TaskId, name: &str) -> Result<Box<dyn Advocate>, Trouble> {
+        match (&self.externals, setting.kind.as_str()) {
+            (Some(externals), "external") => externals.advocate(setting, id, name),
+            (_, "log") if self.log.is_none() => Err(Trouble::refused(
+                "the broker has no file for what advocates log",
+                "start it with `hyoshi broker --log FILE`",
+            )),
+            _ => setting::advocate(setting),
+        }
+    }
+
+    fn chain(&self, settings: &[Setting], id: TaskId, name: &str) -> Result<Chain, Trouble> {
+        let mut chain = Chain::default();
+        for setting in settings {
+            let advocate = self.advocate(setting, id, name)?;
+            chain.insert(advocate, None).map_err(|error| Trouble::refused(error, "leave some of the advocates out"))?;
+        }
+        Ok(chain)
+    }
+
+    /// Who may do what.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The task of a name.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub fn find(&self, name: &str) -> Result<TaskId, Trouble> {
+        self.names.get(name).copied().ok_or_else(|| {
+            let near = |other: &&String| strsim::jaro_winkler(name, other);
+            let nearest = self.names.keys().max_by(|a, b| near(a).total_cmp(&near(b)));
+            let nearest = nearest.filter(|nearest| near(nearest) > 0.8).cloned().unwrap_or_default();
+            Trouble::NoSuchTask { name: name.to_owned(), nearest }
+        })
+    }
+
+    /// The task's name.
+    ///
+    /// # Errors
+    ///
+    /// If it has left.
+    pub fn name(&self, id: TaskId) -> Result<&str, Trouble> {
+        self.tasks.get(&id).map(|task| task.name.as_str()).ok_or_else(|| gone(id))
+    }
+
+    fn task(&mut self, id: TaskId) -> Result<&mut Task, Trouble> {
+        self.tasks.get_mut(&id).ok_or_else(|| gone(id))
+    }
+
+    /// Carries out what the arbiter decided, and what it decides when the machine refuses some of it.
+    fn apply(&mut self, now: Instant) {
+        let mut rounds = 0;
+        while let Some(change) = self.changes.pop_front() {
+            let id = change.task;
+            // A task that has left is forgotten, not only released.
+            let Some(task) = self.tasks.get_mut(&id) else { continue };
+            let refused = match change.to {
+                None => {
+                    self.kernel.release(id);
+                    None
+                }
+                Some(reservation) if task.waits.is_some() => {
+                    // Nobody is there yet to reserve it for: it is done when the first process comes.
+                    let _ = reservation;
+                    continue;
+                }
+                Some(reservation) => self.kernel.reserve(id, reservation, now).err(),
+            };
+            let Some(refused) = refused else {
+                task.why = if change.to.is_some() { None } else { task.why.take() };
+                self.confirm(id, change.to, now);
+                continue;
+            };
+            task.why = Some(refused.why);
+            rounds += 1;
+            if rounds > ROUNDS {
+                self.notice(format!("the kernel refused {ROUNDS} reservations in a row: they are tried again later"));
+                break;
+            }
+            if let Ok(decision) = self.arbiter.refused(id, refused.most) {
+                self.changes.extend(decision.changes);
+            }
+        }
+        self.changes.clear();
+        self.next = Instant::ZERO;
+    }
+
+    fn confirm(&mut self, id: TaskId, held: Option<Reservation>, now: Instant) {
+        self.arbiter.confirmed(id, Confirmation { at: now, proxy: self.kernel.name(), held });
+    }
+
+    /// The operator should know.
+    pub(crate) fn notice(&mut self, text: String) {
+        if self.notices.len() < NOTICES {
+            self.notices.push_back(text);
+        }
+    }
+
+    /// What the operator should know.
+    pub fn take_notices(&mut self) -> Vec<String> {
+        self.notices.drain(..).collect()
+    }
+
+    /// The log is told of a change, done or refused.
+    fn audited<T>(
+        &mut self,
+        caller: &Caller,
+        change: &str,
+        task: Option<&str>,
+        to: &str,
+        done: Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let refused = done.as_ref().err().map(Trouble::to_string);
+        self.audit.tell(caller, change, task, to, refused.as_deref());
+        done
+    }
+
+    /// Reserves nothing for anybody any more, and puts all back as it was.
+    pub fn end(&mut self) {
+        self.kernel.end();
+    }
+}
+
+fn gone(id: TaskId) -> Trouble {
+    Trouble::NoSuchTask { name: format!("number {}", id.0), nearest: String::new() }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("tasks", &self.names.len()).finish_non_exhaustive()
+    }
+}

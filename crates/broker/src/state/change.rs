@@ -1,0 +1,204 @@
+//! What people change about tasks while they run, and about the policy.
+
+use hyoshi_control::{Arbiter, Decision, GroupId, Refusal, TaskId};
+use hyoshi_model::{Instant, Reservation, Share, Span};
+
+use super::State;
+use super::join::next_multiple;
+use crate::access::Caller;
+use crate::setting::Setting;
+use crate::trouble::Trouble;
+
+/// Weights beyond it are a slip.
+const MOST_WEIGHT: u32 = 1_000_000;
+
+impl State {
+    /// # Errors
+    ///
+    /// Of another's task, and of more importance than is the caller's to give.
+    pub fn set_importance(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), Trouble> {
+        let done = self.allow_importance(who, to).and_then(|()| {
+            let id = self.change(who, name, now, |arbiter, id| arbiter.set_importance(id, to))?;
+            self.task(id)?.importance = to;
+            Ok(())
+        });
+        self.audited(who, "importance", Some(name), &to.to_string(), done)
+    }
+
+    /// # Errors
+    ///
+    /// Of another's task, and of a weight that is none.
+    pub fn set_weight(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), Trouble> {
+        let done = match to {
+            1..=MOST_WEIGHT => self
+                .change(who, name, now, |arbiter, id| arbiter.set_weight(id, to))
+                .and_then(|id| self.task(id))
+                .map(|task| task.weight = to),
+            _ => Err(Trouble::refused(
+                format!("{to} is no weight"),
+                format!("a weight is between 1 and {MOST_WEIGHT}; the larger, the less is taken away"),
+            )),
+        };
+        self.audited(who, "weight", Some(name), &to.to_string(), done)
+    }
+
+    /// # Errors
+    ///
+    /// Of another's task, and of a group that the policy does not have.
+    pub fn set_group(&mut self, who: &Caller, name: &str, to: &str, now: Instant) -> Result<(), Trouble> {
+        let done = self.group(to).and_then(|group| {
+            let id = self.change(who, name, now, |arbiter, id| arbiter.set_group(id, group))?;
+            self.task(id)?.group = to.to_owned();
+            Ok(())
+        });
+        self.audited(who, "group", Some(name), to, done)
+    }
+
+    /// # Errors
+    ///
+    /// Of another's task, and of a period that is none.
+    pub fn set_period(&mut self, who: &Caller, name: &str, to: Span, now: Instant) -> Result<(), Trouble> {
+        let done = self.try_set_period(who, name, to, now);
+        self.audited(who, "period", Some(name), &to.to_string(), done)
+    }
+
+    fn try_set_period(&mut self, who: &Caller, name: &str, to: Span, now: Instant) -> Result<(), Trouble> {
+        let id = self.find(name)?;
+        self.allow(who, id)?;
+        let asked = self.arbiter.grant(id).map(|grant| grant.asked);
+        // The same share of the CPU in the new period, until its advocates know better.
+        let budget = asked.map_or(Span::from_nanos(1), |asked| asked.share().of(to)).max(Span::from_nanos(1));
+        let declared = Reservation::new(budget.min(to), to).map_err(|error| Trouble::refused(error, error.remedy()))?;
+        self.change(who, name, now, |arbiter, id| arbiter.declare(id, declared, now))?;
+        if self.task(id)?.waits.is_none() {
+            self.look_at(id, next_multiple(now, to));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    ///
+    /// Of another's task, and of advocates that there are not.
+    pub fn set_chain(&mut self, who: &Caller, name: &str, to: Vec<Setting>, now: Instant) -> Result<(), Trouble> {
+        let told: Vec<String> = to.iter().map(Setting::to_string).collect();
+        let done = self.try_set_chain(who, name, to, now);
+        self.audited(who, "chain", Some(name), &told.join(", "), done)
+    }
+
+    fn try_set_chain(&mut self, who: &Caller, name: &str, to: Vec<Setting>, now: Instant) -> Result<(), Trouble> {
+        self.allow_settings(who, &to)?;
+        let id = self.find(name)?;
+        self.allow(who, id)?;
+        let chain = self.chain(&to, id, name)?;
+        self.change(who, name, now, |arbiter, id| arbiter.set_chain(id, chain, now))?;
+        self.task(id)?.settings = to;
+        Ok(())
+    }
+
+    /// Before the advocate at `place`, or at the end of the chain if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Of another's task, of an advocate that there is not, of a chain that is full.
+    pub fn add_advocate(
+        &mut self,
+        who: &Caller,
+        name: &str,
+        what: &Setting,
+        place: usize,
+        now: Instant,
+    ) -> Result<(), Trouble> {
+        let done = self.try_add_advocate(who, name, what, place, now);
+        self.audited(who, "advocate-add", Some(name), &what.to_string(), done)
+    }
+
+    fn try_add_advocate(
+        &mut self,
+        who: &Caller,
+        name: &str,
+        what: &Setting,
+        place: usize,
+        now: Instant,
+    ) -> Result<(), Trouble> {
+        self.allow_settings(who, std::slice::from_ref(what))?;
+        let id = self.find(name)?;
+        self.allow(who, id)?;
+        let advocate = self.advocate(what, id, name)?;
+        let place = place.min(self.task(id)?.settings.len());
+        self.change(who, name, now, |arbiter, id| arbiter.add_advocate(id, advocate, Some(place), now))?;
+        self.task(id)?.settings.insert(place, what.clone());
+        Ok(())
+    }
+
+    /// # Errors
+    ///
+    /// Of another's task, and of a place where no advocate is.
+    pub fn remove_advocate(&mut self, who: &Caller, name: &str, place: usize, now: Instant) -> Result<(), Trouble> {
+        let done = self.change(who, name, now, |arbiter, id| arbiter.remove_advocate(id, place, now)).and_then(|id| {
+            self.task(id)?.settings.remove(place);
+            Ok(())
+        });
+        self.audited(who, "advocate-remove", Some(name), &place.to_string(), done)
+    }
+
+    /// Another policy, unless `policy` is empty, and another cap, unless it is none.
+    ///
+    /// # Errors
+    ///
+    /// Of a policy that there is not, and of callers who may not.
+    pub fn set_policy(&mut self, who: &Caller, policy: &str, cap: Option<Share>, now: Instant) -> Result<(), Trouble> {
+        let done = self.try_set_policy(who, policy, cap, now);
+        let told = match cap {
+            Some(cap) => format!("{policy} cap {cap}"),
+            None => policy.to_owned(),
+        };
+        self.audited(who, "policy", None, told.trim(), done)
+    }
+
+    fn try_set_policy(&mut self, who: &Caller, policy: &str, cap: Option<Share>, now: Instant) -> Result<(), Trouble> {
+        if !self.access.may_direct(who) {
+            let what = "the policy is one for all tasks".to_owned();
+            return Err(Trouble::NotAllowed { what, remedy: self.who_may() });
+        }
+        let policy = match policy {
+            "" => None,
+            name => Some(crate::policy::named(name)?),
+        };
+        if let Some(cap) = cap {
+            self.changes.extend(self.arbiter.set_cap(cap).changes);
+        }
+        if let Some(policy) = policy {
+            self.changes.extend(self.arbiter.set_policy(policy).changes);
+            self.regroup();
+        }
+        self.apply(now);
+        Ok(())
+    }
+
+    /// Groups keep their names under another policy, not their numbers. What it has no group for is in none.
+    fn regroup(&mut self) {
+        let grouped = self.tasks.iter().filter(|(_, task)| !task.group.is_empty());
+        let moves: Vec<_> = grouped.map(|(id, task)| (*id, self.arbiter.policy().group(&task.group))).collect();
+        for (id, group) in moves {
+            if let Ok(decision) = self.arbiter.set_group(id, group.unwrap_or(GroupId(u32::MAX))) {
+                self.changes.extend(decision.changes);
+            }
+        }
+    }
+
+    fn change(
+        &mut self,
+        who: &Caller,
+        name: &str,
+        now: Instant,
+        change: impl FnOnce(&mut Arbiter, TaskId) -> Result<Decision<'_>, Refusal>,
+    ) -> Result<TaskId, Trouble> {
+        let id = self.find(name)?;
+        self.allow(who, id)?;
+        let decision = change(&mut self.arbiter, id)
+            .map_err(|refusal| Trouble::refused(refusal, format!("`hyoshi broker show {name}` shows how it is now")))?;
+        self.changes.extend(decision.changes);
+        self.apply(now);
+        Ok(id)
+    }
+}

@@ -1,0 +1,334 @@
+//! Tasks come, get processes, and go.
+
+use hyoshi_control::{GroupId, TaskId};
+use hyoshi_model::{Instant, Reservation, Share, Span};
+use hyoshi_os::process::{Identity, NoProcess, Process};
+
+use super::{PATIENCE, State, Task};
+use crate::access::{Caller, ORDINARY_IMPORTANCE};
+use crate::setting::{self, Setting};
+use crate::trouble::Trouble;
+
+/// A task about to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joining {
+    /// Letters, digits and `-_.`, at most 64.
+    pub name: String,
+    /// Its period.
+    pub period: Span,
+    /// Within the period; none for the period.
+    pub deadline: Option<Span>,
+    /// What is asked for until it is known better; none for next to nothing.
+    pub first: Option<Span>,
+    /// The least that is of use to it in a period.
+    pub least: Option<Span>,
+    /// For policy strict.
+    pub importance: u32,
+    /// For policy weighted.
+    pub weight: u32,
+    /// For policy partition; empty for the first group.
+    pub group: String,
+    /// Its advocates; none for the default.
+    pub advocates: Vec<Setting>,
+}
+
+impl Joining {
+    /// With importance and weight 1 and the default advocates.
+    pub fn new(name: &str, period: Span) -> Joining {
+        let (name, advocates) = (name.to_owned(), Vec::new());
+        let group = String::new();
+        Joining { name, period, deadline: None, first: None, least: None, importance: 1, weight: 1, group, advocates }
+    }
+
+    fn declared(&self) -> Result<Reservation, Trouble> {
+        // Reservations begin with next to nothing, as the paper's do, if nobody says otherwise.
+        let first = self.first.unwrap_or(Span::from_nanos((self.period.as_nanos() / 1_000).max(1)));
+        let declared = Reservation::new(first, self.period)
+            .and_then(|declared| self.deadline.map_or(Ok(declared), |deadline| declared.within(deadline)));
+        declared.map_err(|error| Trouble::refused(error, error.remedy()))
+    }
+
+    /// As a share, rounded up.
+    fn least(&self) -> Result<Share, Trouble> {
+        let Some(least) = self.least else { return Ok(Share::ZERO) };
+        let least = Reservation::new(least, self.period).map_err(|error| Trouble::refused(error, error.remedy()))?;
+        Ok(least.share())
+    }
+}
+
+impl State {
+    /// A task without processes as yet.
+    ///
+    /// # Errors
+    ///
+    /// Of a name that is none or another's, and of what cannot be reserved or is not for the caller to ask.
+    pub fn join(&mut self, caller: &Caller, joining: &Joining, now: Instant) -> Result<TaskId, Trouble> {
+        let done = self.try_join(caller, joining, now);
+        let told = format!("period {}, importance {}", joining.period, joining.importance);
+        self.audited(caller, "join", Some(&joining.name), &told, done)
+    }
+
+    fn try_join(&mut self, caller: &Caller, joining: &Joining, now: Instant) -> Result<TaskId, Trouble> {
+        let Some(owner) = caller.uid(&self.access) else {
+            return Err(Trouble::NotAllowed {
+                what: "nobody knows who asks for that".to_owned(),
+                remedy: "ask over the broker's Unix socket, where the kernel says who it is".to_owned(),
+            });
+        };
+        named(&joining.name)?;
+        self.allow_importance(caller, joining.importance)?;
+        if let Some(other) = self.names.get(&joining.name) {
+            let processes = self.kernel.processes(*other);
+            let whose = match processes.first() {
+                Some(pid) => format!(", of process {pid}"),
+                None => String::new(),
+            };
+            let what = format!("there is a task `{}` already{whose}", joining.name);
+            return Err(Trouble::refused(
+                what,
+                "choose another name with --name; `hyoshi broker list` shows all tasks",
+            ));
+        }
+        let settings = match joining.advocates.as_slice() {
+            [] => setting::default_chain(),
+            some => some.to_vec(),
+        };
+        self.allow_settings(caller, &settings)?;
+        self.last = self.last.checked_add(1).ok_or_else(|| {
+            Trouble::refused("the broker has numbered as many tasks as it can", "start it anew: `hyoshi broker`")
+        })?;
+        let id = TaskId(self.last);
+        let entry = hyoshi_control::Joining {
+            importance: joining.importance,
+            weight: joining.weight,
+            group: self.group(&joining.group)?,
+            least: joining.least()?,
+            ..hyoshi_control::Joining::new(
+                &joining.name,
+                joining.declared()?,
+                self.chain(&settings, id, &joining.name)?,
+            )
+        };
+        let decision = self
+            .arbiter
+            .join(id, entry, now)
+            .map_err(|refusal| Trouble::refused(refusal, "`hyoshi broker list` shows the tasks that there are"))?;
+        self.changes.extend(decision.changes);
+        let due = now + PATIENCE;
+        self.tasks.insert(
+            id,
+            Task {
+                name: joining.name.clone(),
+                owner,
+                importance: joining.importance,
+                weight: joining.weight,
+                group: joining.group.clone(),
+                settings,
+                waits: Some(now),
+                due,
+                last: now,
+                total: Span::ZERO,
+                consumed: Span::ZERO,
+                reports: 0,
+                own: false,
+                why: None,
+            },
+        );
+        self.due.insert((due, id));
+        self.names.insert(joining.name.clone(), id);
+        self.apply(now);
+        Ok(id)
+    }
+
+    /// A process joins a task, with its threads and the children it will have. `started` is when it began, in the
+    /// kernel's ticks, or 0.
+    ///
+    /// # Errors
+    ///
+    /// Of a process that is gone or another, of the kernel's own, and of those of other users.
+    pub fn add_process(
+        &mut self,
+        caller: &Caller,
+        id: TaskId,
+        pid: u32,
+        started: u64,
+        now: Instant,
+    ) -> Result<(), Trouble> {
+        let done = self.try_add_process(caller, id, pid, started, now);
+        let name = self.name(id).map(str::to_owned).unwrap_or_default();
+        self.audited(caller, "add-process", Some(&name), &pid.to_string(), done)
+    }
+
+    fn try_add_process(
+        &mut self,
+        caller: &Caller,
+        id: TaskId,
+        pid: u32,
+        started: u64,
+        now: Instant,
+    ) -> Result<(), Trouble> {
+        self.allow(caller, id)?;
+        let process = match started {
+            0 => Process::open(pid),
+            start => Process::open_same(Identity { number: pid, start }),
+        }?;
+        let owner = process.owner().ok_or(NoProcess::Gone(pid))?;
+        let own = matches!(caller, Caller::Known(who) if owner.is_only(who.uid));
+        if !own && !self.access.may_direct(caller) {
+            let (what, remedy) = if owner.real == owner.effective && owner.real == owner.saved {
+                (format!("process {pid} ({}) belongs to user {}", process.name(), owner.real), self.who_may())
+            } else {
+                let what = format!("process {pid} ({}) has the rights of user {}", process.name(), owner.effective);
+                (what, format!("setuid programs are for those to manage who may manage all; {}", self.who_may()))
+            };
+            return Err(Trouble::NotAllowed { what, remedy });
+        }
+        if let Some(name) = self.kernel.task_of(pid).and_then(|other| self.name(other).ok()) {
+            let what = format!("process {pid} belongs to task `{name}` already");
+            return Err(Trouble::refused(
+                what,
+                "a process has one task; `hyoshi broker set` changes what that task asks for",
+            ));
+        }
+        if pid == std::process::id() {
+            return Err(Trouble::refused(
+                "the broker cannot reserve time for itself",
+                "it runs above all windows already, as far as the machine grants that",
+            ));
+        }
+        self.kernel.add(id, process)?;
+        let total = self.kernel.consumed(id).unwrap_or_default();
+        let held = self.arbiter.held(id);
+        let period = self.period(id);
+        let task = self.task(id)?;
+        if task.waits.take().is_none() {
+            return Ok(());
+        }
+        (task.last, task.total) = (now, total);
+        self.look_at(id, next_multiple(now, period));
+        if let Some(held) = held {
+            self.changes.push_back(hyoshi_control::Change { task: id, from: None, to: Some(held) });
+            self.apply(now);
+        }
+        self.next = Instant::ZERO;
+        Ok(())
+    }
+
+    /// A task goes; its processes stay.
+    ///
+    /// # Errors
+    ///
+    /// Of another's task.
+    pub fn leave(&mut self, caller: &Caller, id: TaskId, now: Instant) -> Result<(), Trouble> {
+        let name = self.name(id)?.to_owned();
+        let done = self.allow(caller, id);
+        if done.is_ok() {
+            self.remove(id, now);
+        }
+        self.audited(caller, "leave", Some(&name), "", done)
+    }
+
+    /// A task whose processes have all ended, or that never had any.
+    pub(super) fn over(&mut self, id: TaskId, now: Instant) {
+        let Ok(name) = self.name(id).map(str::to_owned) else { return };
+        let why = match self.tasks.get(&id) {
+            Some(task) if task.waits.is_some() => "no process came",
+            _ => "its processes have ended",
+        };
+        self.remove(id, now);
+        let _: Result<(), Trouble> = self.audited(&Caller::Broker, "leave", Some(&name), why, Ok(()));
+    }
+
+    fn remove(&mut self, id: TaskId, now: Instant) {
+        let Some(task) = self.tasks.remove(&id) else { return };
+        self.due.remove(&(task.due, id));
+        self.names.remove(&task.name);
+        // First: there must be room before others take it.
+        self.kernel.forget(id);
+        if let Ok(decision) = self.arbiter.leave(id) {
+            self.changes.extend(decision.changes);
+        }
+        self.apply(now);
+    }
+
+    /// Whether they may change this task.
+    pub(super) fn allow(&self, caller: &Caller, id: TaskId) -> Result<(), Trouble> {
+        let owner = self.tasks.get(&id).map(|task| task.owner).ok_or_else(|| super::gone(id))?;
+        if self.access.may_change(caller, owner) {
+            return Ok(());
+        }
+        let what = format!("task `{}` belongs to user {owner}", self.name(id)?);
+        Err(Trouble::NotAllowed { what, remedy: self.who_may() })
+    }
+
+    /// The number that the policy has for a group.
+    pub(super) fn group(&self, name: &str) -> Result<GroupId, Trouble> {
+        if name.is_empty() {
+            return Ok(GroupId::default());
+        }
+        let policy = self.arbiter.policy();
+        policy.group(name).ok_or_else(|| {
+            let groups: Vec<_> = (0..policy.group_count()).filter_map(|at| policy.group_name(GroupId(at))).collect();
+            let remedy = match groups.as_slice() {
+                [] => format!("policy {} has no groups; `hyoshi broker policy set` changes it", policy.name()),
+                groups => format!("the policy's groups are {}", groups.join(", ")),
+            };
+            Trouble::refused(format!("there is no group `{}`", name.escape_debug()), remedy)
+        })
+    }
+
+    pub(super) fn allow_importance(&self, caller: &Caller, importance: u32) -> Result<(), Trouble> {
+        if importance <= self.access.most_importance(caller) {
+            return Ok(());
+        }
+        let what =
+            format!("an importance of {importance} is above {ORDINARY_IMPORTANCE}, the most that everybody may give");
+        Err(Trouble::NotAllowed { what, remedy: self.who_may() })
+    }
+
+    pub(super) fn allow_settings(&self, caller: &Caller, settings: &[Setting]) -> Result<(), Trouble> {
+        if self.access.may_direct(caller) || settings.iter().all(|setting| setting.kind != "external") {
+            return Ok(());
+        }
+        let what = "an external advocate makes the broker call where it is told to".to_owned();
+        Err(Trouble::NotAllowed { what, remedy: self.who_may() })
+    }
+
+    /// In words, for those who may not.
+    pub(super) fn who_may(&self) -> String {
+        match (self.access.group, self.access.broker) {
+            (Some(group), _) => format!("root may, and members of group {group}"),
+            (None, 0) => "root may; `hyoshi broker --operators GROUP` lets the members of a group".to_owned(),
+            (None, user) => format!("root may, and user {user}, whose broker it is"),
+        }
+    }
+
+    pub(super) fn period(&self, id: TaskId) -> Span {
+        self.arbiter.grant(id).map_or(PATIENCE, |grant| grant.asked.period())
+    }
+
+    pub(super) fn look_at(&mut self, id: TaskId, due: Instant) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        self.due.remove(&(task.due, id));
+        task.due = due;
+        self.due.insert((due, id));
+    }
+}
+
+/// The end of the period that `now` is in: all periods begin at whole multiples, as the windows' do.
+pub(super) fn next_multiple(now: Instant, period: Span) -> Instant {
+    let period = period.as_nanos().max(1);
+    Instant::from_nanos((now.as_nanos() / period + 1).saturating_mul(period))
+}
+
+fn named(name: &str) -> Result<(), Trouble> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if (1..=64).contains(&name.len()) && name.chars().all(good) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(80).collect();
+    Err(Trouble::refused(
+        format!("{shown:?} cannot be a task's name"),
+        "a name has 1 to 64 letters, digits, and of `-`, `_` and `.`",
+    ))
+}

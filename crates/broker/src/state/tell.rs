@@ -1,0 +1,133 @@
+//! How the broker and its tasks stand.
+
+use hyoshi_control::{Grant, Limit, Reason, TaskId};
+use hyoshi_model::{Instant, Reservation, Share, Span};
+
+use super::{State, gone};
+use crate::kernel::Way;
+use crate::setting::Setting;
+use crate::trouble::Trouble;
+
+/// A task as it stands.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub owner: u32,
+    /// Its processes.
+    pub processes: Vec<u32>,
+    /// For policy strict.
+    pub importance: u32,
+    /// For policy weighted.
+    pub weight: u32,
+    /// For policy partition; empty for the first.
+    pub group: String,
+    /// Its advocates.
+    pub advocates: Vec<Setting>,
+    /// What it consumed by the last report, since the one before.
+    pub consumed: Span,
+    /// How many there were.
+    pub reports: u64,
+    /// What it asks for and was granted.
+    pub grant: Grant,
+    /// What the machine holds for it.
+    pub held: Option<Reservation>,
+    /// Why the machine holds less.
+    pub why: Option<String>,
+}
+
+impl Standing {
+    /// Why it holds less than it asks for; empty if it does not.
+    pub fn because(&self) -> String {
+        let reason = match self.grant.reason {
+            Reason::Granted => String::new(),
+            Reason::Cut(limit) => format!("others take of {}", words(limit)),
+            Reason::NothingLeft(limit) => format!("others take all of {}", words(limit)),
+            Reason::BelowLeast(limit, left) => {
+                format!("of {}, {left} are left, less than is of use to it", words(limit))
+            }
+            Reason::NoGroup(group) => format!("the policy has no group {}", group.0),
+            Reason::Scheduler => "the kernel takes no more".to_owned(),
+            Reason::Unanswered => "the policy returned nothing for it".to_owned(),
+        };
+        match &self.why {
+            Some(why) if reason.is_empty() => why.clone(),
+            Some(why) => format!("{reason}: {why}"),
+            None => reason,
+        }
+    }
+}
+
+fn words(limit: Limit) -> String {
+    match limit {
+        Limit::Cap(cap) => format!("the cap of {cap}"),
+        Limit::Group(_, share) => format!("its group's {share}"),
+    }
+}
+
+impl State {
+    /// How a task stands.
+    ///
+    /// # Errors
+    ///
+    /// If it has left.
+    pub fn standing(&self, id: TaskId) -> Result<Standing, Trouble> {
+        let task = self.tasks.get(&id).ok_or_else(|| gone(id))?;
+        let grant = self.arbiter.grant(id).ok_or_else(|| gone(id))?;
+        Ok(Standing {
+            name: task.name.clone(),
+            owner: task.owner,
+            processes: self.kernel.processes(id),
+            importance: task.importance,
+            weight: task.weight,
+            group: task.group.clone(),
+            advocates: task.settings.clone(),
+            consumed: task.consumed,
+            reports: task.reports,
+            held: grant.reservation.filter(|_| task.waits.is_none()),
+            grant,
+            why: task.why.clone(),
+        })
+    }
+
+    /// All tasks, by name.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.names.values().filter_map(|id| self.standing(*id).ok()).collect()
+    }
+
+    /// How many tasks there are.
+    pub fn count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// In words, what became of a task's wishes and why.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of that name.
+    pub fn explain(&self, name: &str, now: Instant) -> Result<String, Trouble> {
+        let id = self.find(name)?;
+        let explanation = self.arbiter.explain(id, now).ok_or_else(|| gone(id))?;
+        let processes: Vec<_> = self.kernel.processes(id).iter().take(8).map(u32::to_string).collect();
+        let processes = match processes.is_empty() {
+            true => "none has come yet".to_owned(),
+            false => processes.join(", "),
+        };
+        let why = self.tasks.get(&id).and_then(|task| task.why.as_deref());
+        let why = why.map_or(String::new(), |why| format!("\n               {why}"));
+        Ok(format!("{explanation}{why}\n  processes  {processes}"))
+    }
+
+    /// The policy, its cap, what is reserved of it.
+    pub fn policy(&self) -> (String, Share, Share) {
+        let policy = self.arbiter.policy();
+        let name = policy.spec().map_or_else(|| policy.name().to_owned(), |spec| spec.to_string());
+        (name, self.arbiter.cap(), self.arbiter.reserved())
+    }
+
+    /// The ways to reserve time on this machine.
+    pub fn ways(&self) -> Vec<Way> {
+        self.kernel.ways()
+    }
+}

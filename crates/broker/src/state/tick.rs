@@ -1,0 +1,129 @@
+//! What time brings: reports at the end of each period, looks in between, what the machine has to do.
+
+use hyoshi_control::{Emission, Status, TaskId, Values};
+use hyoshi_model::{Instant, Reservation, Span};
+
+use super::join::next_multiple;
+use super::{PATIENCE, State};
+use crate::access::Caller;
+use crate::lines::Lines;
+use crate::trouble::Trouble;
+
+/// Reports that are made before the machine is driven again: many tasks with one period must not delay a window.
+const AT_ONCE: usize = 32;
+/// How often it is seen whether tasks live that report themselves.
+const LIFE: Span = Span::from_secs(1);
+
+/// What a program says of its last cycles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cycle {
+    /// CPU time that they took.
+    pub consumed: Span,
+    /// How many they were.
+    pub cycles: u32,
+    /// What the program is doing.
+    pub mode: Option<u32>,
+    /// Its own numbers.
+    pub values: Values,
+}
+
+/// A line of JSON; `docs/broker.md` tells its fields.
+fn logged(task: &str, position: u8, status: &Status, asked: Reservation) -> String {
+    let Status { at, consumed, cycles, held, mode, values } = status;
+    let line = serde_json::json!({
+        "at_ns": at.as_nanos(), "task": task, "place": position, "consumed_ns": consumed.as_nanos(), "cycles": cycles,
+        "asked_ns": asked.budget().as_nanos(), "period_ns": asked.period().as_nanos(),
+        "held_ns": held.map_or(0, |held| held.budget().as_nanos()), "mode": mode, "numbers": values.as_slice(),
+    });
+    line.to_string()
+}
+
+impl State {
+    /// Does what is due, and says when something will be again.
+    pub fn tick(&mut self, now: Instant) -> Instant {
+        for _ in 0..AT_ONCE {
+            let Some((_, id)) = self.due.first().copied().filter(|(due, _)| *due <= now) else { break };
+            self.look(id, now);
+        }
+        for _ in 0..AT_ONCE {
+            let Some(id) = self.arbiter.due(now) else { break };
+            self.look_ahead(id, now);
+        }
+        let machine = self.kernel.tick(now);
+        if let Some(trouble) = self.audit.trouble() {
+            self.notice(format!("the audit log is incomplete: {trouble}"));
+        }
+        if let Some(trouble) = self.log.as_ref().and_then(Lines::trouble) {
+            self.notice(format!("the log of reports is incomplete: {trouble}"));
+        }
+        let due = self.due.first().map_or(Instant::NEVER, |(due, _)| *due);
+        self.next = machine.min(due).min(self.arbiter.next_look());
+        self.next
+    }
+
+    /// The end of a task's period.
+    fn look(&mut self, id: TaskId, now: Instant) {
+        let (period, total) = (self.period(id), self.kernel.consumed(id));
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if let Some(joined) = task.waits {
+            if now.since(joined) >= PATIENCE {
+                self.over(id, now);
+            } else {
+                self.look_at(id, joined + PATIENCE);
+            }
+            return;
+        }
+        let Some(total) = total else { return self.over(id, now) };
+        if task.own {
+            return self.look_at(id, now + LIFE);
+        }
+        // A period that was missed, since the machine was busy or asleep, belongs to this report.
+        let passed = (now.since(task.last).as_nanos() + period.as_nanos() / 2) / period.as_nanos().max(1);
+        let cycles = u32::try_from(passed.max(1)).unwrap_or(u32::MAX);
+        let consumed = total.saturating_sub(task.total);
+        (task.last, task.total, task.consumed) = (now, total.max(task.total), consumed);
+        task.reports += 1;
+        self.look_at(id, next_multiple(now, period));
+        self.report(id, Status { cycles, ..Status::of_cycle(now, consumed) });
+    }
+
+    /// An advocate wants to be asked although no report has come.
+    pub(crate) fn look_ahead(&mut self, id: TaskId, now: Instant) {
+        let total = self.kernel.consumed(id);
+        let Some(task) = self.tasks.get(&id) else { return };
+        let consumed = total.map_or(Span::ZERO, |total| total.saturating_sub(task.total));
+        self.report(id, Status::overdue(now, consumed));
+    }
+
+    /// A program's own report.
+    ///
+    /// # Errors
+    ///
+    /// Of another's task.
+    pub fn cycle(&mut self, caller: &Caller, id: TaskId, cycle: Cycle, now: Instant) -> Result<(), Trouble> {
+        self.allow(caller, id)?;
+        let total = self.kernel.consumed(id);
+        let task = self.task(id)?;
+        task.own = true;
+        (task.last, task.consumed) = (now, cycle.consumed);
+        task.total = total.unwrap_or(task.total);
+        task.reports += 1;
+        let Cycle { consumed, cycles, mode, values } = cycle;
+        self.report(id, Status { cycles: cycles.max(1), mode, values, ..Status::of_cycle(now, consumed) });
+        Ok(())
+    }
+
+    fn report(&mut self, id: TaskId, status: Status) {
+        let Ok(decision) = self.arbiter.report(id, status) else { return };
+        for emission in decision.emitted {
+            if let (Emission::Log { position, status, asked }, Some(log)) = (emission, &self.log) {
+                let name = self.tasks.get(&id).map_or("", |task| task.name.as_str());
+                log.push(logged(name, *position, status, *asked));
+            }
+        }
+        if !decision.changes.is_empty() {
+            self.changes.extend(decision.changes);
+            self.apply(status.at);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Why the broker does not do what somebody wants: what is wrong, and what to do about it.
+
+use std::fmt;
+
+use hyoshi_os::process::NoProcess;
+
+use crate::idl::cpu_broker::{NoSuchTask, NotAllowed, Refused};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It cannot be done.
+    Refused {
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// Others may do it.
+    NotAllowed {
+        /// What is not.
+        what: String,
+        /// Who may.
+        remedy: String,
+    },
+    /// There is no task of that name.
+    NoSuchTask {
+        /// The name.
+        name: String,
+        /// One that there is.
+        nearest: String,
+    },
+}
+
+impl Trouble {
+    /// It cannot be done.
+    pub fn refused(what: impl fmt::Display, remedy: impl fmt::Display) -> Trouble {
+        Trouble::Refused { what: what.to_string(), remedy: remedy.to_string() }
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            Trouble::Refused { remedy, .. } | Trouble::NotAllowed { remedy, .. } => remedy.clone(),
+            Trouble::NoSuchTask { nearest, .. } if nearest.is_empty() => {
+                "`hyoshi broker list` shows all tasks; a task ends with its processes".to_owned()
+            }
+            Trouble::NoSuchTask { nearest, .. } => format!("did you mean `{nearest}`?"),
+        }
+    }
+
+    /// As the exception of an operation that raises all three.
+    pub(crate) fn raise<E: From<Refused> + From<NotAllowed> + From<NoSuchTask>>(self) -> E {
+        match self {
+            Trouble::Refused { what, remedy } => Refused { what, remedy }.into(),
+            Trouble::NotAllowed { what, remedy } => NotAllowed { what, remedy }.into(),
+            Trouble::NoSuchTask { name, nearest } => NoSuchTask { name, nearest }.into(),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Refused { what, .. } | Trouble::NotAllowed { what, .. } => f.write_str(what),
+            Trouble::NoSuchTask { name, .. } => write!(f, "there is no task `{name}`"),
+        }
+    }
+}
+
+impl std::error::Error for Trouble {}
+
+impl From<NoProcess> for Trouble {
+    fn from(error: NoProcess) -> Self {
+        let remedy = match &error {
+            NoProcess::Gone(_) | NoProcess::Reused(_) => "name one that runs, or start one with `hyoshi exec`",
+            NoProcess::Kernel(..) => "name a process of a program",
+            NoProcess::Unreadable(..) => "run the broker as root, or as that process's user",
+        };
+        Trouble::refused(error, remedy)
+    }
+}

@@ -1,0 +1,348 @@
+//! What real programs do to a broker, and what it leaves behind of itself: as root, else each says that it skips.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use hyoshi_broker::kernel::Kernel as _;
+use hyoshi_broker::machine::Machine;
+use hyoshi_broker::touched::{PutBack, StateError, Touched};
+use hyoshi_control::TaskId;
+use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_os::cgroup::CpuGroup;
+use hyoshi_os::process::Process;
+use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
+use hyoshi_os::{Clock, MonotonicClock};
+
+use common::{Driver, Place, Program};
+
+const TASK: TaskId = TaskId(1);
+const RR: Scheduling = Scheduling { class: Class::RoundRobin(3), reset_on_fork: false };
+const BATCH: Scheduling = Scheduling { class: Class::Fair(3), reset_on_fork: false };
+
+#[test]
+#[ignore = "a role that other tests start"]
+fn role() {
+    if std::env::var("HYOSHI_ROLE").is_ok_and(|role| role.starts_with("broker:")) {
+        return broker();
+    }
+    common::play();
+}
+
+/// Reserves nearly everything for a process until it is killed, and says when it has begun.
+fn broker() {
+    let pid = std::env::var("HYOSHI_ROLE").unwrap().split(':').nth(1).unwrap().parse().unwrap();
+    let (place, way) = (std::env::var("HYOSHI_PLACE").unwrap(), std::env::var("HYOSHI_WAY").unwrap());
+    let (mut machine, _) = Machine::open(Path::new(&place), Some(&way)).unwrap();
+    let clock = MonotonicClock::start();
+    machine.add(TASK, Process::open(pid).unwrap()).unwrap();
+    machine.reserve(TASK, millis(40, 50), clock.now()).unwrap();
+    std::fs::write(Path::new(&place).join("begun"), "").unwrap();
+    loop {
+        let next = machine.tick(clock.now());
+        clock.sleep_until(next.min(clock.now() + Span::from_millis(100)));
+    }
+}
+
+fn millis(budget: u64, period: u64) -> Reservation {
+    Reservation::new(Span::from_millis(budget), Span::from_millis(period)).unwrap()
+}
+
+/// A machine with the way, or `None`, with words, where this one does not grant it.
+fn machine(place: &Place, way: &str) -> Option<Machine> {
+    match Machine::open(&place.0, Some(way)) {
+        Ok((machine, _)) => Some(machine),
+        Err(error) => {
+            println!("skipped, needs root: {error}");
+            None
+        }
+    }
+}
+
+/// A process that is started holds all files of this one for a moment, the lock too.
+fn reopen(place: &Place) -> (Touched, PutBack) {
+    for _ in 0..1000 {
+        match Touched::open(&place.0) {
+            Err(StateError::Taken(_)) => std::thread::sleep(std::time::Duration::from_millis(5)),
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("a file that nobody has stays taken")
+}
+
+fn classes(process: &Process) -> Vec<Class> {
+    let mut threads = Vec::new();
+    process.threads(&mut threads);
+    threads.iter().filter_map(|tid| Some(Scheduling::of(*tid).ok()?.class)).collect()
+}
+
+fn all_fair(process: &Process) -> bool {
+    classes(process).iter().all(|class| matches!(class, Class::Fair(_)))
+}
+
+fn is_raised(class: Class) -> bool {
+    matches!(class, Class::Fifo(20..=39))
+}
+
+/// Waits until something is so; what it was is in the panic's place.
+#[track_caller]
+fn until(done: impl Fn() -> bool) {
+    let clock = MonotonicClock::start();
+    while !done() {
+        assert!(clock.now() < Instant::ZERO + Span::from_secs(30), "it never came to pass");
+        clock.sleep_until(clock.now() + Span::from_micros(500));
+    }
+}
+
+#[test]
+fn all_threads_of_a_program_are_raised_in_windows_and_as_they_were_afterwards() {
+    let place = Place::new("raised");
+    let Some(machine) = machine(&place, "window") else { return };
+    let program = Program::spinning(4);
+    let affinity = Affinity::of(program.0.id()).unwrap();
+    let driver = Driver::start(machine, program.process(), millis(10, 40), MonotonicClock::start());
+    until(|| classes(&program.process()).into_iter().all(is_raised));
+    until(|| all_fair(&program.process()));
+    until(|| classes(&program.process()).into_iter().all(is_raised));
+    driver.end();
+    assert!(all_fair(&program.process()));
+    assert_eq!(Affinity::of(program.0.id()).unwrap(), affinity);
+    let (_, left) = reopen(&place);
+    assert_eq!((left.threads, left.failed), (0, vec![]));
+}
+
+#[test]
+fn a_real_time_class_of_its_own_is_respected_and_an_ordinary_one_is_what_it_is_put_back_to() {
+    let place = Place::new("own");
+    let Some(machine) = machine(&place, "window") else { return };
+    let program = Program::spinning(2);
+    let mut threads = Vec::new();
+    program.process().threads(&mut threads);
+    let [.., one, other] = threads[..] else { panic!("{threads:?}") };
+    let of = |tid| Scheduling::of(tid).unwrap();
+    let driver = Driver::start(machine, program.process(), millis(10, 40), MonotonicClock::start());
+    until(|| is_raised(of(one).class) && is_raised(of(other).class));
+    RR.put_back(one).unwrap();
+    BATCH.put_back(other).unwrap();
+    // Five windows of the other one go by.
+    for _ in 0..5 {
+        until(|| is_raised(of(other).class));
+        until(|| of(other) == BATCH);
+        assert_eq!(of(one), RR);
+    }
+    assert!(Affinity::of(one).unwrap().cpus().count() == Affinity::of(std::process::id()).unwrap().cpus().count());
+    driver.end();
+    assert_eq!((of(one), of(other)), (RR, BATCH));
+}
+
+#[test]
+fn children_join_and_what_is_born_in_a_window_is_not_left_raised() {
+    let place = Place::new("children");
+    let Some(machine) = machine(&place, "window") else { return };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "read go; (while :; do :; done) & echo $!; read end; kill $!"]);
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let parent = Process::open(shell.id()).unwrap();
+    let driver = Driver::start(machine, parent, millis(10, 40), MonotonicClock::start());
+    let mut input = shell.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, b"go\n").unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut line).unwrap();
+    let child: u32 = line.trim().parse().unwrap();
+    until(|| Scheduling::of(child).is_ok_and(|scheduling| is_raised(scheduling.class)));
+    driver.end();
+    assert!(matches!(Scheduling::of(child).unwrap().class, Class::Fair(_)));
+    drop(input);
+    let _ = shell.wait();
+}
+
+#[test]
+fn thousands_of_short_lived_threads_are_counted_and_none_is_left_raised() {
+    let place = Place::new("fleeting");
+    let Some(mut machine) = machine(&place, "window") else { return };
+    let program = Program::playing("fleeting", 4);
+    let clock = MonotonicClock::start();
+    machine.add(TASK, program.process()).unwrap();
+    machine.reserve(TASK, millis(10, 40), clock.now()).unwrap();
+    let end = clock.now() + Span::from_secs(2);
+    while clock.now() < end {
+        let next = machine.tick(clock.now());
+        clock.sleep_until(next.min(end));
+    }
+    // A thread lives for a millisecond of CPU time: hardly one is there at two looks.
+    let consumed = machine.consumed(TASK).unwrap();
+    assert!(consumed >= Span::from_millis(200), "{consumed}");
+    machine.end();
+    assert!(all_fair(&program.process()));
+}
+
+#[test]
+fn after_a_sigkill_the_next_start_puts_everything_back() {
+    for way in ["window", "deadline", "weights"] {
+        let place = Place::new(&format!("killed-{way}"));
+        let Some(machine) = machine(&place, way) else { continue };
+        drop(machine);
+        let program = Program::spinning(3);
+        let group = CpuGroup::of_process(program.0.id());
+        for _ in 0..5 {
+            let mut broker = Command::new(std::env::current_exe().unwrap());
+            broker.args(["--exact", "role", "--ignored", "--nocapture"]).stdout(Stdio::null());
+            broker.env("HYOSHI_ROLE", format!("broker:{}", program.0.id()));
+            broker.env("HYOSHI_PLACE", &place.0).env("HYOSHI_WAY", way);
+            let mut broker = broker.spawn().unwrap();
+            until(|| place.0.join("begun").exists());
+            match way {
+                "weights" => assert_ne!(CpuGroup::of_process(program.0.id()), group),
+                _ => until(|| classes(&program.process()).iter().any(|class| !matches!(class, Class::Fair(_)))),
+            }
+            broker.kill().unwrap();
+            broker.wait().unwrap();
+            std::fs::remove_file(place.0.join("begun")).unwrap();
+            let (touched, put_back) = reopen(&place);
+            assert_eq!(put_back.failed, Vec::<String>::new());
+            assert_eq!(touched.threads(), 0);
+            assert!(all_fair(&program.process()), "{way}: {put_back}");
+            assert_eq!(CpuGroup::of_process(program.0.id()), group);
+        }
+        let left = std::fs::read_dir(&group.top).unwrap().filter_map(Result::ok);
+        let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("hyoshi-"));
+        // Other tests of this program run beside it, under its own number.
+        let own = std::process::id().to_string();
+        assert_eq!(left.filter(|entry| !entry.file_name().to_string_lossy().contains(&own)).count(), 0);
+    }
+}
+
+#[test]
+fn a_program_that_the_kernel_would_end_for_its_real_time_is_refused_with_the_cure() {
+    let place = Place::new("rttime");
+    let Some(mut machine) = machine(&place, "window") else { return };
+    let limited = Command::new("prlimit").args(["--rttime=200000", "sleep", "1000"]).stdin(Stdio::null()).spawn();
+    let Ok(mut limited) = limited else { return println!("skipped, needs util-linux's prlimit") };
+    let pid = limited.id();
+    until(|| Process::open(pid).is_ok_and(|process| process.name() == "sleep"));
+    machine.add(TASK, Process::open(pid).unwrap()).unwrap();
+    let refused = machine.reserve(TASK, millis(10, 40), Instant::ZERO).unwrap_err();
+    assert!(refused.why.contains(&format!("prlimit --pid {pid} --rttime=unlimited")), "{}", refused.why);
+    assert!(matches!(Scheduling::of(pid).unwrap().class, Class::Fair(_)));
+    limited.kill().unwrap();
+    limited.wait().unwrap();
+}
+
+#[test]
+fn what_no_cpu_has_room_for_is_refused_with_the_most_that_fits() {
+    let place = Place::new("full");
+    let Some(mut machine) = machine(&place, "window") else { return };
+    let programs: Vec<Program> = (0..3).map(|_| Program::spinning(1)).collect();
+    let cpus = Affinity::of(std::process::id()).unwrap().cpus().count();
+    let mut refusals = 0;
+    for (number, program) in (1..).zip(&programs) {
+        machine.add(TaskId(number), program.process()).unwrap();
+        if let Err(refused) = machine.reserve(TaskId(number), millis(80, 100), Instant::ZERO) {
+            refusals += 1;
+            let most = refused.most.unwrap();
+            assert!(most.budget() < Span::from_millis(20), "{most:?}");
+            machine.reserve(TaskId(number), most, Instant::ZERO).unwrap();
+        }
+    }
+    assert_eq!(refusals, 3usize.saturating_sub(cpus));
+    machine.end();
+    assert!(programs.iter().all(|program| all_fair(&program.process())));
+}
+
+#[test]
+fn a_task_whose_processes_have_ended_is_over_and_its_number_means_nobody() {
+    let place = Place::new("ended");
+    let (mut machine, _) = Machine::open(&place.0, None).unwrap_or_else(|error| panic!("{error}"));
+    let program = Program::spinning(1);
+    let pid = program.0.id();
+    machine.add(TASK, program.process()).unwrap();
+    assert_eq!((machine.task_of(pid), machine.processes(TASK)), (Some(TASK), vec![pid]));
+    assert!(machine.consumed(TASK).is_some());
+    let _ = machine.reserve(TASK, millis(10, 40), Instant::ZERO);
+    drop(program);
+    assert_eq!(machine.consumed(TASK), None);
+    machine.tick(Instant::ZERO + Span::from_millis(40));
+    assert!(machine.add(TaskId(2), Process::open(std::process::id()).unwrap()).is_ok());
+}
+
+#[test]
+fn bandwidth_of_ones_own_is_shared_out_among_threads_and_given_back() {
+    let place = Place::new("shared-out");
+    let Some(mut machine) = machine(&place, "deadline") else { return };
+    let program = Program::spinning(3);
+    let threads = program.threads() as u64;
+    let runtime = |class: &Class| match class {
+        Class::Deadline(bandwidth) => Some(bandwidth.runtime),
+        _ => None,
+    };
+    for _ in 0..20 {
+        machine.add(TASK, program.process()).unwrap();
+        machine.reserve(TASK, millis(40, 100), Instant::ZERO).unwrap();
+        let all: Vec<_> = classes(&program.process()).iter().map(runtime).collect();
+        assert!(all.iter().all(|part| *part == Some(40_000_000 / threads)), "{all:?}");
+        machine.forget(TASK);
+        assert!(all_fair(&program.process()));
+    }
+    machine.add(TASK, program.process()).unwrap();
+    let cpus = Affinity::of(std::process::id()).unwrap().cpus().count();
+    let others: Vec<Program> = (0..cpus * 3).map(|_| Program::spinning(1)).collect();
+    let refused = (2..).zip(&others).find_map(|(number, other)| {
+        machine.add(TaskId(number), other.process()).unwrap();
+        machine.reserve(TaskId(number), millis(90, 100), Instant::ZERO).err().map(|refused| (other, refused))
+    });
+    let (other, refused) = refused.expect("three times 90 % are too much for a CPU");
+    assert!(refused.why.contains("more than the kernel's limit"), "{}", refused.why);
+    assert!(all_fair(&other.process()), "one that was refused is left as it was");
+}
+
+/// `HYOSHI_SOAK` processes come and go, 10,000 if it is not set, and the broker is killed fifty times while loaded.
+#[test]
+#[ignore = "takes minutes"]
+fn soak() {
+    let place = Place::new("soak");
+    let Some(mut machine) = machine(&place, "window") else { return };
+    let rounds: u32 = std::env::var("HYOSHI_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(10_000);
+    let load = Program::spinning(4);
+    let clock = MonotonicClock::start();
+    machine.add(TASK, load.process()).unwrap();
+    machine.reserve(TASK, millis(10, 40), clock.now()).unwrap();
+    for round in 0..rounds {
+        let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+        let task = TaskId(round + 2);
+        machine.add(task, Process::open(child.id()).unwrap()).unwrap();
+        machine.reserve(task, millis(5, 50), clock.now()).unwrap();
+        machine.tick(clock.now());
+        if round % 2 == 0 {
+            machine.forget(task);
+            assert!(matches!(Scheduling::of(child.id()).unwrap().class, Class::Fair(_)));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if round % 2 == 1 {
+            assert_eq!(machine.consumed(task), None);
+            machine.forget(task);
+        }
+    }
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(descriptors < 100, "{descriptors} descriptors are left open");
+    machine.end();
+    drop(machine);
+    assert!(all_fair(&load.process()));
+    for round in 0..50 {
+        let mut broker = Command::new(std::env::current_exe().unwrap());
+        broker.args(["--exact", "role", "--ignored", "--nocapture"]).stdout(Stdio::null());
+        broker.env("HYOSHI_ROLE", format!("broker:{}", load.0.id()));
+        broker.env("HYOSHI_PLACE", &place.0).env("HYOSHI_WAY", "window");
+        let mut broker = broker.spawn().unwrap();
+        until(|| place.0.join("begun").exists());
+        // Anywhere in the window, and in what raises and lowers it.
+        std::thread::sleep(std::time::Duration::from_micros(round * 1_037));
+        broker.kill().unwrap();
+        broker.wait().unwrap();
+        std::fs::remove_file(place.0.join("begun")).unwrap();
+        let (touched, put_back) = reopen(&place);
+        assert_eq!((put_back.failed, touched.threads()), (vec![], 0));
+        assert!(all_fair(&load.process()), "round {round}");
+    }
+}

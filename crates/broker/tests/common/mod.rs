@@ -1,0 +1,140 @@
+//! Real processes that compute, and a broker's thread beside them.
+
+#![allow(dead_code)]
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hyoshi_broker::kernel::Kernel as _;
+use hyoshi_broker::machine::Machine;
+use hyoshi_control::TaskId;
+use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_os::process::Process;
+use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Thread, priority};
+
+/// A process of this very program; killed and reaped at the end of its scope.
+pub struct Program(pub Child);
+
+impl Program {
+    /// Threads that compute without end.
+    pub fn spinning(threads: usize) -> Self {
+        Program::playing("spin", threads)
+    }
+
+    /// One of the roles that `play` has.
+    pub fn playing(role: &str, number: usize) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("a test program has a path"));
+        command.args(["--exact", "role", "--ignored", "--nocapture"]);
+        command.env("HYOSHI_ROLE", format!("{role}:{number}")).stdin(Stdio::null()).stdout(Stdio::null());
+        let program = Program(command.spawn().expect("a second copy of the test program"));
+        program.until(|program| program.threads() > number.min(8));
+        program
+    }
+
+    pub fn process(&self) -> Process {
+        Process::open(self.0.id()).expect("it lives until the end of the scope")
+    }
+
+    pub fn threads(&self) -> usize {
+        let mut threads = Vec::new();
+        self.process().threads(&mut threads);
+        threads.len()
+    }
+
+    /// Waits until something is true of it.
+    pub fn until(&self, done: impl Fn(&Self) -> bool) {
+        let clock = MonotonicClock::start();
+        while !done(self) {
+            assert!(clock.now() < Instant::ZERO + Span::from_secs(30), "it never came to pass");
+            clock.sleep_until(clock.now() + Span::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a copy of the test program does when it is told to play a role; returns at once otherwise.
+pub fn play() {
+    let Ok(role) = std::env::var("HYOSHI_ROLE") else { return };
+    let (role, number) = role.split_once(':').expect("ROLE:NUMBER");
+    let number: usize = number.parse().expect("a number");
+    match role {
+        "spin" => {
+            let threads: Vec<_> = (0..number).map(|_| std::thread::spawn(|| spin(None))).collect();
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        }
+        // Threads that live for a millisecond, so many at a time, for ever.
+        "fleeting" => {
+            let keep = || loop {
+                let thread = std::thread::spawn(|| spin(Some(Span::from_millis(1))));
+                let _ = thread.join();
+            };
+            let threads: Vec<_> = (0..number).map(|_| std::thread::spawn(keep)).collect();
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        }
+        other => panic!("no role {other}"),
+    }
+}
+
+fn spin(so_long: Option<Span>) {
+    let until = so_long.map(|span| hyoshi_os::own_cpu_time() + span);
+    while until.is_none_or(|until| hyoshi_os::own_cpu_time() < until) {
+        std::hint::black_box((0..20_000u64).sum::<u64>());
+    }
+}
+
+/// A directory of its own, removed at the end.
+pub struct Place(pub PathBuf);
+
+impl Place {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("hyoshi-broker-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Place(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A thread that drives a machine, as the broker's does.
+pub struct Driver {
+    stop: Arc<AtomicBool>,
+    thread: Option<Thread<Span>>,
+}
+
+impl Driver {
+    /// Reserves for one process, until it is ended. The clock is the windows'.
+    pub fn start(mut machine: Machine, process: Process, reservation: Reservation, clock: MonotonicClock) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let theirs = stop.clone();
+        let thread = Spawn::new("broker").policy(Policy::Fifo(priority::BROKER)).spawn(move || {
+            let task = TaskId(1);
+            machine.add(task, process).expect("a process that lives");
+            machine.reserve(task, reservation, clock.now()).expect("there is room for one");
+            while !theirs.load(Ordering::Relaxed) {
+                let next = machine.tick(clock.now());
+                clock.sleep_until(next.min(clock.now() + Span::from_millis(100)));
+            }
+            machine.end();
+            hyoshi_os::own_cpu_time()
+        });
+        Driver { stop, thread: Some(thread.expect("a thread")) }
+    }
+
+    /// Puts everything back; what the driving cost.
+    pub fn end(mut self) -> Span {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().expect("ended once").join().expect("the driver does not panic")
+    }
+}

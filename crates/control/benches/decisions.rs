@@ -1,0 +1,130 @@
+//! What the broker's decisions cost: a report, and the arbitration of many tasks.
+//! `cargo bench -p hyoshi-control`
+
+use divan::{Bencher, black_box};
+use hyoshi_control::advocate::KINDS;
+use hyoshi_control::window::placement::{Cpu, Placement};
+use hyoshi_control::{Arbiter, Chain, Joining, PolicySpec, Spec, Status, TaskId, Window};
+use hyoshi_model::{Instant, Reservation, Share, Span};
+
+fn main() {
+    divan::main();
+}
+
+/// Under them none, or about two thirds, of what is asked.
+const POLICIES: [&str; 3] = ["strict", "weighted", "partition(a 30% strict, b 30% weighted)"];
+
+fn chain(words: &str) -> Chain {
+    if words.is_empty() {
+        return Chain::default();
+    }
+    Spec::chain(&[Spec::from_words(words.split_whitespace()).expect("an advocate")]).expect("one")
+}
+
+/// So many tasks with a period of 33 ms that ask for 100 % altogether.
+fn arbiter(tasks: u32, policy: &str, cap: u64, words: &str) -> Arbiter {
+    let policy = policy.parse::<PolicySpec>().expect("a policy");
+    let mut arbiter = Arbiter::new(policy.build(), Share::from_percent(cap));
+    let period = Span::from_millis(33);
+    let budget = Span::from_nanos(period.as_nanos() / u64::from(tasks));
+    let declared = Reservation::new(budget, period).expect("within the period");
+    for task in 0..tasks {
+        let joining = Joining::new("task", declared, chain(words));
+        let (importance, weight) = (task * 7 % 10, 1 + task * 3 % 10);
+        let group = hyoshi_control::GroupId(task % 2);
+        arbiter.join(TaskId(task), Joining { importance, weight, group, ..joining }, Instant::ZERO).expect("room");
+    }
+    arbiter
+}
+
+/// A thousand tasks in contention, all settled anew.
+#[divan::bench(args = POLICIES)]
+fn arbitrate_1000(bencher: Bencher<'_, '_>, policy: &str) {
+    let mut arbiter = arbiter(1_000, policy, 66, "");
+    bencher.bench_local(|| black_box(arbiter.reconsider(|_| ())).changes.len());
+}
+
+/// A thousand tasks in contention; one task's ask changes with each report, and with it the grants of others.
+#[divan::bench(args = POLICIES)]
+fn report_in_contention_1000(bencher: Bencher<'_, '_>, policy: &str) {
+    let mut arbiter = arbiter(1_000, policy, 66, "max-decay --reports 1");
+    let mut step = 0u64;
+    bencher.bench_local(|| {
+        step += 1;
+        let consumed = Span::from_micros(20 + 20 * (step % 2));
+        let status = Status::of_cycle(Instant::from_nanos(step), consumed);
+        black_box(arbiter.report(TaskId(500), status)).map(|decision| decision.changes.len())
+    });
+}
+
+/// A thousand tasks; a report after which nothing is to be changed.
+#[divan::bench]
+fn report_without_a_change_1000(bencher: Bencher<'_, '_>) {
+    let mut arbiter = arbiter(1_000, "weighted", 66, "max-decay --reports 10");
+    let mut step = 0u64;
+    bencher.bench_local(|| {
+        step += 1;
+        let status = Status::of_cycle(Instant::from_nanos(step), Span::from_micros(31));
+        black_box(arbiter.report(TaskId((step % 1_000) as u32), status)).map(|decision| decision.changes.len())
+    });
+}
+
+/// A thousand tasks for which there is room; each report changes what its task holds.
+#[divan::bench]
+fn report_with_a_change_1000(bencher: Bencher<'_, '_>) {
+    let mut arbiter = arbiter(1_000, "weighted", 1_000, "max-decay --reports 1");
+    let mut step = 0u64;
+    bencher.bench_local(|| {
+        step += 1;
+        let consumed = Span::from_micros(20 + 20 * (step / 1_000 % 2));
+        let status = Status::of_cycle(Instant::from_nanos(step), consumed);
+        black_box(arbiter.report(TaskId((step % 1_000) as u32), status)).map(|decision| decision.changes.len())
+    });
+}
+
+/// One status for each kind of advocate, with its memory full.
+#[divan::bench(args = KINDS.iter().map(|kind| kind.name).filter(|name| !["cap", "floor", "rate", "value"].contains(name)))]
+fn advise(bencher: Bencher<'_, '_>, name: &str) {
+    let mut chain = chain(name);
+    let declared = Reservation::new(Span::from_millis(10), Span::from_millis(33)).expect("within the period");
+    let mut step = 0u64;
+    let mut advise = || {
+        step += 1;
+        let consumed = Span::from_micros(if step.is_multiple_of(17) { 25_000 } else { 9_000 + step * 7_919 % 1_000 });
+        chain.advise(&Status::of_cycle(Instant::from_nanos(step), consumed), declared, |_| ())
+    };
+    (0..2_000).for_each(|_| {
+        advise();
+    });
+    bencher.bench_local(|| black_box(advise()));
+}
+
+/// A look at a window.
+#[divan::bench]
+fn look(bencher: Bencher<'_, '_>) {
+    let reservation = Reservation::new(Span::from_millis(10), Span::from_millis(33)).expect("within the period");
+    let mut window = Window::new(reservation);
+    let mut now = 0u64;
+    bencher.bench_local(|| {
+        now += 1_000_000;
+        black_box(window.look(Instant::from_nanos(now), Span::from_nanos(now / 2)))
+    });
+}
+
+/// The twentieth window on one of four CPUs, and out again.
+#[divan::bench]
+fn admit_with_20_on_each_of_4(bencher: Bencher<'_, '_>) {
+    let cpu = |number| Cpu { number, promises: Vec::new(), cap: Share::from_percent(95) };
+    let mut placement = Placement::new((0..4).map(cpu), Span::from_micros(20));
+    let window = |task: u32| {
+        let period = Span::from_millis([33, 50, 100, 250][task as usize % 4] + u64::from(task) / 4);
+        Reservation::new(Span::from_micros(800), period).expect("within the period")
+    };
+    for task in 0..80 {
+        placement.admit(TaskId(task), window(task), &[]).expect("room");
+    }
+    bencher.bench_local(|| {
+        placement.release(TaskId(79));
+        black_box(placement.admit(TaskId(79), window(79), &[]))
+    });
+}

@@ -1,0 +1,132 @@
+//! Several advocates, one after the other.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+use hyoshi_model::{Instant, Reservation};
+
+use super::{Advocate, Emission};
+use crate::task::{Grant, Status};
+
+/// A task's advocates: the first is given what was declared, each next one what the one before asks, and
+/// the last one's advice goes to the policy. What was granted travels back up.
+///
+/// An empty chain asks for what was declared.
+#[derive(Debug, Default)]
+pub struct Chain {
+    links: Vec<Link>,
+}
+
+#[derive(Debug)]
+struct Link {
+    advocate: Box<dyn Advocate>,
+    asked: Option<Reservation>,
+}
+
+/// Why an advocate cannot be added or taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChainError {
+    /// [`Chain::LONGEST`] advocates are there.
+    Full,
+    /// No advocate has this position.
+    NoSuch {
+        /// The position, from 0.
+        position: usize,
+        /// How many there are.
+        of: usize,
+    },
+}
+
+impl fmt::Display for ChainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChainError::Full => {
+                write!(f, "the chain has {} advocates, the most it can: remove one first", Chain::LONGEST)
+            }
+            ChainError::NoSuch { position, of: 0 } => {
+                write!(f, "there is no advocate {position}: the chain is empty")
+            }
+            ChainError::NoSuch { position, of } => {
+                write!(f, "there is no advocate {position}: they are numbered 0 to {}", of - 1)
+            }
+        }
+    }
+}
+
+impl core::error::Error for ChainError {}
+
+impl Chain {
+    /// How many advocates one task can have.
+    pub const LONGEST: usize = 16;
+
+    /// A chain of one.
+    pub fn of(advocate: impl Advocate + 'static) -> Self {
+        Chain { links: alloc::vec![Link { advocate: Box::new(advocate), asked: None }] }
+    }
+
+    /// Adds an advocate at `position`, or at the end.
+    pub fn insert(&mut self, advocate: Box<dyn Advocate>, position: Option<usize>) -> Result<(), ChainError> {
+        let position = position.unwrap_or(self.links.len());
+        if self.links.len() == Chain::LONGEST {
+            return Err(ChainError::Full);
+        }
+        if position > self.links.len() {
+            return Err(ChainError::NoSuch { position, of: self.links.len() });
+        }
+        self.links.insert(position, Link { advocate, asked: None });
+        Ok(())
+    }
+
+    /// Takes the advocate at `position` away.
+    pub fn remove(&mut self, position: usize) -> Result<Box<dyn Advocate>, ChainError> {
+        if position >= self.links.len() {
+            return Err(ChainError::NoSuch { position, of: self.links.len() });
+        }
+        Ok(self.links.remove(position).advocate)
+    }
+
+    /// Passes a status down the chain and returns what its last advocate asks; pushes at most
+    /// [`Chain::LONGEST`] emissions.
+    pub fn advise(&mut self, status: &Status, declared: Reservation, mut emit: impl FnMut(Emission)) -> Reservation {
+        let mut asked = declared;
+        for (position, link) in self.links.iter_mut().enumerate() {
+            let advice = link.advocate.advise(status, asked);
+            asked = advice.ask;
+            link.asked = Some(asked);
+            if let Some(mut emission) = advice.emitted {
+                let (Emission::Log { position: at, .. } | Emission::Conditions { position: at, .. }) = &mut emission;
+                *at = position as u8; // the chain has at most 16
+                emit(emission);
+            }
+        }
+        asked
+    }
+
+    /// Passes a grant up the chain.
+    pub fn granted(&mut self, grant: &Grant) {
+        for link in self.links.iter_mut().rev() {
+            link.advocate.granted(grant);
+        }
+    }
+
+    /// The earliest instant at which one of the advocates wants to be asked without a report.
+    pub fn next_look(&self) -> Instant {
+        self.links.iter().map(|link| link.advocate.next_look()).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// The advocates in their order, each with what it asked last.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&dyn Advocate, Option<Reservation>)> {
+        self.links.iter().map(|link| (&*link.advocate, link.asked))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+}

@@ -1,0 +1,291 @@
+//! Why a task holds what it holds, as data and in words.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::fmt;
+
+use hyoshi_model::{Instant, Reservation, Share, Span};
+
+use super::Arbiter;
+use crate::advocate::Words;
+use crate::task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId};
+
+/// Everything that led to a task's grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// When this was asked.
+    pub at: Instant,
+    /// Whose grant.
+    pub task: TaskId,
+    /// What people call it.
+    pub name: String,
+    /// Its importance.
+    pub importance: u32,
+    /// Its weight.
+    pub weight: u32,
+    /// Its group, by name where it has one.
+    pub group: Option<String>,
+    /// The least that is of use to it.
+    pub least: Share,
+    /// How many reports came.
+    pub reports: u64,
+    /// The last of them.
+    pub status: Option<Status>,
+    /// What was declared.
+    pub declared: Reservation,
+    /// What each advocate made of it.
+    pub advocates: Vec<Asked>,
+    /// What it was granted.
+    pub grant: Grant,
+    /// Who holds what it lacks, the largest first; empty if it lacks nothing.
+    pub because: Vec<Holder>,
+    /// The policy that settled it.
+    pub policy: String,
+    /// Whom that policy favours.
+    pub manner: String,
+    /// How much may be reserved altogether.
+    pub cap: Share,
+    /// How much is.
+    pub reserved: Share,
+    /// The most that the scheduler takes, if it has refused something: `Some(None)` is nothing.
+    pub ceiling: Option<Option<Reservation>>,
+    /// What the scheduler last said it holds.
+    pub confirmed: Option<Confirmation>,
+}
+
+/// What one advocate asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its kind.
+    pub name: &'static str,
+    /// What it asked; `None` before its first status.
+    pub asked: Option<Reservation>,
+    /// Its own words.
+    pub words: String,
+}
+
+/// A task that holds what another lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Which.
+    pub task: TaskId,
+    /// What people call it.
+    pub name: String,
+    /// Its importance.
+    pub importance: u32,
+    /// Its weight.
+    pub weight: u32,
+    /// How much it holds.
+    pub share: Share,
+}
+
+impl Arbiter {
+    /// Why a task holds what it holds, as it is now.
+    pub fn explain(&self, task: TaskId, now: Instant) -> Option<Explanation> {
+        let entry = self.tasks.get(&task)?;
+        let joining = &entry.joining;
+        let grant = self.grant(task)?;
+        let mut because = Vec::new();
+        let lacks = matches!(grant.reason, Reason::Cut(_) | Reason::NothingLeft(_) | Reason::BelowLeast(..));
+        if lacks && let Ok(index) = self.position(task, joining.importance) {
+            self.policy.blame(&self.asks, &self.grants, index, &mut |task, share| {
+                let Some(holder) = self.tasks.get(&task) else { return };
+                let (importance, weight) = (holder.joining.importance, holder.joining.weight);
+                because.push(Holder { task, name: holder.joining.name.clone(), importance, weight, share });
+            });
+            because.sort_by_key(|holder| (Reverse(holder.share), holder.task));
+        }
+        let advocates = joining.chain.iter().map(|(advocate, asked)| {
+            let words = Words(advocate).to_string();
+            Asked { name: advocate.name(), asked, words }
+        });
+        Some(Explanation {
+            at: now,
+            task,
+            name: joining.name.clone(),
+            importance: joining.importance,
+            weight: joining.weight,
+            group: self.policy.group_name(joining.group).map(String::from),
+            least: joining.least,
+            reports: entry.reports,
+            status: entry.status,
+            declared: joining.declared,
+            advocates: advocates.collect(),
+            grant,
+            because,
+            policy: self.policy.name().to_string(),
+            manner: self.policy.manner(joining.group).to_string(),
+            cap: self.cap,
+            reserved: self.reserved(),
+            ceiling: entry.ceiling,
+            confirmed: entry.confirmed,
+        })
+    }
+
+    /// The name of a group, for limits.
+    pub fn group_name(&self, group: GroupId) -> Option<&str> {
+        self.policy.group_name(group)
+    }
+}
+
+/// How many holders the words name one by one.
+const NAMED: usize = 5;
+
+fn reserved(f: &mut fmt::Formatter<'_>, reservation: Option<Reservation>) -> fmt::Result {
+    match reservation {
+        None => f.write_str("nothing"),
+        Some(reservation) => write!(f, "{reservation} ({})", about(reservation.share())),
+    }
+}
+
+/// To the nearest hundredth of a percent, which is as fine as anybody reads.
+fn about(share: Share) -> Share {
+    Share::from_millionths((share.as_millionths() + 50) / 100 * 100)
+}
+
+/// How long ago something was, as finely as anybody reads: whoever asks knows no clock of the broker's.
+struct Ago(Span);
+
+impl fmt::Display for Ago {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_nanos() / 1_000_000;
+        match millis {
+            0 => f.write_str("just now"),
+            1..1_000 => write!(f, "{millis} ms ago"),
+            1_000..60_000 => write!(f, "{}.{} s ago", millis / 1_000, millis % 1_000 / 100),
+            _ => write!(f, "{} min ago", millis / 60_000),
+        }
+    }
+}
+
+impl Explanation {
+    fn write_limit(&self, f: &mut fmt::Formatter<'_>, limit: Limit) -> fmt::Result {
+        match (limit, &self.group) {
+            (Limit::Cap(share), _) => write!(f, "the cap of {share}"),
+            (Limit::Group(_, share), Some(group)) => write!(f, "the {share} of group {group}"),
+            (Limit::Group(GroupId(group), share), None) => write!(f, "the {share} of group {group}"),
+        }
+    }
+
+    /// Whom the policy favours matters where there are others.
+    fn write_manner(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.because.is_empty() || self.manner.is_empty() { Ok(()) } else { write!(f, "; {}", self.manner) }
+    }
+
+    fn write_reason(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.grant.reason {
+            Reason::Granted => f.write_str("all that was asked"),
+            Reason::Cut(limit) => {
+                f.write_str("less than was asked: ")?;
+                self.write_limit(f, limit)?;
+                f.write_str(" leaves no more")?;
+                self.write_manner(f)
+            }
+            Reason::NothingLeft(limit) => {
+                self.write_limit(f, limit)?;
+                f.write_str(" leaves nothing")?;
+                self.write_manner(f)
+            }
+            Reason::BelowLeast(limit, left) => {
+                self.write_limit(f, limit)?;
+                write!(f, " leaves {}, and less than {} is of no use to it", about(left), about(self.least))
+            }
+            Reason::NoGroup(GroupId(group)) => {
+                write!(f, "group {group} has no part of the CPU under this policy: move the task to another group")
+            }
+            Reason::Scheduler => match self.ceiling {
+                Some(Some(most)) => write!(f, "the scheduler takes no more than {most} for it"),
+                _ => f.write_str("the scheduler takes nothing for it"),
+            },
+            Reason::Unanswered => f.write_str("the policy gave no answer for it"),
+        }
+    }
+}
+
+/// Some lines, the first of which says it all.
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (task {}): ", self.name, self.task.0)?;
+        reserved(f, self.grant.reservation)?;
+        write!(f, "\n  consumed   ")?;
+        match self.status {
+            None => f.write_str("no report yet")?,
+            Some(status) => {
+                match status.cycles {
+                    1 => write!(f, "{} in its last cycle", status.consumed)?,
+                    cycles => write!(f, "{} in its last {cycles} cycles", status.consumed)?,
+                }
+                let reports = if self.reports == 1 { "report" } else { "reports" };
+                write!(f, ", reported {}; {} {reports}", Ago(self.at.since(status.at)), self.reports)?;
+                if let Some(mode) = status.mode {
+                    write!(f, "; mode {mode}")?;
+                }
+            }
+        }
+        write!(f, "\n  asks       ")?;
+        reserved(f, Some(self.grant.asked))?;
+        write!(f, "\n               declared: {}", self.declared)?;
+        for Asked { name, asked, words } in &self.advocates {
+            write!(f, "\n               {name}: ")?;
+            match asked {
+                None => f.write_str("nothing yet")?,
+                Some(asked) => write!(f, "{asked}")?,
+            }
+            write!(f, " ({words})")?;
+        }
+        write!(f, "\n  granted    ")?;
+        reserved(f, self.grant.reservation)?;
+        write!(f, " by {}: ", self.policy)?;
+        self.write_reason(f)?;
+        for holder in self.because.iter().take(NAMED) {
+            let Holder { name, task, importance, weight, share } = holder;
+            write!(f, "\n               {name} (task {}) holds {}", task.0, about(*share))?;
+            write!(f, "; importance {importance}, weight {weight}")?;
+        }
+        if let Some(others) = self.because.get(NAMED..).filter(|others| !others.is_empty()) {
+            let share: Share = others.iter().map(|holder| holder.share).sum();
+            match others.len() {
+                1 => write!(f, "\n               another holds {}", about(share))?,
+                count => write!(f, "\n               {count} others hold {}", about(share))?,
+            }
+        }
+        write!(f, "\n               its own importance is {}, its weight {}", self.importance, self.weight)?;
+        if let Some(group) = &self.group {
+            write!(f, ", its group {group}")?;
+        }
+        write!(f, "\n               reserved altogether: {} of {}", about(self.reserved), about(self.cap))?;
+        write!(f, "\n  confirmed  ")?;
+        match self.confirmed {
+            None => f.write_str("nothing yet"),
+            Some(Confirmation { at, proxy, held }) => {
+                reserved(f, held)?;
+                write!(f, " by {proxy}, {}", Ago(self.at.since(at)))?;
+                if held == self.grant.reservation { Ok(()) } else { f.write_str("; not yet what was granted") }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_ago_it_was_is_told_as_finely_as_anybody_reads() {
+        let told = |micros| Ago(Span::from_micros(micros)).to_string();
+        let all = [0, 999, 33_815, 999_999, 1_000_000, 11_337_815, 59_999_999, 60_000_000, 7_260_000_000].map(told);
+        let wanted = [
+            "just now",
+            "just now",
+            "33 ms ago",
+            "999 ms ago",
+            "1.0 s ago",
+            "11.3 s ago",
+            "59.9 s ago",
+            "1 min ago",
+            "121 min ago",
+        ];
+        assert_eq!(all, wanted);
+    }
+}

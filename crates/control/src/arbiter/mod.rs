@@ -1,0 +1,285 @@
+//! The broker's whole decision, as one state machine.
+
+mod explain;
+mod refusal;
+mod settle;
+mod task;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use hyoshi_model::{Instant, Reservation, Share, Span};
+
+use crate::advocate::{Advocate, Chain, Emission};
+use crate::policy::{AnyPolicy, Ask, Policy};
+use crate::task::{Confirmation, Grant, GroupId, Status, TaskId};
+
+pub use explain::{Asked, Explanation, Holder};
+pub use refusal::Refusal;
+pub use task::Joining;
+use task::Task;
+
+/// A reservation that has to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Whose.
+    pub task: TaskId,
+    /// What it held.
+    pub from: Option<Reservation>,
+    /// What it is to hold; `None`: nothing.
+    pub to: Option<Reservation>,
+}
+
+/// What an event leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision<'a> {
+    /// To be carried out in this order: what makes room first, then what takes it.
+    pub changes: &'a [Change],
+    /// To be told by whoever drives the arbiter.
+    pub emitted: &'a [Emission],
+}
+
+/// Takes what happens to tasks and says which reservations change.
+///
+/// ```text
+///    join, report, leave, set_... ──► chain of advocates ──► policy, within the cap ──► Decision
+///                                          ▲                       │                      │ carried out
+///                                          └─────── grant ─────────┘                      ▼
+///                                                     ▲        confirmed ◄──── scheduler proxy
+///                                                     └──────── refused ◄────────────┘
+/// ```
+///
+/// It holds no clock: events carry their instants. When the scheduler refuses a reservation, the most it
+/// would take becomes the task's ceiling, until something else makes room or somebody changes the task.
+#[derive(Debug)]
+pub struct Arbiter {
+    policy: AnyPolicy,
+    cap: Share,
+    tasks: BTreeMap<TaskId, Task>,
+    /// Of all tasks for which the scheduler takes anything: sorted as [`Policy::arbitrate`] wants them.
+    asks: Vec<Ask>,
+    /// In the order of `asks`.
+    grants: Vec<Grant>,
+    /// What advocates want, before the scheduler's ceilings; in the order of `asks`.
+    wanted: Vec<Reservation>,
+    /// Sum of `asks`.
+    total: Share,
+    /// Tasks with a ceiling.
+    ceilings: BTreeSet<TaskId>,
+    looks: BTreeSet<(Instant, TaskId)>,
+    // Space kept from one decision to the next.
+    settled: Vec<Grant>,
+    changes: Vec<Change>,
+    raises: Vec<Change>,
+    emitted: Vec<Emission>,
+}
+
+impl Arbiter {
+    /// How many tasks there can be.
+    pub const MOST_TASKS: usize = 4_096;
+
+    /// Without tasks, under `policy`, which may reserve `cap` altogether.
+    pub fn new(policy: AnyPolicy, cap: Share) -> Self {
+        Arbiter {
+            policy,
+            cap,
+            tasks: BTreeMap::new(),
+            asks: Vec::new(),
+            grants: Vec::new(),
+            wanted: Vec::new(),
+            total: Share::ZERO,
+            ceilings: BTreeSet::new(),
+            looks: BTreeSet::new(),
+            settled: Vec::new(),
+            changes: Vec::new(),
+            raises: Vec::new(),
+            emitted: Vec::new(),
+        }
+    }
+
+    /// A task comes under the broker and is granted something, or nothing.
+    pub fn join(&mut self, task: TaskId, joining: Joining, now: Instant) -> Result<Decision<'_>, Refusal> {
+        if self.tasks.contains_key(&task) {
+            return Err(Refusal::Twice(task));
+        }
+        if self.tasks.len() == Arbiter::MOST_TASKS {
+            return Err(Refusal::Full);
+        }
+        joining.check()?;
+        self.begin();
+        self.tasks.insert(task, Task::new(joining));
+        self.advise(task, Status::overdue(now, Span::ZERO));
+        Ok(self.settle())
+    }
+
+    /// A task leaves; its reservation is the first of the changes.
+    pub fn leave(&mut self, task: TaskId) -> Result<Decision<'_>, Refusal> {
+        let gone = self.tasks.remove(&task).ok_or(Refusal::Unknown(task))?;
+        self.begin();
+        self.looks.remove(&(gone.look, task));
+        self.ceilings.remove(&task);
+        self.forget(task, gone.joining.importance);
+        Ok(self.settle())
+    }
+
+    /// A task's report, or a look at it ([`Arbiter::due`]).
+    pub fn report(&mut self, task: TaskId, status: Status) -> Result<Decision<'_>, Refusal> {
+        if !self.tasks.contains_key(&task) {
+            return Err(Refusal::Unknown(task));
+        }
+        self.begin();
+        let fitted = self.total <= self.cap;
+        if !self.advise(task, status) {
+            return Ok(self.decision());
+        }
+        if fitted && self.total <= self.cap && self.ceilings.is_empty() && self.policy.grants_all_that_fits() {
+            self.grant_alone(task);
+            return Ok(self.decision());
+        }
+        Ok(self.settle())
+    }
+
+    /// The task that waits longest to be looked at although no report came: measure what it consumed since its
+    /// last report and call [`Arbiter::report`] with [`Status::overdue`].
+    pub fn due(&self, now: Instant) -> Option<TaskId> {
+        self.looks.first().filter(|(at, _)| *at <= now).map(|(_, task)| *task)
+    }
+
+    /// When [`Arbiter::due`] will name a task next.
+    pub fn next_look(&self) -> Instant {
+        self.looks.first().map_or(Instant::NEVER, |(at, _)| *at)
+    }
+
+    /// Sets how much a task matters to Strict policies.
+    pub fn set_importance(&mut self, task: TaskId, importance: u32) -> Result<Decision<'_>, Refusal> {
+        self.change(task, |joining| joining.importance = importance)
+    }
+
+    /// Sets how little Weighted policies degrade a task.
+    pub fn set_weight(&mut self, task: TaskId, weight: u32) -> Result<Decision<'_>, Refusal> {
+        if weight == 0 {
+            return Err(Refusal::NoWeight);
+        }
+        self.change(task, |joining| joining.weight = weight)
+    }
+
+    /// Moves a task to another group.
+    pub fn set_group(&mut self, task: TaskId, group: GroupId) -> Result<Decision<'_>, Refusal> {
+        self.change(task, |joining| joining.group = group)
+    }
+
+    /// Sets the least that is of use to a task.
+    pub fn set_least(&mut self, task: TaskId, least: Share) -> Result<Decision<'_>, Refusal> {
+        self.change(task, |joining| joining.least = least)
+    }
+
+    /// Declares another reservation: another period, deadline, or budget to begin with.
+    pub fn declare(&mut self, task: TaskId, declared: Reservation, now: Instant) -> Result<Decision<'_>, Refusal> {
+        self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining.declared = declared;
+        self.advise_again(task, now)
+    }
+
+    /// Replaces all of a task's advocates.
+    pub fn set_chain(&mut self, task: TaskId, chain: Chain, now: Instant) -> Result<Decision<'_>, Refusal> {
+        self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining.chain = chain;
+        self.advise_again(task, now)
+    }
+
+    /// Adds an advocate to a task's chain, at `position` or at the end.
+    pub fn add_advocate(
+        &mut self,
+        task: TaskId,
+        advocate: Box<dyn Advocate>,
+        position: Option<usize>,
+        now: Instant,
+    ) -> Result<Decision<'_>, Refusal> {
+        self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining.chain.insert(advocate, position)?;
+        self.advise_again(task, now)
+    }
+
+    /// Takes the advocate at `position` out of a task's chain.
+    pub fn remove_advocate(&mut self, task: TaskId, position: usize, now: Instant) -> Result<Decision<'_>, Refusal> {
+        self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining.chain.remove(position)?;
+        self.advise_again(task, now)
+    }
+
+    /// Puts all tasks under another policy.
+    pub fn set_policy(&mut self, policy: AnyPolicy) -> Decision<'_> {
+        self.begin();
+        self.policy = policy;
+        self.settle()
+    }
+
+    /// Sets how much may be reserved altogether.
+    pub fn set_cap(&mut self, cap: Share) -> Decision<'_> {
+        self.begin();
+        self.cap = cap;
+        self.settle()
+    }
+
+    /// Settles again, after the policy's own settings changed or room was made that the arbiter does not
+    /// see: every ceiling that the scheduler set is tried again.
+    pub fn reconsider(&mut self, change: impl FnOnce(&mut dyn Policy)) -> Decision<'_> {
+        self.begin();
+        change(&mut *self.policy);
+        self.lift_ceilings();
+        self.settle()
+    }
+
+    /// The scheduler holds this.
+    pub fn confirmed(&mut self, task: TaskId, confirmation: Confirmation) {
+        if let Some(entry) = self.tasks.get_mut(&task) {
+            entry.confirmed = Some(confirmation);
+        }
+    }
+
+    /// The scheduler refused what was granted; `most` is what it would take. The rest goes to others.
+    pub fn refused(&mut self, task: TaskId, most: Option<Reservation>) -> Result<Decision<'_>, Refusal> {
+        let entry = self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?;
+        entry.ceiling = Some(most);
+        let importance = entry.joining.importance;
+        self.begin();
+        self.ceilings.insert(task);
+        match most {
+            Some(_) => self.place(task, importance),
+            None => self.forget(task, importance),
+        }
+        self.arbitrate();
+        Ok(self.apply())
+    }
+
+    /// What a task was granted.
+    pub fn grant(&self, task: TaskId) -> Option<Grant> {
+        let entry = self.tasks.get(&task)?;
+        Some(match self.position(task, entry.joining.importance) {
+            Ok(index) => self.grants[index],
+            Err(_) => entry.barred(task),
+        })
+    }
+
+    /// What a task holds, as far as it is for the arbiter to say.
+    pub fn held(&self, task: TaskId) -> Option<Reservation> {
+        self.grant(task)?.reservation
+    }
+
+    /// All tasks, by number, and what is known of them.
+    pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &Joining)> {
+        self.tasks.iter().map(|(id, task)| (*id, &task.joining))
+    }
+
+    /// Everything that is granted.
+    pub fn reserved(&self) -> Share {
+        self.grants.iter().map(Grant::share).sum()
+    }
+
+    /// How much may be reserved altogether.
+    pub fn cap(&self) -> Share {
+        self.cap
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &dyn Policy {
+        &*self.policy
+    }
+}

@@ -1,0 +1,54 @@
+//! Why an event cannot be taken.
+
+use core::fmt;
+
+use super::{Arbiter, Joining};
+use crate::advocate::ChainError;
+use crate::task::TaskId;
+
+/// Why the arbiter does not do what was wanted; nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A task of this number is there already.
+    Twice(TaskId),
+    /// No task has this number.
+    Unknown(TaskId),
+    /// [`Arbiter::MOST_TASKS`] are there.
+    Full,
+    /// A name that is none.
+    Name {
+        /// How many characters it has.
+        length: usize,
+    },
+    /// A weight of zero: in inverse proportion to it a task would be degraded without end.
+    NoWeight,
+    /// An advocate cannot be added or taken away.
+    Chain(ChainError),
+}
+
+impl From<ChainError> for Refusal {
+    fn from(error: ChainError) -> Self {
+        Refusal::Chain(error)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Twice(TaskId(id)) => write!(f, "task {id} is under the broker already"),
+            Refusal::Unknown(TaskId(id)) => write!(f, "no task {id} is under the broker: it has left, or never joined"),
+            Refusal::Full => {
+                write!(f, "{} tasks are under the broker, the most it takes: detach one first", Arbiter::MOST_TASKS)
+            }
+            Refusal::Name { length: 0 } => f.write_str("the task has no name: give it one"),
+            Refusal::Name { length } if *length > Joining::LONGEST_NAME => {
+                write!(f, "the task's name has {length} characters: {} are the most", Joining::LONGEST_NAME)
+            }
+            Refusal::Name { .. } => f.write_str("the task's name has control characters: use letters and digits"),
+            Refusal::NoWeight => f.write_str("a weight of 0: the least is 1"),
+            Refusal::Chain(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}

@@ -1,0 +1,221 @@
+//! From what is asked to what changes.
+
+use core::cmp::Reverse;
+
+use hyoshi_model::{Instant, Reservation, Share, Span};
+
+use super::{Arbiter, Change, Decision, Joining, Refusal};
+use crate::policy::Ask;
+use crate::task::{Grant, Limit, Reason, Status, TaskId};
+
+impl Arbiter {
+    pub(super) fn begin(&mut self) {
+        self.changes.clear();
+        self.raises.clear();
+        self.emitted.clear();
+    }
+
+    pub(super) fn decision(&self) -> Decision<'_> {
+        Decision { changes: &self.changes, emitted: &self.emitted }
+    }
+
+    /// Where a task of this importance is among those that ask, or would be.
+    pub(super) fn position(&self, task: TaskId, importance: u32) -> Result<usize, usize> {
+        self.asks.binary_search_by_key(&(Reverse(importance), task), |ask| (Reverse(ask.importance), ask.task))
+    }
+
+    /// Asks a task's advocates; whether what it asks is another than before.
+    pub(super) fn advise(&mut self, task: TaskId, mut status: Status) -> bool {
+        status.held = self.held(task);
+        let Some(entry) = self.tasks.get_mut(&task) else { return false };
+        let emitted = &mut self.emitted;
+        let wanted = entry.joining.chain.advise(&status, entry.joining.declared, |emission| emitted.push(emission));
+        let look = entry.joining.chain.next_look().max(status.at.saturating_add(Reservation::SHORTEST));
+        if look != entry.look {
+            self.looks.remove(&(entry.look, task));
+            if look < Instant::NEVER {
+                self.looks.insert((look, task));
+            }
+            entry.look = look;
+        }
+        if status.cycles > 0 {
+            entry.reports += 1;
+            entry.status = Some(status);
+        }
+        let importance = entry.joining.importance;
+        let changed = core::mem::replace(&mut entry.wanted, wanted) != wanted;
+        if !changed && (entry.ceiling == Some(None) || self.position(task, importance).is_ok()) {
+            return false;
+        }
+        self.place(task, importance);
+        true
+    }
+
+    /// After a task was changed: its advocates have their say without a report.
+    pub(super) fn advise_again(&mut self, task: TaskId, now: Instant) -> Result<Decision<'_>, Refusal> {
+        self.begin();
+        self.lift_ceiling(task);
+        self.advise(task, Status::overdue(now, Span::ZERO));
+        Ok(self.settle())
+    }
+
+    /// Changes what a policy knows of a task.
+    pub(super) fn change(&mut self, task: TaskId, change: impl FnOnce(&mut Joining)) -> Result<Decision<'_>, Refusal> {
+        let entry = self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?;
+        let importance = entry.joining.importance;
+        change(&mut entry.joining);
+        self.begin();
+        self.place(task, importance);
+        self.lift_ceiling(task);
+        Ok(self.settle())
+    }
+
+    /// Puts a task's ask where it belongs; `importance` is the one it was placed by before.
+    pub(super) fn place(&mut self, task: TaskId, importance: u32) {
+        let Some(entry) = self.tasks.get(&task) else { return };
+        let Some(ask) = entry.ask(task) else { return };
+        let (wanted, now) = (entry.wanted, entry.joining.importance);
+        self.total = self.total.saturating_add(ask.asked.share());
+        let found = self.position(task, importance);
+        if let Ok(index) = found {
+            self.total = self.total.saturating_sub(self.asks[index].asked.share());
+            if now == importance {
+                self.asks[index] = ask;
+                self.wanted[index] = wanted;
+                return;
+            }
+        }
+        let grant = match found {
+            Ok(index) => {
+                self.asks.remove(index);
+                self.wanted.remove(index);
+                self.grants.remove(index)
+            }
+            Err(_) => Grant { task, asked: wanted, reservation: None, reason: Reason::Unanswered },
+        };
+        let index = match self.position(task, now) {
+            Ok(index) | Err(index) => index,
+        };
+        self.asks.insert(index, ask);
+        self.wanted.insert(index, wanted);
+        self.grants.insert(index, grant);
+    }
+
+    /// A task asks no more; what it holds is taken back.
+    pub(super) fn forget(&mut self, task: TaskId, importance: u32) {
+        let Ok(index) = self.position(task, importance) else { return };
+        let ask = self.asks.remove(index);
+        self.total = self.total.saturating_sub(ask.asked.share());
+        self.wanted.remove(index);
+        let from = self.grants.remove(index).reservation;
+        if from.is_some() {
+            self.changes.push(Change { task, from, to: None });
+        }
+        if let Some(entry) = self.tasks.get_mut(&task) {
+            let grant = entry.barred(task);
+            entry.joining.chain.granted(&grant);
+        }
+    }
+
+    /// Where everything fits before and after, the ask of one task concerns no other.
+    pub(super) fn grant_alone(&mut self, task: TaskId) {
+        let Some(entry) = self.tasks.get_mut(&task) else { return };
+        let key = (Reverse(entry.joining.importance), task);
+        let found = self.asks.binary_search_by_key(&key, |ask| (Reverse(ask.importance), ask.task));
+        let Ok(index) = found else { return };
+        let asked = self.asks[index].asked;
+        let grant = Grant { task, asked, reservation: Some(asked), reason: Reason::Granted };
+        let from = core::mem::replace(&mut self.grants[index], grant).reservation;
+        if from != grant.reservation {
+            self.changes.push(Change { task, from, to: grant.reservation });
+        }
+        entry.joining.chain.granted(&grant);
+    }
+
+    /// Lets the policy settle; where that makes room, those whom the scheduler refused may try again.
+    pub(super) fn settle(&mut self) -> Decision<'_> {
+        self.arbitrate();
+        let less = |(now, before): (&Grant, &Grant)| now.share() < before.share();
+        if !self.ceilings.is_empty() && (!self.changes.is_empty() || self.settled.iter().zip(&self.grants).any(less)) {
+            self.lift_ceilings();
+            self.arbitrate();
+        }
+        self.apply()
+    }
+
+    fn lift_ceiling(&mut self, task: TaskId) {
+        if self.ceilings.remove(&task)
+            && let Some(entry) = self.tasks.get_mut(&task)
+        {
+            entry.ceiling = None;
+            let importance = entry.joining.importance;
+            self.place(task, importance);
+        }
+    }
+
+    pub(super) fn lift_ceilings(&mut self) {
+        while let Some(task) = self.ceilings.first().copied() {
+            self.lift_ceiling(task);
+        }
+    }
+
+    /// Fills `settled` with what the policy grants; holds even a foreign policy to the laws.
+    pub(super) fn arbitrate(&mut self) {
+        self.settled.clear();
+        let cap = Limit::Cap(self.cap);
+        self.policy.arbitrate(&self.asks, cap, &mut self.settled);
+        self.settled.truncate(self.asks.len());
+        let mut left = self.cap;
+        for (index, ask) in self.asks.iter().enumerate() {
+            let grant = match self.settled.get(index) {
+                Some(grant) if grant.task == ask.task => lawful(ask, *grant, left, cap),
+                _ => ask.granted(None, Reason::Unanswered),
+            };
+            left = left.saturating_sub(grant.share());
+            match self.settled.get_mut(index) {
+                Some(settled) => *settled = grant,
+                None => self.settled.push(grant),
+            }
+        }
+    }
+
+    /// Makes what is settled what is granted, and tells the advocates.
+    pub(super) fn apply(&mut self) -> Decision<'_> {
+        for index in 0..self.settled.len() {
+            let mut grant = self.settled[index];
+            if self.asks[index].asked != self.wanted[index] {
+                grant.asked = self.wanted[index];
+                if grant.reason == Reason::Granted {
+                    grant.reason = Reason::Scheduler;
+                }
+            }
+            let before = core::mem::replace(&mut self.grants[index], grant);
+            if grant == before {
+                continue;
+            }
+            if let Some(entry) = self.tasks.get_mut(&grant.task) {
+                entry.joining.chain.granted(&grant);
+            }
+            if grant.reservation != before.reservation {
+                let change = Change { task: grant.task, from: before.reservation, to: grant.reservation };
+                if grant.share() > before.share() { self.raises.push(change) } else { self.changes.push(change) }
+            }
+        }
+        self.changes.append(&mut self.raises);
+        self.decision()
+    }
+}
+
+/// A policy's grant, cut to what was asked and what is left.
+fn lawful(ask: &Ask, grant: Grant, left: Share, cap: Limit) -> Grant {
+    let Some(reservation) = grant.reservation else {
+        return ask.granted(None, grant.reason);
+    };
+    let like = ask.asked.with_budget(Span::ZERO);
+    let foreign = reservation.with_budget(Span::ZERO) != like;
+    let share = reservation.share();
+    if !foreign && reservation.budget() <= ask.asked.budget() && share <= left {
+        return Grant { asked: ask.asked, ..grant };
+    }
+    ask.grant(share.min(left), cap)
+}

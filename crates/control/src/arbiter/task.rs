@@ -1,0 +1,94 @@
+//! What the arbiter knows of one task.
+
+use alloc::string::{String, ToString};
+
+use hyoshi_model::{Instant, Reservation, Share};
+
+use super::Refusal;
+use crate::advocate::Chain;
+use crate::policy::Ask;
+use crate::task::{Confirmation, Grant, GroupId, Reason, Status, TaskId};
+
+/// What a task says of itself when it joins.
+#[derive(Debug)]
+pub struct Joining {
+    /// What people call it: 1 to 64 characters, none of them a control character.
+    pub name: String,
+    /// What it asks for until its advocates know better, and the period for which they ask.
+    pub declared: Reservation,
+    /// How much more than others it matters, for Strict; larger is more.
+    pub importance: u32,
+    /// How little it is to be degraded, for Weighted; at least 1, larger is less.
+    pub weight: u32,
+    /// Its group, where a policy divides the CPU.
+    pub group: GroupId,
+    /// The least that is of use to it: rather nothing than less.
+    pub least: Share,
+    /// Its advocates.
+    pub chain: Chain,
+}
+
+impl Joining {
+    /// How long a name can be, in characters.
+    pub const LONGEST_NAME: usize = 64;
+
+    /// With importance 0, weight 1, in the first group, for which any share is of use.
+    pub fn new(name: impl ToString, declared: Reservation, chain: Chain) -> Self {
+        Joining {
+            name: name.to_string(),
+            declared,
+            importance: 0,
+            weight: 1,
+            group: GroupId::default(),
+            least: Share::ZERO,
+            chain,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Refusal> {
+        let length = self.name.chars().count();
+        if length == 0 || length > Joining::LONGEST_NAME || self.name.chars().any(char::is_control) {
+            return Err(Refusal::Name { length });
+        }
+        if self.weight == 0 { Err(Refusal::NoWeight) } else { Ok(()) }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Task {
+    pub joining: Joining,
+    /// What its advocates ask.
+    pub wanted: Reservation,
+    /// The most that the scheduler takes, once it has refused something.
+    pub ceiling: Option<Option<Reservation>>,
+    pub look: Instant,
+    pub status: Option<Status>,
+    pub reports: u64,
+    pub confirmed: Option<Confirmation>,
+}
+
+impl Task {
+    pub fn new(joining: Joining) -> Self {
+        let wanted = joining.declared;
+        Task { joining, wanted, ceiling: None, look: Instant::NEVER, status: None, reports: 0, confirmed: None }
+    }
+
+    /// What it asks of the policy, within the scheduler's ceiling; `None`: the scheduler takes nothing.
+    pub fn ask(&self, task: TaskId) -> Option<Ask> {
+        let asked = match self.ceiling {
+            None => self.wanted,
+            Some(None) => return None,
+            Some(Some(most)) if most.period() == self.wanted.period() => {
+                self.wanted.with_budget(self.wanted.budget().min(most.budget()))
+            }
+            Some(Some(most)) => self.wanted.cut_to(most.share())?,
+        };
+        let Joining { importance, weight, group, least, .. } = self.joining;
+        Some(Ask { task, importance, weight, group, asked, least })
+    }
+
+    /// The grant of one for which the scheduler takes nothing.
+    pub fn barred(&self, task: TaskId) -> Grant {
+        Grant { task, asked: self.wanted, reservation: None, reason: Reason::Scheduler }
+    }
+}

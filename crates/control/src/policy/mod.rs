@@ -1,0 +1,125 @@
+//! Policies: whom to give how much when not everybody can have what was asked (the paper's section III-B).
+
+mod partition;
+mod spec;
+mod strict;
+mod weighted;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+use hyoshi_model::{Reservation, Share};
+
+use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
+
+pub use partition::{GroupError, Partition};
+pub use spec::{POLICIES, PartSpec, PolicyError, PolicySpec};
+pub use strict::Strict;
+pub use weighted::{HEAVIEST, Weighted};
+
+/// What one task asks, and what a policy may know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Who asks.
+    pub task: TaskId,
+    /// How much more than others it matters; larger is more.
+    pub importance: u32,
+    /// How little it is to be degraded; at least 1, larger is less.
+    pub weight: u32,
+    /// The group it belongs to, where a policy divides the CPU.
+    pub group: GroupId,
+    /// What its advocates ask.
+    pub asked: Reservation,
+    /// The least that is of use to it: rather nothing than less.
+    pub least: Share,
+}
+
+impl Ask {
+    /// As much of the ask as fits `share`, with the reason why it is not more, if it is not all.
+    pub fn grant(&self, share: Share, limit: Limit) -> Grant {
+        if share >= self.asked.share() {
+            return self.granted(Some(self.asked), Reason::Granted);
+        }
+        match self.asked.cut_to(share) {
+            None => self.granted(None, Reason::NothingLeft(limit)),
+            Some(_) if share < self.least.min(self.asked.share()) => {
+                self.granted(None, Reason::BelowLeast(limit, share))
+            }
+            cut => self.granted(cut, Reason::Cut(limit)),
+        }
+    }
+
+    /// Exactly this.
+    pub fn granted(&self, reservation: Option<Reservation>, reason: Reason) -> Grant {
+        Grant { task: self.task, asked: self.asked, reservation, reason }
+    }
+}
+
+/// Settles what tasks ask within a limit.
+///
+/// Laws, tested over every policy of this crate: exactly one grant for each ask, in their order; none
+/// above what was asked; their shares add up to at most the limit; the same asks get the same grants.
+pub trait Policy: fmt::Debug + Send {
+    /// Its name in commands and files.
+    fn name(&self) -> &'static str;
+
+    /// Pushes one grant for each of `asks` to `grants`, in their order.
+    ///
+    /// `asks` come most important first, at the same importance by number of the task.
+    fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>);
+
+    /// In a few words, whom it favours in this group, for `explain`: "the more important go first".
+    fn manner(&self, group: GroupId) -> &str {
+        let _ = group;
+        ""
+    }
+
+    /// Whether everybody gets all that was asked wherever that fits the limit altogether.
+    /// Then most reports touch no other task, and the arbiter asks the policy only in contention.
+    fn grants_all_that_fits(&self) -> bool {
+        false
+    }
+
+    /// Calls `name` with each task that holds what the one at `index` lacks, and how much it holds;
+    /// only asked of one that did not get everything.
+    fn blame(&self, asks: &[Ask], grants: &[Grant], index: usize, name: &mut dyn FnMut(TaskId, Share)) {
+        for (other, (_, grant)) in asks.iter().zip(grants).enumerate() {
+            if other != index && grant.reservation.is_some() {
+                name(grant.task, grant.share());
+            }
+        }
+    }
+
+    /// How many groups it has: their numbers are below that.
+    fn group_count(&self) -> u32 {
+        0
+    }
+
+    /// The group of this name.
+    fn group(&self, name: &str) -> Option<GroupId> {
+        let _ = name;
+        None
+    }
+
+    /// The name of a group.
+    fn group_name(&self, group: GroupId) -> Option<&str> {
+        let _ = group;
+        None
+    }
+
+    /// Sets the part of the CPU of a group, or of a partition within; settle again afterwards
+    /// ([`Arbiter::reconsider`](crate::Arbiter::reconsider)).
+    fn set_share(&mut self, name: &str, share: Share) -> Result<(), GroupError> {
+        let _ = (name, share);
+        Err(GroupError::NoGroups(self.name()))
+    }
+
+    /// What makes the same policy; `None` where it comes from elsewhere (another process, a plug-in).
+    fn spec(&self) -> Option<PolicySpec> {
+        None
+    }
+}
+
+/// A boxed policy, as the arbiter holds it.
+pub type AnyPolicy = Box<dyn Policy>;

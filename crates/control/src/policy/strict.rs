@@ -1,0 +1,48 @@
+//! Strict: in the order of importance, as long as there is some.
+
+use alloc::vec::Vec;
+
+use hyoshi_model::Share;
+
+use super::{Ask, Policy, PolicySpec};
+use crate::task::{Grant, GroupId, Limit, TaskId};
+
+/// Gives the most important task what it asks, then the next, until the limit is reached
+/// (the paper's section IV-C): important tasks starve less important ones.
+///
+/// At the same importance the task with the lower number, which came first, goes first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Strict;
+
+impl Policy for Strict {
+    fn name(&self) -> &'static str {
+        "strict"
+    }
+
+    fn manner(&self, _: GroupId) -> &str {
+        "the more important go first"
+    }
+
+    fn spec(&self) -> Option<PolicySpec> {
+        Some(PolicySpec::Strict)
+    }
+
+    fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
+        let mut left = limit.share();
+        for ask in asks {
+            let grant = ask.grant(left, limit);
+            left = left.saturating_sub(grant.share());
+            grants.push(grant);
+        }
+    }
+
+    fn grants_all_that_fits(&self) -> bool {
+        true
+    }
+
+    fn blame(&self, _: &[Ask], grants: &[Grant], index: usize, name: &mut dyn FnMut(TaskId, Share)) {
+        for grant in grants.iter().take(index).filter(|grant| grant.reservation.is_some()) {
+            name(grant.task, grant.share());
+        }
+    }
+}

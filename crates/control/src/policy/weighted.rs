@@ -1,0 +1,192 @@
+//! Weighted: everybody is degraded, the heavy less than the light.
+
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use hyoshi_model::Share;
+
+use super::{Ask, Policy, PolicySpec};
+use crate::task::{Grant, GroupId, Limit, Reason};
+
+/// Compresses all requests in inverse proportion to their weights, as springs give way in inverse
+/// proportion to their stiffness: `granted = asked - excess * (1 / weight) / sum of (1 / weight)`, a task
+/// that would fall below the least that is of use to it stays there, and the others give way for it (Abeni and
+/// Buttazzo, "Adaptive bandwidth reservation for multimedia computing", RTCSA 1999; the compression with least
+/// values is that of Buttazzo, Lipari and Abeni, "Elastic task model", RTSS 1998).
+///
+/// Tasks whose least values do not fit together are admitted by weight, and the others get nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Weighted {
+    /// How far each task that is admitted can give way before it is at its least, as a price, and its position.
+    springs: Vec<(u64, u32)>,
+    admitted: Vec<bool>,
+    by_weight: Vec<u32>,
+}
+
+/// The largest weight that is told from larger ones.
+pub const HEAVIEST: u32 = 10_000;
+
+/// One over a weight is counted in this many parts.
+const PARTS: u64 = 1 << 32;
+/// A price is counted in so many parts of a millionth of a CPU, per weight.
+const FINE: u32 = 16;
+
+fn weight(ask: &Ask) -> u64 {
+    u64::from(ask.weight.clamp(1, HEAVIEST))
+}
+
+/// Below this a task does not give way.
+fn least(ask: &Ask) -> Share {
+    ask.least.min(ask.asked.share())
+}
+
+impl Weighted {
+    /// Who may have at least the least: everybody, if that fits; else the heavy first. What is left then.
+    fn admit(&mut self, asks: &[Ask], limit: Share) -> Share {
+        self.admitted.clear();
+        self.admitted.resize(asks.len(), true);
+        let together: Share = asks.iter().map(least).sum();
+        if together <= limit {
+            return limit.saturating_sub(together);
+        }
+        self.by_weight.clear();
+        self.by_weight.extend(0..asks.len() as u32);
+        self.by_weight.sort_by_key(|index| Reverse(weight(&asks[*index as usize])));
+        let mut left = limit;
+        for index in &self.by_weight {
+            let index = *index as usize;
+            let least = least(&asks[index]);
+            self.admitted[index] = least <= left;
+            if least <= left {
+                left = left.saturating_sub(least);
+            }
+        }
+        left
+    }
+
+    /// The price per weight at which all that give way make up for `excess`: a task of weight `w` gives
+    /// `price / w`, or all it can.
+    fn price(&mut self, asks: &[Ask], mut excess: u64) -> u64 {
+        self.springs.clear();
+        let mut parts = 0u64;
+        for (index, ask) in asks.iter().enumerate() {
+            if self.admitted[index] {
+                let gives = ask.asked.share().saturating_sub(least(ask)).as_millionths();
+                self.springs.push((gives * weight(ask), index as u32));
+                parts += PARTS / weight(ask);
+            }
+        }
+        // Those that reach their least at the lowest price do so first; the others make up for the rest.
+        self.springs.sort_unstable();
+        for (gives, index) in &self.springs {
+            let price = price_of(excess, parts);
+            if gives << FINE >= price {
+                return price;
+            }
+            let weight = weight(&asks[*index as usize]);
+            excess = excess.saturating_sub(gives / weight);
+            parts -= PARTS / weight;
+        }
+        u64::MAX
+    }
+}
+
+/// Rounded up: rather too much is given way than too little.
+fn price_of(excess: u64, parts: u64) -> u64 {
+    let price = ((u128::from(excess) << FINE) * u128::from(PARTS)).div_ceil(u128::from(parts.max(1)));
+    u64::try_from(price).unwrap_or(u64::MAX)
+}
+
+impl Policy for Weighted {
+    fn name(&self) -> &'static str {
+        "weighted"
+    }
+
+    fn manner(&self, _: GroupId) -> &str {
+        "all give way, in inverse proportion to their weights"
+    }
+
+    fn spec(&self) -> Option<PolicySpec> {
+        Some(PolicySpec::Weighted)
+    }
+
+    fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
+        let asked: Share = asks.iter().map(|ask| ask.asked.share()).sum();
+        if asked <= limit.share() {
+            grants.extend(asks.iter().map(|ask| ask.granted(Some(ask.asked), Reason::Granted)));
+            return;
+        }
+        let over_least = self.admit(asks, limit.share());
+        let wanted = asks.iter().zip(&self.admitted).filter(|(_, admitted)| **admitted);
+        let wanted: Share = wanted.map(|(ask, _)| ask.asked.share().saturating_sub(least(ask))).sum();
+        let excess = wanted.saturating_sub(over_least);
+        let price = if excess.is_zero() { 0 } else { self.price(asks, excess.as_millionths()) };
+        let first = grants.len();
+        let mut left = limit.share();
+        let given = |ask: &Ask| {
+            let gives = Share::from_millionths(price.div_ceil(weight(ask) << FINE));
+            ask.asked.share().saturating_sub(gives).max(least(ask))
+        };
+        for (ask, admitted) in asks.iter().zip(&self.admitted) {
+            let grant = match admitted {
+                true => ask.grant(given(ask), limit),
+                false => ask.granted(None, Reason::BelowLeast(limit, over_least)),
+            };
+            left = left.saturating_sub(grant.share());
+            grants.push(grant);
+        }
+        // What rounding left, less than a millionth of a CPU for each task, goes to the most important of those
+        // that gave way in proportion.
+        for ((ask, admitted), grant) in asks.iter().zip(&self.admitted).zip(&mut grants[first..]) {
+            let has = grant.share();
+            if *admitted && !left.is_zero() && has > least(ask) && has < ask.asked.share() {
+                *grant = ask.grant(has.saturating_add(left), limit);
+                left = left.saturating_sub(grant.share().saturating_sub(has));
+            }
+        }
+    }
+
+    fn grants_all_that_fits(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::TaskId;
+    use hyoshi_model::{Reservation, Span};
+
+    fn ask(task: u32, percent: u64, weight: u32, least: u64) -> Ask {
+        let asked = Reservation::new(Span::from_millis(percent), Span::from_millis(100)).unwrap();
+        let least = Share::from_percent(least);
+        Ask { task: TaskId(task), importance: 0, weight, group: GroupId(0), asked, least }
+    }
+
+    fn percents(asks: &[Ask], cap: u64) -> Vec<u64> {
+        let mut grants = Vec::new();
+        Weighted::default().arbitrate(asks, Limit::Cap(Share::from_percent(cap)), &mut grants);
+        grants.iter().map(|grant| (grant.share().as_millionths() + 5_000) / 10_000).collect()
+    }
+
+    #[test]
+    fn the_heavy_give_way_less_than_the_light() {
+        // 20 % too much: weight 1 gives 15, weight 3 gives 5.
+        assert_eq!(percents(&[ask(1, 50, 1, 0), ask(2, 50, 3, 0)], 80), [35, 45]);
+        assert_eq!(percents(&[ask(1, 50, 1, 0), ask(2, 30, 3, 0)], 80), [50, 30]);
+    }
+
+    #[test]
+    fn who_is_at_its_least_gives_no_more_and_the_others_give_for_it() {
+        // The first would give 15, but has only 5 to give; the other gives 15.
+        assert_eq!(percents(&[ask(1, 50, 1, 45), ask(2, 50, 3, 0)], 80), [45, 35]);
+        // A light task gives all it has.
+        assert_eq!(percents(&[ask(1, 10, 1, 0), ask(2, 90, 3, 0)], 60), [0, 60]);
+    }
+
+    #[test]
+    fn least_values_that_do_not_fit_are_admitted_by_weight() {
+        // Weights 3 and 2 are admitted; of 20 % too much they give 20 * (1/3) / (5/6) = 8 and 12.
+        assert_eq!(percents(&[ask(1, 50, 1, 40), ask(2, 50, 3, 40), ask(3, 50, 2, 30)], 80), [0, 42, 38]);
+    }
+}

@@ -1,0 +1,165 @@
+//! The laws of policies, over every one of them.
+
+use hyoshi_control::policy::POLICIES;
+use hyoshi_control::{Ask, Grant, GroupId, Limit, PolicySpec, TaskId};
+use hyoshi_model::{Reservation, Share, Span};
+use proptest::prelude::*;
+
+/// Every policy, partitions of several shapes among them.
+const ALL: [&str; 5] = [
+    "strict",
+    "weighted",
+    "partition(a 30% strict, b 45% weighted)",
+    "partition(a 50% weighted, b 100% strict, c 10% weighted)",
+    "partition(a 40% partition(aa 10% strict, ab 20% weighted), b 20% strict)",
+];
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let period = prop_oneof![Just(10_000u64), Just(33_000), Just(250_000), 1_000u64..1_000_000];
+    let least = prop_oneof![3 => Just(0u64), 1 => 0u64..500_000];
+    (period, 1u64..=1_000, 0u32..4, prop_oneof![1u32..5, 1u32..10_001], 0u32..4, least).prop_map(
+        |(micros, thousandths, importance, weight, group, least)| {
+            let period = Span::from_micros(micros);
+            let asked = Reservation::new(Span::from_nanos(micros * thousandths), period).unwrap();
+            let least = Share::from_millionths(least);
+            Ask { task: TaskId(0), importance, weight, group: GroupId(group), asked, least }
+        },
+    )
+}
+
+/// Sorted as the arbiter hands them over.
+fn asks() -> impl Strategy<Value = Vec<Ask>> {
+    prop::collection::vec(ask(), 0..12).prop_map(|mut asks| {
+        asks.sort_by_key(|ask| core::cmp::Reverse(ask.importance));
+        for (number, ask) in asks.iter_mut().enumerate() {
+            ask.task = TaskId(number as u32);
+        }
+        asks
+    })
+}
+
+fn settle(policy: &str, asks: &[Ask], cap: Share) -> Vec<Grant> {
+    let mut grants = Vec::new();
+    policy.parse::<PolicySpec>().unwrap().build().arbitrate(asks, Limit::Cap(cap), &mut grants);
+    grants
+}
+
+fn sum(grants: &[Grant]) -> u64 {
+    grants.iter().map(Grant::share).sum::<Share>().as_millionths()
+}
+
+#[test]
+fn every_policy_of_the_table_is_tested() {
+    for (name, _) in POLICIES {
+        assert!(ALL.iter().any(|text| text.starts_with(name)), "{name}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_grant_never_exceeds_the_ask_nor_all_of_them_the_cap(asks in asks(), cap in 0u64..2_000_000) {
+        for policy in ALL {
+            let grants = settle(policy, &asks, Share::from_millionths(cap));
+            prop_assert_eq!(grants.len(), asks.len());
+            prop_assert!(sum(&grants) <= cap, "{}: {} of {}", policy, sum(&grants), cap);
+            for (ask, grant) in asks.iter().zip(&grants) {
+                prop_assert_eq!((grant.task, grant.asked), (ask.task, ask.asked));
+                if let Some(granted) = grant.reservation {
+                    prop_assert!(granted.budget() <= ask.asked.budget());
+                    prop_assert_eq!((granted.period(), granted.deadline()), (ask.asked.period(), ask.asked.deadline()));
+                    prop_assert!(granted.share() >= ask.least.min(ask.asked.share()).saturating_sub(Share::from_millionths(1)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_asks_get_the_same_grants(asks in asks(), other in asks(), cap in 0u64..2_000_000) {
+        let cap = Share::from_millionths(cap);
+        for text in ALL {
+            let mut policy = text.parse::<PolicySpec>().unwrap().build();
+            let (mut once, mut between, mut again) = (vec![], vec![], vec![]);
+            policy.arbitrate(&asks, Limit::Cap(cap), &mut once);
+            policy.arbitrate(&other, Limit::Cap(cap), &mut between);
+            policy.arbitrate(&asks, Limit::Cap(cap), &mut again);
+            prop_assert_eq!(&once, &again, "{}", text);
+            prop_assert_eq!(&once, &settle(text, &asks, cap), "{}", text);
+        }
+    }
+
+    #[test]
+    fn whatever_fits_is_granted_and_whatever_does_not_fills_the_cap(mut asks in asks(), cap in 0u64..2_000_000) {
+        for ask in &mut asks {
+            ask.least = Share::ZERO;
+        }
+        let asked: u64 = asks.iter().map(|ask| ask.asked.share().as_millionths()).sum();
+        for policy in ["strict", "weighted"] {
+            let grants = settle(policy, &asks, Share::from_millionths(cap));
+            if asked <= cap {
+                prop_assert!(asks.iter().zip(&grants).all(|(ask, grant)| grant.reservation == Some(ask.asked)));
+            } else {
+                // A budget is whole nanoseconds: each grant can fall short by one, which is at most a
+                // thousandth of a period of 1 ms in millionths.
+                prop_assert!(sum(&grants) + asks.len() as u64 >= cap, "{}: {} of {}", policy, sum(&grants), cap);
+            }
+        }
+    }
+
+    #[test]
+    fn strict_never_takes_from_the_more_important(asks in asks(), cap in 0u64..2_000_000, keep in 0usize..12) {
+        let cap = Share::from_millionths(cap);
+        let keep = keep.min(asks.len());
+        let (alone, all) = (settle("strict", &asks[..keep], cap), settle("strict", &asks, cap));
+        prop_assert_eq!(&alone[..], &all[..keep]);
+    }
+
+    #[test]
+    fn weighted_degrades_in_inverse_proportion_to_weight(mut asks in asks(), percent in 1u64..100) {
+        for ask in &mut asks {
+            ask.least = Share::ZERO;
+        }
+        let asked: u64 = asks.iter().map(|ask| ask.asked.share().as_millionths()).sum();
+        let grants = settle("weighted", &asks, Share::from_millionths(asked * percent / 100));
+        let lost = |index: usize| asks[index].asked.share().as_millionths() - grants[index].share().as_millionths();
+        for one in 0..asks.len() {
+            for other in 0..asks.len() {
+                let (light, heavy) = (u64::from(asks[one].weight), u64::from(asks[other].weight));
+                if grants[other].reservation.is_none() {
+                    continue; // it gave all it had, which is told below as `one`
+                }
+                // What rounding left over is less than a millionth for each task, and one may get all of it.
+                let slack = (asks.len() as u64 + 2) * (light + heavy);
+                if grants[one].reservation.is_none() {
+                    prop_assert!(lost(other) * heavy + slack >= lost(one) * light);
+                } else {
+                    prop_assert!((lost(one) * light).abs_diff(lost(other) * heavy) <= slack);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_gets_its_part_whatever_others_ask(asks in asks(), others in asks()) {
+        let policy = "partition(a 30% strict, b 45% weighted)";
+        let of_a = |asks: &[Ask]| asks.iter().copied().filter(|ask| ask.group == GroupId(0)).collect::<Vec<_>>();
+        let alone = of_a(&asks);
+        let mut all = alone.clone();
+        all.extend(others.into_iter().filter(|ask| ask.group != GroupId(0)));
+        let cap = Share::from_percent(75);
+        prop_assert_eq!(&settle(policy, &alone, cap)[..], &settle(policy, &all, cap)[..alone.len()]);
+    }
+
+    #[test]
+    fn those_who_are_blamed_hold_what_is_said(asks in asks(), cap in 0u64..1_000_000) {
+        for text in ALL {
+            let policy = text.parse::<PolicySpec>().unwrap();
+            let grants = settle(text, &asks, Share::from_millionths(cap));
+            for index in 0..asks.len() {
+                policy.build().blame(&asks, &grants, index, &mut |task, share| {
+                    let holder = grants.iter().find(|grant| grant.task == task).unwrap();
+                    assert!(task != asks[index].task && holder.share() == share && !share.is_zero());
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! When the second strategy of a processor rules, and when the first one does.
+//!
+//! ```text
+//!            some critical job is endangered
+//!   First ─────────────────────────────────────► Second ──┐ endangered again
+//!     ▲                                           │  ▲    │
+//!     └───────────────────────────────────────────┘  └────┘
+//!            endangered by none for the calm interval
+//! ```
+//!
+//! The trigger predicts. At every release and completion it asks whether, did the second strategy
+//! rule from now on, each critical job would still finish in time by worst cases: the work ahead
+//! of it under that strategy (what is waiting, what has started and finishes at its old level, what
+//! will be released before its deadline), one more job of each operation at its level or above, and
+//! the longest job that could start before the trigger is asked again. While that holds nothing needs
+//! to be done, however late the first strategy would finish: the switch is made at the last instant
+//! at which it still helps. That is the zero-slack instant of de Niz, Lakshmanan and Rajkumar (RTSS
+//! 2009), and the promotion of Davis and Wellings' dual priorities (RTSS 1995), for all critical
+//! jobs together and found while running instead of before.
+//!
+//! Why not ask about the work ahead under the *first* strategy? It answers by worst cases for a
+//! whole period ahead, and says "overloaded" where the mean load is not: the flight program at 98 %
+//! would lose the non-critical deadlines that rate monotonic makes there. A hysteresis on load, or on
+//! misses, comes after the miss.
+
+use hyoshi_model::{Instant, Span};
+
+/// One static level of the second strategy, as it is now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Level {
+    /// Worst-case work that waits at this level, legs that will follow included.
+    pub waiting: Span,
+    /// The earliest deadline of the critical jobs that wait there.
+    pub due: Option<Instant>,
+    /// What is left, at worst, of the job that the lane of this level has started.
+    pub started: Span,
+    /// Its deadline, if it is critical.
+    pub started_due: Option<Instant>,
+}
+
+/// What may still be released at one level and above it, in the present operating region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Coming {
+    /// Work a second that can come before a job of this level, in parts per million of the CPU.
+    pub share_ppm: u64,
+    /// One job of each operation at this level or above it.
+    pub once: Span,
+    /// The shortest relative deadline of a critical operation at this level.
+    pub deadline: Option<Span>,
+}
+
+/// True if some critical job could miss its deadline were the second strategy to rule from now on;
+/// `spare` is the time that may pass until that is asked again, and the margin. `levels` come
+/// most urgent first.
+pub fn endangered(now: Instant, levels: impl Iterator<Item = (Level, Coming)>, spare: Span) -> bool {
+    let mut ahead = u128::from(spare.as_nanos());
+    for (level, coming) in levels {
+        let late = |ahead: u128, left: Span| {
+            let left = u128::from(left.as_nanos());
+            ahead + u128::from(coming.once.as_nanos()) + left * u128::from(coming.share_ppm) / 1_000_000 > left
+        };
+        ahead += u128::from(level.started.as_nanos());
+        let started = level.started_due.is_some_and(|due| late(ahead, due.since(now)));
+        ahead += u128::from(level.waiting.as_nanos());
+        let waiting = level.due.is_some_and(|due| late(ahead, due.since(now)));
+        // One that is released next finds all this before it.
+        if started || waiting || coming.deadline.is_some_and(|deadline| late(ahead, deadline)) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Which strategy rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    calm: Span,
+    second: bool,
+    /// When a critical job was last endangered.
+    last: Instant,
+}
+
+impl Switch {
+    /// The first strategy rules, until something is endangered.
+    pub fn new(calm: Span) -> Switch {
+        Switch { calm, second: false, last: Instant::ZERO }
+    }
+
+    /// True while the second strategy rules.
+    #[inline]
+    pub fn second(&self) -> bool {
+        self.second
+    }
+
+    /// What the trigger says at `now`; true if from now on the other strategy rules.
+    pub fn ask(&mut self, now: Instant, endangered: bool) -> bool {
+        if endangered {
+            self.last = now;
+        }
+        let second = endangered || (self.second && now.since(self.last) < self.calm);
+        core::mem::replace(&mut self.second, second) != second
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn ms(millis: u64) -> Span {
+        Span::from_millis(millis)
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + ms(millis)
+    }
+
+    fn one(waiting: u64, due: u64) -> (Level, Coming) {
+        (Level { waiting: ms(waiting), due: Some(at(due)), ..Level::default() }, Coming::default())
+    }
+
+    #[test]
+    fn a_job_is_endangered_when_its_laxity_is_less_than_the_work_ahead() {
+        // 10 ms of work, its own included, before a deadline 10 ms away.
+        assert!(!endangered(at(5), [one(10, 15)].into_iter(), Span::ZERO));
+        assert!(endangered(at(6), [one(10, 15)].into_iter(), Span::ZERO));
+        assert!(endangered(at(5), [one(10, 15)].into_iter(), Span::from_nanos(1)));
+    }
+
+    #[test]
+    fn what_will_be_released_before_the_deadline_counts() {
+        let (level, _) = one(40, 100);
+        let coming = |share_ppm| Coming { share_ppm, ..Coming::default() };
+        assert!(!endangered(at(0), [(level, coming(600_000))].into_iter(), Span::ZERO));
+        assert!(endangered(at(0), [(level, coming(600_100))].into_iter(), Span::ZERO));
+    }
+
+    #[test]
+    fn work_of_less_urgent_levels_is_not_ahead() {
+        assert!(!endangered(at(0), [one(10, 10), one(80, 100)].into_iter(), Span::ZERO));
+        assert!(endangered(at(0), [one(80, 100), one(30, 100)].into_iter(), Span::ZERO));
+    }
+
+    #[test]
+    fn the_first_strategy_comes_back_after_a_calm_interval_and_no_earlier() {
+        let mut switch = Switch::new(ms(100));
+        assert!(!switch.ask(at(0), false) && switch.ask(at(10), true) && switch.second());
+        assert!(!switch.ask(at(50), true) && !switch.ask(at(149), false) && switch.second());
+        assert!(switch.ask(at(150), false) && !switch.second());
+    }
+
+    proptest! {
+        #[test]
+        fn more_work_or_less_time_never_makes_anything_safer(
+            levels in prop::collection::vec((0u64..50, prop::option::of(0u64..200), 0u64..20, 0u64..500_000, 0u64..10), 1..6),
+            more in 0usize..6, spare in 0u64..20, later in 0u64..50,
+        ) {
+            let levels: Vec<(Level, Coming)> = levels.into_iter().map(|(waiting, due, started, share_ppm, once)| {
+                let level = Level { waiting: ms(waiting), due: due.map(at), started: ms(started), started_due: None };
+                (level, Coming { share_ppm, once: ms(once), deadline: None })
+            }).collect();
+            let before = endangered(at(0), levels.iter().copied(), ms(spare));
+            let mut worse = levels.clone();
+            let last = worse.len() - 1;
+            worse[more.min(last)].0.waiting += ms(5);
+            prop_assert!(!before || endangered(at(later), worse.into_iter(), ms(spare)));
+        }
+
+        #[test]
+        fn a_switch_back_is_a_calm_interval_after_the_last_danger(asked in prop::collection::vec((0u64..80, any::<bool>()), 1..60)) {
+            let mut switch = Switch::new(ms(100));
+            let (mut now, mut last) = (0, None);
+            for (gap, danger) in asked {
+                now += gap;
+                let was = switch.second();
+                let changed = switch.ask(at(now), danger);
+                prop_assert_eq!(changed, was != switch.second());
+                last = if danger { Some(now) } else { last };
+                prop_assert_eq!(switch.second(), last.is_some_and(|last| danger || now - last < 100 ));
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What people change about tasks and the policy.
+
+use clap::{Args, Subcommand, ValueEnum};
+use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::idl::cpu_broker::{Broker, Task};
+use hyoshi_broker::setting::Setting;
+use hyoshi_model::{Share, Span};
+use serde_json::json;
+
+use super::Ended;
+use crate::cli::{Failure, Format, Held, head, streams};
+
+#[derive(Debug, Args)]
+pub(super) struct Set {
+    /// The task
+    name: String,
+    /// What to change
+    #[arg(value_enum)]
+    what: What,
+    /// To what: a number, the group's name, or for the period a time, such as 33ms
+    value: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum What {
+    /// How much it matters; policy strict goes by it
+    Importance,
+    /// How little it is cut; policy weighted goes by it
+    Weight,
+    /// Which group it is in; policy partition goes by it
+    Group,
+    /// How often its reservation begins anew
+    Period,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Policy {
+    /// Change the policy, the cap, or both
+    Set {
+        /// strict, weighted, or "partition(video 40% strict, rest 30% weighted)"
+        policy: Option<String>,
+        /// How much all tasks may have together: 75% of one CPU, 150% is one and a half
+        #[arg(long, value_name = "SHARE", required_unless_present = "policy")]
+        cap: Option<Share>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Advocate {
+    /// Add an advocate to a task's chain: hyoshi broker advocate add player max-decay --reports 10
+    Add {
+        /// Put it before the advocate at this place [default: at the end]
+        #[arg(long, value_name = "PLACE")]
+        at: Option<u32>,
+        /// The task
+        name: String,
+        /// Its kind, and its parameters: --NAME VALUE
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        advocate: Vec<String>,
+    },
+    /// Remove the advocate at a place
+    Remove {
+        /// The task
+        name: String,
+        /// Its place; the first is 0
+        place: u32,
+    },
+    /// List a task's advocates
+    List {
+        /// The task
+        name: String,
+    },
+}
+
+pub(super) fn set(client: &Client, set: &Set, format: Format) -> Result<Held, Ended> {
+    let Set { name, what, value } = set;
+    let broker = client.broker();
+    match what {
+        What::Importance => broker.set_importance(name, number(value)?).map_err(ClientError::from)?,
+        What::Weight => broker.set_weight(name, number(value)?).map_err(ClientError::from)?,
+        What::Group => broker.set_group(name, value).map_err(ClientError::from)?,
+        What::Period => {
+            let period =
+                value.parse::<Span>().map_err(|error| Failure::new(format_args!("`{value}` is no period: {error}")))?;
+            broker.set_period(name, period.as_nanos()).map_err(ClientError::from)?;
+        }
+    }
+    done("broker set", name, format)
+}
+
+fn reference(path: &str) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| Failure::new(format_args!("cannot read a reference from {path}: {error}")))?;
+    Ok(text.trim().to_owned())
+}
+
+fn number(value: &str) -> Result<u32, Failure> {
+    value.parse().map_err(|_| {
+        Failure::new(format_args!("`{value}` is no number")).help("write a whole number from 0 to 4294967295")
+    })
+}
+
+pub(super) fn policy(client: &Client, policy: &Policy, format: Format) -> Result<Held, Ended> {
+    let Policy::Set { policy, cap } = policy;
+    if *cap == Some(Share::ZERO) {
+        let failure = Failure::new("a cap of 0% leaves nothing to reserve");
+        return Err(failure.help("`hyoshi broker detach` ends a task's reservation").into());
+    }
+    let cap = cap.map_or(0, Share::as_millionths);
+    client.broker().set_policy(policy.as_deref().unwrap_or_default(), cap).map_err(ClientError::from)?;
+    super::look::standing(client, format)
+}
+
+pub(super) fn advocate(client: &Client, verb: &Advocate, format: Format) -> Result<Held, Ended> {
+    match verb {
+        Advocate::Add { at, name, advocate } => {
+            let mut setting = Setting::from_words(advocate)?;
+            for (name, value) in &mut setting.parameters {
+                if let ("object", Some(path)) = (name.as_str(), value.strip_prefix("file:")) {
+                    // Read here: the broker reads no files for others.
+                    *value = reference(path)?;
+                }
+            }
+            let place = at.unwrap_or(u32::MAX);
+            client.broker().add_advocate(name, &setting.to_wire(), place).map_err(ClientError::from)?;
+            list(client, name, format)
+        }
+        Advocate::Remove { name, place } => {
+            client.broker().remove_advocate(name, *place).map_err(ClientError::from)?;
+            list(client, name, format)
+        }
+        Advocate::List { name } => list(client, name, format),
+    }
+}
+
+fn list(client: &Client, name: &str, format: Format) -> Result<Held, Ended> {
+    let task = client.find(name)?.standing().map_err(ClientError::from)?;
+    let chain: Vec<String> = task.advocates.iter().map(|setting| Setting::from_wire(setting).to_string()).collect();
+    match format {
+        Format::Text if chain.is_empty() => streams::out("no advocates: it asks for what was declared\n")?,
+        Format::Text => {
+            let lines: String = chain.iter().enumerate().map(|(place, one)| format!("{place}  {one}\n")).collect();
+            streams::out(lines)?;
+        }
+        Format::Json => {
+            let answer = json!({ "hyoshi": head("broker advocate"), "task": name, "advocates": chain });
+            streams::out(format_args!("{answer:#}\n"))?;
+        }
+    }
+    Ok(Held::Yes)
+}
+
+pub(super) fn done(verb: &str, name: &str, format: Format) -> Result<Held, Ended> {
+    if let Format::Json = format {
+        streams::out(format_args!("{:#}\n", json!({ "hyoshi": head(verb), "task": name })))?;
+    }
+    Ok(Held::Yes)
+}

@@ -1,0 +1,158 @@
+//! The broker itself.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use hyoshi_broker::access::Access;
+use hyoshi_broker::audit::Audit;
+use hyoshi_broker::idl::cpu_broker::{BrokerStanding, ProxyStanding};
+use hyoshi_broker::lines::Lines;
+use hyoshi_broker::machine::Machine;
+use hyoshi_broker::touched::PutBack;
+use hyoshi_broker::{Service, ServiceError, State, place, policy};
+use hyoshi_control::Arbiter;
+use hyoshi_model::Share;
+use hyoshi_os::{Credentials, Interrupt, Policy, Wake, allowed_cpus, priority, set_own_policy};
+use serde_json::json;
+
+use super::{At, look};
+use crate::cli::{Failure, Format, Held, head, streams};
+
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// Members of this group may change all tasks and the policy, as root may
+    #[arg(long, value_name = "GROUP")]
+    operators: Option<String>,
+    /// How tasks share what there is: strict, weighted, or "partition(video 40% strict, rest 30% weighted)" [default: strict]
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    /// How much all tasks may have together: 75% of one CPU, 150% is one and a half [default: 75% of each CPU]
+    #[arg(long, value_name = "SHARE")]
+    cap: Option<Share>,
+    /// How time is reserved: window, deadline, weights or none [default: the best of them that this machine grants, but
+    /// for deadline]
+    #[arg(long, value_name = "SCHEDULER")]
+    scheduler: Option<String>,
+    /// Note there what is changed of programs, so that it is put back even after the broker was killed [default: state,
+    /// beside the socket]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Append what advocates of kind `log` log to this file
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Append a line to this file for each change, done or refused
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
+}
+
+impl Serve {
+    /// A flag that was given.
+    pub fn given(&self) -> Option<&'static str> {
+        let all = [
+            ("operators", self.operators.is_some()),
+            ("policy", self.policy.is_some()),
+            ("cap", self.cap.is_some()),
+            ("scheduler", self.scheduler.is_some()),
+            ("state", self.state.is_some()),
+            ("log", self.log.is_some()),
+            ("audit", self.audit.is_some()),
+        ];
+        all.iter().find_map(|(flag, given)| given.then_some(*flag))
+    }
+}
+
+pub(super) fn serve(serve: &Serve, at: &At, format: Format) -> Result<Held, Failure> {
+    // Before anything else: a request to end may come at any time.
+    let wake = Arc::new(Wake::new());
+    let interrupt = Interrupt::on_signals(wake.clone())
+        .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+    let uid = Credentials::own().uid;
+    let misplaced = |error: place::PlaceError| Failure::new(&error).help(error.remedy());
+    let socket = match &at.socket {
+        Some(socket) => socket.clone(),
+        None => {
+            let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+            place::to_serve(uid, runtime.as_deref()).map_err(misplaced)?
+        }
+    };
+    place::prepare(&socket, uid).map_err(misplaced)?;
+    let group = serve.operators.as_deref().map(group).transpose()?;
+    let audit = match &serve.audit {
+        None => Audit::none(),
+        Some(path) => Audit::to(path).map_err(|error| {
+            Failure::new(format_args!("cannot open the audit log {}: {error}", path.display()))
+                .help("--audit FILE, in a directory that the broker can write to")
+        })?,
+    };
+    let named = policy::named(serve.policy.as_deref().unwrap_or("strict"))
+        .map_err(|trouble| Failure::new(&trouble).help(trouble.remedy()))?;
+    let cap = serve.cap.unwrap_or_else(|| Share::from_percent(75 * allowed_cpus().len() as u64));
+    let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
+    let opened = Machine::open(&state, serve.scheduler.as_deref());
+    let (machine, put_back) = opened.map_err(|error| Failure::new(&error).help(error.remedy()))?;
+    if put_back != PutBack::default() {
+        streams::err(format_args!("hyoshi broker: another broker left something behind: {put_back}\n"));
+    }
+    let mut core = State::new(Arbiter::new(named, cap), Box::new(machine), Access { broker: uid, group }, audit);
+    if let Some(path) = &serve.log {
+        core.log_to(Lines::to(path).map_err(|error| {
+            Failure::new(format_args!("cannot open the log {}: {error}", path.display()))
+                .help("--log FILE, in a directory that the broker can write to")
+        })?);
+    }
+    let (name, ways) = (core.policy().0, core.ways());
+    let service = Service::start(core, &socket, uid, wake).map_err(|error| refused(&error, &socket))?;
+    let standing = BrokerStanding {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        process: std::process::id(),
+        policy: name,
+        cap: cap.as_millionths(),
+        reserved: 0,
+        tasks: 0,
+        proxies: ways
+            .into_iter()
+            .map(|way| ProxyStanding { name: way.name.to_owned(), used: way.used, why: way.why })
+            .collect(),
+    };
+    match format {
+        Format::Text => streams::out(format_args!("{}at          {}\n", look::told(&standing), socket.display()))?,
+        Format::Json => {
+            let answer = json!({ "hyoshi": head("broker"), "broker": look::standing_json(&standing), "at": socket });
+            streams::out(format_args!("{answer:#}\n"))?;
+        }
+    }
+    // Above the windows that it opens and closes, and above lanes: what it does for them is short.
+    if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER)) {
+        streams::err(format_args!("hyoshi broker: it runs at normal priority, so windows may open late: {refused}\n"));
+    }
+    service.run(&interrupt, |notice| streams::err(format_args!("hyoshi broker: {notice}\n")));
+    Ok(Held::Yes)
+}
+
+fn refused(error: &ServiceError, socket: &Path) -> Failure {
+    let failure = Failure::new(error);
+    match error {
+        ServiceError::Orb(_) => failure.help(format_args!(
+            "`hyoshi broker show --socket {}` shows the broker that is there, if one is; --socket PATH puts another elsewhere",
+            socket.display()
+        )),
+        _ => failure,
+    }
+}
+
+/// A group's number (group(5)).
+fn group(name: &str) -> Result<u32, Failure> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let found = groups.lines().find_map(|line| {
+        let mut parts = line.split(':');
+        (parts.next() == Some(name)).then(|| parts.nth(1)?.parse().ok()).flatten()
+    });
+    found.ok_or_else(|| {
+        Failure::new(format_args!("there is no group `{name}`")).help("`getent group` shows all; a number will do, too")
+    })
+}

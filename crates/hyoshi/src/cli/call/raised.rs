@@ -1,0 +1,194 @@
+//! Exceptions in words: what an operation declares, and what an ORB raises.
+
+use hyoshi_orb::{
+    ByteOrder, CharSet, Completed, DecodeError, Decoder, EncodeError, Encoder, Raises, SystemException, SystemKind,
+    TypeCode, Value, Version, minor,
+};
+use serde_json::{Value as Json, json};
+
+use super::shown::{self, Shown};
+use crate::cli::tls;
+
+/// What came instead of a reply.
+#[derive(Debug)]
+pub(super) enum Raised {
+    System(SystemException),
+    /// Its id, and its members as they lie in the message.
+    User {
+        id: String,
+        members: Members,
+    },
+}
+
+/// Octets that begin where alignment is counted from, with those before the members left out.
+#[derive(Debug)]
+pub(super) struct Members {
+    octets: Vec<u8>,
+    skipped: usize,
+    order: ByteOrder,
+    version: Version,
+    chars: CharSet,
+}
+
+impl Raises for Raised {
+    fn decode(id: &str, from: &mut Decoder<'_>) -> Option<Result<Self, DecodeError>> {
+        // Members are aligned as the message is, to eight octets at most.
+        let skipped = from.at() % 8;
+        let octets = [&[0; 8][..skipped], from.rest()].concat();
+        let (order, version, chars) = (from.order(), from.version(), from.chars());
+        Some(Ok(Raised::User { id: id.to_owned(), members: Members { octets, skipped, order, version, chars } }))
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Raised::System(raised) => raised.kind.id(),
+            // Nothing here is ever sent as a reply.
+            Raised::User { .. } => SystemKind::Unknown.id(),
+        }
+    }
+
+    fn encode(&self, _: &mut Encoder) -> Result<(), EncodeError> {
+        Err(EncodeError::Value("an exception that was received is not raised again"))
+    }
+
+    fn system(&self) -> Option<&SystemException> {
+        match self {
+            Raised::System(raised) => Some(raised),
+            Raised::User { .. } => None,
+        }
+    }
+}
+
+/// An exception with its members.
+#[derive(Debug)]
+pub(super) enum Told {
+    System(SystemException),
+    User { id: String, name: String, members: Option<Shown>, declared: bool },
+}
+
+impl Raised {
+    /// As one of those that the operation declares.
+    pub fn read(self, declared: &[TypeCode]) -> Told {
+        let (id, members) = match self {
+            Raised::System(raised) => return Told::System(raised),
+            Raised::User { id, members } => (id, members),
+        };
+        let name = id.trim_start_matches("IDL:").rsplit_once(':').map_or(id.as_str(), |(name, _)| name).to_owned();
+        let name = name.rsplit('/').next().unwrap_or_default().to_owned();
+        let Some(code) = declared.iter().find(|code| code.id() == id) else {
+            return Told::User { id, name, members: None, declared: false };
+        };
+        let mut from = Decoder::new(&members.octets, members.order);
+        from.speak(members.version, members.chars);
+        let read = from.raw(members.skipped).and_then(|_| read(code, &mut from));
+        let members = read.ok().map(|value| shown::shown(&value, code));
+        Told::User { id, name, members, declared: true }
+    }
+}
+
+/// The members; the id before them has been read.
+fn read(code: &TypeCode, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {
+    let hyoshi_wire::typecode::Shape::Exception(members) = code.shape() else { return Ok(Value::Null) };
+    members.map(|(_, of)| Value::decode_as(&of, from)).collect::<Result<_, _>>().map(Value::Struct)
+}
+
+impl Told {
+    pub fn text(&self, places: &[String]) -> String {
+        match self {
+            Told::System(raised) => {
+                let mut text = format!("raised {raised}\n");
+                if raised.meaning().is_some() {
+                    text += &format!("{}\n", raised.kind.description());
+                } else if raised.minor != 0 && raised.vendor().is_none() {
+                    text += &format!("minor code: {:#x} is of a vendor that is not known here\n", raised.minor);
+                }
+                let of_connection = [SystemKind::Transient, SystemKind::CommFailure, SystemKind::Timeout];
+                if of_connection.contains(&raised.kind) && raised.peer.is_none() && !places.is_empty() {
+                    text += &format!("where: {}\n", places.join(", "));
+                }
+                text + &format!("help: {}\n", help(raised))
+            }
+            Told::User { id, name, members, declared } => {
+                let mut text = format!("raised {name} ({id})\n");
+                match members {
+                    Some(Shown::Members(members)) => {
+                        members.iter().for_each(|(name, value)| text += &format!("  {name}: {}\n", value.line()));
+                    }
+                    _ if *declared => text += "its members cannot be read: the server has another version of it\n",
+                    _ => {
+                        text +=
+                            "help: the operation does not declare it, or --idl is missing: its members are not known\n"
+                    }
+                }
+                text
+            }
+        }
+    }
+
+    pub fn json(self) -> Shown {
+        match self {
+            Told::System(raised) => json!({
+                "kind": "system", "id": raised.kind.id(), "name": raised.kind.name(), "minor": raised.minor,
+                "meaning": raised.meaning(), "server": raised.peer, "help": help(&raised),
+                "completed": match raised.completed {
+                    Completed::Yes => "yes",
+                    Completed::No => "no",
+                    Completed::Maybe => "maybe",
+                },
+            })
+            .into(),
+            Told::User { id, name, members, .. } => {
+                let told = [("kind", json!("user")), ("id", json!(id)), ("name", json!(name))];
+                let told = told.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+                let members = ("members".to_owned(), members.unwrap_or(Shown::Plain(Json::Null)));
+                Shown::Members(told.chain([members]).collect())
+            }
+        }
+    }
+}
+
+/// What to do about it.
+pub(super) fn help(raised: &SystemException) -> &'static str {
+    if let Some(help) = tls::help(raised) {
+        return help;
+    }
+    match raised.kind {
+        SystemKind::Transient if raised.minor == minor::NO_USABLE_PROFILE => {
+            "no address of the reference is of a kind that can be used here: see `hyoshi ior decode`"
+        }
+        SystemKind::Transient if raised.minor == minor::HOST_UNKNOWN => {
+            "see that the reference names the right host, and that this machine can resolve it: `getent hosts NAME`"
+        }
+        SystemKind::Transient => {
+            "try again later; see that the server runs and listens where the reference says (`hyoshi ior decode`)"
+        }
+        SystemKind::CommFailure if raised.completed == Completed::No => "nothing was done: try again",
+        SystemKind::CommFailure => "the server may have done it: look before trying again",
+        SystemKind::ObjectNotExist if raised.minor == minor::NO_USABLE_PROFILE => {
+            "see that the key is what the server publishes, letter for letter, or get a new reference"
+        }
+        SystemKind::ObjectNotExist => "get a new reference: this one's object is gone for good",
+        SystemKind::BadOperation => {
+            "see that --idl and --interface are the server's own; without --idl an attribute is called _get_NAME"
+        }
+        SystemKind::Marshal if raised.minor == minor::BAD_REPLY => {
+            "see that a CORBA server listens there, not another protocol; if so, compare the IDL files"
+        }
+        SystemKind::Marshal => {
+            "client and server do not agree on the IDL, or a value is beyond a bound: compare the files"
+        }
+        SystemKind::Timeout => "give it longer with --timeout, or find out what the server is busy with",
+        SystemKind::NoPermission => "ask whoever runs the server what the caller may do",
+        SystemKind::InvObjref => "see what the reference says: `hyoshi ior decode`",
+        SystemKind::BadParam => "the server refuses an argument: see what the IDL's comments allow",
+        SystemKind::NoImplement => "the server declares it only: a newer one may have it",
+        SystemKind::CodesetIncompatible | SystemKind::DataConversion => {
+            "pass texts that the server's character set has"
+        }
+        SystemKind::ImpLimit | SystemKind::NoResources | SystemKind::NoMemory => {
+            "pass less at once, or give the server higher limits"
+        }
+        SystemKind::Unknown => "the server failed in a way that it does not tell: its log may",
+        _ => "the server's log may tell more",
+    }
+}

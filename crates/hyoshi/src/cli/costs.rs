@@ -1,0 +1,228 @@
+//! What scheduling costs, as `check` and `sim` take it: from the command line, else from the
+//! system's file, else as `hyoshi calibrate` measured it on this machine.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use hyoshi_model::{Costs, MeasuredCosts, Span, System, read_costs, read_costs_file};
+use hyoshi_report::{Level, Note};
+
+use super::Failure;
+use super::output::note;
+
+/// Names another file than the usual one for what was measured on this machine; `none`: there is
+/// to be none, so that results do not depend on the machine.
+const VARIABLE: &str = "HYOSHI_COSTS";
+
+/// The topic of what is said of costs.
+const TOPIC: &str = "costs";
+
+/// The name under which a recording keeps costs that the command line gave.
+const RECORDED: &str = "costs of the command line";
+
+/// The name under which a simulation's recording keeps what was measured where it was made.
+const MEASURED: &str = "costs measured on the machine";
+
+/// What a simulation spent, of its recording's texts, where the system's file says nothing.
+pub(super) fn recalled_instead(files: &[(String, String)]) -> Result<Option<Costs>, Failure> {
+    let Some((name, text)) = files.iter().find(|(kept, _)| kept == MEASURED) else { return Ok(None) };
+    let read = read_costs(text, &format!("{name} (in the recording)")).map_err(Failure::File)?;
+    Ok(Some(read.costs))
+}
+
+/// Which costs to reckon with.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct CostsFrom {
+    /// What scheduling costs: none, measured (on this machine, by `hyoshi calibrate`), or a file
+    /// that `hyoshi calibrate` wrote. Left out: what the system's file says, else measured, else none
+    #[arg(long, value_name = "none|measured|FILE")]
+    pub costs: Option<String>,
+}
+
+/// Costs that the system's file does not give, and where they come from.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// The command line gave them: whatever the file says.
+    Given { costs: Costs, said: String },
+    /// They were measured on this machine: where the file says nothing.
+    Stored { costs: Costs, said: String },
+    /// Nobody has measured.
+    Nowhere,
+}
+
+impl CostsFrom {
+    /// What a recording was made with, if it says so; `files` are the texts that it keeps.
+    pub fn recalled(&self, files: &[(String, String)], system: &mut System) -> Result<(), Failure> {
+        let Some(name) = &self.costs else { return Ok(()) };
+        let kept = files.iter().find(|(kept, _)| kept == name);
+        let (name, text) = kept.ok_or_else(|| Failure::new(format!("the recording lacks `{name}`, which it names")))?;
+        let costs = read_costs(text, &format!("{name} (in the recording)")).map_err(Failure::File)?.costs;
+        system.processors.iter_mut().for_each(|processor| processor.costs = costs);
+        Ok(())
+    }
+
+    pub fn find(&self) -> Result<Found, Failure> {
+        match self.costs.as_deref() {
+            Some("none") => Ok(Found::Given { costs: Costs::NONE, said: "overheads left out, as asked".into() }),
+            Some("measured") => {
+                let stored = stored()?.ok_or_else(|| {
+                    let wanted =
+                        stored_path().map_or(String::new(), |path| format!(": {} is not there", path.display()));
+                    Failure::new(format!("nothing was measured on this machine{wanted}"))
+                        .help("`hyoshi calibrate` measures what scheduling costs, in some seconds")
+                })?;
+                Ok(Found::Given { costs: stored.costs, said: measured_here(&stored) })
+            }
+            Some(file) => {
+                let read = read_costs_file(file).map_err(Failure::File)?;
+                let date = if read.date.is_empty() { String::new() } else { format!(", measured {}", read.date) };
+                let said = format!("costs: of {file}{date} {}", list(&read.costs));
+                Ok(Found::Given { costs: read.costs, said })
+            }
+            None => match stored()? {
+                Some(stored) => Ok(Found::Stored { costs: stored.costs, said: measured_here(&stored) }),
+                None => Ok(Found::Nowhere),
+            },
+        }
+    }
+}
+
+impl Found {
+    /// What a recording must keep to be simulated with the same: a text with its name, and the
+    /// argument that would give it, if it was given.
+    pub fn to_record(&self) -> Option<((String, String), Option<String>)> {
+        let text = |costs| MeasuredCosts { costs, ..MeasuredCosts::default() }.to_toml();
+        match self {
+            Found::Given { costs, .. } => Some(((RECORDED.into(), text(*costs)), Some(format!("--costs={RECORDED}")))),
+            Found::Stored { costs, .. } => Some(((MEASURED.into(), text(*costs)), None)),
+            Found::Nowhere => None,
+        }
+    }
+
+    /// Costs for where the system's file says nothing.
+    pub fn instead(&self) -> Option<Costs> {
+        match self {
+            Found::Stored { costs, .. } => Some(*costs),
+            Found::Given { .. } | Found::Nowhere => None,
+        }
+    }
+
+    /// Puts what the command line gave into the system, and says what holds now.
+    pub fn settle(self, system: &mut System, by_file: bool) -> Vec<Note> {
+        let said = match self {
+            Found::Given { costs, said } => {
+                system.processors.iter_mut().for_each(|processor| processor.costs = costs);
+                said
+            }
+            _ if by_file => of_the_file(system),
+            Found::Stored { costs, said } => match system.processors.iter().all(|one| one.costs == costs) {
+                true => said,
+                false => format!("{said}; where the system's file gives others, those"),
+            },
+            Found::Nowhere => match system.processors.iter().all(|one| one.costs.is_none()) {
+                true => "overheads left out: `hyoshi calibrate` measures them".into(),
+                false => format!("{}; none where it gives none", of_the_file(system)),
+            },
+        };
+        let said = said.strip_prefix("costs: ").map_or(said.clone(), str::to_owned);
+        let mut notes = vec![note(Level::Info, TOPIC, said)];
+        notes.extend(larger_than_operations(system));
+        notes
+    }
+}
+
+fn of_the_file(system: &System) -> String {
+    let mut all = system.processors.iter().map(|processor| processor.costs);
+    match all.next() {
+        Some(first) if first.is_none() && all.all(|other| other == first) => {
+            "overheads left out, as the system's file says".into()
+        }
+        Some(first) if system.processors.iter().all(|one| one.costs == first) => {
+            format!("costs: of the system's file {}", list(&first))
+        }
+        _ => "costs: of the system's file, processor by processor".into(),
+    }
+}
+
+fn measured_here(measured: &MeasuredCosts) -> String {
+    let date = if measured.date.is_empty() { String::new() } else { format!(" {}", measured.date) };
+    let priority = if measured.real_time == Some(false) { ", without real-time priority" } else { "" };
+    let now = hyoshi_os::machine::kernel();
+    let changed = !measured.kernel.is_empty() && measured.kernel != now;
+    let kernel = if changed { format!(", under {}: measure again", measured.kernel) } else { String::new() };
+    format!("costs: measured on this machine{date}{priority}{kernel} {}", list(&measured.costs))
+}
+
+/// Every cost, as short as a line wants it.
+fn list(costs: &Costs) -> String {
+    let each = costs.named().map(|(name, span)| format!("{name} {}", short(span)));
+    format!("({})", each.join(", "))
+}
+
+/// Two figures are enough to know which costs these are.
+pub(super) fn short(span: Span) -> String {
+    match span.as_nanos() {
+        nanos @ 0..1_000 => format!("{nanos}ns"),
+        nanos @ 1_000..1_000_000 => format!("{:.1}us", nanos as f64 / 1e3),
+        nanos => format!("{:.1}ms", nanos as f64 / 1e6),
+    }
+}
+
+/// A warning where scheduling a job takes longer than the job may: there is little point in what
+/// then follows, and more often a unit is wrong.
+fn larger_than_operations(system: &System) -> Option<Note> {
+    let per_job = |costs: &Costs| {
+        let Costs { timer, enqueue, dequeue, cancel, switch, watchdog: _ } = *costs;
+        [timer, enqueue, dequeue, cancel, switch, switch].into_iter().fold(Span::ZERO, |sum, one| sum + one)
+    };
+    let smaller = system.operation_ids().filter_map(|id| {
+        let operation = system.operation(id);
+        let overhead = per_job(&system.processor(operation.on).costs);
+        let settings = system.epochs.iter().map(|epoch| &epoch.settings[id.index()]);
+        let least = settings.filter(|setting| setting.enabled).map(|setting| setting.wcet).min()?;
+        (overhead > least).then_some((operation, least, overhead))
+    });
+    let smaller: Vec<_> = smaller.collect();
+    let (operation, least, overhead) = smaller.first()?;
+    let others = match smaller.len() - 1 {
+        0 => String::new(),
+        1 => "; so it is for one more".into(),
+        more => format!("; so it is for {more} more"),
+    };
+    let text = format!(
+        "a job of `{}` takes at most {least}, and what it costs to schedule it up to {}{others}",
+        operation.name,
+        short(*overhead)
+    );
+    let remedy = Some("give it more to do less often, or correct the costs if a unit is wrong".into());
+    Some(Note { remedy, ..note(Level::Degraded, TOPIC, text) })
+}
+
+/// What was measured on this machine, if anybody has.
+fn stored() -> Result<Option<MeasuredCosts>, Failure> {
+    let Some(path) = stored_path() else { return Ok(None) };
+    let named = env::var_os(VARIABLE).is_some();
+    if !named && path.symlink_metadata().is_err() {
+        return Ok(None);
+    }
+    read_costs_file(&path).map(Some).map_err(Failure::File)
+}
+
+/// Where it is: `HYOSHI_COSTS`, else where `hyoshi calibrate` leaves it.
+fn stored_path() -> Option<PathBuf> {
+    match env::var_os(VARIABLE) {
+        Some(none) if none == "none" => None,
+        Some(path) => Some(path.into()),
+        None => default_path(),
+    }
+}
+
+/// Where `hyoshi calibrate` leaves what it measured (XDG base directory specification: a relative
+/// XDG_CONFIG_HOME is to be ignored).
+pub(super) fn default_path() -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || absolute("HOME").map(|home| home.join(".config"));
+    let base = absolute("XDG_CONFIG_HOME").or_else(home)?;
+    Some(base.join(Path::new("hyoshi/costs.toml")))
+}

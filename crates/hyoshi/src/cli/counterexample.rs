@@ -1,0 +1,137 @@
+//! A behaviour in which what fails is seen to miss, as a file for `hyoshi sim`.
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant as WallClock};
+
+use hyoshi_model::{Instant, OperationId, Span, System, write};
+use hyoshi_report::Seen;
+use hyoshi_sched::analysis::{Counterexample, Subject, counterexamples};
+use hyoshi_sched::{Report, Strategies};
+use hyoshi_sim::simulate;
+use hyoshi_trace::{Decision, Event, JobEnd, Probe, Stats};
+
+use super::Failure;
+use super::load::{Ready, plan};
+use super::output::{cannot_write, try_out};
+
+/// Simulations of one counterexample may take so long together.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The first thing that counts and fails, if there is one.
+pub(super) fn first(ready: &Ready, report: &Report) -> Option<Counterexample> {
+    counterexamples(&ready.system, report).find(|one| one.counts)
+}
+
+/// Simulates the counterexample until it misses, and writes it down for others to do the same.
+pub(super) fn save(
+    mut example: Counterexample,
+    path: &Path,
+    ready: &Ready,
+    strategies: &Strategies,
+) -> Result<Seen, Failure> {
+    try_out("the counterexample", path, &ready.file)?;
+    let started = WallClock::now();
+    let miss = loop {
+        match miss(&example, strategies, started)? {
+            Some(miss) => break miss,
+            None if started.elapsed() < PATIENCE && example.lengthen() => {}
+            None => {
+                return Err(Failure::new(format!(
+                    "{} fails, but misses nothing within {} of simulated time: {}",
+                    example.subject.name(),
+                    example.system.duration,
+                    example.why
+                ))
+                .help("it is too little by which it fails: worst cases must pile up for longer than that"));
+            }
+        }
+    };
+    // A whole millisecond behind the miss there is nothing more to see.
+    let end = miss.end.since(Instant::ZERO).as_nanos().div_ceil(1_000_000).saturating_mul(1_000_000);
+    example.system.duration = example.system.duration.min(Span::from_nanos(end.max(1_000_000)));
+    let job = format!("{}#{}", example.system.operation(miss.job.operation).name, miss.job.number);
+    let text = format!(
+        "# A behaviour that {} allows and in which {} misses: {}.\n# It misses with {job}, at {}: hyoshi sim {}\n\n{}",
+        ready.file.replace(char::is_control, " "),
+        example.subject.name(),
+        example.why,
+        miss.end,
+        path.display().to_string().replace(char::is_control, " "),
+        write(&example.system)
+    );
+    fs::write(path, text).map_err(|error| cannot_write("the counterexample", path, &error))?;
+    Ok(Seen {
+        file: Some(path.display().to_string()),
+        job: Some(job),
+        at_ns: Some(miss.end.as_nanos()),
+        ..seen(&example)
+    })
+}
+
+/// What is to be told of a counterexample that nobody has simulated.
+pub(super) fn seen(example: &Counterexample) -> Seen {
+    Seen {
+        of: example.subject.name().into(),
+        kind: example.subject.kind(),
+        region: example.region.clone(),
+        reason: example.why.to_string(),
+        duration_ns: example.system.duration.as_nanos(),
+        file: None,
+        job: None,
+        at_ns: None,
+    }
+}
+
+/// The first job that shows the miss, unless that takes too long.
+fn miss(example: &Counterexample, strategies: &Strategies, started: WallClock) -> Result<Option<JobEnd>, Failure> {
+    let (system, watch) = (&example.system, RefCell::new(Watch::new(example)));
+    let plan = plan(system, strategies)?;
+    let go_on = |_| watch.borrow().missed.is_none() && started.elapsed() < PATIENCE;
+    simulate(system, &plan, Instant::ZERO + system.duration, |_| WatchProbe(&watch), go_on);
+    Ok(watch.into_inner().missed)
+}
+
+/// Looks for the subject's first miss.
+struct Watch<'a> {
+    subject: &'a Subject,
+    system: &'a System,
+    stats: Stats,
+    missed: Option<JobEnd>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(example: &'a Counterexample) -> Self {
+        let system = &example.system;
+        Watch { subject: &example.subject, system, stats: Stats::new(system), missed: None }
+    }
+
+    fn end(&mut self, end: &JobEnd) {
+        let (late, by) = (!end.outcome.finished() || end.outcome == hyoshi_trace::Outcome::Missed, end.job.operation);
+        let misses = match self.subject {
+            Subject::Operation { operation, critical, .. } => late && by == *operation && end.critical == *critical,
+            Subject::Processor { critical, operations, .. } => {
+                late && operations.contains(&by) && (end.critical || !critical)
+            }
+            Subject::Chain { chain, .. } => {
+                self.stats.record(end);
+                let path: &[OperationId] = &self.system.chains[*chain].path;
+                path.contains(&by) && self.stats.chains()[*chain].violated()
+            }
+        };
+        if misses && self.missed.is_none_or(|missed| end.end < missed.end) {
+            self.missed = Some(*end);
+        }
+    }
+}
+
+struct WatchProbe<'w, 'a>(&'w RefCell<Watch<'a>>);
+
+impl Probe for WatchProbe<'_, '_> {
+    fn event(&mut self, _: Instant, event: Event) {
+        if let Event::Decision(Decision::End(end)) = &event {
+            self.0.borrow_mut().end(end);
+        }
+    }
+}

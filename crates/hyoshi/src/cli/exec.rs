@@ -1,0 +1,253 @@
+//! `hyoshi exec`: a program under the broker; and `hyoshi attach`: one that runs already.
+//!
+//! `exec` joins the broker with its own process and then becomes the program (execve(2)): signals, the terminal, job
+//! control and the exit status are the program's own, for nobody stands in between. A process beside it, not among its
+//! children, sees whether the broker lives:
+//!
+//! ```text
+//!   hyoshi exec ── join, add process ──► broker
+//!        │ starts, in a group of its own, with nothing of the program's but its standard error
+//!        ├───────► exec-watch ── waits for either to end: says once that the broker has
+//!        ▼ becomes
+//!     PROGRAM
+//! ```
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+use hyoshi_broker::Joining;
+use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::idl::cpu_broker::{Broker, Task, TaskStub};
+use hyoshi_broker::setting::Setting;
+use hyoshi_model::Span;
+use hyoshi_os::process::{Process, wait_for_either};
+use serde_json::json;
+
+use super::broker::{At, ended};
+use super::{Failure, Format, Held, head, streams};
+
+/// How `exec` ends if it could not even try, as env(1), nice(1) and timeout(1) do.
+const NOT_TRIED: u8 = 125;
+/// The program is there and cannot be run, or is not there (the same manual pages).
+const NOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// What a task asks for.
+#[derive(Debug, Args)]
+struct Asked {
+    /// What to call the task [default: the program's name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// How often its work comes round: 33ms for 30 frames a second
+    #[arg(long, value_name = "TIME")]
+    period: Span,
+    /// Have the time within that of each period's start [default: the period]
+    #[arg(long, value_name = "TIME")]
+    deadline: Option<Span>,
+    /// Ask for that much in each period until its needs are known
+    #[arg(long, value_name = "TIME")]
+    budget: Option<Span>,
+    /// Less than that in a period is of no use to it
+    #[arg(long, value_name = "TIME")]
+    least: Option<Span>,
+    /// The larger, the more important: everybody may give up to 10
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    importance: u32,
+    /// The larger, the less is taken away from it by policy weighted
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    weight: u32,
+    /// Its group, where policy partition goes by groups
+    #[arg(long, value_name = "GROUP", default_value = "")]
+    group: String,
+    /// An advocate, with its parameters: "max-decay --reports 10"; several times for a chain [default: max-decay]
+    #[arg(long, value_name = "ADVOCATE")]
+    advocate: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code: the program's; 125 if the broker does not take it, 126 if it cannot be run, 127 if it is not there.\n  \
+                        hyoshi exec --name player --period 33ms --importance 5 -- mplayer film.mpg"
+)]
+pub(super) struct Exec {
+    #[command(flatten)]
+    asked: Asked,
+    #[command(flatten)]
+    at: At,
+    /// Run the program even if there is no broker, or it does not take it
+    #[arg(long)]
+    anyway: bool,
+    /// The program, and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
+    program: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "It ends with the process, or with `hyoshi broker detach NAME`.\n  \
+                        hyoshi attach 4242 --name player --period 33ms")]
+pub(super) struct Attach {
+    /// The process
+    pid: u32,
+    #[command(flatten)]
+    asked: Asked,
+    #[command(flatten)]
+    at: At,
+}
+
+/// What the process beside a program is told.
+#[derive(Debug, Args)]
+pub(super) struct Watch {
+    program: u32,
+    broker: u32,
+    name: String,
+    /// Start another such process and end, so that it is not the program's child.
+    #[arg(long)]
+    aside: bool,
+}
+
+impl Asked {
+    fn joining(&self, name: &str) -> Result<Joining, ClientError> {
+        let mut joining = Joining::new(self.name.as_deref().unwrap_or(name), self.period);
+        (joining.deadline, joining.first, joining.least) = (self.deadline, self.budget, self.least);
+        (joining.importance, joining.weight) = (self.importance, self.weight);
+        joining.group.clone_from(&self.group);
+        for words in &self.advocate {
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            joining.advocates.push(Setting::from_words(&words).map_err(ClientError::Trouble)?);
+        }
+        Ok(joining)
+    }
+}
+
+pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
+    let Some((program, rest)) = arguments.program.split_first() else { return ExitCode::from(NOT_TRIED) };
+    let name = task_name(Path::new(program));
+    let joined = match joined(arguments, &name) {
+        Ok(joined) => Some(joined),
+        Err(error) if arguments.anyway => {
+            streams::err(format_args!("hyoshi exec: it runs without a reservation: {error}\n"));
+            None
+        }
+        Err(error) => {
+            Failure::new(&error).help(help(&error)).print("exec", format);
+            return ExitCode::from(NOT_TRIED);
+        }
+    };
+    let error = Command::new(program).args(rest).exec();
+    if let Some((_client, task)) = joined {
+        // It ends with this process in any case.
+        let _ = task.leave();
+    }
+    let there = error.kind() != io::ErrorKind::NotFound;
+    let failure = Failure::new(format_args!("cannot run {}: {error}", program.display()));
+    let failure = match there {
+        true => failure.help("it must be a program, with permission to run it"),
+        false => failure.help("name a program of PATH, or its path"),
+    };
+    failure.print("exec", format);
+    ExitCode::from(if there { NOT_RUN } else { NOT_FOUND })
+}
+
+fn help(error: &ClientError) -> String {
+    match error {
+        ClientError::NoBroker { .. } => format!("{}; --anyway runs the program without one", error.remedy()),
+        _ => error.remedy(),
+    }
+}
+
+fn joined(arguments: &Exec, name: &str) -> Result<(Client, TaskStub), ClientError> {
+    let joining = arguments.asked.joining(name)?;
+    let client = Client::connect(arguments.at.socket.as_deref())?;
+    let task = client.join(&joining)?;
+    // Before this process belongs to the task: what it starts from then on belongs to it, too.
+    beside(client.broker().standing()?.process, &joining.name);
+    add(&task, std::process::id())?;
+    Ok((client, task))
+}
+
+fn add(task: &TaskStub, pid: u32) -> Result<(), ClientError> {
+    task.add_process(pid, 0).map_err(|error| {
+        // What nobody is in ends by itself, later.
+        let _ = task.leave();
+        error.into()
+    })
+}
+
+/// Starts what sees whether the broker lives. Without it nobody says so if it does not; the program runs all the same.
+fn beside(broker: u32, name: &str) {
+    let started = watcher(std::process::id(), broker, name).and_then(|mut command| {
+        // Of the terminal's signals none is for it.
+        command.arg("--aside").process_group(0).spawn()?.wait()
+    });
+    match started {
+        Ok(status) if status.success() => {}
+        Ok(status) => streams::err(format_args!("hyoshi exec: nobody will say if the broker ends: {status}\n")),
+        Err(error) => streams::err(format_args!("hyoshi exec: nobody will say if the broker ends: {error}\n")),
+    }
+}
+
+fn watcher(program: u32, broker: u32, name: &str) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["exec-watch", &program.to_string(), &broker.to_string(), name]);
+    // It keeps nothing open that the program closes, but for standard error, which it ends with the program.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
+    Ok(command)
+}
+
+pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
+    let failed = |error: io::Error| Failure::new(format_args!("nobody will say if the broker ends: {error}"));
+    if watch.aside {
+        // Whatever else the program was given (locks, pipes) is the program's alone.
+        hyoshi_os::process::close_on_exec_from(3).map_err(failed)?;
+        watcher(watch.program, watch.broker, &watch.name).and_then(|mut command| command.spawn()).map_err(failed)?;
+        return Ok(Held::Yes);
+    }
+    let Ok(program) = Process::open(watch.program) else { return Ok(Held::Yes) };
+    if let Ok(broker) = Process::open(watch.broker)
+        && wait_for_either(&program, &broker).map_err(failed)? == 0
+    {
+        return Ok(Held::Yes);
+    }
+    if !program.has_ended() {
+        streams::err(format_args!(
+            "hyoshi: the broker has ended: {} (process {}) goes on without a reservation\n",
+            watch.name, watch.program
+        ));
+    }
+    Ok(Held::Yes)
+}
+
+pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure> {
+    let attached = || {
+        let process = Process::open(arguments.pid).map_err(|error| ClientError::Trouble(error.into()))?;
+        let joining = arguments.asked.joining(&task_name(Path::new(process.name())))?;
+        let client = Client::connect(arguments.at.socket.as_deref())?;
+        let task = client.join(&joining)?;
+        add(&task, arguments.pid)?;
+        let standing = task.standing()?;
+        Ok::<_, ClientError>(standing)
+    };
+    let standing = match attached() {
+        Ok(standing) => standing,
+        Err(error) => return ended("attach", &error, format),
+    };
+    match format {
+        Format::Text => streams::out(format_args!("{}\n", standing.name))?,
+        Format::Json => {
+            let task = super::broker::task_json(&standing);
+            streams::out(format_args!("{:#}\n", json!({ "hyoshi": head("attach"), "task": task })))?;
+        }
+    }
+    Ok(Held::Yes)
+}
+
+/// A task's name made of a program's.
+fn task_name(program: &Path) -> String {
+    let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let good = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let name: String = name.chars().map(good).take(64).collect();
+    if name.is_empty() { "program".to_owned() } else { name }
+}

@@ -1,0 +1,95 @@
+//! `hyoshi trace export`: a recording for other programs' viewers.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use hyoshi_dispatch::{lanes_of, places};
+use hyoshi_sched::{Plan, ProcessorPlan};
+use hyoshi_trace::perfetto::{Export, Exported};
+use serde_json::json;
+
+use super::output::{cannot_write, open};
+use super::trace::{Left, Recorded};
+use super::{Failure, Format, Held, head, streams};
+
+/// What errors call it.
+const WHAT: &str = "the export";
+
+/// Writes a recording for Perfetto; beside the recording if no other file is named.
+pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Format) -> Result<Held, Failure> {
+    let path = output.map_or_else(|| recorded.path.with_extension("perfetto-trace"), PathBuf::from);
+    let file = open(&path, &recorded.path.display().to_string(), WHAT)?;
+    // Devices and pipes have no length to set.
+    drop(file.set_len(0));
+    let (exported, left, broken) = written(recorded, BufWriter::new(file), &path)?;
+    match format {
+        Format::Text => {
+            let Exported { jobs, runs, flows, .. } = exported;
+            streams::out(format_args!(
+                "{}: {jobs} jobs, {runs} stretches in which they ran, {flows} arrows; open it at https://ui.perfetto.dev\n",
+                path.display()
+            ))?;
+            if let Some(torn) = left.as_ref().and_then(|left| left.torn.as_ref()) {
+                streams::out(format_args!("degraded: the export is marked as partial: {torn}\n"))?;
+            }
+            if let Some(lost) = left.as_ref().map(|left| left.lost).filter(|lost| *lost > 0) {
+                streams::out(format_args!("degraded: {lost} events were lost while recording\n"))?;
+            }
+        }
+        Format::Json => {
+            let object = json!({
+                "hyoshi": head("trace export"), "file": path.display().to_string(), "jobs": exported.jobs,
+                "runs": exported.runs, "flows": exported.flows, "packets": exported.packets,
+                "lost_events": left.as_ref().map(|left| left.lost),
+                "torn": left.as_ref().and_then(|left| left.torn.as_ref()),
+            });
+            // What cannot be read on is told in the object that tells the failure.
+            if broken.is_none() {
+                streams::out(format_args!("{object:#}\n"))?;
+            }
+        }
+    }
+    broken.map_or(Ok(Held::Yes), Err)
+}
+
+type Written = (Exported, Option<Left>, Option<Failure>);
+
+fn written(recorded: &Recorded, to: BufWriter<File>, path: &Path) -> Result<Written, Failure> {
+    let Plan { processors } = &*recorded.plan;
+    let system = &recorded.system;
+    let fail = |error: std::io::Error| cannot_write(WHAT, path, &error);
+    let all = processors.iter().map(|plan| places(system, plan)).collect();
+    let lanes: Vec<Vec<String>> = processors.iter().map(labels).collect();
+    let mut export = Export::new(to, system, all, &lanes, recorded.header.verb == "sim").map_err(fail)?;
+    let mut failed = None;
+    let read = recorded.events(|processor, at, event| match export.event(processor, at, &event) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    });
+    if let Some(error) = failed {
+        return Err(fail(error));
+    }
+    let partial = match &read {
+        Ok(left) => left.torn.is_some() || left.cut.is_some() || left.lost > 0,
+        Err(_) => true,
+    };
+    let exported = export.finish(partial).map_err(fail)?;
+    Ok(match read {
+        Ok(left) => (exported, Some(left), None),
+        Err(broken) => (exported, None, Some(broken)),
+    })
+}
+
+/// What is in each lane.
+fn labels(plan: &ProcessorPlan) -> Vec<String> {
+    let label = |levels: std::ops::Range<u8>| {
+        let levels = plan.levels.get(usize::from(levels.start)..usize::from(levels.end)).unwrap_or_default();
+        levels.iter().map(|level| level.label.as_str()).collect::<Vec<_>>().join("; ")
+    };
+    lanes_of(plan).into_iter().map(label).collect()
+}

@@ -1,0 +1,172 @@
+//! `hyoshi idl`: Rust from an IDL file.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use hyoshi_idl::Build;
+use hyoshi_idl::rust::HEAD;
+
+use super::{Failure, Format, Held, head, output, streams};
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The IDL file
+    file: PathBuf,
+    /// Write the Rust there instead of to standard output
+    #[arg(short, long = "out", value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Look for included files there, too
+    #[arg(short = 'I', long = "include", value_name = "DIR")]
+    includes: Vec<PathBuf>,
+    /// Define a macro before the file begins
+    #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
+    defines: Vec<String>,
+    /// Where the generated code finds the ORB
+    #[arg(long, value_name = "PATH", default_value = "::hyoshi::orb")]
+    root: String,
+    /// An included module has its Rust elsewhere: refer to it there
+    #[arg(long = "extern", value_name = "MODULE=PATH")]
+    externals: Vec<String>,
+    /// Write nothing; say whether the output is what the IDL asks for
+    #[arg(long, requires = "output")]
+    check: bool,
+}
+
+pub(super) fn idl(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+    let generated = building(arguments)?.generate().map_err(Failure::Idl)?;
+    if format == Format::Text {
+        generated.warnings.iter().for_each(|warning| streams::err(format_args!("{warning}\n")));
+    }
+    let Some(to) = &arguments.output else {
+        let rust = formatted(&generated.rust, Path::new("."));
+        match format {
+            Format::Text => streams::out(rust)?,
+            Format::Json => {
+                let answer = serde_json::json!({
+                    "hyoshi": head("idl"), "rust": rust, "sources": generated.sources, "warnings": generated.warnings,
+                });
+                streams::out(format_args!("{answer:#}\n"))?;
+            }
+        }
+        return Ok(Held::Yes);
+    };
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let rust = formatted(&generated.rust, directory);
+    let before = match fs::read_to_string(to) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            return Err(Failure::new(format!("cannot read {}: {error}", to.display()))
+                .help("name a file of Rust, or one that is not there yet"));
+        }
+    };
+    // Without `rustfmt` here, it may have been there before.
+    let current = before.as_deref().is_some_and(|before| before == rust || before == generated.rust);
+    if !arguments.check && !current {
+        if before.as_deref().is_some_and(|before| !before.starts_with(HEAD)) {
+            return Err(Failure::new(format!("{} was not written by `hyoshi idl`", to.display()))
+                .help("nothing was changed; name another file, or remove it first"));
+        }
+        write(to, &rust).map_err(|error| output::cannot_write("the generated Rust to", to, &error))?;
+    }
+    let (held, said) = match (arguments.check, current) {
+        (_, true) => (Held::Yes, "up to date"),
+        (false, false) => (Held::Yes, "written"),
+        (true, false) if before.is_none() => (Held::No, "not there"),
+        (true, false) => (Held::No, "out of date"),
+    };
+    match format {
+        Format::Text => {
+            let file = to.display();
+            streams::out(format_args!("{file}: {said}\n"))?;
+            if held == Held::No {
+                streams::err(format_args!("help: hyoshi idl {} -o {file}\n", arguments.file.display()));
+            }
+        }
+        Format::Json => {
+            let answer = serde_json::json!({
+                "hyoshi": head("idl"), "out": to, "state": said, "sources": generated.sources,
+                "warnings": generated.warnings,
+            });
+            streams::out(format_args!("{answer:#}\n"))?;
+        }
+    }
+    Ok(held)
+}
+
+fn building(arguments: &Arguments) -> Result<Build, Failure> {
+    let is_path = |path: &str| {
+        let path = path.strip_prefix("::").unwrap_or(path);
+        path.split("::").all(|part| {
+            part.starts_with(|c: char| c.is_alphabetic() || c == '_')
+                && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+        })
+    };
+    let no_path = |flag: &str, path: &str| {
+        Failure::new(format!("`{path}` is no Rust path, which {flag} takes"))
+            .help("write one such as ::hyoshi::orb, ::hyoshi_orb or crate::orb")
+    };
+    if !is_path(&arguments.root) {
+        return Err(no_path("--root", &arguments.root));
+    }
+    let mut build = Build::new(&arguments.file).root(&arguments.root);
+    for directory in &arguments.includes {
+        build = build.include(directory);
+    }
+    for define in &arguments.defines {
+        let (name, value) = define.split_once('=').unwrap_or((define, "1"));
+        build = build.define(name, value);
+    }
+    for external in &arguments.externals {
+        let Some((module, path)) = external.split_once('=') else {
+            return Err(Failure::new(format!("--extern {external} names no path"))
+                .help("write the module and where its Rust is, such as --extern Common=crate::common"));
+        };
+        if !is_path(path) {
+            return Err(no_path("--extern", path));
+        }
+        if module.contains("::") {
+            return Err(Failure::new(format!("--extern takes outermost modules, `{module}` is within one"))
+                .help("name the outermost one: what is in it goes along"));
+        }
+        build = build.external(module, path);
+    }
+    Ok(build)
+}
+
+/// As the user's own code is laid out, if `rustfmt` is there to do it.
+fn formatted(rust: &str, directory: &Path) -> String {
+    let run = || -> io::Result<Option<String>> {
+        let mut child = Command::new("rustfmt")
+            .args(["--edition", "2024"])
+            .current_dir(directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut input = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        // It reads everything before it writes anything, so that neither waits for the other.
+        input.write_all(rust.as_bytes())?;
+        drop(input);
+        let done = child.wait_with_output()?;
+        Ok(String::from_utf8(done.stdout).ok().filter(|text| done.status.success() && !text.is_empty()))
+    };
+    run().ok().flatten().unwrap_or_else(|| rust.to_owned())
+}
+
+/// Puts the new text in the old one's place at once, so that a build never sees half of it.
+fn write(to: &Path, text: &str) -> io::Result<()> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(to.file_name().ok_or(io::ErrorKind::IsADirectory)?);
+    name.push(format!(".{}", std::process::id()));
+    let beside = to.with_file_name(name);
+    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, to));
+    if written.is_err() {
+        // Whatever was in the way, no half file stays behind.
+        drop(fs::remove_file(&beside));
+    }
+    written
+}

@@ -1,0 +1,130 @@
+//! `hyoshi ior`: object references, told in words.
+
+mod describe;
+mod table;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use clap::{Args, Subcommand};
+use hyoshi_wire::ior::{Reference, ReferenceError};
+
+use self::describe::Described;
+use super::{Failure, Format, Held, head, streams};
+
+/// More than any reference that is one.
+const MOST: u64 = 4 << 20;
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Tell all that a reference says: addresses, key, code sets, policies, the ORB that made it
+    Decode {
+        /// The reference (IOR:..., corbaloc:..., corbaname:...), a file that holds one, or - for standard input
+        #[arg(value_name = "REFERENCE|FILE|-")]
+        from: String,
+    },
+}
+
+impl Arguments {
+    /// What the verb is called.
+    pub fn name(&self) -> &'static str {
+        match &self.verb {
+            Verb::Decode { .. } => "ior decode",
+        }
+    }
+}
+
+pub(super) fn ior(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+    match &arguments.verb {
+        Verb::Decode { from } => decode(from, format),
+    }
+}
+
+fn decode(from: &str, format: Format) -> Result<Held, Failure> {
+    let text = text(from)?;
+    let text = text.trim();
+    let reference: Reference = text.parse().map_err(|error| refusal(text, &error, format))?;
+    let described = Described::of(&reference);
+    match format {
+        Format::Text => streams::out(table::table(&described))?,
+        Format::Json => {
+            let whole = Decoded { hyoshi: head("ior decode"), holds: described.is_sound(), reference: &described };
+            let object = serde_json::to_value(&whole).map_err(Failure::new)?;
+            streams::out(format_args!("{object:#}\n"))?;
+        }
+    }
+    Ok(Held::when(described.is_sound()))
+}
+
+/// What `--format json` prints.
+#[derive(serde::Serialize)]
+struct Decoded<'a> {
+    hyoshi: serde_json::Value,
+    holds: bool,
+    reference: &'a Described,
+}
+
+/// The reference itself, or what holds it.
+pub(super) fn text(from: &str) -> Result<String, Failure> {
+    let scheme = from.trim_start().split_once(':').map_or("", |(scheme, _)| scheme);
+    if ["IOR", "corbaloc", "corbaname"].iter().any(|known| known.eq_ignore_ascii_case(scheme)) {
+        return Ok(from.to_owned());
+    }
+    if from.trim().is_empty() {
+        return Err(Failure::new("the reference is empty").help("write IOR:..., corbaloc:..., corbaname:... or a file"));
+    }
+    let path = from.strip_prefix("file:").unwrap_or(from);
+    let path = path.strip_prefix("//").filter(|_| path.len() < from.len()).unwrap_or(path);
+    let (what, read) = match path {
+        "-" => ("standard input".to_owned(), limited(io::stdin().lock())),
+        path => (path.to_owned(), File::open(Path::new(path)).and_then(limited)),
+    };
+    let text = read.map_err(|error| {
+        let failure = Failure::new(format!("cannot read {what}: {error}"));
+        match error.kind() {
+            io::ErrorKind::NotFound => failure
+                .help("a reference begins with IOR:, corbaloc: or corbaname:, all else names a file that holds one"),
+            io::ErrorKind::InvalidData => failure.help("a reference is text: IOR:..., corbaloc:... or corbaname:..."),
+            _ => failure,
+        }
+    })?;
+    if text.trim().is_empty() {
+        return Err(Failure::new(format!("{what} is empty")).help("has the server written its reference yet?"));
+    }
+    Ok(text)
+}
+
+fn limited(from: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    from.take(MOST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "far too long for a reference"));
+    }
+    Ok(text)
+}
+
+/// The error, with the place in the text below it.
+pub(super) fn refusal(text: &str, error: &ReferenceError, format: Format) -> Failure {
+    let at = (0..=error.at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let (before, after) = text.split_at(at);
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let start: String = before.chars().rev().take(40).map(shown).collect();
+    let start: String = start.chars().rev().collect();
+    let left = if start.chars().count() < before.chars().count() { "..." } else { "" };
+    let end: String = after.chars().take(30).map(shown).collect();
+    let right = if end.chars().count() < after.chars().count() { "..." } else { "" };
+    match format {
+        Format::Json => Failure::new(error),
+        Format::Text => {
+            let indent = left.len() + start.chars().count();
+            Failure::new(format!("{error}\n  {left}{start}{end}{right}\n  {:indent$}^", ""))
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! `hyoshi naming`: a CosNaming service, and what its clients do from the shell.
+
+mod client;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use hyoshi_orb::naming::{KEY, NamingLimits, NamingService, NamingServiceError, StoreError};
+use hyoshi_orb::{Endpoint, Orb};
+use hyoshi_os::{Interrupt, Wake};
+use serde_json::json;
+
+use super::tls::TlsService;
+use super::{Failure, Format, Held, head, streams};
+
+/// Where naming services listen.
+const LISTEN: &str = "iiop://127.0.0.1:2809";
+
+#[derive(Debug, Args)]
+#[command(after_help = "A service for this machine, and one for all that reach it:\n  \
+                  hyoshi naming\n  \
+                  hyoshi naming --listen iiop://0.0.0.0:2809 --store /var/lib/hyoshi/naming --ior /run/naming.ior\n  \
+                  hyoshi naming --listen ssliop://0.0.0.0:2810 --tls-cert naming.pem --tls-key naming.key --tls-clients plant.pem\n\
+                  Its clients, of whatever ORB:\n  \
+                  hyoshi naming bind --contexts plant/tracker file:tracker.ior\n  \
+                  hyoshi call corbaname::127.0.0.1#plant/tracker locate 7 --idl tracker.idl\n  \
+                  omniorb-program -ORBInitRef NameService=corbaloc::127.0.0.1/NameService")]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    /// Serve there: iiop://HOST:PORT (port 0: any), ssliop://HOST:PORT (TLS), unix:/PATH; several times for several [default:
+    /// iiop://127.0.0.1:2809]
+    #[arg(long, value_name = "ENDPOINT")]
+    listen: Vec<String>,
+    /// The host that references name, if others reach this one under another name
+    #[arg(long, value_name = "HOST")]
+    advertise: Option<String>,
+    /// Keep the names in this directory [default: hyoshi/naming where XDG_STATE_HOME or ~/.local/state is]
+    #[arg(long, value_name = "DIR", conflicts_with = "memory")]
+    store: Option<PathBuf>,
+    /// Keep no names beyond this run
+    #[arg(long)]
+    memory: bool,
+    /// Write the reference of the root context to this file
+    #[arg(long, value_name = "FILE")]
+    ior: Option<PathBuf>,
+    /// Names that can be bound at most, in all contexts together [default: 100000]
+    #[arg(long, value_name = "COUNT")]
+    bindings: Option<usize>,
+    /// Contexts at most [default: 10000]
+    #[arg(long, value_name = "COUNT")]
+    contexts: Option<usize>,
+    #[command(flatten)]
+    tls: TlsService,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List what a context has bound
+    List(client::List),
+    /// Tell the reference that a name is bound to
+    Resolve(client::Resolve),
+    /// Bind an object to a name
+    Bind(client::Bind),
+    /// Unbind a name; what it was bound to goes on to exist
+    Unbind(client::Unbind),
+    /// Make a context and bind it to a name
+    Context(client::Context),
+}
+
+impl Arguments {
+    /// What the verb is called.
+    pub fn name(&self) -> &'static str {
+        match &self.verb {
+            None => "naming",
+            Some(Verb::List(_)) => "naming list",
+            Some(Verb::Resolve(_)) => "naming resolve",
+            Some(Verb::Bind(_)) => "naming bind",
+            Some(Verb::Unbind(_)) => "naming unbind",
+            Some(Verb::Context(_)) => "naming context",
+        }
+    }
+}
+
+/// The flag of a service that was given, if any.
+fn of_service(arguments: &Arguments) -> Option<&'static str> {
+    let given = [
+        ("--listen", !arguments.listen.is_empty()),
+        ("--advertise", arguments.advertise.is_some()),
+        ("--store", arguments.store.is_some()),
+        ("--memory", arguments.memory),
+        ("--ior", arguments.ior.is_some()),
+        ("--bindings", arguments.bindings.is_some()),
+        ("--contexts", arguments.contexts.is_some()),
+    ];
+    given.into_iter().chain(arguments.tls.flags()).find(|(_, given)| *given).map(|(flag, _)| flag)
+}
+
+pub(super) fn naming(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+    // Not clap's `args_conflicts_with_subcommands`, which refuses `--format` before a verb too.
+    if let (Some(flag), Some(_)) = (of_service(arguments), &arguments.verb) {
+        return Err(Failure::new(format!(
+            "{flag} before `{}` says how to serve",
+            arguments.name().replace("naming ", "")
+        ))
+        .help(format!("`hyoshi naming {flag} ...` serves; flags of `hyoshi {}` stand behind it", arguments.name())));
+    }
+    match &arguments.verb {
+        None => serve(arguments, format),
+        Some(Verb::List(list)) => client::list(list, format),
+        Some(Verb::Resolve(resolve)) => client::resolve(resolve, format),
+        Some(Verb::Bind(bind)) => client::bind(bind, format),
+        Some(Verb::Unbind(unbind)) => client::unbind(unbind, format),
+        Some(Verb::Context(context)) => client::context(context, format),
+    }
+}
+
+fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+    let store = match (&arguments.store, arguments.memory) {
+        (_, true) => None,
+        (Some(store), _) => Some(store.clone()),
+        (None, _) => Some(default_store().ok_or_else(|| {
+            Failure::new("neither XDG_STATE_HOME nor HOME says where to keep the names")
+                .help("say where with --store DIR, or keep none beyond this run with --memory")
+        })?),
+    };
+    // Before anything else: a request to end may come at any time.
+    let ended = Arc::new(Wake::new());
+    let interrupt = Interrupt::on_signals(ended.clone())
+        .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+    let mut builder = Orb::builder();
+    let listen: Vec<_> = arguments.listen.iter().map(String::as_str).collect();
+    let listen = if listen.is_empty() { &[LISTEN][..] } else { &listen };
+    for endpoint in listen {
+        builder = builder.listen(endpoint).map_err(Failure::new)?;
+    }
+    builder = arguments.tls.server(builder, listen)?;
+    if let Some(host) = &arguments.advertise {
+        builder = builder.advertise(host);
+    }
+    let orb = builder.build().map_err(|error| {
+        Failure::new(&error).help("another naming service may listen there; say --listen iiop://HOST:PORT for another")
+    })?;
+    let mut limits = NamingLimits::default();
+    limits.bindings = arguments.bindings.unwrap_or(limits.bindings);
+    limits.contexts = arguments.contexts.unwrap_or(limits.contexts);
+    let service = NamingService::start(&orb, store.as_deref(), limits).map_err(refused)?;
+    let root = service.root().map_err(Failure::new)?;
+    let reference = root.ior().to_string();
+    if let Some(path) = &arguments.ior {
+        write(path, &reference)?;
+    }
+    tell(&service, &orb, &reference, store.as_deref(), format)?;
+    while !interrupt.requested() {
+        ended.wait();
+    }
+    orb.shutdown();
+    Ok(Held::Yes)
+}
+
+/// Where names are kept if nobody says where (XDG base directory specification: relative paths are to be ignored).
+fn default_store() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || absolute("HOME").map(|home| home.join(".local/state"));
+    Some(absolute("XDG_STATE_HOME").or_else(home)?.join("hyoshi/naming"))
+}
+
+fn refused(error: NamingServiceError) -> Failure {
+    let help = match &error {
+        NamingServiceError::Store(StoreError::Io { .. }) => "--store DIR names another directory, --memory keeps none",
+        _ => return Failure::new(error),
+    };
+    Failure::new(&error).help(help)
+}
+
+/// Whole or not at all: whoever waits for the file reads it at once.
+fn write(path: &Path, reference: &str) -> Result<(), Failure> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let written = fs::write(&beside, format!("{reference}\n")).and_then(|()| fs::rename(&beside, path));
+    written.map_err(|error| {
+        drop(fs::remove_file(&beside));
+        Failure::new(format!("cannot write the reference to {}: {error}", path.display()))
+            .help("the directory must be there, and be writable")
+    })
+}
+
+fn tell(
+    service: &NamingService,
+    orb: &Orb,
+    reference: &str,
+    store: Option<&Path>,
+    format: Format,
+) -> Result<(), Failure> {
+    let at: Vec<_> = orb.endpoints().iter().map(corbaloc).collect();
+    let (bindings, contexts) = service.size();
+    match format {
+        Format::Text => {
+            let mut text = String::new();
+            for at in &at {
+                text += &format!("{at}\n");
+            }
+            text += &format!("{reference}\n");
+            text += &match store {
+                Some(store) => {
+                    format!(
+                        "{} in {}, kept in {}\n",
+                        count(bindings, "name"),
+                        count(contexts, "context"),
+                        store.display()
+                    )
+                }
+                None => "names are kept in memory: they end with this run\n".to_owned(),
+            };
+            streams::out(text)
+        }
+        Format::Json => {
+            let answer = json!({
+                "hyoshi": head("naming"), "at": at, "ior": reference, "store": store,
+                "bindings": bindings, "contexts": contexts,
+            });
+            streams::out(format_args!("{answer:#}\n"))
+        }
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+fn corbaloc(endpoint: &Endpoint) -> String {
+    use hyoshi_wire::Version;
+    use hyoshi_wire::ior::{Address, Corbaloc};
+    let address = match endpoint {
+        Endpoint::Tcp { host, port, .. } => Address::Iiop { version: Version::V1_2, host: host.clone(), port: *port },
+        Endpoint::Tls { host, port, .. } => Address::Ssliop { version: Version::V1_2, host: host.clone(), port: *port },
+        Endpoint::Unix { path, .. } => Address::Unix { path: path.clone() },
+    };
+    Corbaloc { addresses: vec![address], key: KEY.into() }.to_string()
+}

@@ -1,0 +1,297 @@
+//! What clients of a naming service do from the shell.
+
+use clap::Args;
+use hyoshi_model::Span;
+use hyoshi_orb::naming::{NameError, Naming};
+use hyoshi_orb::{Object, Orb, SystemException, SystemKind, Timeouts, minor};
+use serde_json::{Value as Json, json};
+
+use crate::cli::load::span;
+use crate::cli::tls::{self, Tls};
+use crate::cli::{Failure, Format, Held, head, streams};
+
+/// Where a naming service is if nobody says where.
+const HERE: &str = "corbaloc:iiop:1.2@127.0.0.1:2809/NameService";
+
+/// The service that is asked.
+#[derive(Debug, Args)]
+pub(super) struct At {
+    /// The service, or a context in one: corbaloc:..., corbaname:..., IOR:... or file:PATH [default: NameService of
+    /// the environment's ORBInitRef, else corbaloc:iiop:1.2@127.0.0.1:2809/NameService]
+    #[arg(long, value_name = "REFERENCE")]
+    at: Option<String>,
+    /// Give up after so long
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
+    timeout: Span,
+    #[command(flatten)]
+    tls: Tls,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// The context, such as plant/sensors; else the one that is asked
+    name: Option<String>,
+    /// List contexts within it, too
+    #[arg(long, short)]
+    recursive: bool,
+    /// List so many names at most
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    most: usize,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Resolve {
+    /// The name, such as plant/tracker.service
+    name: String,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Bind {
+    /// The name, such as plant/tracker.service
+    name: String,
+    /// The object: IOR:..., corbaloc:..., corbaname:... or file:PATH; it is not asked
+    reference: String,
+    /// In place of what is bound, if it is an object
+    #[arg(long)]
+    replace: bool,
+    /// Make the contexts on the way that are not there
+    #[arg(long, short = 'p')]
+    contexts: bool,
+    /// Bind it as a context that names lead through
+    #[arg(long, conflicts_with = "replace")]
+    as_context: bool,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Unbind {
+    /// The name
+    name: String,
+    /// End the context that is bound to it, too; it must be empty
+    #[arg(long)]
+    destroy: bool,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Context {
+    /// The name
+    name: String,
+    /// Make the contexts on the way that are not there
+    #[arg(long, short = 'p')]
+    contexts: bool,
+    #[command(flatten)]
+    at: At,
+}
+
+impl At {
+    fn open(&self) -> Result<(Orb, Naming), Failure> {
+        let timeouts = Timeouts { connect: self.timeout, round_trip: Some(self.timeout), reply: None };
+        let orb = self.tls.client(Orb::builder().timeouts(timeouts))?.build();
+        let orb = orb.map_err(|error| Failure::new(format!("the ORB cannot be set up: {error}")))?;
+        let naming = match &self.at {
+            Some(at) => Naming::at(&orb, at).map_err(|error| unreadable(at, &error))?,
+            None => match Naming::initial(&orb) {
+                Err(error) if error.minor == minor::NO_INITIAL => {
+                    Naming::at(&orb, HERE).map_err(|error| unreadable(HERE, &error))?
+                }
+                Err(error) => return Err(unreadable("NameService of ORBInitRef", &error)),
+                Ok(naming) => naming,
+            },
+        };
+        Ok((orb, naming))
+    }
+
+    fn told(&self) -> &str {
+        self.at.as_deref().unwrap_or("the naming service")
+    }
+
+    /// Why it could not be done: names are answered with exit code 1, what is no name or cannot be asked with 2.
+    fn ended(&self, verb: &str, error: NameError, format: Format) -> Result<Held, Failure> {
+        let help = match &error {
+            NameError::NotFound { .. } => {
+                "`hyoshi naming list` shows what is bound; `--contexts` makes the way to a name"
+            }
+            NameError::AlreadyBound(_) => "`--replace` binds it to another object",
+            NameError::NotEmpty(_) => "`hyoshi naming list` shows its bindings",
+            NameError::CannotProceed { .. } => "the naming service of that context does not answer: is it running?",
+            NameError::Text { .. } => {
+                return Err(Failure::new(error).help(
+                    "write id.kind, with / between the steps, and \\ before a dot, slash or backslash within one",
+                ));
+            }
+            NameError::System(exception) => {
+                let failure = Failure::new(format!("{} answers: {exception}", self.told()));
+                if let Some(help) = tls::help(exception) {
+                    return Err(failure.help(help));
+                }
+                let unreached = [SystemKind::Transient, SystemKind::CommFailure, SystemKind::Timeout];
+                return Err(match unreached.contains(&exception.kind) {
+                    true => failure.help("is it running there? --at names another, `hyoshi naming` starts one"),
+                    false => failure,
+                });
+            }
+            _ => "`hyoshi naming list` shows what is bound",
+        };
+        match format {
+            Format::Text => streams::err(format_args!("error: {error}\nhelp: {help}\n")),
+            Format::Json => {
+                let errors = [json!({ "message": error.to_string(), "help": help })];
+                streams::out(format_args!("{:#}\n", json!({ "hyoshi": head(verb), "errors": errors })))?;
+            }
+        }
+        Ok(Held::No)
+    }
+}
+
+fn unreadable(at: &str, error: &SystemException) -> Failure {
+    let failure = Failure::new(format!("`{at}` leads to no object: {error}"));
+    if let Some(help) = tls::help(error) {
+        return failure.help(help);
+    }
+    match error.minor {
+        minor::NAME_UNBOUND => failure.help("`hyoshi naming list` shows what is bound"),
+        minor::NO_INITIAL => failure.help("ORBInitRef=NAME=ADDRESS in the environment tells it"),
+        minor::NOT_RESOLVED => failure.help(
+            "write corbaloc:iiop:1.2@HOST:PORT/KEY, IOR:... or file:PATH; `hyoshi ior decode` tells what is wrong",
+        ),
+        _ => failure.help("see that the server runs and listens there"),
+    }
+}
+
+pub(super) fn list(arguments: &List, format: Format) -> Result<Held, Failure> {
+    let (_orb, naming) = arguments.at.open()?;
+    match collect(arguments, naming) {
+        Err(error) => arguments.at.ended("naming list", error, format),
+        Ok((found, more)) => {
+            match format {
+                Format::Text => {
+                    // A slash at the end is not part of a context's name, but tells that it is one.
+                    let mut text: String = found
+                        .iter()
+                        .map(|(name, context)| format!("{name}{}\n", if *context { "/" } else { "" }))
+                        .collect();
+                    if more {
+                        text += "... and more: --most\n";
+                    }
+                    streams::out(text)?;
+                }
+                Format::Json => {
+                    let names: Vec<Json> =
+                        found.iter().map(|(name, context)| json!({ "name": name, "context": context })).collect();
+                    let answer = json!({ "hyoshi": head("naming list"), "names": names, "more": more });
+                    streams::out(format_args!("{answer:#}\n"))?;
+                }
+            }
+            Ok(Held::Yes)
+        }
+    }
+}
+
+/// Names and whether they are contexts, in order; each context once, as they may form circles.
+fn collect(arguments: &List, naming: Naming) -> Result<(Vec<(String, bool)>, bool), NameError> {
+    let start = match &arguments.name {
+        Some(name) => naming.enter(name)?,
+        None => naming,
+    };
+    let (mut found, mut more) = (Vec::new(), false);
+    let mut seen = vec![start.to_string()];
+    let mut left = vec![(String::new(), start)];
+    while let Some((path, context)) = left.pop() {
+        let (listed, rest) = context.list(arguments.most.saturating_sub(found.len()).max(1))?;
+        more |= rest;
+        for one in listed {
+            if found.len() >= arguments.most {
+                more = true;
+                break;
+            }
+            let name = format!("{path}{}", one.name);
+            if arguments.recursive && one.is_context {
+                // One that does not answer is listed all the same.
+                if let Some(inner) = context.enter(&one.name).ok().filter(|inner| !seen.contains(&inner.to_string())) {
+                    seen.push(inner.to_string());
+                    left.push((format!("{name}/"), inner));
+                }
+            }
+            found.push((name, one.is_context));
+        }
+    }
+    found.sort();
+    Ok((found, more))
+}
+
+pub(super) fn resolve(arguments: &Resolve, format: Format) -> Result<Held, Failure> {
+    let (_orb, naming) = arguments.at.open()?;
+    match naming.resolve::<dyn Object>(&arguments.name) {
+        Err(error) => arguments.at.ended("naming resolve", error, format),
+        Ok(found) => {
+            let ior = found.as_ref().ior();
+            match format {
+                Format::Text => streams::out(format_args!("{ior}\n"))?,
+                Format::Json => {
+                    let answer = json!({
+                        "hyoshi": head("naming resolve"), "name": arguments.name, "type": ior.type_id,
+                        "ior": ior.to_string(),
+                    });
+                    streams::out(format_args!("{answer:#}\n"))?;
+                }
+            }
+            Ok(Held::Yes)
+        }
+    }
+}
+
+pub(super) fn bind(arguments: &Bind, format: Format) -> Result<Held, Failure> {
+    let (orb, naming) = arguments.at.open()?;
+    let bound = if arguments.as_context {
+        let context =
+            Naming::at(&orb, &arguments.reference).map_err(|error| unreadable(&arguments.reference, &error))?;
+        way(&naming, &arguments.name, arguments.contexts).and_then(|()| naming.bind_context(&arguments.name, &context))
+    } else {
+        let object = orb.resolve_unchecked::<dyn Object>(&arguments.reference);
+        let object = object.map_err(|error| unreadable(&arguments.reference, &error))?;
+        way(&naming, &arguments.name, arguments.contexts).and_then(|()| match arguments.replace {
+            true => naming.rebind(&arguments.name, &object),
+            false => naming.bind(&arguments.name, &object),
+        })
+    };
+    done(bound, &arguments.at, "naming bind", &arguments.name, format)
+}
+
+pub(super) fn unbind(arguments: &Unbind, format: Format) -> Result<Held, Failure> {
+    let (_orb, naming) = arguments.at.open()?;
+    let unbound = match arguments.destroy {
+        true => naming.remove_context(&arguments.name),
+        false => naming.unbind(&arguments.name),
+    };
+    done(unbound, &arguments.at, "naming unbind", &arguments.name, format)
+}
+
+pub(super) fn context(arguments: &Context, format: Format) -> Result<Held, Failure> {
+    let (_orb, naming) = arguments.at.open()?;
+    let made = way(&naming, &arguments.name, arguments.contexts);
+    let made = made.and_then(|()| naming.new_context(&arguments.name).map(drop));
+    done(made, &arguments.at, "naming context", &arguments.name, format)
+}
+
+fn way(naming: &Naming, name: &str, make: bool) -> Result<(), NameError> {
+    if make { naming.make_way(name) } else { Ok(()) }
+}
+
+fn done(done: Result<(), NameError>, at: &At, verb: &str, name: &str, format: Format) -> Result<Held, Failure> {
+    match done {
+        Err(error) => at.ended(verb, error, format),
+        Ok(()) => {
+            if let Format::Json = format {
+                streams::out(format_args!("{:#}\n", json!({ "hyoshi": head(verb), "name": name })))?;
+            }
+            Ok(Held::Yes)
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! `hyoshi why`: why a job was late, from a recording.
+
+mod job;
+mod json;
+mod path;
+mod text;
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use clap::Args;
+use hyoshi_dispatch::places;
+use hyoshi_model::{Instant, JobId, OperationId};
+use hyoshi_report::blamed::chief;
+use hyoshi_report::lateness::{LatenessSummary, lateness};
+use hyoshi_sched::Strategies;
+use hyoshi_trace::blame::{Account, Blame, Culprits, Interest};
+use hyoshi_trace::{Decision, Event, Outcome};
+
+use super::proved::Analysing;
+use super::trace::{Left, Recorded};
+use super::{Failure, Format, Held, streams};
+use job::Asked;
+use path::Path;
+
+/// Misses that are listed.
+const LISTED: usize = 20;
+
+/// Decisions about one job that are told.
+const MOST_DECISIONS: usize = 64;
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The recording
+    file: PathBuf,
+    /// The job: its operation and release number, such as nav.update#812, or route#812.3 for a leg. Without a
+    /// number: all jobs of an operation or template that did not make their deadlines. Left out: those of all
+    #[arg(conflicts_with = "worst", value_name = "JOB|OPERATION")]
+    job: Option<String>,
+    /// The latest job of this operation or template
+    #[arg(long, value_name = "OPERATION")]
+    worst: Option<String>,
+}
+
+/// A decision about a job.
+type Decided = (Instant, Decision);
+
+pub(super) fn why(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
+    let recorded = Recorded::open(&arguments.file, strategies)?;
+    let system = &recorded.system;
+    let asked = match (&arguments.job, &arguments.worst) {
+        (Some(job), _) => match Asked::parse(system, job)? {
+            Asked::Job(job) => job,
+            Asked::Of(name, operations) => return listed(&recorded, Some((&name, &operations)), format),
+        },
+        (None, Some(operation)) => latest(&recorded, operation)?,
+        (None, None) => return listed(&recorded, None, format),
+    };
+    let analysing = Analysing::begin(system, &recorded.plan);
+    let answer = answer(&recorded, asked)?;
+    let proved = analysing.end();
+    let bound = job::bound(proved.analysis(), &answer.account.end);
+    match format {
+        Format::Text => streams::out(text::job(system, &answer, bound))?,
+        Format::Json => {
+            let object = json::job(system, &answer, bound);
+            streams::out(format_args!("{object:#}\n"))?;
+        }
+    }
+    Ok(Held::when(answer.account.end.outcome == Outcome::Made))
+}
+
+/// Everything about one job.
+pub(super) struct Answer {
+    account: Account,
+    decisions: Vec<Decided>,
+    path: Path,
+    left: Left,
+}
+
+/// What is told of a job beside its account.
+#[derive(Default)]
+struct Found {
+    decisions: Vec<Decided>,
+    /// The least and greatest number of the operation's jobs.
+    numbers: Option<(u64, u64)>,
+}
+
+impl Found {
+    fn decided(&mut self, at: Instant, decision: &Decision, wanted: JobId, here: bool) {
+        let job = match decision {
+            Decision::Hold { job, .. }
+            | Decision::Ready { job, .. }
+            | Decision::Run { job, .. }
+            | Decision::Yield { job }
+            | Decision::Demote { job } => *job,
+            Decision::End(end) => {
+                if end.job.operation == wanted.operation {
+                    let number = end.job.number;
+                    let (least, most) = self.numbers.unwrap_or((number, number));
+                    self.numbers = Some((least.min(number), most.max(number)));
+                }
+                end.job
+            }
+            // The cap's gate matters while the job lives.
+            Decision::Gate { .. } if here => {
+                let lives = matches!(self.decisions.last(), Some((_, last)) if !matches!(last, Decision::End(_)));
+                if lives && self.decisions.len() < MOST_DECISIONS {
+                    self.decisions.push((at, *decision));
+                }
+                return;
+            }
+            _ => return,
+        };
+        if job == wanted && self.decisions.len() < MOST_DECISIONS {
+            self.decisions.push((at, *decision));
+        }
+    }
+}
+
+fn answer(recorded: &Recorded, asked: JobId) -> Result<Answer, Failure> {
+    let system = &recorded.system;
+    let on = system.operation(asked.operation).on;
+    let wanted = path::with_upstream(system, asked);
+    let mut found = Found::default();
+    let (accounts, left) = path::accounts(recorded, &wanted, |processor, at, event| {
+        if let Event::Decision(decision) = event {
+            found.decided(at, decision, asked, processor == on);
+        }
+    })?;
+    let Some(account) = accounts.get(&asked).cloned() else {
+        return Err(job::unknown(system, asked, found.numbers));
+    };
+    let mut paths = path::follow(recorded, std::slice::from_ref(&account), accounts, wanted)?;
+    let path = paths.pop().unwrap_or(Path { hops: Vec::new() });
+    Ok(Answer { account, decisions: found.decisions, path, left })
+}
+
+/// The latest job of an operation, or of a template's, by lateness.
+fn latest(recorded: &Recorded, name: &str) -> Result<JobId, Failure> {
+    let operations = job::named(&recorded.system, name)?;
+    let mut latest: Option<(i64, JobId)> = None;
+    recorded.events(|_, _, event| {
+        if let Event::Decision(Decision::End(end)) = event
+            && operations.contains(&end.job.operation)
+        {
+            let late = (end.outcome != Outcome::Made, end.end.lateness(end.deadline).as_nanos());
+            // What did not make its deadline is worse than whatever did.
+            let rank = if late.0 { late.1.max(0).saturating_add(1) } else { late.1.min(0) };
+            if latest.is_none_or(|(worst, _)| rank > worst) {
+                latest = Some((rank, end.job));
+            }
+        }
+        ControlFlow::Continue(())
+    })?;
+    match latest {
+        Some((_, job)) => Ok(job),
+        None => Err(Failure::new(format!("the recording tells of no job of `{name}`"))
+            .help("it was switched off, or the recording ends before its first release")),
+    }
+}
+
+/// Jobs that did not make their deadlines.
+pub(super) struct List<'a> {
+    /// Whose, if not everybody's.
+    of: Option<&'a str>,
+    /// How many of how many.
+    count: u64,
+    ended: u64,
+    /// The worst first, each with what led to it.
+    worst: Vec<Path>,
+    /// What all of them lost their time to.
+    lost: Option<LatenessSummary>,
+    left: Left,
+}
+
+/// Every job, or those of some operations, that did not make its deadline, worst first, with its main cause.
+fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Format) -> Result<Held, Failure> {
+    let system = &recorded.system;
+    let exact = recorded.header.verb == "sim";
+    let mut concerned = vec![of.is_none(); system.operations.len()];
+    of.iter().flat_map(|(_, operations)| *operations).for_each(|id| concerned[id.index()] = true);
+    let is_concerned = |id: OperationId| concerned.get(id.index()).copied().unwrap_or(false);
+    let law = |plan| Blame::new(system, places(system, plan), exact, Interest::NotMade);
+    let mut laws: Vec<Blame<'_>> = recorded.plan.processors.iter().map(law).collect();
+    let mut worst: Vec<Account> = Vec::new();
+    let (mut count, mut ended) = (0u64, 0u64);
+    let mut culprits = Culprits::new(system);
+    let rank = |account: &Account| {
+        let end = &account.end;
+        (Reverse((end.critical, end.end.lateness(end.deadline))), end.release, end.job)
+    };
+    let left = recorded.events(|processor, at, event| {
+        let account = laws.get_mut(processor.index()).and_then(|law| law.event(at, &event));
+        let Event::Decision(Decision::End(end)) = event else { return ControlFlow::Continue(()) };
+        if !is_concerned(end.job.operation) {
+            return ControlFlow::Continue(());
+        }
+        ended += 1;
+        let Some(account) = account else { return ControlFlow::Continue(()) };
+        count += 1;
+        culprits.record(&account);
+        let place = worst.partition_point(|kept| rank(kept) <= rank(&account));
+        if place < LISTED {
+            worst.insert(place, account);
+            worst.truncate(LISTED);
+        }
+        ControlFlow::Continue(())
+    })?;
+    let lost = lateness(system, &left.names, system.operation_ids().filter_map(|id| culprits.of(id)));
+    let worst = with_what_led_to_them(recorded, worst)?;
+    let list = List { of: of.map(|(name, _)| name), count, ended, worst, lost, left };
+    match format {
+        Format::Text => streams::out(text::list(system, &list))?,
+        Format::Json => streams::out(format_args!("{:#}\n", json::list(system, &list)))?,
+    }
+    Ok(Held::when(count == 0))
+}
+
+/// Follows those further whose main cause lies before them.
+fn with_what_led_to_them(recorded: &Recorded, jobs: Vec<Account>) -> Result<Vec<Path>, Failure> {
+    let earlier = |job: &&Account| chief(&recorded.system, job).is_some_and(|part| path::is_earlier(part.kind));
+    let followed: Vec<Account> = jobs.iter().filter(earlier).cloned().collect();
+    let mut paths = path::follow(recorded, &followed, Default::default(), BTreeSet::new())?.into_iter();
+    let path = |job: Account| match earlier(&&job) {
+        true => paths.next().unwrap_or(Path { hops: vec![job] }),
+        false => Path { hops: vec![job] },
+    };
+    Ok(jobs.into_iter().map(path).collect())
+}

@@ -1,0 +1,166 @@
+//! The answer, for programs.
+
+use hyoshi_model::{Instant, Span, System};
+use hyoshi_report::blamed::{Part, together, words_of};
+use hyoshi_report::lateness::OverrunSummary;
+use hyoshi_trace::Outcome;
+use hyoshi_trace::blame::{Account, Basis, Kind, MOST_STRETCHES, Rank, Stretch};
+use serde_json::{Value, json};
+
+use super::super::head;
+use super::path::{Earlier, Path};
+use super::text::{decided, ended};
+use super::{Answer, Decided, List};
+
+/// What programs call a cause.
+fn key(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Upstream => "upstream",
+        Kind::Legs => "legs",
+        Kind::Link => "link",
+        Kind::Offset => "offset",
+        Kind::Jitter => "jitter",
+        Kind::Guard => "guard",
+        Kind::TimerLate => "timer-late",
+        Kind::Waited { .. } => "waited",
+        Kind::Preempted { .. } => "preempted",
+        Kind::Resource { .. } => "resource",
+        Kind::Cap { .. } => "cap",
+        Kind::Demoted { .. } => "demoted",
+        Kind::Suspended => "suspended",
+        Kind::Asleep => "asleep",
+        Kind::Executed => "executed",
+        Kind::Overran => "overran",
+        Kind::Overhead => "overhead",
+        Kind::Other(_) => "other-thread",
+        Kind::Stolen => "stolen",
+        Kind::Unexplained => "unexplained",
+    }
+}
+
+/// A cause, on whom it is blamed, and by how much that one overran.
+fn cause(system: &System, account: &Account, kind: Kind, names: &[String]) -> Value {
+    let who = kind.culprit().map(|who| {
+        let name = system.operations.get(who.operation.index()).map(|operation| operation.name.clone());
+        json!({ "operation": name, "number": who.job.map(|job| job.0), "leg": who.job.map(|job| job.1) })
+    });
+    let rank = match kind {
+        Kind::Waited { rank, .. } | Kind::Preempted { rank, .. } => Some(match rank {
+            Rank::MoreUrgent => "more-urgent",
+            Rank::Same => "same",
+            Rank::LessUrgent => "less-urgent",
+        }),
+        _ => None,
+    };
+    let resource = match kind {
+        Kind::Resource { resource, .. } => system.resources.get(resource.index()).map(|resource| resource.name.clone()),
+        _ => None,
+    };
+    let thread = match kind {
+        Kind::Other(name) => names.get(name as usize).cloned(),
+        _ => None,
+    };
+    let overrun = account.overrun(kind).map(|overrun| OverrunSummary::of(system, overrun));
+    json!({
+        "cause": key(kind), "who": who, "rank": rank, "resource": resource, "thread": thread, "overrun": overrun,
+        "words": words_of(system, account, kind, names),
+    })
+}
+
+/// Parts of all jobs of one operation or template together.
+fn together_json(system: &System, part: &Part, names: &[String]) -> Value {
+    let overrun = part.overran.map(|(overrun, _)| OverrunSummary::of(system, overrun));
+    json!({
+        "cause": key(part.kind), "operation": part.who.as_ref().map(|who| &who.name),
+        "jobs": part.who.as_ref().and_then(|who| who.jobs), "span_ns": part.span.as_nanos(),
+        "overrun": overrun, "overruns": part.overran.map_or(0, |(_, several)| several), "words": part.words(system, names),
+    })
+}
+
+/// A job and where its time went.
+fn account_json(system: &System, account: &Account, names: &[String]) -> Value {
+    let end = &account.end;
+    let operation = system.operation(end.job.operation);
+    let instant = |at: Instant| (at != Instant::NEVER).then(|| at.as_nanos());
+    let with = |kind: Kind, fields: Value| {
+        let mut object = cause(system, account, kind, names);
+        if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
+            object.extend(fields);
+        }
+        object
+    };
+    let parts = account.parts.iter().map(|(kind, span)| with(*kind, json!({ "span_ns": span.as_nanos() })));
+    let basis = match account.basis {
+        Basis::Exact => "exact",
+        Basis::Switches => "switches",
+        Basis::Inferred => "inferred",
+    };
+    json!({
+        "operation": operation.name, "number": end.job.number, "leg": end.job.leg,
+        "processor": system.processor(operation.on).name, "critical": end.critical, "outcome": end.outcome,
+        "response_from_ns": account.from.as_nanos(), "release_at_ns": end.release.as_nanos(),
+        "ready_at_ns": instant(end.ready), "start_at_ns": instant(end.start), "end_at_ns": end.end.as_nanos(),
+        "deadline_at_ns": end.deadline.as_nanos(), "response_ns": account.response().as_nanos(),
+        "lateness_ns": end.end.lateness(end.deadline).as_nanos(), "consumed_ns": end.consumed.as_nanos(),
+        "wcet_ns": account.wcet.as_nanos(), "held_before_ns": account.held_before.as_nanos(),
+        "basis": basis, "parts": parts.collect::<Vec<_>>(),
+        "together": together(system, account).iter().map(|part| together_json(system, part, names)).collect::<Vec<_>>(),
+    })
+}
+
+/// The whole answer for programs.
+pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>) -> Value {
+    let account = &answer.account;
+    let names = &answer.left.names;
+    let timeline = account.timeline.iter().map(|Stretch { from, to, kind }| {
+        let mut object = cause(system, account, *kind, names);
+        if let Value::Object(object) = &mut object {
+            object.insert("from_at_ns".into(), json!(from.as_nanos()));
+            object.insert("to_at_ns".into(), json!(to.as_nanos()));
+        }
+        object
+    });
+    let decisions = answer
+        .decisions
+        .iter()
+        .map(|(at, decision): &Decided| json!({ "at_ns": at.as_nanos(), "decision": decided(decision) }));
+    let path = answer.path.hops.iter().map(|hop| account_json(system, hop, names));
+    json!({
+        "hyoshi": head("why"), "holds": account.end.outcome == Outcome::Made,
+        "job": account_json(system, account, names), "verdict": ended(account),
+        "timeline": timeline.collect::<Vec<_>>(), "timeline_whole": account.timeline.len() < MOST_STRETCHES,
+        "path": path.collect::<Vec<_>>(), "decisions": decisions.collect::<Vec<_>>(),
+        "bound_ns": bound.as_ref().ok().map(|bound| bound.as_nanos()), "bound_missing": bound.err(),
+        "lost_events": answer.left.lost, "torn": answer.left.torn,
+    })
+}
+
+/// The jobs that did not make their deadlines.
+pub(super) fn list(system: &System, list: &List<'_>) -> Value {
+    let names = &list.left.names;
+    let miss = |path: &Path| {
+        let mut object = account_json(system, path.hops.last()?, names);
+        let earlier = path.earlier(system).map(|Earlier { hop, part, executed }| {
+            let end = &hop.end;
+            let operation = &system.operation(end.job.operation).name;
+            let mut object = together_json(system, &part, names);
+            if let Value::Object(object) = &mut object {
+                object.insert("executed_ns".into(), json!(executed.as_nanos()));
+                object.insert(
+                    "of".into(),
+                    json!({ "operation": operation, "number": end.job.number, "leg": end.job.leg }),
+                );
+            }
+            object
+        });
+        if let Value::Object(object) = &mut object {
+            object.insert("earlier".into(), json!(earlier));
+        }
+        Some(object)
+    };
+    json!({
+        "hyoshi": head("why"), "holds": list.count == 0, "of": list.of, "jobs": list.ended, "not_made": list.count,
+        "misses": list.worst.iter().filter_map(miss).collect::<Vec<_>>(), "lost_to": list.lost,
+        "lost_events": list.left.lost, "torn": list.left.torn,
+    })
+}

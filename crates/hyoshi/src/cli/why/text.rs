@@ -1,0 +1,343 @@
+//! The answer, for people.
+
+use std::fmt::Write;
+
+use hyoshi_model::{Deadline, Instant, Span, System};
+use hyoshi_report::blamed::{GROUPS, because, chief, name_of, together, words_of};
+use hyoshi_report::figures::{share, time};
+use hyoshi_report::lateness::LatenessSummary;
+use hyoshi_trace::blame::{Account, Basis, Kind, Stretch};
+use hyoshi_trace::{Decision, JobEnd, Outcome};
+
+use super::super::trace::Left;
+use super::path::{Earlier, Path, is_earlier};
+use super::{Answer, List};
+
+/// Columns of the bar.
+const BAR: usize = 72;
+
+/// Stretches and parts that a person is told of.
+const MOST_TOLD: usize = 24;
+
+/// Why one job ended as it did.
+pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>) -> String {
+    let account = &answer.account;
+    let end = &account.end;
+    let mut text = format!("{} {}\n", name_of(system, end.job), ended(account));
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{}\n", circumstances(system, account));
+    if let Some(bar) = bar(account) {
+        let _ = writeln!(text, "{bar}");
+    }
+    let _ = writeln!(text, "where its {} went", time(account.response()));
+    parts(&mut text, system, account, &answer.left.names);
+    if account.timeline.len() > 1 {
+        let _ = writeln!(text, "\nstep by step, from its {}", counted(system, end));
+        for stretch in account.timeline.iter().take(MOST_TOLD) {
+            let at = format!("+{}", time(stretch.from.since(account.from)));
+            let span = time(stretch.to.since(stretch.from));
+            let words = words_of(system, account, stretch.kind, &answer.left.names);
+            let _ = writeln!(text, "{at:>12}{span:>10}  {words}");
+        }
+        more(&mut text, account.timeline.len().saturating_sub(MOST_TOLD));
+    }
+    if answer.path.hops.len() > 1 {
+        text.push_str("\nthe path to it\n");
+        path(&mut text, system, &answer.path.hops, &answer.left.names);
+    }
+    if !answer.decisions.is_empty() {
+        text.push_str("\nwhat the dispatcher decided\n");
+        for (at, decision) in &answer.decisions {
+            let _ = writeln!(text, "{:>22}  {}", since(*at, account.from), decided(decision));
+        }
+    }
+    text.push('\n');
+    let observed = time(account.response());
+    let _ = match bound {
+        Ok(bound) if bound < account.response() => writeln!(
+            text,
+            "proved: at most {}; {observed} were seen. Something happened that the proof excludes: look above for overruns, overhead, other threads",
+            time(bound)
+        ),
+        Ok(bound) => writeln!(
+            text,
+            "proved: at most {}, however the rest behaves within its declarations; {observed} were seen",
+            time(bound)
+        ),
+        Err(why) => writeln!(text, "no bound: {why}"),
+    };
+    let _ = writeln!(text, "{}", basis(account.basis));
+    left(&mut text, &answer.left);
+    text
+}
+
+/// The jobs that did not make their deadlines.
+pub(super) fn list(system: &System, list: &List<'_>) -> String {
+    let List { of, count, ended: jobs, worst, lost, left: rest } = list;
+    let mut text = String::new();
+    let of = of.map_or(String::new(), |name| format!(" of {name}"));
+    if *count == 0 && (rest.cut.is_some() || rest.torn.is_some()) {
+        let until = rest.cut.map_or(String::new(), |cut| format!(" until {}", time(cut.since(Instant::ZERO))));
+        match jobs {
+            0 => _ = writeln!(text, "nothing can be judged: the recording was cut off, and no job{of} ended{until}"),
+            _ => _ = writeln!(text, "as far as the recording goes{until}, all {jobs} jobs{of} made their deadlines"),
+        }
+    } else if *count == 0 {
+        _ = match jobs {
+            0 => writeln!(text, "no job{of} ended"),
+            _ => writeln!(text, "all {jobs} jobs{of} made their deadlines"),
+        };
+    } else {
+        let order = if worst.iter().any(|path| last(path).is_some_and(|job| job.end.critical)) {
+            "critical ones first, "
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "{count} of {jobs} jobs{of} did not make their deadlines, {order}worst first:\n");
+        let jobs = || worst.iter().filter_map(|path| Some((path, last(path)?)));
+        let width = |wide: fn(&System, &Account) -> String| {
+            jobs().map(|(_, job)| wide(system, job).chars().count()).max().unwrap_or(0)
+        };
+        let (name, class) = (width(|system, job| name_of(system, job.end.job)), width(|_, job| class(job).into()));
+        let how = width(|_, job| ended(job));
+        for (path, job) in jobs() {
+            let cause = main_cause(system, path, job, &rest.names);
+            let class = format!("{:<class$}{}", self::class(job), if class > 0 { "  " } else { "" });
+            let _ = writeln!(text, "  {:<name$}  {class}{:<how$}  {cause}", name_of(system, job.end.job), ended(job));
+        }
+        more(&mut text, *count as usize - worst.len());
+        if let Some(lost) = lost {
+            together_lost(&mut text, lost);
+        }
+        if let Some((_, job)) = jobs().next() {
+            let _ = writeln!(text, "\n`hyoshi why RECORDING {}` tells all of the first", name_of(system, job.end.job));
+        }
+    }
+    left(&mut text, rest);
+    text
+}
+
+fn last(path: &Path) -> Option<&Account> {
+    path.hops.last()
+}
+
+fn class(job: &Account) -> &'static str {
+    if job.end.critical { "critical" } else { "" }
+}
+
+/// What took most of a job's time; if that lies before it, what took most of it there.
+fn main_cause(system: &System, path: &Path, job: &Account, names: &[String]) -> String {
+    let cause = because(system, job, names);
+    let earlier = chief(system, job).filter(|part| is_earlier(part.kind)).and_then(|_| path.earlier(system));
+    match earlier {
+        Some(Earlier { hop, part, executed }) => {
+            let words = part.words(system, names);
+            let executed = match executed.is_zero() {
+                true => String::new(),
+                false => format!(" {} of it executing as declared,", time(executed)),
+            };
+            format!("{cause};{executed} {} of it {} {words}", time(part.span), name_of(system, hop.end.job))
+        }
+        None => cause,
+    }
+}
+
+/// What all of them lost their time to, by kind of cause and by culprit.
+fn together_lost(text: &mut String, lost: &LatenessSummary) {
+    let part = |text: &mut String, nanos: u64, what: &str| {
+        let part = time(Span::from_nanos(nanos));
+        let _ = writeln!(text, "{part:>12}{:>10}  {what}", share(nanos, lost.response_ns));
+    };
+    let _ = writeln!(text, "\nwhere the {} of all of them went", time(Span::from_nanos(lost.response_ns)));
+    for (group, name) in GROUPS {
+        if let Some(found) = lost.groups.iter().find(|found| found.group == group) {
+            part(text, found.total_ns, name);
+        }
+    }
+    if !lost.culprits.is_empty() {
+        text.push_str("\nwho was in their way\n");
+    }
+    for culprit in &lost.culprits {
+        let name = |group: &str| GROUPS.iter().find(|(known, _)| *known == group).map_or("", |(_, name)| name);
+        let kinds = culprit
+            .groups
+            .iter()
+            .map(|group| format!("{} {}", name(group.group), time(Span::from_nanos(group.total_ns))));
+        let overran = culprit.overrun.as_ref().map_or(String::new(), |overran| format!("; {}", overran.words));
+        let what = format!("jobs of {}: {}{overran}", culprit.operation, kinds.collect::<Vec<_>>().join(", "));
+        part(text, culprit.total_ns, &what);
+    }
+}
+
+fn more(text: &mut String, more: usize) {
+    if more > 0 {
+        let _ = writeln!(text, "{:>12}and {more} more", "");
+    }
+}
+
+fn left(text: &mut String, left: &Left) {
+    if left.lost > 0 {
+        let _ =
+            writeln!(text, "degraded: {} events were lost while recording: what they told is unexplained", left.lost);
+    }
+    if let Some(torn) = &left.torn {
+        let _ = writeln!(text, "degraded: {torn}");
+    }
+}
+
+/// How a job ended, in a few words.
+pub(super) fn ended(account: &Account) -> String {
+    let end = &account.end;
+    let late = end.end.since(end.deadline);
+    match end.outcome {
+        Outcome::Made => format!("made its deadline with {} to spare", time(end.deadline.since(end.end))),
+        Outcome::Missed if end.start == Instant::NEVER => {
+            format!("was {} late when the run ended, not begun", time(late))
+        }
+        Outcome::Missed => format!("missed its deadline by {}", time(late)),
+        Outcome::Cancelled => {
+            let (left, needs) = (end.deadline.since(end.end), time(account.wcet));
+            match late.is_zero() {
+                true => format!("was cancelled: {} were left, it may need {needs}", time(left)),
+                false => format!("was cancelled, {} past its deadline", time(late)),
+            }
+        }
+        Outcome::Stopped => format!("was stopped after {}, beyond its worst case", time(end.consumed)),
+        Outcome::DroppedBusy => "was dropped: the job before it was unfinished".into(),
+        Outcome::DroppedFull => "was dropped: its queue was full".into(),
+    }
+}
+
+fn counted(system: &System, end: &JobEnd) -> &'static str {
+    let epoch = usize::from(end.epoch).min(system.epochs.len() - 1);
+    match system.setting(epoch, end.job.operation).deadline {
+        Deadline::Own(_) => "release",
+        Deadline::Origin(_) => "root's release",
+    }
+}
+
+fn circumstances(system: &System, account: &Account) -> String {
+    let end = &account.end;
+    let operation = system.operation(end.job.operation);
+    let processor = system.processor(operation.on);
+    let epoch = usize::from(end.epoch).min(system.epochs.len() - 1);
+    let class = if end.critical { "critical" } else { "non-critical" };
+    let mut text = format!(
+        "  {class}, on {} ({}); {} at {:.6}s, due {} later, ended {} later",
+        processor.name,
+        processor.strategy,
+        counted(system, end),
+        account.from.as_nanos() as f64 / 1e9,
+        time(end.deadline.since(account.from)),
+        time(account.response()),
+    );
+    if system.epochs.len() > 1 {
+        let _ = write!(text, "; in {}", system.epochs[epoch].name);
+    }
+    if !account.held_before.is_zero() {
+        let _ = write!(text, "; its release guard had held it for {} before", time(account.held_before));
+    }
+    text
+}
+
+/// A picture of the time from the release to the end; `None` where there is nothing to see.
+fn bar(account: &Account) -> Option<String> {
+    let whole = account.response().as_nanos();
+    if whole == 0 || account.timeline.is_empty() {
+        return None;
+    }
+    let column =
+        |at: Instant| (u128::from(at.since(account.from).as_nanos()) * BAR as u128 / u128::from(whole)) as usize;
+    let mut cells = [' '; BAR];
+    for Stretch { from, to, kind } in &account.timeline {
+        // What is shorter than a column is seen all the same, unless something longer is there.
+        let (first, last) = (column(*from).min(BAR - 1), column(*to).min(BAR));
+        for cell in &mut cells[first..last.max(first + 1)] {
+            *cell = sign(*kind);
+        }
+    }
+    let mut text = format!("  {}", cells.iter().collect::<String>());
+    if account.end.deadline < account.end.end && account.end.deadline >= account.from {
+        let _ = write!(text, "\n  {:>1$}", "^ deadline", column(account.end.deadline) + "^ deadline".len());
+    }
+    text.push_str("\n  █ ran  ▓ ran too long  ░ waited  ▒ preempted  x resource, cap  · before its queue  o other\n");
+    Some(text)
+}
+
+fn sign(kind: Kind) -> char {
+    match kind {
+        Kind::Executed => '█',
+        Kind::Overran => '▓',
+        Kind::Waited { .. } => '░',
+        Kind::Preempted { .. } => '▒',
+        Kind::Resource { .. } | Kind::Cap { .. } | Kind::Demoted { .. } => 'x',
+        Kind::Upstream | Kind::Legs | Kind::Link | Kind::Offset | Kind::Jitter | Kind::Guard | Kind::TimerLate => '·',
+        _ => 'o',
+    }
+}
+
+fn parts(text: &mut String, system: &System, account: &Account, names: &[String]) {
+    let whole = account.response().as_nanos().max(1) as f64;
+    let together = together(system, account);
+    for part in together.iter().take(MOST_TOLD) {
+        let share = format!("{:.1} %", part.span.as_nanos() as f64 / whole * 100.0);
+        let _ = writeln!(text, "{:>12}{share:>10}  {}", time(part.span), part.words(system, names));
+    }
+    more(text, together.len().saturating_sub(MOST_TOLD));
+}
+
+fn path(text: &mut String, system: &System, hops: &[Account], names: &[String]) {
+    let origin = hops.first().map_or(Instant::ZERO, |hop| hop.end.release);
+    let mut reached = origin;
+    for hop in hops {
+        // From the end of the one before to its own end: the hop's share of the whole.
+        let share = hop.end.end.since(reached);
+        let on = &system.processor(system.operation(hop.end.job.operation).on).name;
+        let ran = hop.total(|kind| matches!(kind, Kind::Executed | Kind::Overran));
+        let chief = together(system, hop).into_iter().find(|part| !part.kind.is_own() && !is_earlier(part.kind));
+        let chief = chief.map_or(String::new(), |part| format!("; {} {}", time(part.span), part.words(system, names)));
+        let at = format!("+{}", time(hop.end.end.since(origin)));
+        let _ = writeln!(
+            text,
+            "{at:>12}{:>10}  {} on {on}: {} executing{chief}",
+            time(share),
+            name_of(system, hop.end.job),
+            time(ran)
+        );
+        reached = hop.end.end;
+    }
+}
+
+fn since(at: Instant, from: Instant) -> String {
+    if at >= from { format!("+{}", time(at.since(from))) } else { format!("-{}", time(from.since(at))) }
+}
+
+pub(super) fn decided(decision: &Decision) -> String {
+    match decision {
+        Decision::Hold { until, .. } => format!("held back, until {:.6}s at the latest", until.as_nanos() as f64 / 1e9),
+        Decision::Ready { lane, .. } => format!("ready, in the queue of lane {lane}"),
+        Decision::Run { lane, resumed: false, .. } => format!("begins, in lane {lane}"),
+        Decision::Run { lane, .. } => format!("goes on, in lane {lane}"),
+        Decision::Yield { .. } => "gives its lane up".into(),
+        Decision::Demote { .. } => "goes on below the lanes: beyond its worst case".into(),
+        Decision::Gate { lane: u8::MAX } => "the cap's window is over: every lane may start work".into(),
+        Decision::Gate { lane } => format!("the cap keeps lanes from {lane} on from non-critical work"),
+        Decision::End(end) => match end.outcome {
+            Outcome::Made | Outcome::Missed => "ends".into(),
+            Outcome::Cancelled => "cancelled at its first dispatch".into(),
+            Outcome::Stopped => "stopped".into(),
+            Outcome::DroppedBusy | Outcome::DroppedFull => "not admitted".into(),
+        },
+        _ => String::new(),
+    }
+}
+
+fn basis(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Exact => "of a simulation: every instant is known",
+        Basis::Switches => "who had the CPU is told by the kernel's own switches",
+        Basis::Inferred => {
+            "who had the CPU is inferred from priorities and CPU times: this recording has no switches (`hyoshi doctor` tells how to have them)"
+        }
+    }
+}

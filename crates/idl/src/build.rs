@@ -1,0 +1,179 @@
+//! Rust from IDL when a crate is built.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::exit;
+use std::sync::Arc;
+
+use crate::rust::{self, generate};
+use crate::tree::Kind;
+use crate::{Diagnostic, Diagnostics, Options, Specification, read};
+
+/// Writes `OUT_DIR/tracker.rs` from `tracker.idl`; this is all that the `main` of a `build.rs` needs:
+///
+/// ```no_run
+/// hyoshi_idl::build("tracker.idl");
+/// ```
+///
+/// The crate then has it with
+///
+/// ```ignore
+/// include!(concat!(env!("OUT_DIR"), "/tracker.rs"));
+/// ```
+///
+/// Cargo builds again when the file, or one that it includes, has changed. What is wrong with the file is told on
+/// standard error, and ends the build.
+pub fn build(file: impl Into<PathBuf>) {
+    Build::new(file).run();
+}
+
+/// As [`build`], with a say in how.
+///
+/// ```no_run
+/// hyoshi_idl::Build::new("idl/tracker.idl").include("idl").define("REMOTE", "1").root("::hyoshi_orb").run();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is written before `run`"]
+pub struct Build {
+    file: PathBuf,
+    reading: Options,
+    writing: rust::Options,
+}
+
+impl Build {
+    /// From a file, relative to the crate's directory.
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Build { file: file.into(), reading: Options::default(), writing: rust::Options::default() }
+    }
+
+    /// Looks for included files in a directory, too.
+    pub fn include(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.reading.includes.push(directory.into());
+        self
+    }
+
+    /// Defines a macro before the file begins.
+    pub fn define(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.reading.defines.push((name.into(), value.into()));
+        self
+    }
+
+    /// Where generated code finds the ORB; `::hyoshi::orb` unless said.
+    pub fn root(mut self, path: impl Into<String>) -> Self {
+        self.writing.root = path.into();
+        self
+    }
+
+    /// An outermost module of included files has its Rust elsewhere, at `path`: it is referred to, not written again.
+    pub fn external(mut self, module: impl Into<String>, path: impl Into<String>) -> Self {
+        self.writing.externals.insert(module.into(), path.into());
+        self
+    }
+
+    /// The Rust, and the files that it comes from.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with the file; macros, directories and external modules that are none.
+    pub fn generate(&self) -> Result<Generated, Diagnostics> {
+        self.check_options()?;
+        let specification = read(&self.file, &self.reading)?;
+        self.check_externals(&specification)?;
+        let mut writing = self.writing.clone();
+        if writing.source.is_empty() {
+            writing.source = self.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        }
+        let rust = generate(&specification, &writing)?;
+        let sources = specification.sources.paths().map(Path::to_path_buf).collect();
+        Ok(Generated { rust, sources, warnings: specification.warnings })
+    }
+
+    /// Names of macros, and directories: what is none would have no effect, and nobody would hear of it.
+    fn check_options(&self) -> Result<(), Diagnostics> {
+        let refused = |error| Err(Diagnostics::one(error, Arc::default()));
+        for (name, _) in &self.reading.defines {
+            let mut characters = name.chars();
+            let begins = characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_');
+            if !begins || !characters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                let error = Diagnostic::whole(format!("no macro can be called `{}`", name.escape_debug()));
+                return refused(
+                    error.help("define NAME or NAME=VALUE, a name of letters, digits and _, such as LEVEL=2"),
+                );
+            }
+        }
+        for directory in &self.reading.includes {
+            if !directory.is_dir() {
+                let what = if directory.exists() { "is no directory" } else { "is not there" };
+                let error =
+                    Diagnostic::whole(format!("{} {what}: no file can be included from it", directory.display()));
+                return refused(error.help("name the directory that included files are in"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_externals(&self, all: &Specification) -> Result<(), Diagnostics> {
+        let outermost = |included: bool| {
+            let modules = all.definitions.iter().filter(move |one| one.included == included && one.scope.is_empty());
+            modules.filter(|one| matches!(one.kind, Kind::Module(_))).map(|one| one.name.as_str())
+        };
+        for module in self.writing.externals.keys() {
+            if outermost(true).any(|name| name == module) {
+                continue;
+            }
+            let module = module.escape_debug();
+            let error = match outermost(false).any(|name| name == module.to_string()) {
+                true => format!("`{module}` is declared by the file itself: its Rust is what is to be written"),
+                false => format!("no included file has an outermost module `{module}` that could be external"),
+            };
+            let known: BTreeSet<_> = outermost(true).collect();
+            let help = match known.is_empty() {
+                true => "there is none: the file includes no module".to_owned(),
+                false => format!("they have {}", known.into_iter().collect::<Vec<_>>().join(", ")),
+            };
+            return Err(Diagnostics::one(Diagnostic::whole(error).help(help), all.sources.clone()));
+        }
+        Ok(())
+    }
+
+    /// Writes into `OUT_DIR`, under the file's name with `.rs`. Ends the process with what is wrong, if anything is.
+    pub fn run(self) {
+        let Some(directory) = std::env::var_os("OUT_DIR") else {
+            fail(
+                "there is no OUT_DIR: this is for build.rs, where cargo sets it; elsewhere use `hyoshi idl FILE -o OUT`",
+            );
+        };
+        // Even if there is no such file yet: it may come.
+        println!("cargo::rerun-if-changed={}", self.file.display());
+        let generated = match self.generate() {
+            Ok(generated) => generated,
+            Err(diagnostics) => fail(&diagnostics.to_string()),
+        };
+        for source in &generated.sources {
+            println!("cargo::rerun-if-changed={}", source.display());
+        }
+        for warning in generated.warnings.iter().flat_map(|warning| warning.lines()) {
+            println!("cargo::warning={warning}");
+        }
+        let to = Path::new(&directory).join(self.file.file_stem().unwrap_or_default()).with_extension("rs");
+        if let Err(error) = std::fs::write(&to, generated.rust) {
+            fail(&format!("cannot write {}: {error}", to.display()));
+        }
+    }
+}
+
+/// What [`Build::generate`] has made.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// A module's inside.
+    pub rust: String,
+    /// The file and all that it includes.
+    pub sources: Vec<PathBuf>,
+    /// What is probably not what was meant, each as people read it.
+    pub warnings: Vec<String>,
+}
+
+fn fail(message: &str) -> ! {
+    eprintln!("{message}");
+    exit(1)
+}

@@ -1,0 +1,31 @@
+//! OMG IDL: what a file declares, with errors that point at it, and Rust that reads as if written by hand.
+//!
+//! The subset of IDL 4.2 that CORBA and DDS share, with interfaces. Source text becomes a
+//! [`Specification`], in which every name is resolved, every constant a value and every definition
+//! has its repository id; generators and dynamic calls start from there.
+//!
+//! ```
+//! use hyoshi_idl::{Kind, Options, read_text};
+//!
+//! let text = "module Tracking { interface Tracker { oneway void hint(in string note); }; };";
+//! let specification = read_text(text, "tracker.idl", &Options::default())?;
+//! let tracker = specification.definitions.iter().find(|definition| definition.name == "Tracker").unwrap();
+//! assert_eq!(tracker.repository_id, "IDL:Tracking/Tracker:1.0");
+//! let Kind::Interface(interface) = &tracker.kind else { unreachable!() };
+//! assert!(interface.operations[0].oneway);
+//!
+//! let errors = read_text("typedef sequence<lnog> Longs;", "longs.idl", &Options::default()).unwrap_err();
+//! assert!(errors.to_string().contains("did you mean `long`?"));
+//! # Ok::<(), hyoshi_idl::Diagnostics>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod build;
+mod read;
+pub mod rust;
+pub mod tree;
+
+pub use build::{Build, Generated, build};
+pub use read::{Diagnostic, Diagnostics, Options, Place, Sources, Span, read, read_text, render};
+pub use tree::{Definition, DefinitionId, Kind, Specification, Type};

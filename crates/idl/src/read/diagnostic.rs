@@ -1,0 +1,186 @@
+//! What is wrong with a file, where, and what to do about it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+
+use super::source::{Excerpt, Place, Sources, Span};
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diagnostic {
+    /// What is wrong.
+    pub message: String,
+    /// Where; `None` when a file as a whole is meant.
+    pub at: Option<Span>,
+    /// What stands at the caret.
+    pub label: String,
+    /// Other places that have to do with it, and what they are.
+    pub others: Vec<(Span, String)>,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// A finding about a place.
+    pub fn at(at: Span, message: impl Into<String>) -> Self {
+        let (label, others) = Default::default();
+        Diagnostic { message: message.into(), at: Some(at), label, others, help: None }
+    }
+
+    /// A finding about a file as a whole, which the message names.
+    pub fn whole(message: impl Into<String>) -> Self {
+        Diagnostic { at: None, ..Diagnostic::at(Span::default(), message) }
+    }
+
+    /// Sets what stands at the caret.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Sets what to do about it.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds another place that has to do with it.
+    pub fn other(mut self, at: Span, label: impl Into<String>) -> Self {
+        self.others.push((at, label.into()));
+        self
+    }
+}
+
+/// Why a file was refused: at least one error, and what else was noticed.
+#[derive(Clone, Debug)]
+pub struct Diagnostics {
+    /// By their places, at most a hundred; never empty.
+    pub errors: Vec<Diagnostic>,
+    /// How many more there are.
+    pub more: usize,
+    /// What is probably not what was meant.
+    pub warnings: Vec<Diagnostic>,
+    /// The files that the places lie in.
+    pub sources: Arc<Sources>,
+}
+
+/// More errors than this are counted, not told.
+const TOLD: usize = 100;
+/// Places further apart than this are shown one after the other instead of together.
+const TOGETHER: usize = 4 * 1024;
+/// Longer lines are told by number only.
+const LONGEST_LINE: usize = 1_000;
+
+impl Diagnostics {
+    /// One error, as generators of code find them.
+    pub fn one(error: Diagnostic, sources: Arc<Sources>) -> Self {
+        Diagnostics { errors: vec![error], more: 0, warnings: Vec::new(), sources }
+    }
+
+    /// Writes all errors and a closing line for a terminal, with or without colours.
+    pub fn render(&self, colours: bool) -> String {
+        let mut text = String::new();
+        for error in &self.errors {
+            text += &render(error, &self.sources, false, colours);
+            text += "\n\n";
+        }
+        let count = self.errors.len() + self.more;
+        let shown = if self.more > 0 { format!(", the first {} are shown", self.errors.len()) } else { String::new() };
+        let plural = if count == 1 { "" } else { "s" };
+        text + &format!("{count} error{plural}{shown}\n")
+    }
+
+    /// Where an error stands, as people name it.
+    pub fn place(&self, of: &Diagnostic) -> Option<Place> {
+        of.at.map(|at| self.sources.place(at))
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+/// Writes one finding, with the line and a caret.
+pub fn render(finding: &Diagnostic, sources: &Sources, warning: bool, colours: bool) -> String {
+    let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
+    let level = if warning { Level::WARNING } else { Level::ERROR };
+    let mut group = Group::with_title(level.primary_title(finding.message.as_str()));
+    if let Some(at) = finding.at {
+        let primary = sources.excerpt(at);
+        let mut together = vec![(AnnotationKind::Primary, primary, finding.label.as_str())];
+        let mut apart = Vec::new();
+        for (at, label) in &finding.others {
+            let other = (AnnotationKind::Context, sources.excerpt(*at), label.as_str());
+            let first = &together[0].1;
+            let near = other.1.file == first.file && other.1.whole.start.abs_diff(first.whole.start) <= TOGETHER;
+            if near { together.push(other) } else { apart.push(other) }
+        }
+        for places in std::iter::once(together).chain(apart.into_iter().map(|other| vec![other])) {
+            group = match snippet(&places) {
+                Some(snippet) => group.element(snippet),
+                None => {
+                    let Place { file, line, column } = sources.place(at);
+                    group.element(Origin::path(file).line(line).char_column(column))
+                }
+            };
+        }
+    }
+    if let Some(help) = &finding.help {
+        group = group.element(Level::HELP.message(help.as_str()));
+    }
+    renderer.render(&[group])
+}
+
+type Marked<'a> = (AnnotationKind, Excerpt<'a>, &'a str);
+
+/// The lines from the first to the last of interest, with what is to be marked; `None` if a line is too long.
+fn snippet<'a>(places: &[Marked<'a>]) -> Option<Snippet<'a, annotate_snippets::Annotation<'a>>> {
+    let first = places.iter().map(|(_, excerpt, _)| (excerpt.whole.start, excerpt.line)).min()?;
+    let last = places.iter().map(|(_, excerpt, _)| excerpt.whole.end).max()?;
+    if places.iter().any(|(_, excerpt, _)| excerpt.whole.len() > LONGEST_LINE) || last - first.0 > 4 * TOGETHER {
+        return None;
+    }
+    let text = &places[0].1.text[first.0..last];
+    let annotations = places.iter().map(|(kind, excerpt, label)| {
+        let marked = excerpt.marked.start - first.0..excerpt.marked.end - first.0;
+        kind.span(marked).label((!label.is_empty()).then_some(*label))
+    });
+    Some(Snippet::source(text).line_start(first.1 + 1).path(places[0].1.name).annotations(annotations))
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub errors: Vec<Diagnostic>,
+    pub more: usize,
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl Findings {
+    pub fn error(&mut self, error: Diagnostic) {
+        // The same words about the same place come from names that are looked up twice.
+        let again = |told: &Diagnostic| told.at == error.at && told.message == error.message;
+        match self.errors.len() {
+            _ if self.errors.iter().any(again) => {}
+            TOLD.. => self.more += 1,
+            _ => self.errors.push(error),
+        }
+    }
+
+    /// True once errors are only counted.
+    pub fn full(&self) -> bool {
+        self.errors.len() >= TOLD
+    }
+
+    pub fn warn(&mut self, warning: Diagnostic) {
+        if self.warnings.len() < TOLD {
+            self.warnings.push(warning);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Macros and their expansion, bounded: no text makes it run long or take much memory.
+
+use std::collections::{HashMap, HashSet};
+
+use super::diagnostic::Diagnostic;
+use super::lexeme::Lexeme;
+use super::preprocess::Token;
+use super::source::{Sources, Span};
+
+/// All words that a run may have, counted when they are read and at each step of their expansion.
+const MOST_TOKENS: usize = 2_000_000;
+/// Macros may stand in macros this deep.
+const DEEPEST: usize = 100;
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct Macro {
+    /// `None` for one without parentheses.
+    pub parameters: Option<Vec<String>>,
+    pub body: Vec<Token>,
+    /// Where it was defined; `None` on the command line.
+    pub at: Option<Span>,
+}
+
+impl Macro {
+    /// True if it is written alike.
+    pub fn same(&self, other: &Macro, sources: &Sources) -> bool {
+        let texts = |of: &Macro| of.body.iter().map(|token| sources.text(token.text).to_string()).collect::<Vec<_>>();
+        self.parameters == other.parameters && texts(self) == texts(other)
+    }
+}
+
+/// Those that are defined.
+pub(crate) struct Macros {
+    by_name: HashMap<String, Macro>,
+    /// Tokens that may still be made.
+    left: usize,
+    /// Where macros were used, those in macros left out.
+    pub used: HashSet<Span>,
+}
+
+impl Default for Macros {
+    fn default() -> Self {
+        Macros { by_name: HashMap::new(), left: MOST_TOKENS, used: HashSet::new() }
+    }
+}
+
+impl Macros {
+    pub fn define(&mut self, name: String, new: Macro) {
+        self.by_name.insert(name, new);
+    }
+
+    pub fn forget(&mut self, name: &str) {
+        self.by_name.remove(name);
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Macro> {
+        self.by_name.get(name)
+    }
+
+    pub fn defined(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Counts a word; an error once there are too many.
+    pub fn spend(&mut self, at: Span) -> Result<(), Diagnostic> {
+        match self.left.checked_sub(1) {
+            Some(left) => self.left = left,
+            None => {
+                let error = Diagnostic::at(at, format!("there are more than {MOST_TOKENS} words, macros expanded"));
+                return Err(error.help("a macro that doubles itself step by step, perhaps; or cut the file in several"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each word of `run`, macros expanded, to `give`.
+    pub fn expand(&mut self, run: &[Token], sources: &Sources, give: &mut dyn FnMut(Token)) -> Result<(), Diagnostic> {
+        self.expand_within(run, sources, None, &mut Vec::new(), give)
+    }
+
+    /// `at`: where the outermost macro was used; `active`: those being expanded, which do not expand again.
+    fn expand_within(
+        &mut self,
+        run: &[Token],
+        sources: &Sources,
+        at: Option<Span>,
+        active: &mut Vec<String>,
+        give: &mut dyn FnMut(Token),
+    ) -> Result<(), Diagnostic> {
+        let mut index = 0;
+        while let Some(token) = run.get(index) {
+            index += 1;
+            let place = at.unwrap_or(token.at);
+            self.spend(place)?;
+            let name = sources.text(token.text);
+            let found = self.by_name.get(name).filter(|_| token.kind == Lexeme::Word);
+            let Some(found) = found.filter(|_| !active.iter().any(|active| active == name)) else {
+                give(Token { at: place, ..*token });
+                continue;
+            };
+            if active.len() >= DEEPEST {
+                return Err(Diagnostic::at(place, format!("macros stand in macros more than {DEEPEST} deep")));
+            }
+            let body = match &found.parameters {
+                None => found.body.clone(),
+                Some(parameters) => {
+                    let mut next = index;
+                    while run.get(next).is_some_and(|token| token.kind == Lexeme::Comment) {
+                        next += 1;
+                    }
+                    if run.get(next).is_none_or(|token| token.kind != Lexeme::Left) {
+                        give(Token { at: place, ..*token });
+                        continue;
+                    }
+                    let (arguments, end) = arguments(run, next)
+                        .ok_or_else(|| Diagnostic::at(place, format!("this use of the macro `{name}` has no `)`")))?;
+                    index = end;
+                    let none = parameters.is_empty() && arguments.iter().all(|argument| argument.is_empty());
+                    if arguments.len() != parameters.len() && !none {
+                        let (takes, given) = (parameters.len(), arguments.len());
+                        let error =
+                            Diagnostic::at(place, format!("the macro `{name}` takes {takes}, and is given {given}"));
+                        let error = error.label("number of arguments");
+                        return Err(match found.at {
+                            Some(at) => error.other(at, "defined here"),
+                            None => error,
+                        });
+                    }
+                    let (parameters, body) = (parameters.clone(), found.body.clone());
+                    let mut expanded = Vec::new();
+                    for argument in arguments {
+                        let mut words = Vec::new();
+                        active.push(String::new());
+                        self.expand_within(argument, sources, at, active, &mut |token| words.push(token))?;
+                        active.pop();
+                        expanded.push(words);
+                    }
+                    self.substitute(&body, &parameters, &expanded, sources, place)?
+                }
+            };
+            if at.is_none() {
+                self.used.insert(place);
+            }
+            active.push(name.to_string());
+            self.expand_within(&body, sources, Some(place), active, give)?;
+            active.pop();
+        }
+        Ok(())
+    }
+
+    fn substitute(
+        &mut self,
+        body: &[Token],
+        parameters: &[String],
+        arguments: &[Vec<Token>],
+        sources: &Sources,
+        at: Span,
+    ) -> Result<Vec<Token>, Diagnostic> {
+        let mut words = Vec::new();
+        for token in body {
+            let text = sources.text(token.text);
+            match parameters.iter().position(|parameter| token.kind == Lexeme::Word && parameter == text) {
+                Some(which) => words.extend_from_slice(&arguments[which]),
+                None => words.push(*token),
+            }
+            if words.len() > self.left {
+                self.left = 0;
+                self.spend(at)?;
+            }
+        }
+        Ok(words)
+    }
+}
+
+/// The arguments of a use whose parenthesis is at `left`, and the index behind its end.
+fn arguments(run: &[Token], left: usize) -> Option<(Vec<&[Token]>, usize)> {
+    let (mut depth, mut from, mut arguments) = (0, left + 1, Vec::new());
+    for (index, token) in run.iter().enumerate().skip(left) {
+        match token.kind {
+            Lexeme::Left => depth += 1,
+            Lexeme::Right => depth -= 1,
+            _ => {}
+        }
+        let ends = depth == 0;
+        if ends || (depth == 1 && token.kind == Lexeme::Comma) {
+            arguments.push(&run[from..index]);
+            from = index + 1;
+        }
+        if ends {
+            return Some((arguments, index + 1));
+        }
+    }
+    None
+}

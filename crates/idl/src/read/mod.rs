@@ -1,0 +1,95 @@
+//! Reading: files, words, grammar, meaning.
+
+mod condition;
+mod constant;
+mod diagnostic;
+mod lexeme;
+mod macros;
+mod parse;
+mod preprocess;
+mod resolve;
+mod source;
+mod syntax;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::tree::Specification;
+use diagnostic::Findings;
+pub use diagnostic::{Diagnostic, Diagnostics, render};
+pub use source::{Place, Sources, Span};
+
+/// Where a file finds what it includes, and what is defined before it begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Directories to look in for included files, in order; a quoted name is looked for beside its file first.
+    pub includes: Vec<PathBuf>,
+    /// Macros and what they stand for.
+    pub defines: Vec<(String, String)>,
+}
+
+/// Reads a file and all that it includes.
+///
+/// # Errors
+///
+/// All that is wrong with it, each with its place and what to do about it; or that it cannot be read.
+pub fn read(path: &Path, options: &Options) -> Result<Specification, Diagnostics> {
+    let mut sources = Sources::default();
+    let name = path.display().to_string();
+    match preprocess::read(path) {
+        Ok(octets) => {
+            let whole = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+            sources.add(name, Some(whole), octets);
+            read_all(sources, options)
+        }
+        Err(why) => Err(Diagnostics::one(Diagnostic::whole(why), Arc::new(sources))),
+    }
+}
+
+/// Reads a text as if it were a file of that name; quoted includes are looked for along the search path only.
+///
+/// # Errors
+///
+/// As [`read`].
+pub fn read_text(text: &str, name: &str, options: &Options) -> Result<Specification, Diagnostics> {
+    let mut sources = Sources::default();
+    if let Err(why) = preprocess::fits(text.as_bytes()) {
+        return Err(Diagnostics::one(Diagnostic::whole(format!("{name} {why}")), Arc::new(sources)));
+    }
+    sources.add(name.to_string(), None, text.as_bytes().to_vec());
+    read_all(sources, options)
+}
+
+fn read_all(mut sources: Sources, options: &Options) -> Result<Specification, Diagnostics> {
+    let mut findings = Findings::default();
+    let stream = preprocess::preprocess(0, options, &mut sources, &mut findings);
+    let items = parse::parse(&stream, &sources, &mut findings);
+    let (definitions, root) = resolve::resolve(items, &sources, &mut findings);
+    let Findings { mut errors, more, warnings } = findings;
+    for error in errors.iter_mut().filter(|error| error.at.is_some_and(|at| stream.macros.contains(&at))) {
+        error.label += if error.label.is_empty() { "out of this macro" } else { ", out of this macro" };
+    }
+    errors.sort_by_key(|error| error.at.map(|at| (at.file, at.start)));
+    let sources = Arc::new(sources);
+    if !errors.is_empty() {
+        return Err(Diagnostics { errors, more, warnings, sources });
+    }
+    let warnings = warnings.iter().map(|warning| render(warning, &sources, true, false)).collect();
+    Ok(Specification { definitions, root, warnings, sources })
+}
+
+/// The known word that a misspelt one was probably meant to be.
+fn similar<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Comparing takes memory by the product of the lengths.
+    if word.len() > LONGEST_COMPARED {
+        return None;
+    }
+    let wanted = word.to_ascii_lowercase();
+    let most = (word.chars().count() / 3).min(3);
+    let near = known.into_iter().filter(|known| known.len().abs_diff(word.len()) <= most && *known != word);
+    let near = near.map(|known| (strsim::damerau_levenshtein(&wanted, &known.to_ascii_lowercase()), known));
+    near.filter(|(distance, _)| *distance <= most).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
+}
+
+/// Longer words are not guessed at.
+const LONGEST_COMPARED: usize = 256;

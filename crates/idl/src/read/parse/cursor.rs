@@ -1,0 +1,495 @@
+//! The parser's place in the stream of words, and what it says when the next word does not fit.
+
+use crate::read::diagnostic::{Diagnostic, Findings};
+use crate::read::lexeme::Lexeme;
+use crate::read::preprocess::{Event, Stream, Token};
+use crate::read::similar;
+use crate::read::source::{Sources, Span};
+use crate::read::syntax::{Name, ScopedName};
+
+use super::DEEPEST;
+
+/// An error was reported; whoever can, skips to where reading can go on.
+pub(crate) struct Lost;
+
+/// What reading something gives.
+pub(crate) type Read<T> = Result<T, Lost>;
+
+/// The words of IDL 4.2, table 7-6, that cannot be names without an underscore before them; but for those that only
+/// 4.x reserves (`bitfield`, `map`, `int8`...), since older files use them as names.
+const KEYWORDS: [&str; 73] = [
+    "abstract",
+    "any",
+    "alias",
+    "attribute",
+    "boolean",
+    "case",
+    "char",
+    "component",
+    "connector",
+    "const",
+    "consumes",
+    "context",
+    "custom",
+    "default",
+    "double",
+    "emits",
+    "enum",
+    "eventtype",
+    "exception",
+    "factory",
+    "FALSE",
+    "finder",
+    "fixed",
+    "float",
+    "getraises",
+    "getter",
+    "home",
+    "import",
+    "in",
+    "inout",
+    "interface",
+    "local",
+    "long",
+    "manages",
+    "mirrorport",
+    "module",
+    "multiple",
+    "native",
+    "Object",
+    "octet",
+    "oneway",
+    "out",
+    "port",
+    "porttype",
+    "primarykey",
+    "private",
+    "provides",
+    "public",
+    "publishes",
+    "raises",
+    "readonly",
+    "sequence",
+    "setraises",
+    "setter",
+    "short",
+    "string",
+    "struct",
+    "supports",
+    "switch",
+    "TRUE",
+    "truncatable",
+    "typedef",
+    "typeid",
+    "typename",
+    "typeprefix",
+    "union",
+    "unsigned",
+    "uses",
+    "ValueBase",
+    "valuetype",
+    "void",
+    "wchar",
+    "wstring",
+];
+
+/// Keywords of components and templates (CORBA 3 and later): files of older days use them as names, and nothing
+/// that is read here needs them.
+const UNUSED: [&str; 20] = [
+    "alias",
+    "component",
+    "connector",
+    "consumes",
+    "emits",
+    "eventtype",
+    "finder",
+    "getter",
+    "home",
+    "manages",
+    "mirrorport",
+    "multiple",
+    "port",
+    "porttype",
+    "primarykey",
+    "provides",
+    "publishes",
+    "setter",
+    "typename",
+    "uses",
+];
+
+/// The keyword that a name is, or differs from in case only.
+pub(crate) fn is_keyword(name: &str) -> Option<&'static str> {
+    KEYWORDS.iter().find(|keyword| keyword.eq_ignore_ascii_case(name)).copied()
+}
+
+/// Of a name, in characters.
+const LONGEST_NAME: usize = 256;
+
+pub(crate) struct Cursor<'a> {
+    pub stream: &'a Stream,
+    pub sources: &'a Sources,
+    pub findings: &'a mut Findings,
+    pub next: usize,
+    /// The next event that was not taken.
+    pub event: usize,
+    pub depth: usize,
+    /// A `>>` of which the first half was taken.
+    half: bool,
+    /// That the file ends too early was reported.
+    pub ended: bool,
+    /// Within `<` and `>`.
+    pub angles: bool,
+}
+
+impl<'a> Cursor<'a> {
+    pub fn new(stream: &'a Stream, sources: &'a Sources, findings: &'a mut Findings) -> Self {
+        Cursor { stream, sources, findings, next: 0, event: 0, depth: 0, half: false, ended: false, angles: false }
+    }
+
+    /// What the preprocessor said before the next word.
+    pub fn events(&mut self) -> Vec<Event> {
+        let events = self.stream.events[self.event..].iter().take_while(|(before, _)| *before <= self.next);
+        let events: Vec<Event> = events.map(|(_, event)| event.clone()).collect();
+        self.event += events.len();
+        events
+    }
+
+    pub fn token(&self) -> Token {
+        self.ahead(0)
+    }
+
+    pub fn ahead(&self, by: usize) -> Token {
+        let tokens = &self.stream.tokens;
+        tokens.get(self.next + by).copied().unwrap_or_else(|| {
+            let at = tokens.last().map_or(Span::default(), |last| Span { start: last.at.end, ..last.at });
+            Token { kind: Lexeme::End, at, text: Span { end: at.start, ..at } }
+        })
+    }
+
+    pub fn kind(&self) -> Lexeme {
+        self.token().kind
+    }
+
+    pub fn at(&self) -> Span {
+        self.token().at
+    }
+
+    /// Where the last word taken stands.
+    pub fn last(&self) -> Span {
+        match self.next.checked_sub(1) {
+            Some(last) => self.stream.tokens[last].at,
+            None => self.at(),
+        }
+    }
+
+    pub fn text(&self) -> &'a str {
+        self.sources.text(self.token().text)
+    }
+
+    /// True if the next word is that keyword.
+    pub fn is(&self, keyword: &str) -> bool {
+        self.kind() == Lexeme::Word && self.text() == keyword
+    }
+
+    pub fn bump(&mut self) -> Token {
+        let token = self.token();
+        if token.kind != Lexeme::End {
+            self.next += 1;
+        }
+        token
+    }
+
+    /// Takes the keyword if it is next.
+    pub fn word(&mut self, keyword: &str) -> Option<Span> {
+        self.is(keyword).then(|| self.bump().at)
+    }
+
+    /// Takes the sign if it is next.
+    pub fn sign(&mut self, sign: Lexeme) -> Option<Span> {
+        (self.kind() == sign).then(|| self.bump().at)
+    }
+
+    pub fn expect(&mut self, sign: Lexeme, wanted: &str) -> Read<Span> {
+        match self.sign(sign) {
+            Some(at) => Ok(at),
+            None => Err(self.strange(wanted)),
+        }
+    }
+
+    /// Takes `>`, or the first half of `>>`.
+    pub fn close_angle(&mut self) -> Read<Span> {
+        if self.half || self.kind() == Lexeme::Greater {
+            self.half = false;
+            return Ok(self.bump().at);
+        }
+        if self.kind() == Lexeme::ShiftRight {
+            self.half = true;
+            return Ok(self.at());
+        }
+        Err(self.strange("`>`"))
+    }
+
+    /// The `;` behind a declaration; one that is missing at a line's end is reported there.
+    pub fn semicolon(&mut self) -> Read<()> {
+        if self.sign(Lexeme::Semicolon).is_some() {
+            return Ok(());
+        }
+        let (last, next) = (self.last(), self.at());
+        let line = |at: Span| (at.file, self.sources.line(at.file, at.start));
+        let behind = Span { start: last.end, end: last.end, ..last };
+        if self.ended && self.kind() == Lexeme::End {
+            return Ok(());
+        }
+        if matches!(self.kind(), Lexeme::End | Lexeme::Close) || line(last) != line(next) {
+            let error = Diagnostic::at(behind, "expected `;`").label("here").help("end the declaration with `;`");
+            self.findings.error(error);
+            // Going on as if it stood there shows the errors behind it.
+            return Ok(());
+        }
+        Err(self.strange("`;`"))
+    }
+
+    /// Reports that the next word does not fit.
+    pub fn strange(&mut self, wanted: &str) -> Lost {
+        let found = match self.kind() {
+            Lexeme::End if self.ended => return Lost,
+            Lexeme::End => {
+                self.ended = true;
+                "the file ends".to_string()
+            }
+            Lexeme::Word if is_keyword(self.text()) == Some(self.text()) => {
+                format!("found the keyword `{}`", self.text())
+            }
+            _ => format!("found `{}`", shorten(self.text())),
+        };
+        let error = Diagnostic::at(self.at(), format!("expected {wanted}, {found}")).label("not expected here");
+        self.findings.error(error);
+        Lost
+    }
+
+    /// Reports that the next word is none of those that can stand here, with the nearest if it looks like one.
+    pub fn strange_among(&mut self, wanted: &str, known: &[&str]) -> Lost {
+        let near = Some(self.text()).filter(|_| self.kind() == Lexeme::Word);
+        let near = near.and_then(|text| similar(text, known.iter().copied()));
+        match near {
+            Some(near) => {
+                let error = Diagnostic::at(self.at(), format!("expected {wanted}, found `{}`", self.text()));
+                self.findings.error(error.label("unknown word").help(format!("did you mean `{near}`?")));
+                Lost
+            }
+            None => self.strange(wanted),
+        }
+    }
+
+    /// What IDL has, and this reader refuses.
+    pub fn refuse(&mut self, at: Span, message: &str, help: &str) -> Lost {
+        let label = if message.contains("not supported") { "not supported" } else { "" };
+        self.findings.error(Diagnostic::at(at, message).label(label).help(help));
+        Lost
+    }
+
+    /// Takes a name that is being declared.
+    pub fn name(&mut self, of: &str) -> Read<Name> {
+        if self.kind() != Lexeme::Word {
+            return Err(self.strange(&format!("the name of {of}")));
+        }
+        let (text, at) = (self.text(), self.at());
+        if text.len() > LONGEST_NAME {
+            let error = Diagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
+            self.findings.error(error);
+            return Err(Lost);
+        }
+        let Some(escaped) = text.strip_prefix('_') else {
+            if let Some(keyword) = is_keyword(text).filter(|keyword| !UNUSED.contains(keyword)) {
+                let how = if keyword == text {
+                    "is a keyword".into()
+                } else {
+                    format!("differs from the keyword `{keyword}` in case only")
+                };
+                let error = Diagnostic::at(at, format!("`{text}` cannot be the name of {of}: it {how}"));
+                self.findings.error(error.help(format!("write `_{text}`: the name stays `{text}` everywhere else")));
+                // A name was meant if a declaration goes on behind it.
+                let declares = matches!(
+                    self.ahead(1).kind,
+                    Lexeme::Semicolon
+                        | Lexeme::Comma
+                        | Lexeme::Open
+                        | Lexeme::Close
+                        | Lexeme::Left
+                        | Lexeme::Right
+                        | Lexeme::Colon
+                        | Lexeme::Equals
+                        | Lexeme::LeftSquare
+                );
+                if !declares {
+                    return Err(Lost);
+                }
+            }
+            self.bump();
+            return Ok(Name { text: text.to_string(), at });
+        };
+        if !escaped.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            let error = Diagnostic::at(at, format!("`{text}` is no name: one underscore may stand before a letter"));
+            self.findings.error(error.help("names begin with a letter; `_name` is `name`, kept from being a keyword"));
+        }
+        self.bump();
+        Ok(Name { text: escaped.to_string(), at })
+    }
+
+    /// Takes a name that is used, `A::B` or `::A::B`.
+    pub fn scoped_name(&mut self, of: &str) -> Read<ScopedName> {
+        let start = self.at();
+        let absolute = self.sign(Lexeme::Scope).is_some();
+        let mut parts = Vec::new();
+        loop {
+            if self.kind() != Lexeme::Word {
+                return Err(self.strange(of));
+            }
+            let (text, at) = (self.text(), self.at());
+            if text.len() > LONGEST_NAME {
+                let error = Diagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
+                self.findings.error(error);
+                return Err(Lost);
+            }
+            let plain = text.strip_prefix('_');
+            if plain.is_none()
+                && is_keyword(text).is_some_and(|keyword| keyword == text && !UNUSED.contains(&keyword))
+                && text != "Object"
+            {
+                return Err(self.strange(of));
+            }
+            self.bump();
+            parts.push(Name { text: plain.unwrap_or(text).to_string(), at });
+            if self.sign(Lexeme::Scope).is_none() {
+                break;
+            }
+        }
+        let at = start.to(self.last());
+        Ok(ScopedName { absolute, parts, at })
+    }
+
+    /// Skips behind the `}` of a body in which something could not be read.
+    pub fn skip_body(&mut self) {
+        let mut open = 1_usize;
+        while open > 0 && self.kind() != Lexeme::End {
+            match self.bump().kind {
+                Lexeme::Open => open += 1,
+                Lexeme::Close => open -= 1,
+                _ => {}
+            }
+        }
+    }
+
+    /// Goes one level deeper; refused beyond the limit.
+    pub fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+        if self.depth >= DEEPEST {
+            let error = Diagnostic::at(self.at(), format!("this is nested more than {DEEPEST} deep"));
+            self.findings.error(error.help("give the inner parts names of their own"));
+            return Err(Lost);
+        }
+        self.depth += 1;
+        let result = read(self);
+        self.depth -= 1;
+        result
+    }
+
+    /// Skips behind the end of a declaration that could not be read: `;` or the brace that closes what it opened.
+    pub fn skip(&mut self) {
+        self.half = false;
+        let mut open = 0_usize;
+        loop {
+            match self.kind() {
+                Lexeme::End => return,
+                Lexeme::Open => open += 1,
+                Lexeme::Close if open == 0 => return,
+                Lexeme::Close => {
+                    open -= 1;
+                    if open == 0 {
+                        self.bump();
+                        self.sign(Lexeme::Semicolon);
+                        return;
+                    }
+                }
+                Lexeme::Semicolon if open == 0 => {
+                    self.bump();
+                    return;
+                }
+                _ => {}
+            }
+            self.bump();
+        }
+    }
+
+    /// The comment before the word at `token`: the last block that touches it, without comment signs.
+    pub fn docs_before(&self, token: usize) -> Vec<String> {
+        let Some(here) = self.stream.tokens.get(token) else { return Vec::new() };
+        let comments = &self.stream.comments;
+        let end = comments.partition_point(|comment| comment.before <= token);
+        let mut wanted = self.sources.line(here.at.file, here.at.start);
+        let mut lines = Vec::new();
+        let previous = token.checked_sub(1).map(|index| self.stream.tokens[index].at);
+        for comment in comments[..end].iter().rev() {
+            if comment.before != token || comment.at.file != here.at.file {
+                break;
+            }
+            let (first, last) = self.lines(comment.at);
+            let beside = previous.is_some_and(|at| at.file == comment.at.file && self.lines(at).1 == first);
+            if last + 1 < wanted || (beside && last != wanted) {
+                break;
+            }
+            lines.extend(plain(self.sources.text(comment.at)).into_iter().rev());
+            wanted = first;
+        }
+        lines.reverse();
+        lines
+    }
+
+    /// The comment behind the last word taken, on its line.
+    pub fn docs_after(&self) -> Vec<String> {
+        let (last, next) = (self.last(), self.at());
+        let comments = &self.stream.comments;
+        let start = comments.partition_point(|comment| comment.before < self.next);
+        let Some(comment) = comments.get(start).filter(|comment| comment.before == self.next) else {
+            return Vec::new();
+        };
+        let line = self.lines(last).1;
+        let beside = comment.at.file == last.file && self.lines(comment.at).0 == line;
+        // With another word behind it on the line, it belongs to that.
+        let alone = self.kind() == Lexeme::End || next.file != last.file || self.lines(next).0 != line;
+        if beside && alone { plain(self.sources.text(comment.at)) } else { Vec::new() }
+    }
+
+    fn lines(&self, at: Span) -> (usize, usize) {
+        (self.sources.line(at.file, at.start), self.sources.line(at.file, at.end.saturating_sub(1).max(at.start)))
+    }
+}
+
+/// The lines of a comment without its signs.
+fn plain(comment: &str) -> Vec<String> {
+    if let Some(line) = comment.strip_prefix("//") {
+        let line = line.trim_start_matches(['/', '!', '<']);
+        return vec![line.strip_prefix(' ').unwrap_or(line).trim_end().to_string()];
+    }
+    let inside = comment.trim_start_matches("/*").trim_start_matches(['*', '!', '<']).trim_end_matches("*/");
+    let inside = inside.trim_end_matches('*');
+    let mut lines: Vec<String> = inside
+        .lines()
+        .map(|line| {
+            let line = line.trim();
+            let line = line.strip_prefix('*').unwrap_or(line);
+            line.strip_prefix(' ').unwrap_or(line).to_string()
+        })
+        .collect();
+    let blank = lines.iter().take_while(|line| line.trim().is_empty()).count();
+    lines.drain(..blank);
+    while lines.last().is_some_and(|line| line.trim().is_empty()) {
+        lines.pop();
+    }
+    lines
+}
+
+/// The beginning of a long text.
+fn shorten(text: &str) -> String {
+    if text.chars().count() <= 40 { text.to_string() } else { text.chars().take(37).chain("...".chars()).collect() }
+}

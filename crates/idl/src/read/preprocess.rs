@@ -1,0 +1,457 @@
+//! The preprocessor: one stream of words out of a file and all that it includes.
+//!
+//! That of the C++ standard as IDL takes it over (OMG IDL 4.2, 7.3), without `#` and `##` in macros.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::diagnostic::{Diagnostic, Findings};
+use super::lexeme::{Lexeme, lexemes};
+use super::macros::{Macro, Macros};
+use super::source::{Sources, Span};
+use super::{Options, condition, similar};
+
+/// One file may have this many octets.
+const LARGEST_FILE: u64 = 16 << 20;
+/// And all that are included together this many.
+const LARGEST_SUM: u64 = 256 << 20;
+/// Files may include files this deep.
+const DEEPEST: usize = 64;
+/// What is read when `orb.idl` is included and not found: the sequences of the standard's module CORBA.
+const ORB_IDL: &str = include_str!("orb.idl");
+
+/// A word, where to report it, and where its text is: they differ for words out of a macro.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub kind: Lexeme,
+    pub at: Span,
+    pub text: Span,
+}
+
+/// A comment, before the token of that index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Comment {
+    pub before: usize,
+    pub at: Span,
+}
+
+/// What the preprocessor tells the parser between two words.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// An included file begins.
+    Enter,
+    /// It ends.
+    Leave,
+    /// `#pragma prefix "omg.org"`.
+    Prefix(String),
+    /// `#pragma ID Name "IDL:..."`.
+    Id { name: String, id: String, at: Span },
+    /// `#pragma version Name 1.2`.
+    Version { name: String, version: String, at: Span },
+}
+
+/// What comes out.
+#[derive(Default)]
+pub(crate) struct Stream {
+    pub tokens: Vec<Token>,
+    pub comments: Vec<Comment>,
+    /// Each before the token of that index.
+    pub events: Vec<(usize, Event)>,
+    /// Where macros were used.
+    pub macros: HashSet<Span>,
+}
+
+/// Reads a file and all that it includes.
+pub(crate) fn preprocess(main: u32, options: &Options, sources: &mut Sources, findings: &mut Findings) -> Stream {
+    let mut macros = Macros::default();
+    for (name, value) in &options.defines {
+        let file = sources.add("the command line".into(), None, value.clone().into_bytes());
+        macros.define(name.clone(), Macro { parameters: None, body: words(sources, file), at: None });
+    }
+    let stream = Stream::default();
+    let (open, once) = Default::default();
+    let mut state = Preprocessor { options, sources, findings, macros, stream, open, once, octets: 0 };
+    state.file(main);
+    Stream { macros: state.macros.used, ..state.stream }
+}
+
+/// All words of a small text.
+fn words(sources: &Sources, file: u32) -> Vec<Token> {
+    let meant = |kind: &Lexeme| !matches!(kind, Lexeme::Newline | Lexeme::Comment);
+    let words = lexemes(sources.whole(file)).filter(|(kind, _)| meant(kind));
+    words.map(|(kind, at)| token(kind, file, &at)).collect()
+}
+
+fn token(kind: Lexeme, file: u32, at: &std::ops::Range<usize>) -> Token {
+    let at = Span { file, start: at.start as u32, end: at.end as u32 };
+    Token { kind, at, text: at }
+}
+
+struct Preprocessor<'a> {
+    options: &'a Options,
+    sources: &'a mut Sources,
+    findings: &'a mut Findings,
+    macros: Macros,
+    stream: Stream,
+    /// Files being read, the innermost last.
+    open: Vec<u32>,
+    /// Files with `#pragma once`.
+    once: HashSet<u32>,
+    octets: u64,
+}
+
+/// One `#if` that is open.
+struct Branch {
+    at: Span,
+    /// Words here are taken.
+    active: bool,
+    /// One of its branches was taken.
+    taken: bool,
+    /// `#else` was seen, here.
+    otherwise: Option<Span>,
+    /// What stands around it is taken.
+    outer: bool,
+}
+
+impl Preprocessor<'_> {
+    fn file(&mut self, file: u32) {
+        self.open.push(file);
+        let text = Arc::clone(self.sources.whole(file));
+        let mut words = lexemes(&text).map(|(kind, at)| token(kind, file, &at)).peekable();
+        let mut branches: Vec<Branch> = Vec::new();
+        let mut run: Vec<Token> = Vec::new();
+        let mut first = true;
+        while let Some(word) = words.next() {
+            if let Err(error) = self.macros.spend(word.at) {
+                self.findings.error(error);
+                break;
+            }
+            match word.kind {
+                Lexeme::Newline => first = true,
+                Lexeme::Hash if first => {
+                    self.take(&mut run);
+                    let mut line = Vec::new();
+                    while let Some(next) = words.next_if(|next| next.kind != Lexeme::Newline) {
+                        if next.kind != Lexeme::Comment {
+                            line.push(next);
+                        }
+                    }
+                    self.directive(word, &line, &mut branches);
+                }
+                _ if branches.last().is_some_and(|branch| !branch.active) => first = false,
+                Lexeme::Comment => run.push(word),
+                _ => {
+                    first = false;
+                    run.push(word);
+                }
+            }
+        }
+        self.take(&mut run);
+        for branch in branches {
+            let error = Diagnostic::at(branch.at, "this condition has no `#endif`");
+            self.findings.error(error.help("add `#endif`, after the last line that depends on it"));
+        }
+        self.open.pop();
+    }
+
+    /// Expands the macros in a stretch of words and appends it to what comes out.
+    fn take(&mut self, run: &mut Vec<Token>) {
+        for token in &*run {
+            if token.kind == Lexeme::Unknown {
+                self.findings.error(unknown(self.sources.text(token.text), token.at));
+            }
+        }
+        let sources = &*self.sources;
+        let stream = &mut self.stream;
+        let outcome = self.macros.expand(run, sources, &mut |token| match token.kind {
+            Lexeme::Comment => stream.comments.push(Comment { before: stream.tokens.len(), at: token.at }),
+            Lexeme::Unknown => {}
+            _ => stream.tokens.push(token),
+        });
+        if let Err(error) = outcome {
+            self.findings.error(error);
+        }
+        run.clear();
+    }
+
+    fn directive(&mut self, hash: Token, line: &[Token], branches: &mut Vec<Branch>) {
+        let Some(name) = line.first() else { return };
+        let active = branches.last().is_none_or(|branch| branch.active);
+        let rest = &line[1..];
+        let at = hash.at.to(name.at);
+        match self.sources.text(name.text).to_string().as_str() {
+            "if" | "ifdef" | "ifndef" if !active => {
+                branches.push(Branch { at, active: false, taken: true, otherwise: None, outer: false });
+            }
+            "if" => {
+                let taken = self.condition(at, rest);
+                branches.push(Branch { at, active: taken, taken, otherwise: None, outer: true });
+            }
+            which @ ("ifdef" | "ifndef") => {
+                let defined = match rest {
+                    [name] if name.kind == Lexeme::Word => self.macros.defined(self.sources.text(name.text)),
+                    _ => {
+                        let error = Diagnostic::at(at, format!("`#{which}` takes one name"));
+                        self.findings.error(error.help(format!("write `#{which} NAME`, or `#if` for more")));
+                        false
+                    }
+                };
+                let taken = defined == (which == "ifdef");
+                branches.push(Branch { at, active: taken, taken, otherwise: None, outer: true });
+            }
+            which @ ("elif" | "else") => {
+                let Some(branch) = branches.last_mut() else {
+                    return self.findings.error(Diagnostic::at(at, format!("`#{which}` without `#if`")));
+                };
+                if let Some(other) = branch.otherwise {
+                    let error = Diagnostic::at(at, format!("`#{which}` after `#else`"));
+                    return self.findings.error(error.other(other, "`#else` is here"));
+                }
+                let (open, outer) = (!branch.taken && branch.outer, branch.outer);
+                if which == "else" {
+                    branch.otherwise = Some(at);
+                }
+                let taken = open && (which == "else" || self.condition(at, rest));
+                if let Some(branch) = branches.last_mut() {
+                    branch.active = taken && outer;
+                    branch.taken |= taken;
+                }
+            }
+            "endif" => {
+                if branches.pop().is_none() {
+                    self.findings.error(Diagnostic::at(at, "`#endif` without `#if`"));
+                }
+            }
+            _ if !active => {}
+            "include" => self.include(at, rest),
+            "define" => self.define(at, rest),
+            "undef" => match rest {
+                [name] if name.kind == Lexeme::Word => self.macros.forget(self.sources.text(name.text)),
+                _ => self.findings.error(Diagnostic::at(at, "`#undef` takes one name")),
+            },
+            "pragma" => self.pragma(at, rest),
+            "error" => {
+                let text = self.raw(rest);
+                self.findings.error(Diagnostic::at(at, format!("#error {text}")).help("the file refuses itself here"));
+            }
+            "warning" => {
+                let text = self.raw(rest);
+                self.findings.warn(Diagnostic::at(at, format!("#warning {text}")));
+            }
+            // Line marks of another preprocessor that ran before.
+            "line" | "ident" => {}
+            text if text.starts_with(|first: char| first.is_ascii_digit()) => {}
+            text => {
+                let known = ["include", "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "pragma"];
+                let error = Diagnostic::at(at, format!("`#{text}` is no directive of the preprocessor"));
+                let near = similar(text, known).map(|known| format!("did you mean `#{known}`?"));
+                self.findings.error(Diagnostic { help: near, ..error });
+            }
+        }
+    }
+
+    fn condition(&mut self, at: Span, words: &[Token]) -> bool {
+        match condition::holds(at, words, &mut self.macros, self.sources) {
+            Ok(holds) => holds,
+            Err(error) => {
+                self.findings.error(error);
+                false
+            }
+        }
+    }
+
+    /// The text from the first to the last of some words on a line.
+    fn raw(&self, words: &[Token]) -> String {
+        match (words.first(), words.last()) {
+            (Some(first), Some(last)) => self.sources.text(first.text.to(last.text)).to_string(),
+            _ => String::new(),
+        }
+    }
+
+    fn define(&mut self, at: Span, words: &[Token]) {
+        let Some((name, rest)) = words.split_first().filter(|(name, _)| name.kind == Lexeme::Word) else {
+            return self
+                .findings
+                .error(Diagnostic::at(at, "`#define` needs a name").help("write `#define NAME value`"));
+        };
+        let text = self.sources.text(name.text).to_string();
+        // A parenthesis that touches the name opens parameters; one behind a blank belongs to the value.
+        let touches = rest.first().is_some_and(|next| next.kind == Lexeme::Left && next.at.start == name.at.end);
+        let (parameters, body) = if touches {
+            let Some(close) = rest.iter().position(|token| token.kind == Lexeme::Right) else {
+                return self.findings.error(Diagnostic::at(name.at, format!("the parameters of `{text}` have no `)`")));
+            };
+            let inside = &rest[1..close];
+            let sound = inside.iter().enumerate().all(|(index, token)| match index % 2 {
+                0 => token.kind == Lexeme::Word,
+                _ => token.kind == Lexeme::Comma,
+            });
+            if !sound || (!inside.is_empty() && inside.len() % 2 == 0) {
+                let error = Diagnostic::at(name.at, format!("the parameters of `{text}` are not names between commas"));
+                return self.findings.error(error);
+            }
+            let names = inside.iter().step_by(2).map(|token| self.sources.text(token.text).to_string());
+            (Some(names.collect()), &rest[close + 1..])
+        } else {
+            (None, rest)
+        };
+        if let Some(strange) = body.iter().find(|token| matches!(token.kind, Lexeme::Hash | Lexeme::Paste)) {
+            let error = Diagnostic::at(strange.at, "`#` and `##` are not supported in macros");
+            return self.findings.error(error.help("write the text out, or run the file through `cpp -P` first"));
+        }
+        let new = Macro { parameters, body: body.to_vec(), at: Some(name.at) };
+        if let Some(old) = self.macros.get(&text).filter(|old| !old.same(&new, self.sources)) {
+            let mut warning = Diagnostic::at(name.at, format!("`{text}` is defined again, differently"));
+            if let Some(at) = old.at {
+                warning = warning.other(at, "first here");
+            }
+            self.findings.warn(warning.help(format!("write `#undef {text}` before it")));
+        }
+        self.macros.define(text, new);
+    }
+
+    fn pragma(&mut self, at: Span, words: &[Token]) {
+        let text: Vec<&str> = words.iter().map(|word| self.sources.text(word.text)).collect();
+        let whole = words.last().map_or(at, |last| at.to(last.at));
+        let before = self.stream.tokens.len();
+        let unquoted = |text: &str| text.strip_prefix('"')?.strip_suffix('"').map(str::to_string);
+        let event = match text.as_slice() {
+            ["once"] => {
+                self.once.extend(self.open.last());
+                return;
+            }
+            ["prefix", rest @ ..] => match rest {
+                [prefix] => unquoted(prefix).map(Event::Prefix),
+                _ => None,
+            },
+            ["ID", name @ .., id] => {
+                unquoted(id).map(|id| Event::Id { name: name.concat(), id, at: whole }).filter(|_| !name.is_empty())
+            }
+            // The lexer reads 1.2 as a number; 1.10 and 1.1 differ, so the text counts.
+            ["version", name @ .., version] => {
+                Some(Event::Version { name: name.concat(), version: version.to_string(), at: whole })
+                    .filter(|_| !name.is_empty() && is_version(version))
+            }
+            ["ID" | "version"] => None,
+            // Another compiler's.
+            _ => return,
+        };
+        match event {
+            Some(event) => self.stream.events.push((before, event)),
+            None => {
+                let form = match text[0] {
+                    "prefix" => "#pragma prefix \"omg.org\"",
+                    "ID" => "#pragma ID Name \"IDL:Module/Name:1.0\"",
+                    _ => "#pragma version Name 1.0",
+                };
+                let error = Diagnostic::at(whole, format!("`#pragma {}` is not of its form", text[0]));
+                self.findings.error(error.help(format!("write `{form}`")));
+            }
+        }
+    }
+
+    fn include(&mut self, at: Span, words: &[Token]) {
+        let whole = words.last().map_or(at, |last| at.to(last.at));
+        let text = self.raw(words);
+        let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        let angled = text.strip_prefix('<').and_then(|text| text.strip_suffix('>'));
+        let Some(name) = quoted.or(angled).filter(|name| !name.is_empty()) else {
+            let error = Diagnostic::at(whole, "`#include` needs a file's name");
+            return self.findings.error(error.help("write `#include \"other.idl\"` or `#include <other.idl>`"));
+        };
+        let file = match self.find(name, quoted.is_some(), whole) {
+            Ok(file) => file,
+            Err(error) => return self.findings.error(error),
+        };
+        if self.once.contains(&file) {
+            return;
+        }
+        // A second time it may skip itself by its guard; a third time it did not.
+        if self.open.iter().filter(|open| **open == file).count() >= 2 {
+            let way: Vec<&str> = self.open.iter().map(|open| self.sources.name(*open)).collect();
+            let error = Diagnostic::at(whole, format!("`{name}` includes itself"));
+            let error = error.label(format!("on the way {}", way.join(" > ")));
+            return self.findings.error(error.help("put `#pragma once` at its top, or guard it with `#ifndef`"));
+        }
+        if self.open.len() >= DEEPEST {
+            let error = Diagnostic::at(whole, format!("files include files more than {DEEPEST} deep"));
+            return self.findings.error(error);
+        }
+        self.octets += self.sources.whole(file).len() as u64;
+        if self.octets > LARGEST_SUM {
+            let message = format!("the included files have more than {} MiB together", LARGEST_SUM >> 20);
+            let error = Diagnostic::at(whole, message).help("a file counts as often as it is included");
+            return self.findings.error(error);
+        }
+        self.stream.events.push((self.stream.tokens.len(), Event::Enter));
+        self.file(file);
+        self.stream.events.push((self.stream.tokens.len(), Event::Leave));
+    }
+
+    /// Looks for an included file beside the one that includes it (if quoted), then along the search path.
+    fn find(&mut self, name: &str, quoted: bool, at: Span) -> Result<u32, Diagnostic> {
+        let here = self.open.last().and_then(|open| self.sources.path(*open)).and_then(Path::parent);
+        let here = here.filter(|_| quoted).map(Path::to_path_buf);
+        let candidates: Vec<PathBuf> = here.into_iter().chain(self.options.includes.iter().cloned()).collect();
+        let found = candidates.iter().map(|dir| dir.join(name)).find(|path| path.is_file());
+        let Some(path) = found else {
+            if matches!(name, "orb.idl" | "CORBA.idl") {
+                let known = (0..u32::MAX).take(self.sources.len()).find(|file| self.sources.name(*file) == "<orb.idl>");
+                return Ok(known.unwrap_or_else(|| self.sources.add("<orb.idl>".into(), None, ORB_IDL.into())));
+            }
+            let places: Vec<String> = candidates.iter().map(|dir| dir.join("").display().to_string()).collect();
+            let error = Diagnostic::at(at, format!("`{name}` is not found"));
+            return Err(match places.is_empty() {
+                true => error.help("name the directories to search with `-I`, or `Options::includes` in build.rs"),
+                false => error.help(format!("looked in {}; add directories with `-I`", places.join(", "))),
+            });
+        };
+        let path = path.canonicalize().unwrap_or(path);
+        if let Some(file) = self.sources.find(&path) {
+            return Ok(file);
+        }
+        let octets = read(&path).map_err(|why| Diagnostic::at(at, why))?;
+        Ok(self.sources.add(name.to_string(), Some(path), octets))
+    }
+}
+
+/// Reads a file of bounded length.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    use std::io::Read as _;
+    let cannot = |why: std::io::Error| format!("{} cannot be read: {why}", path.display());
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    let mut octets = Vec::new();
+    file.take(LARGEST_FILE + 1).read_to_end(&mut octets).map_err(cannot)?;
+    fits(&octets).map_err(|why| format!("{} {why}", path.display()))?;
+    Ok(octets)
+}
+
+/// What is true of every text that is read.
+pub(crate) fn fits(octets: &[u8]) -> Result<(), String> {
+    if octets.len() as u64 > LARGEST_FILE {
+        return Err(format!("is larger than {} MiB", LARGEST_FILE >> 20));
+    }
+    match octets.iter().position(|octet| *octet == 0) {
+        Some(at) => Err(format!("is not text: octet {at} is zero")),
+        None => Ok(()),
+    }
+}
+
+fn is_version(text: &str) -> bool {
+    text.split_once('.').is_some_and(|(major, minor)| major.parse::<u16>().is_ok() && minor.parse::<u16>().is_ok())
+}
+
+/// An error about text that begins no word.
+fn unknown(text: &str, at: Span) -> Diagnostic {
+    let mut at = at;
+    match text.chars().next().unwrap_or(' ') {
+        '"' => Diagnostic::at(at, "this string has no end on its line").help("close it with `\"`"),
+        '\'' => Diagnostic::at(at, "this character has no end on its line").help("close it with `'`"),
+        '/' => {
+            at.end = at.start + 2;
+            Diagnostic::at(at, "this comment has no end").help("close it with `*/`")
+        }
+        first => Diagnostic::at(at, format!("`{}` has no meaning in IDL", first.escape_debug())),
+    }
+}

@@ -1,0 +1,293 @@
+//! From what a file says to what it means: each name found, each constant a value, each rule of the standard held.
+
+mod definitions;
+mod identity;
+mod interfaces;
+mod scope;
+mod types;
+mod values;
+
+use std::collections::{HashMap, HashSet};
+
+use super::diagnostic::{Diagnostic, Findings};
+use super::preprocess::Event;
+use super::source::{Sources, Span};
+use super::syntax::{Front, Item, Name};
+use crate::tree::{Definition, DefinitionId, Kind};
+use identity::Identity;
+use scope::{Entity, GLOBAL, ScopeId, Scopes};
+
+/// A file and what it includes may declare this many.
+const MOST_DEFINITIONS: usize = 100_000;
+
+/// What was declared, and what of it is needed for the rest of the file.
+pub(crate) struct Draft {
+    pub name: String,
+    pub at: Span,
+    pub scope: ScopeId,
+    pub front: Front,
+    pub what: What,
+    /// `None` until it is read to its end without an error.
+    pub kind: Option<Kind>,
+    /// True once it may be used as a whole.
+    pub complete: bool,
+    /// How deep types stand in one another in it.
+    pub depth: u16,
+    /// The fewest octets that its value has on the wire.
+    pub least: u64,
+    /// It is a local interface, or holds one.
+    pub local: bool,
+    pub identity: Identity,
+}
+
+/// The sorts of definitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Module,
+    Constant,
+    Alias,
+    Struct,
+    Union,
+    Enum,
+    Exception,
+    Interface,
+}
+
+impl What {
+    pub fn noun(self) -> &'static str {
+        match self {
+            What::Module => "a module",
+            What::Constant => "a constant",
+            What::Alias => "a type",
+            What::Struct => "a struct",
+            What::Union => "a union",
+            What::Enum => "an enumeration",
+            What::Exception => "an exception",
+            What::Interface => "an interface",
+        }
+    }
+}
+
+pub(crate) struct Resolver<'a> {
+    pub sources: &'a Sources,
+    pub findings: &'a mut Findings,
+    pub drafts: Vec<Draft>,
+    pub scopes: Scopes,
+    /// Where names are declared now.
+    pub here: ScopeId,
+    /// What stands before names in repository ids now: the prefix, and the scopes that were entered since it was set.
+    pub prefix: String,
+    /// Those of the files and scopes around.
+    pub prefixes: Vec<String>,
+    /// `typeprefix`, by scope.
+    pub type_prefixes: HashMap<ScopeId, String>,
+    /// Struct, unions and enumerations that were declared within others since the last definition of the scope.
+    pub inner: Vec<DefinitionId>,
+    /// The first opening of each module.
+    pub modules: HashMap<ScopeId, DefinitionId>,
+    /// How many inherited operations were compared with others.
+    pub compared: usize,
+    /// The octets of all string constants.
+    pub text: usize,
+    /// Interfaces that are declared `abstract`.
+    pub abstracts: HashSet<DefinitionId>,
+}
+
+/// Gives definitions and those of the outermost scope, in order.
+pub(crate) fn resolve(
+    items: Vec<Item>,
+    sources: &Sources,
+    findings: &mut Findings,
+) -> (Vec<Definition>, Vec<DefinitionId>) {
+    let (drafts, prefix, prefixes, type_prefixes, inner) = Default::default();
+    let (scopes, abstracts) = (Scopes::new(), HashSet::new());
+    let here = GLOBAL;
+    let (modules, compared, text) = (HashMap::new(), 0, 0);
+    let mut resolver = Resolver {
+        sources,
+        findings,
+        drafts,
+        scopes,
+        here,
+        prefix,
+        prefixes,
+        type_prefixes,
+        inner,
+        modules,
+        compared,
+        text,
+        abstracts,
+    };
+    let root = resolver.items(items);
+    resolver.unfinished();
+    let ids = resolver.repository_ids();
+    let scopes = &resolver.scopes;
+    let complete = |(draft, repository_id): (Draft, String)| Definition {
+        name: draft.name,
+        scope: scopes.path(draft.scope),
+        repository_id,
+        docs: draft.front.docs,
+        annotations: draft.front.annotations,
+        included: draft.at.file != 0,
+        at: draft.at,
+        // Without an error each has its kind; with one, nothing of this is given out.
+        kind: draft.kind.unwrap_or(Kind::Module(Vec::new())),
+    };
+    (resolver.drafts.into_iter().zip(ids).map(complete).collect(), root)
+}
+
+impl Resolver<'_> {
+    /// The definitions of a module or file.
+    fn items(&mut self, items: Vec<Item>) -> Vec<DefinitionId> {
+        let mut ids = Vec::new();
+        for item in items {
+            if self.drafts.len() > MOST_DEFINITIONS {
+                break;
+            }
+            let item = self.item(item);
+            ids.append(&mut self.inner);
+            ids.extend(item);
+        }
+        ids
+    }
+
+    fn item(&mut self, item: Item) -> Vec<DefinitionId> {
+        match item {
+            Item::Module { front, name, items } => vec![self.module(front, name, items)],
+            Item::Interface(interface) => self.interface(interface).into_iter().collect(),
+            item => self.shared(item),
+        }
+    }
+
+    /// What a module and an interface can hold alike.
+    pub fn shared(&mut self, item: Item) -> Vec<DefinitionId> {
+        match item {
+            Item::Event(event) => {
+                self.event(event);
+                Vec::new()
+            }
+            Item::Constant { front, name, of, value } => vec![self.constant(front, name, of, value)],
+            Item::Alias { front, of, names } => self.aliases(front, of, names),
+            Item::Constructed(constructed) => self.constructed(constructed).into_iter().collect(),
+            Item::Exception { front, name, members } => vec![self.exception(front, name, members)],
+            Item::ForwardStruct { name } => {
+                self.forward(name, What::Struct);
+                Vec::new()
+            }
+            Item::ForwardUnion { name } => {
+                self.forward(name, What::Union);
+                Vec::new()
+            }
+            Item::Unsupported { name, what } => {
+                self.scopes.declare(self.here, &name, Entity::Unsupported(what), self.findings);
+                Vec::new()
+            }
+            Item::TypeId { name, id, at } => {
+                self.type_id(&name, id, at);
+                Vec::new()
+            }
+            Item::TypePrefix { name, prefix } => {
+                self.type_prefix(&name, prefix);
+                Vec::new()
+            }
+            // The grammar lets these stand in interfaces only, where they are read otherwise.
+            Item::Module { .. } | Item::Interface(_) | Item::Operation(_) | Item::Attribute(_) => Vec::new(),
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Enter => self.prefixes.push(std::mem::take(&mut self.prefix)),
+            Event::Leave => self.prefix = self.prefixes.pop().unwrap_or_default(),
+            Event::Prefix(prefix) => self.prefix = prefix,
+            Event::Id { name, id, at } => self.pragma_id(&name, id, at),
+            Event::Version { name, version, at } => self.pragma_version(&name, version, at),
+        }
+    }
+
+    fn module(&mut self, front: Front, name: Name, items: Vec<Item>) -> DefinitionId {
+        let scope = match self.scopes.own(self.here, &name.text) {
+            Some(entry) if entry.name == name.text => match entry.what {
+                Entity::Module(scope) => Some(scope),
+                _ => None,
+            },
+            _ => None,
+        };
+        let scope = scope.unwrap_or_else(|| {
+            let scope = self.scopes.open_module(self.here, &name.text);
+            self.scopes.declare(self.here, &name, Entity::Module(scope), self.findings);
+            scope
+        });
+        if let Some(first) = self.modules.get(&scope).map(|first| self.of(*first))
+            && first.identity.prefix != self.prefix
+        {
+            let warning = Diagnostic::at(name.at, format!("the module `{}` had another prefix before", name.text));
+            let warning = warning.other(first.at, "first opened here");
+            self.findings.warn(warning.help("`#pragma prefix` should be the same wherever a module is opened"));
+        }
+        let id = self.draft(&name, What::Module, front);
+        let outside = (self.here, self.prefix.clone());
+        self.here = scope;
+        self.scopes.belongs(scope, id);
+        self.modules.entry(scope).or_insert(id);
+        self.prefix = self.prefix_within(&name.text);
+        let inside = self.items(items);
+        (self.here, self.prefix) = outside;
+        let draft = &mut self.drafts[id.0 as usize];
+        draft.kind = Some(Kind::Module(inside));
+        draft.complete = true;
+        id
+    }
+
+    /// Makes room for a definition in the scope at hand.
+    pub fn draft(&mut self, name: &Name, what: What, front: Front) -> DefinitionId {
+        self.measured_id(name);
+        let identity = Identity { prefix: self.prefix.clone(), ..Identity::default() };
+        let (name, at) = (name.text.clone(), name.at);
+        let (kind, complete, depth, least, local) = (None, false, 0, 0, false);
+        let draft = Draft { name, at, scope: self.here, front, what, kind, complete, depth, least, local, identity };
+        self.drafts.push(draft);
+        if self.drafts.len() == MOST_DEFINITIONS + 1 {
+            let error = Diagnostic::at(at, format!("there are more than {MOST_DEFINITIONS} definitions"));
+            self.findings.error(error.help("read the files one by one, each with what it includes"));
+        }
+        DefinitionId(self.drafts.len() as u32 - 1)
+    }
+
+    /// Makes room for a definition and declares its name.
+    pub fn declare(&mut self, name: &Name, what: What, front: Front) -> DefinitionId {
+        let id = self.draft(name, what, front);
+        self.scopes.declare(self.here, name, Entity::Definition(id), self.findings);
+        id
+    }
+
+    pub fn of(&self, id: DefinitionId) -> &Draft {
+        &self.drafts[id.0 as usize]
+    }
+
+    /// Declared forward and never defined: wrong for structs and unions, allowed for interfaces.
+    fn unfinished(&mut self) {
+        let sound = self.findings.errors.is_empty();
+        for (index, draft) in self.drafts.iter_mut().enumerate() {
+            let id = DefinitionId(index as u32);
+            if draft.complete || draft.kind.is_some() {
+                continue;
+            }
+            let (name, noun) = (&draft.name, draft.what.noun());
+            let message = format!("`{name}` is declared forward and never defined");
+            if draft.what == What::Interface {
+                draft.kind = Some(Kind::Interface(crate::tree::Interface {
+                    forward: true,
+                    local: draft.local,
+                    is_abstract: self.abstracts.contains(&id),
+                    ..Default::default()
+                }));
+                let warning = Diagnostic::at(draft.at, message).label("never defined");
+                self.findings.warn(warning.help("`#include` the file that defines it"));
+            } else if sound {
+                let error = Diagnostic::at(draft.at, message).label(format!("{noun} without members"));
+                self.findings.error(error.help("define it in this file or in one that it includes"));
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Types in use: names that are types, bounds, what may not be nested or is not complete.
+
+use super::scope::Entity;
+use super::{Resolver, What};
+use crate::read::constant::{DIGITS, Target};
+use crate::read::diagnostic::Diagnostic;
+use crate::read::source::Span;
+use crate::read::syntax::{Declarator, ScopedName, TypeSyntax, TypeWhat};
+use crate::tree::{DefinitionId, Kind, Type, Value};
+
+/// Types may stand in one another this deep, names followed.
+const DEEPEST: u16 = 128;
+/// No value is longer on the wire: a message counts its octets in 32 bits.
+const LONGEST: u64 = 1 << 32;
+
+impl Resolver<'_> {
+    /// A type that is used by `of` ("a member"); `None`, with a report, if it is none.
+    pub fn type_in_use(&mut self, syntax: &TypeSyntax, of: &str) -> Option<Type> {
+        let found = match &syntax.what {
+            TypeWhat::Basic(basic) => basic.clone(),
+            TypeWhat::String { wide, bound } => {
+                let bound = match bound {
+                    Some(bound) => Some(self.bound(bound, "the bound of a string")?),
+                    None => None,
+                };
+                if *wide { Type::WString(bound) } else { Type::String(bound) }
+            }
+            TypeWhat::Fixed(None) => {
+                let error = Diagnostic::at(syntax.at, "`fixed` needs its digits and scale here");
+                self.findings.error(error.help("write `fixed<9, 2>` for nine digits, two of them behind the point"));
+                return None;
+            }
+            TypeWhat::Fixed(Some((digits, scale))) => {
+                let (digits_at, scale_at) = (digits.at, scale.at);
+                let digits = self.value(digits, &Target::unsigned("unsigned long", 32));
+                let scale = self.value(scale, &Target::unsigned("unsigned long", 32));
+                let (Some(Value::Integer(digits)), Some(Value::Integer(scale))) = (digits, scale) else { return None };
+                if digits > DIGITS.into() {
+                    let error = Diagnostic::at(digits_at, format!("a fixed-point number has {DIGITS} digits at most"));
+                    self.findings.error(error);
+                    return None;
+                }
+                if digits == 0 {
+                    self.findings.error(Diagnostic::at(digits_at, "a fixed-point number has one digit at least"));
+                    return None;
+                }
+                if scale > digits {
+                    let error = Diagnostic::at(
+                        scale_at,
+                        format!("more digits stand behind the point ({scale}) than there are ({digits})"),
+                    );
+                    self.findings.error(error.help("the first number counts all digits"));
+                    return None;
+                }
+                Type::Fixed { digits: digits as u16, scale: scale as i16 }
+            }
+            TypeWhat::Sequence(element, bound) => {
+                let inner = self.element(element)?;
+                let bound = match bound {
+                    Some(bound) => Some(self.bound(bound, "the bound of a sequence")?),
+                    None => None,
+                };
+                Type::Sequence(Box::new(inner), bound)
+            }
+            TypeWhat::Named(name) => self.named_type(name)?,
+            // `constructed` takes those apart, where one may stand.
+            TypeWhat::Constructed(_) => return None,
+        };
+        self.complete(&found, syntax.at, of)?;
+        Some(found)
+    }
+
+    /// The element of a sequence: the only place for a type that is not complete.
+    fn element(&mut self, syntax: &TypeSyntax) -> Option<Type> {
+        match &syntax.what {
+            TypeWhat::Named(name) => self.named_type(name),
+            TypeWhat::Sequence(element, bound) => {
+                let inner = self.element(element)?;
+                let bound = match bound {
+                    Some(bound) => Some(self.bound(bound, "the bound of a sequence")?),
+                    None => None,
+                };
+                Some(Type::Sequence(Box::new(inner), bound))
+            }
+            _ => self.type_in_use(syntax, "a sequence"),
+        }
+    }
+
+    fn named_type(&mut self, name: &ScopedName) -> Option<Type> {
+        let wrong = match self.scopes.look_up(self.here, name, self.findings)? {
+            Entity::Unsupported(what) => {
+                let error = Diagnostic::at(name.at, format!("`{}` is {what}, which is not supported", name.text()));
+                self.findings.error(error.label("used here").help("use a type that every CORBA program can read"));
+                return None;
+            }
+            Entity::TypeCode => return Some(Type::TypeCode),
+            Entity::Definition(id) => match self.of(id).what {
+                What::Alias | What::Struct | What::Union | What::Enum | What::Interface => {
+                    return Some(Type::Named(id));
+                }
+                what => (what.noun(), Some(self.of(id).at)),
+            },
+            Entity::Module(_) => ("a module", None),
+            Entity::Enumerator(..) => ("a name of an enumeration", None),
+            Entity::Member => ("a member", None),
+            Entity::Parameter => ("a parameter", None),
+            Entity::Operation => ("an operation", None),
+            Entity::Attribute => ("an attribute", None),
+        };
+        let error = Diagnostic::at(name.at, format!("`{}` is {}, not a type", name.text(), wrong.0));
+        let error = error.label("a type is expected here");
+        self.findings.error(match wrong.1 {
+            Some(at) => error.other(at, "declared here"),
+            None => error,
+        });
+        None
+    }
+
+    /// Reports a struct or union that stands, directly, where it is not defined yet.
+    fn complete(&mut self, of: &Type, at: Span, user: &str) -> Option<()> {
+        let Type::Named(id) = of else { return Some(()) };
+        let draft = self.of(*id);
+        if draft.complete || !matches!(draft.what, What::Struct | What::Union) {
+            return Some(());
+        }
+        let (name, declared) = (draft.name.clone(), draft.at);
+        let inside = self.scopes.of(*id).is_some_and(|scope| {
+            std::iter::successors(Some(self.here), |scope| self.scopes.parent(*scope)).any(|around| around == scope)
+        });
+        let error = if inside {
+            let error = Diagnostic::at(at, format!("`{name}` holds itself"));
+            error
+                .label("would have no end")
+                .help(format!("use `sequence<{name}>`, or `sequence<{name}, 1>` for one or none"))
+        } else {
+            let error = Diagnostic::at(at, format!("`{name}` is used by {user} before it is defined"));
+            error.label("not complete here").help(format!("define it before, or use `sequence<{name}>`"))
+        };
+        self.findings.error(error.other(declared, "declared here"));
+        None
+    }
+
+    /// A struct or union that a type holds within sequences and is not complete.
+    pub fn incomplete(&self, of: &Type) -> Option<DefinitionId> {
+        match self.plain(of) {
+            Type::Sequence(inner, _) | Type::Array(inner, _) => self.incomplete(&inner),
+            Type::Named(id) => {
+                let draft = self.of(id);
+                (!draft.complete && matches!(draft.what, What::Struct | What::Union)).then_some(id)
+            }
+            _ => None,
+        }
+    }
+
+    /// A type where the values of it go over the wire now: nothing in it may be missing.
+    pub fn whole_type(&mut self, syntax: &TypeSyntax, of: &str) -> Option<Type> {
+        let found = self.type_in_use(syntax, of)?;
+        if let Some(missing) = self.incomplete(&found) {
+            let draft = self.of(missing);
+            let error = Diagnostic::at(syntax.at, format!("{of} holds `{}`, which is not defined yet", draft.name));
+            let error = error.other(draft.at, "only declared so far").help("define it before");
+            self.findings.error(error);
+            return None;
+        }
+        Some(found)
+    }
+
+    /// The type with the dimensions of its declarator.
+    pub fn with_dimensions(&mut self, of: &Type, declarator: &Declarator) -> Option<Type> {
+        if declarator.dimensions.is_empty() {
+            return Some(of.clone());
+        }
+        let mut dimensions = Vec::new();
+        for dimension in &declarator.dimensions {
+            dimensions.push(self.bound(dimension, "the number of elements of an array")?);
+        }
+        let array = Type::Array(Box::new(of.clone()), dimensions);
+        self.measured(&array, declarator.name.at).map(|_| array)
+    }
+
+    /// Depth and least length of a type; `None`, with a report, if one is beyond all use.
+    pub fn measured(&mut self, of: &Type, at: Span) -> Option<(u16, u64)> {
+        let (depth, least) = self.measure(of);
+        if depth > DEEPEST {
+            let error = Diagnostic::at(at, format!("types stand in one another more than {DEEPEST} deep here"));
+            self.findings.error(error);
+            return None;
+        }
+        if least >= LONGEST {
+            let error = Diagnostic::at(
+                at,
+                format!("a value of this has {least} octets or more, and a message holds fewer than {LONGEST}"),
+            );
+            self.findings.error(error.help("use a sequence, or send it in parts"));
+            return None;
+        }
+        Some((depth, least))
+    }
+
+    fn measure(&self, of: &Type) -> (u16, u64) {
+        match of {
+            Type::Int8 | Type::UInt8 | Type::Boolean | Type::Char | Type::WChar | Type::Octet => (0, 1),
+            Type::Short | Type::UShort => (0, 2),
+            Type::Long | Type::ULong | Type::Float | Type::Any | Type::TypeCode => (0, 4),
+            Type::LongLong | Type::ULongLong | Type::Double => (0, 8),
+            Type::LongDouble => (0, 16),
+            Type::Object => (0, 12),
+            Type::String(_) | Type::WString(_) => (0, 4),
+            Type::Fixed { digits, .. } => (0, u64::from(*digits) / 2 + 1),
+            Type::Sequence(inner, _) => (self.measure(inner).0.saturating_add(1), 4),
+            Type::Array(inner, dimensions) => {
+                let (depth, least) = self.measure(inner);
+                let count = dimensions.iter().fold(1_u64, |product, by| product.saturating_mul((*by).into()));
+                (depth.saturating_add(1), least.saturating_mul(count))
+            }
+            Type::Named(id) => {
+                let draft = self.of(*id);
+                match draft.what {
+                    What::Interface => (0, 12),
+                    What::Enum => (0, 4),
+                    _ => (draft.depth.saturating_add(1), draft.least),
+                }
+            }
+        }
+    }
+
+    /// True if a value of the type cannot leave its process: it is, or holds, a local interface.
+    pub fn is_local(&self, of: &Type) -> bool {
+        match of {
+            Type::Sequence(inner, _) | Type::Array(inner, _) => self.is_local(inner),
+            Type::Named(id) => match &self.of(*id).kind {
+                Some(Kind::Alias(inner)) => self.is_local(inner),
+                _ => self.of(*id).local,
+            },
+            _ => false,
+        }
+    }
+}

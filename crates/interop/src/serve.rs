@@ -1,0 +1,37 @@
+//! Our server of `peers.idl` as a whole: the object, one whose requests are sent on to it, one that is not there.
+
+use std::sync::Arc;
+
+use hyoshi_orb::{Elsewhere, Locator, Orb, Servant as Incarnation};
+
+use crate::peers::{Peer, PeerStub};
+use crate::servant::{Known, Servant};
+
+/// Sends every request on to the object.
+struct Forwarder(Arc<Known>);
+
+impl Locator for Forwarder {
+    fn before(&self, _: &[u8], _: &str) -> Result<Incarnation, Elsewhere> {
+        let to = self.0.myself.get().expect("known before the adapter is");
+        Err(Elsewhere::Forward(Box::new(to.ior().clone())))
+    }
+}
+
+/// Serves on an ORB that listens; the object is also known as `corbaloc:...:/Peer`.
+///
+/// # Errors
+///
+/// Of an ORB that serves already.
+pub fn serve(orb: &Orb) -> Result<PeerStub, hyoshi_orb::AdapterError> {
+    let known = Arc::new(Known::default());
+    let servant = Arc::new(Servant::new(orb.clone(), known.clone()));
+    let peer = orb.adapter("peers").persistent().build()?.activate_as::<dyn Peer>("Peer", servant)?;
+    let set = known.myself.set(peer.clone());
+    let forwarding = orb.adapter("forwarding").locator(Forwarder(known.clone())).build()?;
+    let more = known.forwarded.set(forwarding.reference::<dyn Peer>("forwarded")?);
+    let deserted = orb.adapter("deserted").build()?;
+    let most = known.missing.set(deserted.reference::<dyn Peer>("missing")?);
+    debug_assert!(set.is_ok() && more.is_ok() && most.is_ok(), "this is where they are set");
+    orb.publish("Peer", &peer)?;
+    Ok(peer)
+}

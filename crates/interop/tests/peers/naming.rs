@@ -1,0 +1,96 @@
+//! Names in omniNames: bound by either side, found by the other.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+
+use hyoshi_interop::peers::Peer as PeerInterface;
+use hyoshi_orb::naming::{NameComponent, NamingContext, NamingContextExt, naming_context};
+use hyoshi_orb::{ObjectRef, Orb};
+
+use crate::orbs::Peer;
+use crate::ours::served;
+use crate::process::{self, Server};
+
+/// omniNames with a directory of its own.
+struct Names {
+    server: Option<Server>,
+    directory: PathBuf,
+    port: u16,
+}
+
+impl Names {
+    /// None (and why) if it is not installed.
+    fn start() -> Option<Names> {
+        // The port is free again when the listener goes; omniNames cannot choose one by itself.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let directory = std::env::temp_dir().join(format!("hyoshi-interop-names-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut command = Command::new("omniNames");
+        if command.arg("-help").output().is_err() {
+            eprintln!("skipped, for omniNames is not installed (.ci/peers installs it)");
+            return None;
+        }
+        let mut command = Command::new("omniNames");
+        command.args(["-start", &port.to_string(), "-always", "-datadir"]).arg(&directory);
+        let server = Some(Server::start_until(command, "Checkpointing completed."));
+        Some(Names { server, directory, port })
+    }
+
+    fn corbaloc(&self) -> String {
+        format!("corbaloc:iiop:1.2@127.0.0.1:{}/NameService", self.port)
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        drop(self.server.take());
+        // What could not be deleted is no concern of the test.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn name(of: &str) -> Vec<NameComponent> {
+    vec![NameComponent { id: of.to_owned(), kind: String::new() }]
+}
+
+#[test]
+fn names_are_bound_and_resolved_through_omninames() {
+    let Some(omniorb) = Peer::OmniOrb.built() else { return };
+    let Some(names) = Names::start() else { return };
+    let (orb, peer) = served();
+    let root = orb.resolve::<dyn NamingContextExt>(&names.corbaloc()).unwrap();
+
+    // Ours, found by theirs.
+    root.bind(&name("Ours"), Some(&ObjectRef::from(peer.as_ref().widen()))).unwrap();
+    let again = root.bind(&name("Ours"), Some(&ObjectRef::from(peer.as_ref().widen())));
+    assert!(format!("{again:?}").contains("AlreadyBound"), "{again:?}");
+    let address = format!("corbaname:iiop:1.2@127.0.0.1:{}#Ours", names.port);
+    process::run(Peer::OmniOrb.client(omniorb, &address, None), String::new);
+
+    // Theirs, found by ours.
+    let mut command = Peer::OmniOrb.server(omniorb);
+    command.args(["--name", "Theirs", "-ORBInitRef", &format!("NameService={}", names.corbaloc())]);
+    let server = Server::start(command);
+    let client = Orb::client().unwrap();
+    let root = client.resolve::<dyn NamingContextExt>(&names.corbaloc()).unwrap();
+    for found in [root.resolve(&name("Theirs")).unwrap(), root.resolve_str("Theirs").unwrap()] {
+        let theirs = found.unwrap().as_ref().narrow::<dyn PeerInterface>().unwrap().unwrap();
+        assert_eq!(theirs.ior().to_string().parse().as_ref(), Ok(theirs.ior()));
+        theirs.nothing().unwrap();
+    }
+    let (all, rest) = root.list(10).unwrap();
+    let mut ids: Vec<&str> = all.iter().map(|binding| binding.binding_name[0].id.as_str()).collect();
+    ids.sort_unstable();
+    assert_eq!((ids, rest.is_none()), (vec!["Ours", "Theirs"], true));
+    root.unbind(&name("Theirs")).unwrap();
+    let gone = root.resolve(&name("Theirs")).unwrap_err();
+    let nowhere = name("Theirs");
+    assert!(
+        matches!(&gone, hyoshi_orb::naming::ResolveError::NotFound(naming_context::NotFound { rest_of_name, .. })
+            if *rest_of_name == nowhere),
+        "{gone:?}"
+    );
+    drop(server);
+    orb.shutdown();
+}

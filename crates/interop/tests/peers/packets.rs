@@ -1,0 +1,69 @@
+//! Wireshark's dissector looks at what goes over the wire between ours and omniORB.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use hyoshi_interop::peers::Peer as PeerInterface;
+use hyoshi_interop::{Able, check_all};
+use hyoshi_orb::Orb;
+
+use crate::orbs::Peer;
+use crate::ours::{address_of, served};
+use crate::process::{self, Server};
+
+/// Starts a capture of the loopback; none (and why) if it is not installed, or not allowed.
+fn capture(to: &Path) -> Option<Server> {
+    let interfaces = Command::new("dumpcap").arg("-D").stdin(Stdio::null()).output();
+    let Ok(interfaces) = interfaces else {
+        eprintln!("skipped, for tshark is not installed (.ci/peers installs it)");
+        return None;
+    };
+    if !String::from_utf8_lossy(&interfaces.stdout).contains("lo") {
+        eprintln!("skipped, for dumpcap may not capture here: be root, or give it CAP_NET_RAW");
+        return None;
+    }
+    let mut command = Command::new("dumpcap");
+    command.args(["-i", "lo", "-f", "tcp", "-B", "64", "-w"]).arg(to);
+    Some(Server::start_until(command, "File: "))
+}
+
+/// Packets of the capture that match, GIOP being looked for at these ports.
+fn matching(file: &Path, ports: &[u16], filter: &str) -> Vec<String> {
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(file).args(["-Y", filter]);
+    for port in ports {
+        command.args(["-d", &format!("tcp.port=={port},giop")]);
+    }
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_dissector_finds_nothing_malformed() {
+    let Some(omniorb) = Peer::OmniOrb.built() else { return };
+    let file = std::env::temp_dir().join(format!("hyoshi-interop-{}.pcapng", std::process::id()));
+    let Some(capture) = capture(&file) else { return };
+
+    let server = Server::start(Peer::OmniOrb.server(omniorb));
+    let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    let theirs = orb.resolve::<dyn PeerInterface>(&server.reference).unwrap();
+    let failed = check_all(&orb, &theirs, Able::default());
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    let (ours, peer) = served();
+    process::run(Peer::OmniOrb.client(omniorb, &peer.ior().to_string(), None), String::new);
+    let ports = [address_of(theirs.ior()).1, address_of(peer.ior()).1];
+    ours.shutdown();
+    orb.shutdown();
+    capture.interrupt();
+
+    let port = |port: u16| format!("tcp.port == {port}");
+    let ours_or_theirs = format!("({} || {})", port(ports[0]), port(ports[1]));
+    let messages = matching(&file, &ports, &format!("giop && {ours_or_theirs}"));
+    assert!(messages.len() > 1000, "only {} packets with GIOP were seen", messages.len());
+    let malformed = matching(&file, &ports, &format!("_ws.malformed && {ours_or_theirs}"));
+    let told: Vec<&str> = malformed.iter().take(20).map(String::as_str).collect();
+    assert!(malformed.is_empty(), "{} of {} packets:\n{}", malformed.len(), messages.len(), told.join("\n"));
+    // What could not be deleted is no concern of the test.
+    let _ = std::fs::remove_file(&file);
+}

@@ -1,0 +1,359 @@
+//! `calls` and `called`: a call of another operation's method becomes what every later room knows, a
+//! chain of triggered operations.
+//!
+//! ```text
+//!     plan, 3 ms, calls `locate` after 1 ms:     plan:call ──► locate@plan ──► plan
+//!                                                  1 ms          4 ms          2 ms
+//!     the same, oneway:                          plan:call ─┬► locate@plan
+//!                                                           └► plan
+//! ```
+//!
+//! A job that waits for an answer holds no run token, exactly: between the two parts it does not exist.
+//! The part that finishes the job keeps the name, so that chains, triggers and epochs mean the whole;
+//! each caller has an instance of the method to itself, which shares its caller's importance as a
+//! distributable thread does (Real-Time CORBA 2.0, section 2.4: the segments are one schedulable entity).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::expand::Operations;
+use super::limits;
+use super::log::{At, Log};
+use super::names::Names;
+use super::operation::{After, Declared, Stagger};
+use super::settings::{Drawn, Written};
+use super::table::Table;
+use super::value::{Given, complain};
+use crate::ids::OperationId;
+use crate::system::Deadline;
+use crate::takes::Takes;
+use crate::time::Span;
+
+/// A call as it is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    pub method: At<&'a str>,
+    /// The caller's own work before it.
+    pub after: At<Span>,
+    pub oneway: bool,
+}
+
+/// Which part of an operation this is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Part {
+    #[default]
+    Whole,
+    /// Up to the call; what else there is of it stands at the position.
+    Before { rest: usize, after: At<Span> },
+    /// From the call on, under the operation's own name.
+    Rest { before: usize, periodic: bool },
+}
+
+pub(super) fn read<'a>(log: &mut Log, table: &Table<'a>) -> Option<Call<'a>> {
+    let calls = table.inner(log, "calls")?;
+    let (method, after) = (calls.read(log, "method", Given::text), calls.read(log, "after", Given::positive_time));
+    let oneway = calls.read(log, "oneway", Given::truth).is_some_and(|oneway| oneway.value);
+    Some(Call { method: method?, after: after?, oneway })
+}
+
+/// Whether calls release the operation.
+pub(super) fn called(log: &mut Log, table: &Table<'_>) -> bool {
+    let called = table.given(log, "called", |given| match given.truth()? {
+        true => Ok(true),
+        false => complain("is false", "leave it out: what releases the operation says that it is not called"),
+    });
+    called.is_some()
+}
+
+/// One operation of the chain that a call becomes.
+pub(super) struct Piece {
+    of: usize,
+    pub name: String,
+    part: Part,
+    /// The piece that triggers it, if the file does not say what does.
+    trigger: Option<usize>,
+    /// The periodic operation on whose behalf it runs: its deadline ends all.
+    within: Option<usize>,
+    critical: bool,
+    importance: u32,
+}
+
+/// What is declared, as pieces. `None` where there are no calls, or where they are wrong, which is logged.
+pub(super) fn pieces(log: &mut Log, declared: &[Declared<'_>]) -> Option<Vec<Piece>> {
+    if declared.iter().all(|one| one.calls.is_none() && !one.called) {
+        return None;
+    }
+    let names = Names::new("operation", declared.iter().map(|one| one.name.value));
+    let methods: Vec<Option<usize>> = declared.iter().map(|one| method(log, declared, &names, one)).collect();
+    let mut sound = declared.iter().zip(&methods).all(|(one, method)| one.calls.is_none() || method.is_some());
+    // A call that was not understood may be the one that is missing.
+    let understood = sound && !declared.iter().any(|one| one.misread && one.calls.is_none());
+    let called: HashSet<usize> = methods.iter().flatten().copied().collect();
+    for (position, one) in declared.iter().enumerate().filter(|(_, one)| one.called) {
+        if understood && !called.contains(&position) {
+            log.error(one.name.place, format!("nothing calls `{}`", one.name.value))
+                .label("never released")
+                .help(format!("give a caller `calls = {{ method = \"{}\", after = \"1ms\" }}`", one.name.value));
+            sound = false;
+        }
+    }
+    sound &= acyclic(log, declared, &methods);
+    if !sound {
+        return None;
+    }
+    let mut pieces = Pieces { declared, methods, pieces: Vec::new() };
+    for (position, one) in declared.iter().enumerate().filter(|(_, one)| !one.called) {
+        pieces.add(position, one.name.value.to_string(), None, position)?;
+        if pieces.pieces.len() as u64 > limits::OPERATIONS {
+            log.error(one.name.place, "too many operations")
+                .label("with those that it calls")
+                .help(format!("a system has at most {}; each caller counts its methods", limits::OPERATIONS));
+            return None;
+        }
+    }
+    Some(pieces.pieces)
+}
+
+/// The operation that one calls, if it may.
+fn method(log: &mut Log, declared: &[Declared<'_>], names: &Names<'_>, one: &Declared<'_>) -> Option<usize> {
+    let call = one.calls?;
+    let position = names.find(log, call.method)? as usize;
+    let method = &declared[position];
+    if !method.called {
+        let finding = log.error(call.method.place, format!("`{}` is not there to be called", method.name.value));
+        finding.also(method.name.place, "something else releases it").help(
+            "a method is released by calls alone: give it `called = true` in place of `rate`, `every` or `after`",
+        );
+        return None;
+    }
+    Some(position)
+}
+
+/// Whether no method calls itself, by whatever way, and none leads on too far.
+fn acyclic(log: &mut Log, declared: &[Declared<'_>], methods: &[Option<usize>]) -> bool {
+    let mut walk_of = vec![usize::MAX; declared.len()];
+    let mut sound = true;
+    for start in 0..declared.len() {
+        let (mut path, mut here) = (vec![], Some(start));
+        while let Some(one) = here.filter(|one| walk_of[*one] == usize::MAX) {
+            walk_of[one] = start;
+            path.push(one);
+            here = methods[one];
+        }
+        let Some(begin) = here.and_then(|here| path.iter().position(|one| *one == here)) else { continue };
+        let name = |one: &usize| declared[*one].name.value;
+        let mut circle: Vec<_> = path[begin..].iter().take(8).map(name).collect();
+        circle.extend((path.len() - begin > 8).then_some("..."));
+        circle.push(name(&path[begin]));
+        let place = declared[path[begin]].calls.map_or(declared[path[begin]].name.place, |call| call.method.place);
+        log.error(place, format!("methods call each other in a circle: {}", circle.join(" -> ")))
+            .label("part of the circle")
+            .help("such a call would never end: take one of them out");
+        sound = false;
+    }
+    let calls = |start: &usize| std::iter::successors(Some(*start), |one| methods[*one]).take(DEEPEST + 2).count() - 1;
+    let too_deep = |start: &usize| sound && calls(start) > DEEPEST;
+    // Only from where nothing calls: every other way is part of one of these.
+    if let Some(start) = (0..declared.len()).filter(|one| !declared[*one].called).find(too_deep) {
+        let place = declared[start].calls.map_or(declared[start].name.place, |call| call.method.place);
+        log.error(place, format!("more than {DEEPEST} methods call one another on from here"))
+            .help("let one of them trigger an operation instead, with `after`");
+        sound = false;
+    }
+    sound
+}
+
+/// Calls within calls.
+const DEEPEST: usize = 16;
+
+struct Pieces<'d, 'a> {
+    declared: &'d [Declared<'a>],
+    methods: Vec<Option<usize>>,
+    pieces: Vec<Piece>,
+}
+
+impl Pieces<'_, '_> {
+    /// Adds what is declared at `of`, under the name, on behalf of `caller`; the position of its end.
+    fn add(&mut self, of: usize, name: String, trigger: Option<usize>, caller: usize) -> Option<usize> {
+        let (one, caller_) = (&self.declared[of], &self.declared[caller]);
+        let within = (of != caller && caller_.periodic()).then_some(caller);
+        let critical = one.critical || caller_.critical;
+        let importance = one.importance.max(caller_.importance);
+        let piece = |name, part, trigger| Piece { of, name, part, trigger, within, critical, importance };
+        let (Some(call), Some(method)) = (one.calls, self.methods[of]) else {
+            self.pieces.push(piece(name, Part::Whole, trigger));
+            return Some(self.pieces.len() - 1);
+        };
+        let before = self.pieces.len();
+        let periodic = one.periodic();
+        self.pieces.push(piece(format!("{name}:call"), Part::Whole, trigger));
+        let instance = format!("{}@{name}", self.declared[method].name.value);
+        let answer = self.add(method, instance, Some(before), caller)?;
+        let released_by = if call.oneway { before } else { answer };
+        let rest = self.pieces.len();
+        self.pieces.push(piece(name, Part::Rest { before, periodic }, Some(released_by)));
+        self.pieces[before].part = Part::Before { rest, after: call.after };
+        Some(rest)
+    }
+}
+
+/// The operations that the pieces are.
+pub(super) fn declare<'a>(declared: Vec<Declared<'a>>, pieces: &'a [Piece]) -> Vec<Declared<'a>> {
+    // Where the end of each operation that nobody calls stands: for deadlines.
+    let mut end_of = vec![None; declared.len()];
+    for (position, piece) in pieces.iter().enumerate() {
+        if !declared[piece.of].called && !matches!(piece.part, Part::Before { .. }) {
+            end_of[piece.of] = Some(position);
+        }
+    }
+    let declare = |piece: &'a Piece| {
+        let of = &declared[piece.of];
+        let mut one = of.clone();
+        one.name = At::new(piece.name.as_str(), of.name.place);
+        (one.part, one.critical, one.importance) = (piece.part, piece.critical, piece.importance);
+        one.within = piece.within.and_then(|within| end_of[within]);
+        one.method = (of.called && !matches!(piece.part, Part::Before { .. })).then_some(of.name.value);
+        if let Some(trigger) = piece.trigger {
+            let place = of.calls.map_or(of.name.place, |call| call.method.place);
+            let names = At::new(vec![At::new(pieces[trigger].name.as_str(), place)], place);
+            one.after = Some(After { all: true, names });
+        }
+        match piece.part {
+            Part::Whole => {}
+            Part::Before { .. } if one.after.is_none() => one.guard = None,
+            Part::Before { .. } => {}
+            Part::Rest { .. } => {
+                (one.phase, one.offset) = (Span::ZERO, Span::ZERO);
+                one.stagger = Stagger::By(At::new(Span::ZERO, of.name.place));
+                one.uses = Vec::new();
+                one.reads.value = Vec::new();
+            }
+        }
+        one
+    };
+    pieces.iter().map(declare).collect()
+}
+
+/// Lists of execution times that were cut at a call: operations may share long ones.
+#[derive(Default)]
+pub(super) struct Cuts {
+    lists: HashMap<(*const Span, Span), [Arc<[Span]>; 2]>,
+    times: usize,
+}
+
+impl Cuts {
+    /// The settings of the parts, from those of the wholes, which stand under the rests.
+    pub fn cut(&mut self, log: &mut Log, declared: &[Declared<'_>], first: &[u32], now: &mut [Arc<Written>]) {
+        let at = |position: usize| first[position] as usize;
+        // Whoever works for others shares their deadline: from the wholes, before these are cut.
+        let limit = |written: &Written| {
+            let own = written.deadline.map(|deadline| deadline.map(|deadline| Deadline::Origin(deadline.span())));
+            own.or(written.period.map(|period| period.map(|(period, _)| Deadline::Origin(period))))
+        };
+        for (position, one) in declared.iter().enumerate() {
+            let Some(end) = one.within else { continue };
+            if now[at(position)].deadline.is_none() {
+                let deadline = limit(&now[at(end)]);
+                Arc::make_mut(&mut now[at(position)]).deadline = deadline;
+            }
+        }
+        for (position, one) in declared.iter().enumerate() {
+            let Part::Before { rest, after } = one.part else { continue };
+            let whole = now[at(rest)].clone();
+            let Some((mut first_part, mut rest_part)) = self.parts(log, one, &whole, after) else { continue };
+            if one.after.is_none() {
+                rest_part.deadline = limit(&whole);
+                (rest_part.period, rest_part.jitter) = (None, None);
+            } else {
+                first_part.deadline = whole.deadline;
+            }
+            (now[at(position)], now[at(rest)]) = (Arc::new(first_part), Arc::new(rest_part));
+        }
+    }
+
+    /// What is done before the call, always the same, and the rest of each job.
+    fn parts(
+        &mut self,
+        log: &mut Log,
+        one: &Declared<'_>,
+        whole: &Written,
+        after: At<Span>,
+    ) -> Option<(Written, Written)> {
+        let wcet = whole.wcet?;
+        if after.value >= wcet.value {
+            log.error(after.place, format!("nothing is left of the worst case, {}, after the call", wcet.value))
+                .also(wcet.place, "the worst case")
+                .help(
+                    "a job ends with some work of its own, if only to take the answer: shorten `after` or raise `wcet`",
+                );
+            return None;
+        }
+        let shortest = whole.takes.as_ref().map(|takes| At::new(takes.value.shortest, takes.place));
+        for (least, what) in [(whole.bcet, "the best case is"), (shortest, "jobs may take")] {
+            let Some(least) = least.filter(|least| least.value <= after.value) else { continue };
+            log.error(least.place, format!("{what} {}, all of it before the call", least.value))
+                .also(after.place, format!("the call comes after {}", after.value))
+                .help("every job makes its call and then ends: shorten `after`, or raise the times");
+            return None;
+        }
+        let held: Span = one.uses.iter().fold(Span::ZERO, |sum, (_, span)| sum.checked_add(*span).unwrap_or(sum));
+        if held > after.value {
+            log.error(one.uses_place, format!("resources are held for {held}, beyond the call"))
+                .also(after.place, format!("the call comes after {}", after.value))
+                .help("nothing is held while a job waits for an answer: hold them for less, or call later");
+            return None;
+        }
+        let fixed = |span: Span, place| Some(At::new(span, place));
+        let mut first = Written { wcet: fixed(after.value, wcet.place), bcet: None, takes: None, ..whole.clone() };
+        first.deadline = whole.deadline;
+        let left = |span: At<Span>| span.map(|span| span.saturating_sub(after.value));
+        let takes = match &whole.takes {
+            None => None,
+            Some(takes) => Some(At::new(Drawn::from(self.later(log, &takes.value.takes, after)?), takes.place)),
+        };
+        Some((first, Written { wcet: Some(left(wcet)), bcet: whole.bcet.map(left), takes, ..whole.clone() }))
+    }
+
+    /// What is left of each job's time after the first part of it.
+    fn later(&mut self, log: &mut Log, takes: &Takes, after: At<Span>) -> Option<Takes> {
+        let left = |span: &Span| span.saturating_sub(after.value);
+        Some(match takes {
+            Takes::Fixed(span) => Takes::Fixed(left(span)),
+            Takes::Uniform(least, most) => Takes::Uniform(left(least), left(most)),
+            Takes::Normal { mean, deviation, least, most } => {
+                Takes::Normal { mean: left(mean), deviation: *deviation, least: left(least), most: left(most) }
+            }
+            Takes::List(whole) => {
+                let key = (whole.as_ptr(), after.value);
+                if let Some([_, cut]) = self.lists.get(&key) {
+                    return Some(Takes::List(cut.clone()));
+                }
+                self.times += whole.len();
+                if self.times > limits::CUT_TIMES {
+                    log.error(after.place, "too many lists of execution times are cut at calls")
+                        .help(format!("they have at most {} times together", limits::CUT_TIMES));
+                    return None;
+                }
+                let cut: Arc<[Span]> = whole.iter().map(left).collect();
+                // The whole is kept, too: freed, its address would come back for another list.
+                self.lists.insert(key, [whole.clone(), cut.clone()]);
+                Takes::List(cut)
+            }
+        })
+    }
+}
+
+/// The way that a job takes through what an operation has become: a single step, or the parts of a call with
+/// the method between them.
+pub(super) fn way(operations: &Operations<'_>, end: OperationId, steps: &mut Vec<OperationId>) {
+    if let Some(before) = operations.before(end) {
+        steps.push(before);
+        let waits = operations.of(end).calls.is_some_and(|call| !call.oneway);
+        // The method of a call has its end right before the rest of the caller.
+        let answer = waits.then(|| operations.position(end).checked_sub(1)).flatten();
+        if let Some(answer) = answer {
+            way(operations, OperationId(operations.first()[answer]), steps);
+        }
+    }
+    steps.push(end);
+}

@@ -1,0 +1,471 @@
+//! A system as the text of a file that means it: what `check` hands to `sim`, what a failing test prints.
+//!
+//! For every system that [`read`](crate::read) returns, reading what [`write()`] makes of it gives the
+//! same system. What no file can say (a best case of zero, names with odd characters) is written as
+//! near as a file comes to it.
+
+use alloc::{format, string::String, string::ToString, vec, vec::Vec};
+use core::fmt::Write;
+
+use crate::ids::{OperationId, ResourceId};
+use crate::system::{
+    Deadline, Epoch, Guard, OnBusy, OnOverrun, Operation, Preemption, Processor, Setting, System, Trigger, WhenFull,
+    tightest,
+};
+use crate::takes::Takes;
+use crate::time::{Instant, Span};
+
+/// The text of a `system.toml` that means this system.
+pub fn write(system: &System) -> String {
+    let mut text = String::new();
+    line(&mut text, "name", quoted(&system.name));
+    line(&mut text, "seed", system.seed.to_string());
+    line(&mut text, "duration", time(system.duration));
+    if system.hosts.len() > 1 || system.hosts.iter().any(|host| host.name != "local") {
+        system.hosts.iter().for_each(|host| header(&mut text, "host", &host.name));
+    }
+    system.processors.iter().for_each(|processor| write_processor(&mut text, system, processor));
+    let mut templates = templates(system);
+    mark_deadlines(system, &mut templates);
+    templates.iter().for_each(|template| template.write(&mut text));
+    system.resources.iter().for_each(|resource| header(&mut text, "resource", &resource.name));
+    let names = |ids: &[OperationId]| names(&templates, ids);
+    for chain in &system.chains {
+        header(&mut text, "chain", &chain.name);
+        line(&mut text, "path", names(&chain.path));
+        let limits = [("deadline", chain.deadline), ("max_age", chain.max_age), ("max_reaction", chain.max_reaction)];
+        limits
+            .into_iter()
+            .for_each(|(key, limit)| limit.into_iter().for_each(|limit| line(&mut text, key, time(limit))));
+    }
+    for link in &system.links {
+        text.push_str("\n[[link]]\n");
+        let host = |id: crate::ids::HostId| quoted(&plain(&system.hosts[id.index()].name));
+        line(&mut text, "between", format!("[{}, {}]", host(link.between.0), host(link.between.1)));
+        line(&mut text, "delay", one_or_pair(link.delay));
+    }
+    write_epochs(&mut text, system, &templates);
+    text
+}
+
+fn line(text: &mut String, key: &str, value: impl AsRef<str>) {
+    // Writing to a `String` does not fail.
+    let _ = writeln!(text, "{key} = {}", value.as_ref());
+}
+
+fn header(text: &mut String, section: &str, name: &str) {
+    let name = if section == "operation" { plain_operation(name) } else { plain(name) };
+    let _ = writeln!(text, "\n[{section}.{}]", key_of(&name));
+}
+
+/// A name as a key of TOML.
+fn key_of(name: &str) -> String {
+    let bare = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    if bare { name.into() } else { quoted(name) }
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control.is_control() => {
+                let _ = write!(quoted, "\\u{:04X}", u32::from(control));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// The name, if names may be so, or one near it.
+fn plain(name: &str) -> String {
+    let known = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ' ');
+    name.chars().map(|c| if known(c) { c } else { '-' }).collect()
+}
+
+/// As [`plain()`]; parts of calls have names of their own.
+fn plain_operation(name: &str) -> String {
+    let part = |part: &str| part.split('@').map(plain).collect::<Vec<_>>().join("@");
+    name.split(':').map(part).collect::<Vec<_>>().join(":")
+}
+
+fn time(span: Span) -> String {
+    quoted(&span.to_string())
+}
+
+fn one_or_pair((least, most): (Span, Span)) -> String {
+    if least == most { time(least) } else { format!("[{}, {}]", time(least), time(most)) }
+}
+
+fn write_processor(text: &mut String, system: &System, processor: &Processor) {
+    header(text, "processor", &processor.name);
+    if system.hosts.len() > 1 {
+        line(text, "host", quoted(&plain(&system.hosts[processor.host.index()].name)));
+    }
+    if let Some(cpu) = processor.cpu {
+        line(text, "cpu", cpu.to_string());
+    }
+    match &processor.overload {
+        None => line(text, "strategy", quoted(&processor.strategy)),
+        Some(overload) => {
+            line(text, "strategy", format!("[{}, {}]", quoted(&processor.strategy), quoted(&overload.strategy)));
+            line(text, "switch", format!("{{ margin = {}, calm = {} }}", time(overload.margin), time(overload.calm)));
+        }
+    }
+    let preemption = match processor.preemption {
+        Preemption::None => "none",
+        Preemption::Levels => "levels",
+        Preemption::Full => "full",
+    };
+    line(text, "preemption", quoted(preemption));
+    line(text, "cancel", processor.cancel.to_string());
+    line(text, "cap", format!("\"{}.{:04}%\"", processor.cap_ppm / 10_000, processor.cap_ppm % 10_000));
+    line(text, "cap_window", time(processor.cap_window));
+    line(text, "pool", processor.pool.to_string());
+    // Said even if there are none: where a file says nothing, what was measured on the machine counts.
+    let costs = processor.costs.named().into_iter().filter(|(_, span)| !span.is_zero());
+    let costs: Vec<String> = costs.map(|(key, span)| format!("{key} = {}", time(span))).collect();
+    line(text, "costs", if costs.is_empty() { "{}".into() } else { format!("{{ {} }}", costs.join(", ")) });
+}
+
+/// Operations that a file declares as one, or a single one.
+struct Template<'a> {
+    system: &'a System,
+    name: String,
+    first: usize,
+    /// How many; `None` for an operation without a number.
+    count: Option<usize>,
+    /// Of a template: the period that spreads the phases as `stagger = "even"` does, or the time between two.
+    stagger: Stagger,
+    /// Deadlines that count from the origin are said, too: they do not follow from roots and chains.
+    said: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stagger {
+    By(Span),
+    /// Over a period that the first epoch may then change.
+    Even(Span),
+}
+
+fn templates(system: &System) -> Vec<Template<'_>> {
+    let mut templates = Vec::new();
+    let mut first = 0;
+    while first < system.operations.len() {
+        let template = numbered(system, first).unwrap_or_else(|| Template {
+            system,
+            name: plain_operation(&system.operations[first].name),
+            first,
+            count: None,
+            stagger: Stagger::By(Span::ZERO),
+            said: false,
+        });
+        first += template.len();
+        templates.push(template);
+    }
+    templates
+}
+
+/// Marks those of which some deadline is counted from the origin, and is not what a reader concludes.
+fn mark_deadlines(system: &System, templates: &mut [Template<'_>]) {
+    let triggers: Vec<Trigger> = system.operations.iter().map(|operation| operation.trigger.clone()).collect();
+    let chains = tightest(&system.chains, &triggers);
+    for template in templates {
+        template.said = (template.first..template.first + template.len()).any(|id| {
+            let mut had_its_own = false;
+            system.epochs.iter().any(|epoch| match epoch.settings[id].deadline {
+                Deadline::Own(_) => {
+                    had_its_own = true;
+                    false
+                }
+                Deadline::Origin(deadline) => {
+                    let of_root = |root: &OperationId| epoch.settings[root.index()].deadline.span();
+                    let of_roots = || system.operations[id].roots.iter().map(of_root).max();
+                    // What once had a deadline of its own is asked no more what its roots say.
+                    had_its_own || Some(deadline) != chains[id].or_else(of_roots)
+                }
+            })
+        });
+    }
+}
+
+/// The instances `name.1`, `name.2`, ... from `first` on, if one template can mean them all.
+fn numbered(system: &System, first: usize) -> Option<Template<'_>> {
+    let (name, number) = system.operations[first].name.rsplit_once('.')?;
+    if number != "1" || plain_operation(name) != name {
+        return None;
+    }
+    let is = |(place, operation): (usize, &Operation)| operation.name == format!("{name}.{}", place + 1);
+    let count = system.operations[first..].iter().enumerate().take_while(|(place, one)| is((*place, one))).count();
+    let of = |place: usize| &system.operations[first + place];
+    let alike = |place: usize| {
+        let periodic = of(0).trigger == Trigger::Periodic;
+        let one = Operation { name: of(0).name.clone(), roots: of(0).roots.clone(), ..of(place).clone() };
+        let roots = periodic || of(place).roots == of(0).roots;
+        one == *of(0) && roots && setting(system, first + place).offset == setting(system, first).offset
+    };
+    if !(1..count).all(alike) {
+        return None;
+    }
+    let phases: Vec<u64> = (0..count).map(|place| setting(system, first + place).phase.as_nanos()).collect();
+    Some(Template {
+        system,
+        name: name.into(),
+        first,
+        count: Some(count),
+        stagger: stagger(&phases, setting(system, first).period)?,
+        said: false,
+    })
+}
+
+fn stagger(phases: &[u64], period: Span) -> Option<Stagger> {
+    let (start, count) = (phases[0], phases.len() as u64);
+    let later: Vec<u64> = phases.iter().map(|phase| phase.checked_sub(start)).collect::<Option<_>>()?;
+    let by = later.get(1).copied().unwrap_or(0);
+    let is = |meant: &dyn Fn(u128) -> u128| (0..).zip(&later).all(|(place, one)| meant(place) == u128::from(*one));
+    let even = |period: u128| is(&|place| period * place / u128::from(count));
+    if by > 0 && even(u128::from(period.as_nanos())) {
+        return Some(Stagger::Even(period));
+    }
+    if is(&|place| u128::from(by) * place) {
+        return Some(Stagger::By(Span::from_nanos(by)));
+    }
+    // The shortest period p with floor(p k / n) = phase of the k-th of n, if there is one.
+    let places = (0..).zip(&later).skip(1);
+    let least = places.map(|(place, one): (u128, _)| (u128::from(*one) * u128::from(count)).div_ceil(place)).max()?;
+    even(least).then_some(Stagger::Even(Span::from_nanos(u64::try_from(least).ok()?)))
+}
+
+fn setting(system: &System, operation: usize) -> &Setting {
+    &system.epochs[0].settings[operation]
+}
+
+fn names(templates: &[Template<'_>], ids: &[OperationId]) -> String {
+    let name = |id: &OperationId| {
+        let template = &templates[templates.partition_point(|one| one.first <= id.index()).saturating_sub(1)];
+        match template.count {
+            Some(_) => quoted(&format!("{}.{}", template.name, id.index() - template.first + 1)),
+            None => quoted(&template.name),
+        }
+    };
+    format!("[{}]", ids.iter().map(name).collect::<Vec<_>>().join(", "))
+}
+
+impl Template<'_> {
+    fn len(&self) -> usize {
+        self.count.unwrap_or(1)
+    }
+
+    /// What the table says of all instances in the first epoch: an epoch of its own says what differs.
+    fn base(&self) -> Setting {
+        let mut base = setting(self.system, self.first).clone();
+        // What once has a deadline of its own cannot lose it again: the table gives it only if all have one.
+        let instances = self.system.epochs[0].settings[self.first..self.first + self.len()].iter();
+        let from_origin = instances.map(|one| one.deadline).find(|one| matches!(one, Deadline::Origin(_)));
+        base.deadline = from_origin.filter(|_| !self.said).unwrap_or(base.deadline);
+        if let Stagger::Even(period) = self.stagger
+            && period != base.period
+        {
+            (base.period, base.slowest) = (period, period);
+            base.jitter = Span::ZERO;
+        }
+        base
+    }
+
+    fn write(&self, text: &mut String) {
+        let operation = &self.system.operations[self.first];
+        let periodic = operation.trigger == Trigger::Periodic;
+        let base = self.base();
+        header(text, "operation", &self.name);
+        if self.system.processors.len() > 1 {
+            line(text, "on", quoted(&plain(&self.system.processors[operation.on.index()].name)));
+        }
+        let list = |ids: &[OperationId]| names(&templates(self.system), ids);
+        match &operation.trigger {
+            Trigger::Periodic => line(text, "every", one_or_pair((base.period, base.slowest))),
+            Trigger::All(all) => line(text, "after", format!("{{ all = {} }}", list(all))),
+            Trigger::Any(any) => line(text, "after", format!("{{ any = {} }}", list(any))),
+        }
+        if !operation.reads.is_empty() {
+            line(text, "reads", list(&operation.reads));
+        }
+        if let Some(count) = self.count {
+            line(text, "count", count.to_string());
+            if periodic {
+                match self.stagger {
+                    Stagger::By(span) => line(text, "stagger", time(span)),
+                    Stagger::Even(_) => line(text, "stagger", "\"even\""),
+                }
+            }
+        }
+        for (key, span) in [("phase", base.phase), ("offset", base.offset)] {
+            if !span.is_zero() {
+                line(text, key, time(span));
+            }
+        }
+        for (key, value) in changes(None, &base, operation, self.said) {
+            if !(self.plain() && follows(&base, key, periodic)) {
+                line(text, key, value);
+            }
+        }
+        self.write_constants(text, operation);
+    }
+
+    /// True if nothing ever differs from what the table says.
+    fn plain(&self) -> bool {
+        let base = self.base();
+        let settings = &self.system.epochs[0].settings[self.first..self.first + self.len()];
+        let but_phase = |one: &Setting| Setting { phase: base.phase, ..one.clone() } == base;
+        self.system.epochs.len() == 1 && settings.iter().all(but_phase)
+    }
+
+    /// What no epoch changes.
+    fn write_constants(&self, text: &mut String, operation: &Operation) {
+        if operation.critical {
+            line(text, "critical", "true");
+        }
+        if operation.importance > 0 {
+            line(text, "importance", operation.importance.to_string());
+        }
+        if !operation.uses.is_empty() {
+            let held = |(resource, span): &(ResourceId, Span)| {
+                format!("{} = {}", key_of(&plain(&self.system.resources[resource.index()].name)), time(*span))
+            };
+            let uses: Vec<String> = operation.uses.iter().map(held).collect();
+            line(text, "uses", format!("{{ {} }}", uses.join(", ")));
+        }
+        let when_full = match operation.queue.when_full {
+            WhenFull::DropNewest => "drop-newest",
+            WhenFull::DropOldest => "drop-oldest",
+        };
+        line(text, "queue", format!("{{ limit = {}, when_full = \"{when_full}\" }}", operation.queue.limit));
+        match operation.on_overrun {
+            OnOverrun::Report => {}
+            OnOverrun::Demote => line(text, "on_overrun", "\"demote\""),
+            OnOverrun::Stop => line(text, "on_overrun", "\"stop\""),
+        }
+        if operation.on_busy == OnBusy::Skip {
+            line(text, "on_busy", "\"skip\"");
+        }
+        if operation.trigger != Trigger::Periodic {
+            let guard = match operation.guard {
+                Guard::Off => "off",
+                Guard::On => "on",
+                Guard::Idle => "idle",
+            };
+            line(text, "guard", quoted(guard));
+        }
+        if operation.payload > 0 {
+            line(text, "payload", format!("\"{}B\"", operation.payload));
+        }
+    }
+}
+
+/// True if the key may be left out: its value follows from others.
+fn follows(setting: &Setting, key: &str, periodic: bool) -> bool {
+    match key {
+        "takes" => setting.takes == Takes::Fixed(setting.wcet),
+        "bcet" => setting.bcet == setting.takes.shortest().min(setting.wcet),
+        "deadline" => periodic && setting.deadline == Deadline::Own(setting.period),
+        _ => false,
+    }
+}
+
+/// The keys by which a setting differs from the one before it, or from none at all.
+fn changes(before: Option<&Setting>, now: &Setting, operation: &Operation, said: bool) -> Vec<(&'static str, String)> {
+    let periodic = operation.trigger == Trigger::Periodic;
+    let mut changes = Vec::new();
+    let differs = |same: &dyn Fn(&Setting) -> bool| before.is_none_or(|before| !same(before));
+    if periodic && before.is_some_and(|before| (before.period, before.slowest) != (now.period, now.slowest)) {
+        changes.push(("every", one_or_pair((now.period, now.slowest))));
+    }
+    if periodic && before.map_or(!now.jitter.is_zero(), |before| before.jitter != now.jitter) {
+        changes.push(("jitter", time(now.jitter)));
+    }
+    if differs(&|before| before.wcet == now.wcet) {
+        changes.push(("wcet", time(now.wcet)));
+    }
+    if !now.bcet.is_zero() && differs(&|before| before.bcet == now.bcet) {
+        changes.push(("bcet", time(now.bcet)));
+    }
+    if differs(&|before| before.takes == now.takes) {
+        changes.push(("takes", takes(&now.takes)));
+    }
+    // Deadlines counted from the origin mostly follow from chains and roots.
+    let deadline = match now.deadline {
+        Deadline::Own(deadline) => Some(time(deadline)),
+        Deadline::Origin(deadline) => said.then(|| format!("{{ end_to_end = {} }}", time(deadline))),
+    };
+    if let Some(deadline) = deadline.filter(|_| differs(&|before| before.deadline == now.deadline)) {
+        changes.push(("deadline", deadline));
+    }
+    let (critical, legs) = (operation.critical, |setting: &Setting| (setting.legs, setting.critical_legs));
+    if periodic && before.map_or((1, u16::from(critical)), legs) != legs(now) {
+        let of_them = if critical { String::new() } else { format!(", critical = {}", now.critical_legs) };
+        changes.push(("repeat", format!("{{ legs = {}{of_them} }}", now.legs)));
+    }
+    if before.map_or(!now.enabled, |before| before.enabled != now.enabled) {
+        changes.push(("enabled", now.enabled.to_string()));
+    }
+    changes
+}
+
+fn takes(takes: &Takes) -> String {
+    match takes {
+        Takes::Fixed(span) => time(*span),
+        Takes::Uniform(least, most) => format!("{{ uniform = [{}, {}] }}", time(*least), time(*most)),
+        Takes::Normal { mean, deviation, least, most } => {
+            let [mean, deviation, least, most] = [mean, deviation, least, most].map(|span| time(*span));
+            format!("{{ normal = {{ mean = {mean}, deviation = {deviation}, least = {least}, most = {most} }} }}")
+        }
+        Takes::List(spans) => {
+            let spans: Vec<String> = spans.iter().map(|span| time(*span)).collect();
+            format!("{{ list = [{}] }}", spans.join(", "))
+        }
+    }
+}
+
+fn write_epochs(text: &mut String, system: &System, templates: &[Template<'_>]) {
+    let mut before: Vec<Setting> = vec![];
+    for template in templates {
+        let base = template.base();
+        before.extend((0..template.len()).map(|_| base.clone()));
+    }
+    for (index, epoch) in system.epochs.iter().enumerate() {
+        let sets = epoch_sets(system, epoch, &before, templates);
+        before.clone_from_slice(&epoch.settings);
+        let unsaid = index == 0 && sets.is_empty() && epoch.name == "0" && epoch.at == Instant::ZERO;
+        if unsaid {
+            continue;
+        }
+        text.push_str("\n[[epoch]]\n");
+        line(text, "at", time(epoch.at.since(Instant::ZERO)));
+        line(text, "name", quoted(&epoch.name));
+        if !sets.is_empty() {
+            text.push_str("[epoch.set]\n");
+            for set in &sets {
+                let _ = writeln!(text, "{set}");
+            }
+        }
+    }
+}
+
+/// What an epoch sets, once for all instances of a template where they agree.
+fn epoch_sets(system: &System, epoch: &Epoch, before: &[Setting], templates: &[Template<'_>]) -> Vec<String> {
+    let mut sets = Vec::new();
+    for template in templates {
+        let of =
+            |id: usize| changes(before.get(id), &epoch.settings[id], &system.operations[template.first], template.said);
+        let all: Vec<_> = (template.first..template.first + template.len()).map(of).collect();
+        let mut say = |name: &str, changes: &[(&str, String)]| {
+            sets.extend(changes.iter().map(|(key, value)| format!("\"operation.{name}.{key}\" = {value}")));
+        };
+        match (template.count, all.windows(2).all(|pair| pair[0] == pair[1])) {
+            (Some(_), false) => (1..).zip(&all).for_each(|(k, one)| say(&format!("{}.{k}", template.name), one)),
+            _ => say(&template.name, &all[0]),
+        }
+    }
+    sets
+}

@@ -1,0 +1,167 @@
+//! What a call becomes: a chain of triggered operations whose times and deadlines are those of the caller.
+
+use hyoshi_model::{Deadline, Guard, OperationId, Setting, Span, System, Takes, Trigger, read, write};
+
+fn system(text: &str) -> System {
+    read(text, "calls.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system
+}
+
+fn id(system: &System, name: &str) -> OperationId {
+    let known: Vec<_> = system.operations.iter().map(|operation| operation.name.as_str()).collect();
+    let found = known.iter().position(|known| *known == name);
+    OperationId(found.unwrap_or_else(|| panic!("no {name} in {known:?}")) as u32)
+}
+
+fn setting<'a>(system: &'a System, epoch: usize, name: &str) -> &'a Setting {
+    system.setting(epoch, id(system, name))
+}
+
+fn ms(millis: u64) -> Span {
+    Span::from_millis(millis)
+}
+
+const TWO: &str = r#"
+    name = "two"
+    [host.drone]
+    [host.station]
+    [processor.airframe]
+    host = "drone"
+    [processor.ground]
+    host = "station"
+    [[link]]
+    between = ["drone", "station"]
+    delay   = ["1ms", "2ms"]
+
+    [operation.sense]
+    on    = "airframe"
+    every = "50ms"
+    wcet  = "1ms"
+
+    [operation.plan]
+    on       = "airframe"
+    every    = "50ms"
+    phase    = "7ms"
+    jitter   = "1ms"
+    deadline = "40ms"
+    wcet     = "3ms"
+    takes    = { uniform = ["2ms", "3ms"] }
+    reads    = ["sense"]
+    critical = true
+    calls    = { method = "locate", after = "1ms" }
+
+    [operation.note]
+    on         = "airframe"
+    after      = { all = ["sense"] }
+    wcet       = "3ms"
+    bcet       = "2ms"
+    importance = 3
+    calls      = { method = "locate", after = "1ms", oneway = true }
+
+    [operation.steer]
+    on    = "airframe"
+    after = { all = ["plan"] }
+    wcet  = "1ms"
+
+    [operation.locate]
+    on     = "ground"
+    called = true
+    wcet   = "4ms"
+
+    [chain.act]
+    path     = ["sense", "plan", "steer"]
+    deadline = "200ms"
+    [chain.reach]
+    path     = ["plan", "locate"]
+    deadline = "30ms"
+
+    [[epoch]]
+    at  = "1s"
+    set = { "operation.plan.wcet" = "5ms", "operation.plan.takes" = "4ms", "operation.plan.rate" = "10Hz" }
+    [[epoch]]
+    at  = "2s"
+    set = { "operation.plan.deadline" = "90ms", "operation.locate.wcet" = "6ms", "operation.locate@note.wcet" = "5ms" }
+"#;
+
+#[test]
+fn a_call_is_a_chain_through_the_method_and_back() {
+    let system = system(TWO);
+    let names: Vec<_> = system.operations.iter().map(|operation| operation.name.as_str()).collect();
+    let expected = ["sense", "plan:call", "locate@plan", "plan", "note:call", "locate@note", "note", "steer"];
+    assert_eq!(names, expected);
+    let trigger = |name: &str| system.operation(id(&system, name)).trigger.clone();
+    let after = |name: &str| Trigger::All(vec![id(&system, name)]);
+    assert_eq!(trigger("plan:call"), Trigger::Periodic);
+    assert_eq!(trigger("locate@plan"), after("plan:call"));
+    assert_eq!(trigger("plan"), after("locate@plan"));
+    assert_eq!(trigger("steer"), after("plan"));
+    assert_eq!((trigger("locate@note"), trigger("note")), (after("note:call"), after("note:call")));
+    let of = |name: &str| system.operation(id(&system, name));
+    assert_eq!((of("plan:call").guard, of("locate@plan").guard, of("plan").guard), (Guard::Off, Guard::On, Guard::On));
+    assert!(of("locate@plan").critical && !of("locate@note").critical);
+    assert_eq!((of("locate@plan").importance, of("locate@note").importance), (0, 3));
+    assert_eq!((of("plan:call").reads.len(), of("plan").reads.len()), (1, 0));
+    let path = |chain: usize| system.chains[chain].path.iter().map(|id| names[id.index()]).collect::<Vec<_>>();
+    assert_eq!(path(0), ["sense", "plan:call", "locate@plan", "plan", "steer"]);
+    assert_eq!(path(1), ["plan:call", "locate@plan"]);
+}
+
+#[test]
+fn the_times_of_the_parts_are_those_of_the_whole_in_every_epoch() {
+    let system = system(TWO);
+    let times = |epoch, name| {
+        let one = setting(&system, epoch, name);
+        (one.wcet, one.bcet, one.takes.clone())
+    };
+    assert_eq!(times(0, "plan:call"), (ms(1), ms(1), Takes::Fixed(ms(1))));
+    assert_eq!(times(0, "plan"), (ms(2), ms(1), Takes::Uniform(ms(1), ms(2))));
+    assert_eq!(times(0, "note"), (ms(2), ms(1), Takes::Fixed(ms(2))));
+    assert_eq!(times(1, "plan:call"), (ms(1), ms(1), Takes::Fixed(ms(1))));
+    assert_eq!(times(1, "plan"), (ms(4), ms(3), Takes::Fixed(ms(3))));
+    let periods = |name| [0, 1].map(|epoch| setting(&system, epoch, name).period);
+    for name in ["plan:call", "locate@plan", "plan", "steer"] {
+        assert_eq!(periods(name), [ms(50), ms(100)], "{name}");
+    }
+    let release = |name| (setting(&system, 0, name).phase, setting(&system, 0, name).jitter);
+    assert_eq!((release("plan:call"), release("plan")), ((ms(7), ms(1)), (Span::ZERO, Span::ZERO)));
+    let method = |name| [0, 1, 2].map(|epoch| setting(&system, epoch, name).wcet);
+    assert_eq!((method("locate@plan"), method("locate@note")), ([ms(4), ms(4), ms(6)], [ms(4), ms(4), ms(5)]));
+}
+
+#[test]
+fn the_callers_deadline_holds_for_its_end_and_for_whom_it_waits() {
+    let system = system(TWO);
+    let deadlines = |name| [0, 1, 2].map(|epoch| setting(&system, epoch, name).deadline);
+    let from_origin = [40, 40, 90].map(|millis| Deadline::Origin(ms(millis)));
+    assert_eq!(deadlines("plan:call"), [40, 40, 90].map(|millis| Deadline::Own(ms(millis))));
+    assert_eq!((deadlines("locate@plan"), deadlines("plan")), (from_origin, from_origin));
+    assert_eq!(deadlines("note"), [50; 3].map(|millis| Deadline::Origin(ms(millis))));
+    // What only follows the caller has the deadline of its chain or root, as ever: no chain of triggers is set here.
+    assert_eq!(deadlines("steer"), from_origin);
+}
+
+#[test]
+fn a_method_may_call_another_and_share_a_processor() {
+    let system = system(
+        "name = 'deep'\n[operation.plan]\nevery = '50ms'\nwcet = '3ms'\ncalls = { method = 'ask', after = '1ms' }\n\
+         [operation.ask]\ncalled = true\nwcet = '2ms'\ncalls = { method = 'look', after = '0.5ms' }\n\
+         [operation.look]\ncalled = true\nwcet = '4ms'\n[operation.act]\nafter = { all = ['look'] }\nwcet = '1ms'\n\
+         [chain.all]\npath = ['plan', 'ask', 'look', 'act']\ndeadline = '45ms'\n\
+         [chain.back]\npath = ['ask', 'plan']\nmax_age = '45ms'",
+    );
+    let names: Vec<_> = system.operations.iter().map(|operation| operation.name.as_str()).collect();
+    assert_eq!(names, ["plan:call", "ask@plan:call", "look@ask@plan", "ask@plan", "plan", "act"]);
+    let path = |chain: usize| system.chains[chain].path.iter().map(|id| names[id.index()]).collect::<Vec<_>>();
+    assert_eq!(path(0), ["plan:call", "ask@plan:call", "look@ask@plan", "act"]);
+    assert_eq!(path(1), ["ask@plan:call", "look@ask@plan", "ask@plan", "plan"]);
+    for name in &names[1..5] {
+        assert_eq!(setting(&system, 0, name).deadline, Deadline::Origin(ms(50)), "{name}");
+    }
+}
+
+#[test]
+fn the_chain_that_a_call_is_can_be_written_and_read_again() {
+    let first = system(TWO);
+    let written = write(&first);
+    assert!(written.contains("deadline = { end_to_end = \"40ms\" }"), "{written}");
+    assert_eq!(system(&written), first, "{written}");
+}

@@ -1,0 +1,119 @@
+//! What is written is read as the same system.
+
+use std::path::Path;
+
+use hyoshi_model::{read, read_file, write};
+use proptest::prelude::*;
+
+fn round_trip(text: &str, dir: Option<&Path>) {
+    let system = read(text, "first.toml", dir).unwrap_or_else(|errors| panic!("{errors}\n{text}")).system;
+    let written = write(&system);
+    let again = read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system;
+    // Both in full would be too long to read.
+    assert!(again == system, "{text}\n is not \n{written}");
+    assert_eq!(write(&again), written);
+}
+
+#[test]
+fn every_example_survives_being_written_and_read() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let files = std::fs::read_dir(&examples).unwrap().map(|entry| entry.unwrap().path());
+    let systems: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
+    assert!(systems.len() >= 4);
+    for path in systems {
+        round_trip(&read_file(&path).unwrap().text, Some(&examples));
+    }
+}
+
+#[test]
+fn a_short_file_stays_short() {
+    let text =
+        "name = 'small'\n[operation.nav]\nevery = '10ms'\nwcet = '2ms'\ncount = 3\nstagger = 'even'\ncritical = true";
+    let written = write(&read(text, "small.toml", None).unwrap().system);
+    let (_, operation) = written.split_once("\n\n[operation.nav]\n").unwrap();
+    assert!(operation.starts_with("every = \"10ms\"\ncount = 3\nstagger = \"even\"\nwcet"), "{operation}");
+}
+
+/// One operation's lines, from a few numbers.
+fn operation(index: usize, draw: &[u64; 12]) -> String {
+    let triggered = index > 0 && draw[0].is_multiple_of(3);
+    let mut lines = vec![format!("[operation.'op {index}']"), format!("on = 'p{}'", draw[1] % 2)];
+    if triggered {
+        let kind = if draw[2].is_multiple_of(2) { "all" } else { "any" };
+        let from: Vec<String> =
+            (0..index).filter(|from| draw[3] >> from & 1 == 1).map(|n| format!("'op {n}'")).collect();
+        let from = if from.is_empty() { "'op 0'".into() } else { from.join(", ") };
+        lines.push(format!("after = {{ {kind} = [{from}] }}"));
+        lines.push(format!("guard = '{}'", ["off", "on", "idle"][draw[4] as usize % 3]));
+    } else {
+        let (least, more) = (1_000_000 + draw[5] % 100_000_000, draw[6] % 3 * 7_001);
+        lines.push(format!("every = ['{least}ns', '{}ns']", least + more));
+        lines.push(format!("jitter = '{}us'", draw[7] % 1_000));
+        lines.push(format!("phase = '{}us'", draw[8] % 1_000_000));
+        if draw[9].is_multiple_of(4) {
+            lines.push(format!("repeat = {{ legs = {}, critical = {} }}", 1 + draw[9] % 5, draw[9] % 2));
+        }
+    }
+    if draw[2].is_multiple_of(3) {
+        lines.push(format!("count = {}", 1 + draw[3] % 4));
+        if !triggered {
+            lines.push(format!("stagger = '{}'", ["even", "1.7ms"][draw[4] as usize % 2]));
+        }
+    }
+    lines.push(format!("wcet = '{}us'", 100 + draw[10] % 3_000));
+    match draw[11] % 5 {
+        0 => lines.push("takes = { uniform = ['1us', '90us'] }".into()),
+        1 => lines.push("takes = { list = ['1us', '2us'] }".into()),
+        2 => lines.push("takes = { normal = { mean = '50us', deviation = '5us' } }\nbcet = '7us'".into()),
+        3 => lines.push(format!("deadline = '{}us'", 5_000 + draw[10] % 9_000)),
+        _ => {
+            lines.push(format!("offset = '{}us'\nimportance = {}\nuses = {{ r = '3us' }}", draw[9] % 999, draw[8] % 9))
+        }
+    }
+    lines.push(format!("critical = {}", !draw[9].is_multiple_of(4) && draw[5].is_multiple_of(2)));
+    lines.join("\n")
+}
+
+fn epoch(index: usize, draw: &[u64; 12], operations: &[[u64; 12]]) -> String {
+    let mut lines = vec![format!("[[epoch]]\nat = '{index}s'\nname = 'region {index}'\n[epoch.set]")];
+    for (position, operation) in operations.iter().enumerate().filter(|(position, _)| draw[0] >> position & 1 == 1) {
+        let periodic = position == 0 || !operation[0].is_multiple_of(3);
+        let instance = if operation[2].is_multiple_of(3) && draw[3].is_multiple_of(2) { ".1" } else { "" };
+        let set = |key: &str, value: &str| format!("'operation.op {position}{instance}.{key}' = {value}");
+        lines.push(set("enabled", if draw[2].is_multiple_of(2) { "true" } else { "false" }));
+        lines.push(set("wcet", &format!("'{}us'", 3_100 + draw[4] % 500)));
+        if periodic && draw[1].is_multiple_of(2) {
+            lines.push(set("every", &format!("'{}us'", 2_000 + draw[5] % 70_000)));
+        }
+        if draw[1].is_multiple_of(3) {
+            lines.push(set("takes", "'80us'"));
+        }
+        if draw[1].is_multiple_of(5) {
+            lines.push(set("deadline", "'44ms'"));
+        }
+    }
+    lines.join("\n")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_written_means_what_was_read(
+        operations in prop::collection::vec(any::<[u64; 12]>(), 1..6),
+        epochs in prop::collection::vec(any::<[u64; 12]>(), 0..4),
+        head in any::<[u64; 12]>(),
+    ) {
+        let mut text = format!(
+            "name = 'a \\\"b\\\" \\\\ c'\nseed = {}\nduration = '7s'\n[host.a]\n[host.b]\n[processor.p0]\nhost = 'a'\n\
+             cap = '{}%'\ncancel = {}\npreemption = 'full'\n[processor.p1]\nhost = 'b'\nstrategy = ['RMS', 'MUF']\n\
+             switch = {{ margin = '{}us' }}\ncosts = {{ timer = '{}ns' }}\n[resource.r]\n\
+             [[link]]\nbetween = ['a', 'b']\ndelay = ['1us', '{}us']\n",
+            head[0] >> 1, 1 + head[1] % 100, head[2] % 2 == 0, head[3] % 1_000, head[4] % 3, 1 + head[5] % 3,
+        );
+        let all = operations.iter().enumerate().map(|(index, draw)| operation(index, draw));
+        text.extend(all.map(|one| one + "\n"));
+        text.extend(epochs.iter().enumerate().map(|(index, draw)| epoch(index, draw, &operations) + "\n"));
+        round_trip(&text, None);
+    }
+}

@@ -1,0 +1,185 @@
+//! Listen points: what a client announces, and what of it is believed.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use hyoshi_wire::giop::{CONTEXT_BI_DIR_IIOP, Context, ListenPoint};
+use hyoshi_wire::ior::Endpoint;
+use hyoshi_wire::{Decode, Decoder};
+
+/// Listen points of one connection; those beyond are not heard.
+pub(crate) const MOST: usize = 8;
+/// The longest name of a host (RFC 1035, 2.3.4).
+const LONGEST: usize = 255;
+/// Nobody has a host below it (RFC 6761, 6.4).
+const NOWHERE: &str = ".bidir.invalid";
+
+/// Which of the addresses that a client announces on a connection a server believes to be that client's. Calls to
+/// objects there go over the connection: whoever could announce anything would get calls that are meant for others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Claims {
+    /// The address that the connection comes from; of clients on the same machine, those of the machine. And names that
+    /// an ORB of this kind makes up because it listens nowhere.
+    #[default]
+    Own,
+    /// All, as omniORB and JacORB believe them. Needed for clients that announce a name, or an address on the other
+    /// side of an address translation. An address keeps to the connection that announced it first while that exists.
+    Any,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Announcer {
+    /// On this machine.
+    Here,
+    /// On another one.
+    There(IpAddr),
+}
+
+impl Announcer {
+    /// By the addresses of both ends; a Unix socket has none.
+    pub(crate) fn of(peer: Option<SocketAddr>, own: Option<SocketAddr>) -> Announcer {
+        let ip = |address: SocketAddr| address.ip().to_canonical();
+        match peer.map(ip) {
+            Some(peer) if !peer.is_loopback() && Some(peer) != own.map(ip) => Announcer::There(peer),
+            _ => Announcer::Here,
+        }
+    }
+}
+
+/// The name of an ORB that listens nowhere, to be told in its references.
+pub(crate) fn way_back(incarnation: u64) -> Endpoint {
+    Endpoint::Tcp { host: format!("{incarnation:016x}{NOWHERE}"), port: 1, priority: None }
+}
+
+/// True of a name that such an ORB made up: there is nothing to connect to.
+pub(crate) fn is_way_back(host: &str) -> bool {
+    host.len() > NOWHERE.len() && host.ends_with(NOWHERE)
+}
+
+/// Service context 5, for an ORB that is to be found at these endpoints; none if none of them is of TCP.
+pub(crate) fn context(endpoints: &[Endpoint]) -> Option<Box<[u8]>> {
+    let point = |endpoint| match endpoint {
+        &Endpoint::Tcp { ref host, port, .. } | &Endpoint::Tls { ref host, port, .. } => {
+            Some(ListenPoint { host, port })
+        }
+        Endpoint::Unix { .. } => None,
+    };
+    let all: Vec<_> = endpoints.iter().filter_map(point).take(MOST).collect();
+    let announced = !all.is_empty();
+    // Cannot fail: a host with a NUL could not have been bound.
+    announced.then(|| Context::BiDirectional(all).data().ok().map(Into::into)).flatten()
+}
+
+/// What a context says, as far as it makes sense.
+fn points(data: &[u8]) -> Vec<ListenPoint<'_>> {
+    let mut all = Vec::new();
+    let Ok(mut from) = Decoder::encapsulated(data) else { return all };
+    let count = u32::decode(&mut from).unwrap_or(0);
+    for _ in 0..count.min(MOST as u32) {
+        let Ok(point) = ListenPoint::decode(&mut from) else { break };
+        if point.port != 0 && !point.host.is_empty() && point.host.len() <= LONGEST {
+            all.push(point);
+        }
+    }
+    all
+}
+
+/// Those of a context's points that are believed.
+pub(crate) fn believed(claims: Claims, data: &[u8], from: Announcer) -> Vec<ListenPoint<'_>> {
+    let mut all = points(data);
+    all.retain(|point| believes(claims, point.host, from, &is_here));
+    all
+}
+
+fn believes(claims: Claims, host: &str, from: Announcer, is_here: &dyn Fn(&str) -> bool) -> bool {
+    claims == Claims::Any
+        || is_way_back(host)
+        || match from {
+            Announcer::Here => is_here(host),
+            // Not names: looking them up would let clients make threads wait.
+            Announcer::There(peer) => address(host) == Some(peer),
+        }
+}
+
+fn address(host: &str) -> Option<IpAddr> {
+    host.trim_matches(['[', ']']).parse().ok().map(|ip: IpAddr| ip.to_canonical())
+}
+
+/// Whether this machine has that name or address.
+fn is_here(host: &str) -> bool {
+    match address(host) {
+        // Only one's own can be bound; unspecified ones are nobody's.
+        Some(ip) => ip.is_loopback() || (!ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()),
+        None => host == "localhost" || host == hyoshi_os::host_name(),
+    }
+}
+
+/// What of a request's contexts is read here.
+pub(crate) const CONTEXT: u32 = CONTEXT_BI_DIR_IIOP;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Endpoint {
+        Endpoint::Tcp { host: host.to_owned(), port, priority: None }
+    }
+
+    fn there(ip: &str) -> Announcer {
+        Announcer::There(ip.parse().unwrap())
+    }
+
+    #[test]
+    fn what_is_announced_is_read_by_the_other_side() {
+        let unix = Endpoint::Unix { host: "here".into(), path: "/run/t".into() };
+        let tls = Endpoint::Tls { host: "h".into(), port: 9, requires: 6 };
+        let data = context(&[unix.clone(), tcp("10.0.0.1", 7), tls]).unwrap();
+        assert_eq!(points(&data), [ListenPoint { host: "10.0.0.1", port: 7 }, ListenPoint { host: "h", port: 9 }]);
+        assert_eq!(context(&[unix]), None);
+        let many: Vec<_> = (1..100).map(|port| tcp("h", port)).collect();
+        assert_eq!(points(&context(&many).unwrap()).len(), MOST);
+    }
+
+    #[test]
+    fn a_client_is_believed_its_own_address_only() {
+        let none = |_: &str| false;
+        assert!(believes(Claims::Own, "10.0.0.7", there("10.0.0.7"), &none));
+        assert!(believes(Claims::Own, "[::1]", there("::1"), &none));
+        assert!(believes(Claims::Own, "::ffff:10.0.0.7", there("10.0.0.7"), &none));
+        for foreign in ["10.0.0.8", "localhost", "127.0.0.1", "plant", "", ".bidir.invalid"] {
+            assert!(!believes(Claims::Own, foreign, there("10.0.0.7"), &none), "{foreign}");
+            assert!(believes(Claims::Any, foreign, there("10.0.0.7"), &none), "{foreign}");
+        }
+        let Endpoint::Tcp { host, .. } = way_back(7) else { panic!() };
+        assert!(believes(Claims::Own, &host, there("10.0.0.7"), &none));
+    }
+
+    #[test]
+    fn a_client_of_this_machine_is_believed_the_addresses_of_it() {
+        let socket = |text: &str| text.parse::<SocketAddr>().ok();
+        assert_eq!(Announcer::of(None, None), Announcer::Here);
+        assert_eq!(Announcer::of(socket("127.0.0.1:5"), socket("127.0.0.1:6")), Announcer::Here);
+        assert_eq!(Announcer::of(socket("10.0.0.7:5"), socket("10.0.0.7:6")), Announcer::Here);
+        assert_eq!(Announcer::of(socket("[::ffff:10.0.0.7]:5"), socket("[::]:6")), there("10.0.0.7"));
+        assert!(is_here("127.0.0.1") && is_here("localhost") && is_here(&hyoshi_os::host_name()));
+        // TEST-NET-1 (RFC 5737): no machine has it.
+        assert!(!is_here("192.0.2.1") && !is_here("0.0.0.0") && !is_here("elsewhere"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_octets_make_it_panic_or_grow(data: Vec<u8>) {
+            prop_assert!(points(&data).len() <= MOST);
+        }
+
+        #[test]
+        fn names_that_are_made_up_are_nobodys(incarnation: u64, claimed in "[a-z.]{0,20}") {
+            let Endpoint::Tcp { host, .. } = way_back(incarnation) else { panic!() };
+            prop_assert!(is_way_back(&host));
+            prop_assert!(host.ends_with(".invalid"));
+            prop_assert!(!is_way_back(&claimed) || claimed.ends_with(NOWHERE));
+        }
+    }
+}

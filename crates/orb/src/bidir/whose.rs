@@ -1,0 +1,58 @@
+//! What shows that two connections come from the same client.
+
+use std::sync::Arc;
+
+use hyoshi_wire::ior::Endpoint;
+
+use super::points::{Announcer, is_way_back};
+use crate::link::Link;
+
+/// The best that is known of the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Of whoever has the key to it.
+    Certificate(Arc<[u8]>),
+    /// A process of this machine, as the kernel tells it.
+    Process { pid: u32, uid: u32 },
+    /// Any process there.
+    Machine(Announcer),
+}
+
+impl Whose {
+    pub(crate) fn of(stream: &Link, from: Announcer) -> Whose {
+        match (stream.certificate(), stream.credentials()) {
+            (Some(certificate), _) => Whose::Certificate(certificate.clone()),
+            // Process 0 is any that cannot be seen from here.
+            (None, Some(it)) if it.pid != 0 => Whose::Process { pid: it.pid, uid: it.uid },
+            _ => Whose::Machine(from),
+        }
+    }
+
+    /// What lets connections share an address. A machine's own address may be announced by all of its processes, a name
+    /// that one of them made up by that one only.
+    pub(crate) fn for_address(&self, endpoint: &Endpoint) -> Option<Whose> {
+        let made_up = match endpoint {
+            Endpoint::Tcp { host, .. } | Endpoint::Tls { host, .. } => is_way_back(host),
+            Endpoint::Unix { .. } => false,
+        };
+        (!made_up || !matches!(self, Whose::Machine(_))).then(|| self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_was_made_up_is_shared_by_those_only_that_show_who_they_are() {
+        let tcp = |host: &str| Endpoint::Tcp { host: host.to_owned(), port: 1, priority: None };
+        let (own, made_up) = (tcp("10.0.0.7"), super::super::way_back(7));
+        let machine = Whose::Machine(Announcer::There("10.0.0.7".parse().unwrap()));
+        assert_eq!(machine.for_address(&own), Some(machine.clone()));
+        assert_eq!(machine.for_address(&made_up), None);
+        for shown in [Whose::Process { pid: 7, uid: 8 }, Whose::Certificate([9][..].into())] {
+            assert_eq!(shown.for_address(&own), Some(shown.clone()));
+            assert_eq!(shown.for_address(&made_up), Some(shown.clone()));
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! How an ORB is put together: endpoints and their lanes, limits, interceptors.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use hyoshi_os::{Listener, Policy, Wake};
+use hyoshi_wire::ior::Endpoint;
+
+use crate::adapter::Adapters;
+use crate::bidir::{self, Claims, Offer};
+use crate::care::{self, Care};
+use crate::client::Peers;
+use crate::endpoint::{EndpointError, Listening};
+use crate::intercept::{ClientInterceptor, ServerInterceptor};
+use crate::limits::{ClientLimits, Scope, ServerLimits, Timeouts};
+use crate::orb::{Orb, Shared};
+use crate::server::{Lane, LaneOptions};
+use crate::tls::{Dialler, TlsClient, TlsError, TlsServer};
+
+/// An ORB about to be.
+pub struct OrbBuilder {
+    lanes: Vec<(LaneOptions, Vec<Listening>)>,
+    advertised: Option<String>,
+    tls_server: Option<TlsServer>,
+    tls_client: Option<Dialler>,
+    server: ServerLimits,
+    client: ClientLimits,
+    timeouts: Timeouts,
+    scope: Scope,
+    offers_bidirectional: bool,
+    claims: Option<Claims>,
+    collocation: bool,
+    server_interceptors: Vec<Arc<dyn ServerInterceptor>>,
+    client_interceptors: Vec<Arc<dyn ClientInterceptor>>,
+    initial: Vec<(String, String)>,
+}
+
+/// Why an ORB could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OrbError {
+    /// It cannot listen there.
+    Listen {
+        /// Where.
+        address: hyoshi_os::Address,
+        /// Why.
+        error: io::Error,
+    },
+    /// An endpoint over TLS without [`OrbBuilder::tls_server`].
+    NoCertificate(hyoshi_os::Address),
+    /// The system has no thread or file descriptor left.
+    System(io::Error),
+}
+
+impl fmt::Display for OrbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OrbError::Listen { address, error } => write!(f, "cannot listen at {address}: {error}"),
+            OrbError::NoCertificate(address) => {
+                write!(f, "ssliop://{address} needs a certificate and its key: OrbBuilder::tls_server")
+            }
+            OrbError::System(error) => write!(f, "the system refused a thread or a file descriptor: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OrbError {}
+
+impl OrbBuilder {
+    pub(crate) fn new() -> Self {
+        OrbBuilder {
+            lanes: vec![(LaneOptions::default(), Vec::new())],
+            advertised: None,
+            tls_server: None,
+            tls_client: None,
+            server: ServerLimits::default(),
+            client: ClientLimits::default(),
+            timeouts: Timeouts::default(),
+            scope: Scope::default(),
+            offers_bidirectional: false,
+            claims: None,
+            collocation: true,
+            server_interceptors: Vec::new(),
+            client_interceptors: Vec::new(),
+            initial: Vec::new(),
+        }
+    }
+
+    /// Listens at an endpoint: `iiop://host:port` (port 0 is chosen by the system, IPv6 stands in brackets),
+    /// `ssliop://host:port` for TLS, or `unix:/path`. It belongs to the lane that was begun last.
+    ///
+    /// # Errors
+    ///
+    /// Of text that is no endpoint.
+    pub fn listen(mut self, endpoint: &str) -> Result<Self, EndpointError> {
+        let listening = Listening::parse(endpoint)?;
+        if let Some((_, endpoints)) = self.lanes.last_mut() {
+            endpoints.push(listening);
+        }
+        Ok(self)
+    }
+
+    /// Begins a lane, with threads of its own for the endpoints that follow. What was said before belongs to a lane
+    /// with default options.
+    #[must_use]
+    pub fn lane(mut self, options: LaneOptions) -> Self {
+        match self.lanes.last_mut() {
+            // Nothing belongs to the last one: these are its options.
+            Some((last, endpoints)) if endpoints.is_empty() => *last = options,
+            _ => self.lanes.push((options, Vec::new())),
+        }
+        self
+    }
+
+    /// The host that references name, instead of the one that is listened at.
+    #[must_use]
+    pub fn advertise(mut self, host: &str) -> Self {
+        self.advertised = Some(host.to_owned());
+        self
+    }
+
+    /// How endpoints at `ssliop://` prove who they are, and what clients have to prove.
+    #[must_use]
+    pub fn tls_server(mut self, tls: TlsServer) -> Self {
+        self.tls_server = Some(tls);
+        self
+    }
+
+    /// Whom its calls over TLS believe, and what they show of themselves. Where a reference offers TLS they go over that,
+    /// never in plain.
+    ///
+    /// # Errors
+    ///
+    /// If the key is not that of the certificate, or the name is none.
+    pub fn tls_client(mut self, tls: TlsClient) -> Result<Self, TlsError> {
+        self.tls_client = Some(Dialler::new(tls)?);
+        Ok(self)
+    }
+
+    /// What clients can make it hold.
+    #[must_use]
+    pub fn server_limits(mut self, limits: ServerLimits) -> Self {
+        self.server = limits;
+        self
+    }
+
+    /// What its calls hold.
+    #[must_use]
+    pub fn client_limits(mut self, limits: ClientLimits) -> Self {
+        self.client = limits;
+        self
+    }
+
+    /// How long its calls take at most.
+    #[must_use]
+    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
+        self.timeouts = timeouts;
+        self
+    }
+
+    /// How far its oneways have come when they return.
+    #[must_use]
+    pub fn oneways(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// Offers servers to call its objects over the connections that it opens to them (bidirectional GIOP, CORBA's policy
+    /// BOTH), as long as those are open: one to each endpoint, which all calls share, until either side ends it. Such
+    /// calls are carried out by the threads of the first lane. Nothing has to be listened at: an ORB that does not
+    /// can be called in this way only, by servers that accept it.
+    #[must_use]
+    pub fn offer_bidirectional(mut self) -> Self {
+        self.offers_bidirectional = true;
+        self
+    }
+
+    /// Accepts such offers: calls to objects of a client go over the connection that it opened, if they are at an address
+    /// that it announced and `claims` lets it claim.
+    #[must_use]
+    pub fn accept_bidirectional(mut self, claims: Claims) -> Self {
+        self.claims = Some(claims);
+        self
+    }
+
+    /// Whether calls to objects of this ORB go to the servant directly (they do). With interceptors they never do.
+    #[must_use]
+    pub fn collocation(mut self, direct: bool) -> Self {
+        self.collocation = direct;
+        self
+    }
+
+    /// Runs around every request that comes.
+    #[must_use]
+    pub fn server_interceptor(mut self, interceptor: impl ServerInterceptor + 'static) -> Self {
+        self.server_interceptors.push(Arc::new(interceptor));
+        self
+    }
+
+    /// Runs around every request that goes out.
+    #[must_use]
+    pub fn client_interceptor(mut self, interceptor: impl ClientInterceptor + 'static) -> Self {
+        self.client_interceptors.push(Arc::new(interceptor));
+        self
+    }
+
+    /// What `corbaloc:rir:/NAME` refers to, and with the name `NameService` what `corbaname:rir:#...` is looked up
+    /// in; the last one said counts. Names that are not said here are looked for in the environment, in `ORBInitRef`
+    /// (`NameService=corbaloc::host/NameService`, several with white space between), as omniORB does.
+    #[must_use]
+    pub fn initial(mut self, name: &str, address: &str) -> Self {
+        self.initial.push((name.to_owned(), address.to_owned()));
+        self
+    }
+
+    /// The ORB; it listens from now on.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot listen, or the system refuses a thread.
+    pub fn build(self) -> Result<Orb, OrbError> {
+        let mut endpoints = Vec::new();
+        let mut lanes = Vec::new();
+        let (tls_supports, tls_requires) = self.tls_server.as_ref().map_or((0, 0), TlsServer::options);
+        let incarnation = incarnation();
+        let first = self.lanes.first().map(|(options, _)| options.clone()).unwrap_or_default();
+        for (options, listening) in self.lanes {
+            let (mut listeners, mut secure) = (Vec::new(), Vec::new());
+            for listening in listening {
+                let address = &listening.address;
+                if listening.secure && self.tls_server.is_none() {
+                    return Err(OrbError::NoCertificate(address.clone()));
+                }
+                let listener =
+                    Listener::bind(address).map_err(|error| OrbError::Listen { address: address.clone(), error })?;
+                endpoints.push(listening.advertise(listener.address(), self.advertised.as_deref(), tls_requires));
+                if listening.secure { secure.push(listener) } else { listeners.push(listener) }
+            }
+            if !listeners.is_empty() || !secure.is_empty() {
+                lanes.push((options, listeners, secure));
+            }
+        }
+        if !lanes.is_empty() {
+            hyoshi_os::raise_file_limit();
+        }
+        if self.offers_bidirectional {
+            if endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Unix { .. })) {
+                endpoints.push(bidir::way_back(incarnation));
+            }
+            if lanes.is_empty() {
+                lanes.push((first, Vec::new(), Vec::new()));
+            }
+        }
+        let intercepted = !self.server_interceptors.is_empty() || !self.client_interceptors.is_empty();
+        let care = Arc::new(Care::default());
+        let shared = Arc::new(Shared {
+            adapters: Adapters::new(incarnation),
+            peers: Peers::new(self.client, care.clone(), self.tls_client),
+            server: self.server,
+            timeouts: self.timeouts,
+            scope: self.scope,
+            collocation: self.collocation && !intercepted,
+            server_interceptors: self.server_interceptors.into(),
+            client_interceptors: self.client_interceptors.into(),
+            care,
+            initial: self.initial.into(),
+            lanes: OnceLock::new(),
+            endpoints,
+            tls_supports,
+            stopped: AtomicBool::new(false),
+            ended: Wake::new(),
+        });
+        // A thread that begins is an ordinary one at first, which may never run beside those of a real-time lane.
+        let all_at_once = lanes.iter().any(|(options, ..)| matches!(options.policy, Policy::Fifo(_)));
+        let lanes: io::Result<Vec<_>> = lanes
+            .into_iter()
+            .map(|(options, listeners, secure)| {
+                let lane = Lane::new(Arc::downgrade(&shared), options, listeners, &shared.server, self.claims)?;
+                if self.claims.is_some() {
+                    lane.carry_both()?;
+                }
+                lane.start(all_at_once)?;
+                if let Some(tls) = &self.tls_server {
+                    lane.secure(secure, tls, &shared.server)?;
+                }
+                Ok(lane)
+            })
+            .collect();
+        let lanes = lanes.map_err(OrbError::System)?;
+        if let (true, Some(lane)) = (self.offers_bidirectional, lanes.first())
+            && let Some(context) = bidir::context(&shared.endpoints)
+        {
+            lane.carry_both().map_err(OrbError::System)?;
+            shared.peers.offer(Offer { lane: lane.clone(), context: context.into() });
+        }
+        // Cannot be set already: nobody else has it yet.
+        let _ = shared.lanes.set(lanes);
+        care::start(&shared).map_err(OrbError::System)?;
+        Ok(Orb::of(shared))
+    }
+}
+
+impl fmt::Debug for OrbBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OrbBuilder").field("lanes", &self.lanes).field("server", &self.server).finish()
+    }
+}
+
+/// A number that no other run of a server has, for all that is probable.
+fn incarnation() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
+    RandomState::new().hash_one((since, std::process::id()))
+}

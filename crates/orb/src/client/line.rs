@@ -1,0 +1,243 @@
+//! A connection that one call at a time has for itself: it writes once and reads its own reply.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use hyoshi_model::Span;
+use hyoshi_os::clock::coarse;
+use hyoshi_os::{Address, May};
+use hyoshi_wire::giop::{Kind, Message, Reassembler, Reply, cancel_request};
+use hyoshi_wire::{ByteOrder, Encoder, Limits, Version};
+
+use super::invoke::Failure;
+use crate::intake::read;
+use crate::link::Link;
+use crate::tls::{Dial, Distrust};
+
+/// Connections that nobody used for longer than this are looked at before they are used again: the server may have
+/// closed them meanwhile.
+const FRESH: Span = Span::from_millis(50);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Line {
+    stream: Arc<Link>,
+    messages: Reassembler,
+    /// Even: odd ones are the server's, where it calls back over the connection.
+    next: u32,
+    /// Whether the server has been told the code sets.
+    pub(super) told: bool,
+    /// When its last call began, on the coarse clock: one look at it for each call.
+    pub(super) used: Span,
+    /// What the socket's timeouts are set to.
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+    /// Requests whose replies nobody waits for any more.
+    late: Vec<u32>,
+    /// Another connection to the server has just ended.
+    pub(super) doubted: bool,
+    /// Its place among those that there may be.
+    pub(super) place: Option<Place>,
+}
+
+/// A place among the connections that there may be to a server, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    /// One, if fewer than `most` are taken.
+    pub(super) fn take(taken: &Arc<AtomicUsize>, most: usize) -> Option<Place> {
+        let room = |taken| (taken < most).then_some(taken + 1);
+        taken.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).ok().map(|_| Place(taken.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Line {
+    pub(super) fn connect(to: &Address, timeout: Duration, dial: Option<&Dial>, most: usize) -> io::Result<Line> {
+        let stream = Link::connect(to, timeout, dial)?;
+        // A Unix socket was given one to connect.
+        stream.write_timeout(None)?;
+        let messages = Reassembler::new(Limits { message: most, ..Limits::default() });
+        Ok(Line {
+            stream: Arc::new(stream),
+            messages,
+            next: 0,
+            told: false,
+            used: coarse(),
+            read_timeout: None,
+            write_timeout: None,
+            late: Vec::new(),
+            doubted: false,
+            place: None,
+        })
+    }
+
+    /// Its connection, for whoever ends all calls.
+    pub(super) fn link(&self) -> Weak<Link> {
+        Arc::downgrade(&self.stream)
+    }
+
+    #[inline]
+    pub(super) fn next_id(&mut self) -> u32 {
+        self.next = self.next.wrapping_add(2);
+        self.next
+    }
+
+    /// True if it can be used again.
+    #[inline]
+    pub(super) fn is_usable(&self, now: Span) -> bool {
+        (now.saturating_sub(self.used) < FRESH && !self.doubted) || self.stream.at_rest()
+    }
+
+    /// True while a late reply is to come.
+    pub(super) fn is_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// Sends a request.
+    #[inline]
+    pub(super) fn send(&mut self, request: &[u8], until: Option<Instant>) -> Result<(), Failure> {
+        let mut rest = request;
+        while !rest.is_empty() {
+            // Anew for each part: a server that takes a little now and then must not put the end off.
+            let timeout = left(until).map_err(|_| Failure::SendTimedOut)?;
+            if timeout != self.write_timeout {
+                self.stream.write_timeout(timeout).map_err(|_| Failure::Unsent)?;
+                self.write_timeout = timeout;
+            }
+            // What arrived in part only cannot be carried out.
+            let sent = self.stream.write(rest, May::Wait).map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock => Failure::SendTimedOut,
+                _ => refused(&error).unwrap_or(Failure::Unsent),
+            })?;
+            rest = &rest[sent..];
+        }
+        Ok(())
+    }
+
+    /// Waits for the reply to `id`, and shows it to `accept`.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        id: u32,
+        until: Option<Instant>,
+        buffer: &mut [u8],
+        accept: impl FnOnce(Reply<'_>) -> Result<(), Failure>,
+        chars: hyoshi_wire::CharSet,
+    ) -> Result<(), Failure> {
+        let mut came = 0;
+        loop {
+            let mut octets = &buffer[..came];
+            while let Some(received) = self.messages.next(&mut octets).map_err(|_| Failure::Garbled)? {
+                match received.decode_in(chars) {
+                    Ok(Message::Reply(reply)) if reply.id == id => {
+                        let done = accept(reply);
+                        // Behind it comes an end, or what nobody asked for: not to be used again either way.
+                        if !octets.is_empty() {
+                            self.next = u32::MAX;
+                        }
+                        return done;
+                    }
+                    Ok(Message::Reply(reply)) if self.late.contains(&reply.id) => {
+                        self.late.retain(|late| *late != reply.id);
+                    }
+                    Ok(Message::CloseConnection) => return Err(Failure::Closed),
+                    Ok(Message::MessageError) => return Err(Failure::NotUnderstood),
+                    // A reply that is broken, but is the one waited for.
+                    Err(_) if received.header().kind == Kind::Reply => return Err(Failure::Garbled),
+                    _ => return Err(Failure::Garbled),
+                }
+            }
+            let timeout = left(until)?;
+            if timeout != self.read_timeout {
+                self.stream.read_timeout(timeout).map_err(|_| Failure::Lost)?;
+                self.read_timeout = timeout;
+            }
+            let fresh = !self.messages.is_waiting();
+            // The timeout is that of one read: a reply in parts must not have it several times.
+            let more = if until.is_some() { May::Never } else { May::Wait };
+            let read = read(&self.stream, &mut self.messages, buffer, May::Wait, more);
+            (came, _) = read.map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock => Failure::TimedOut,
+                _ => refused(&error).unwrap_or(Failure::Lost),
+            })?;
+            if fresh && is_tls(&buffer[..came]) {
+                return Err(Failure::Tls(Distrust::Expected));
+            }
+        }
+    }
+
+    /// True if nothing is left on it that was not asked for.
+    #[inline]
+    pub(super) fn is_clean(&self) -> bool {
+        self.next != u32::MAX && !self.messages.is_waiting()
+    }
+
+    /// Nobody waits for the reply to `id` any more: tells the server. True if the connection can be used once the
+    /// reply has come all the same.
+    pub(super) fn cancel(&mut self, id: u32, version: Version) -> bool {
+        let mut to = Encoder::new(ByteOrder::NATIVE);
+        to.speak(version, Default::default());
+        let told = cancel_request(id, &mut to).is_ok()
+            && self.stream.write(to.bytes(), May::Never).is_ok_and(|sent| sent == to.len());
+        self.late.push(id);
+        told && self.late.len() < 8
+    }
+
+    /// Takes late replies in, without waiting. False if the connection is over.
+    pub(super) fn drain(&mut self, buffer: &mut [u8]) -> bool {
+        loop {
+            let came = match read(&self.stream, &mut self.messages, buffer, May::Never, May::Never) {
+                Ok((came, _)) => came,
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            };
+            let mut octets = &buffer[..came];
+            loop {
+                match self.messages.next(&mut octets) {
+                    Ok(Some(received)) => match received.decode() {
+                        Ok(Message::Reply(reply)) => self.late.retain(|late| *late != reply.id),
+                        _ => return false,
+                    },
+                    Ok(None) => break,
+                    Err(_) => return false,
+                }
+            }
+        }
+    }
+
+    pub(super) fn close(self) {
+        self.stream.close();
+    }
+}
+
+/// If the server said by TLS that it refuses this client: in TLS 1.3 the client hears of it when it has sent a request.
+#[cold]
+pub(crate) fn refused(error: &io::Error) -> Option<Failure> {
+    Distrust::of(error).filter(|why| *why == Distrust::Refused).map(Failure::Tls)
+}
+
+/// True of what stands where a message of GIOP should begin, if it is an alert of TLS (21), or a handshake (22).
+#[inline]
+pub(crate) fn is_tls(octets: &[u8]) -> bool {
+    matches!(octets, [21 | 22, 3, ..])
+}
+
+/// What is left of the time, if it is bounded.
+#[inline]
+fn left(until: Option<Instant>) -> Result<Option<Duration>, Failure> {
+    match until {
+        None => Ok(None),
+        Some(until) => match until.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => Ok(Some(left)),
+            _ => Err(Failure::TimedOut),
+        },
+    }
+}

@@ -1,0 +1,62 @@
+//! Addresses of servers as exceptions tell them: texts that live as long as the process, for exceptions are copied
+//! freely. Only servers that failed or raised something have one, and no more than a bounded number of a bounded
+//! length, so that nobody can fill memory by naming ever new ones; the others' exceptions tell no address.
+
+use std::collections::BTreeSet;
+
+use hyoshi_os::PiMutex;
+use hyoshi_wire::ior::Endpoint;
+
+/// Addresses that are kept.
+const MOST: usize = 1024;
+/// Octets of one.
+const LONGEST: usize = 280;
+
+static KNOWN: PiMutex<BTreeSet<&'static str>> = PiMutex::new(BTreeSet::new());
+
+/// The endpoint's address, as people write it.
+#[cold]
+pub(super) fn of(endpoint: &Endpoint) -> Option<&'static str> {
+    let tcp = |host: &str, port| match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    };
+    let text = match endpoint {
+        Endpoint::Tcp { host, port, .. } => tcp(host, *port),
+        Endpoint::Tls { host, port, .. } => format!("{} (TLS)", tcp(host, *port)),
+        Endpoint::Unix { path, .. } => path.clone(),
+    };
+    // What a reference says is anybody's text: nothing in it shall move a terminal's cursor.
+    let text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let mut known = KNOWN.lock();
+    if let Some(text) = known.get(text.as_str()) {
+        return Some(text);
+    }
+    if text.len() > LONGEST || known.len() >= MOST {
+        return None;
+    }
+    let text: &'static str = text.leak();
+    known.insert(text);
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_kept_once_and_only_so_many() {
+        let at = |port| Endpoint::Tcp { host: "::1".to_owned(), port, priority: None };
+        let first = of(&at(1)).unwrap();
+        assert_eq!(first, "[::1]:1");
+        assert!(std::ptr::eq(first, of(&at(1)).unwrap()));
+        let long = Endpoint::Unix { host: String::new(), path: "x".repeat(LONGEST + 1) };
+        assert_eq!(of(&long), None);
+        assert_eq!(of(&Endpoint::Unix { host: String::new(), path: "a\u{1b}[2J".to_owned() }), Some("a?[2J"));
+        for port in 0..2000 {
+            of(&at(port));
+        }
+        assert_eq!(KNOWN.lock().len(), MOST);
+        assert_eq!(of(&at(1)), Some(first), "known already");
+    }
+}

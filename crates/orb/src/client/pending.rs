@@ -1,0 +1,204 @@
+//! Calls that nobody waits for yet.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyoshi_model::Span;
+use hyoshi_wire::giop::{Kept, Response};
+use hyoshi_wire::{ByteOrder, DecodeError, Decoder, EncodeError, Encoder, SystemException, Version};
+
+use super::invoke::{self, Failure, Request, Said, duration, understand_message};
+use super::mux::{Mux, Waiter};
+use super::peer::Patience;
+use super::route::{self, Route};
+use crate::intercept::Outgoing;
+use crate::interface::Raises;
+use crate::limits::Timeouts;
+use crate::outcome::Outcome;
+use crate::reference::Object;
+
+type Results<R> = Box<dyn for<'a, 'b> FnOnce(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;
+
+/// A call under way. Dropped, it is cancelled.
+#[must_use = "a call that is dropped is cancelled"]
+pub struct Pending<R, E> {
+    state: State,
+    results: Option<Results<R>>,
+    outcome: Option<Result<R, E>>,
+}
+
+enum State {
+    /// The reply is to come.
+    Sent(Box<Sent>),
+    /// It ended at once, or has been waited for.
+    Over,
+}
+
+struct Sent {
+    object: Arc<Object>,
+    operation: &'static str,
+    /// The arguments as they were sent: for another place, should it be sent on.
+    body: Vec<u8>,
+    timeouts: Timeouts,
+    until: Option<Instant>,
+    route: Route,
+    mux: Arc<Mux>,
+    id: u32,
+    waiter: Arc<Waiter>,
+}
+
+impl<R, E: Raises> Pending<R, E> {
+    pub(crate) fn over(outcome: Result<R, E>) -> Self {
+        Pending { state: State::Over, results: None, outcome: Some(outcome) }
+    }
+
+    /// Sends the request. Only in GIOP 1.2 can what was encoded be sent elsewhere, should that be asked for: for older
+    /// servers none is returned, and nothing sent.
+    pub(crate) fn send(
+        object: &Arc<Object>,
+        timeouts: &Timeouts,
+        operation: &'static str,
+        arguments: &dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
+        results: Results<R>,
+    ) -> Result<Result<Self, Results<R>>, SystemException> {
+        let orb = object.orb()?;
+        let target = object.target();
+        let routes = target.routes(&orb);
+        let Some(route) = route::back(routes).or(routes.first()).filter(|route| route.version == Version::V1_2) else {
+            return Ok(Err(results));
+        };
+        if !orb.client_interceptors.is_empty() {
+            return Ok(Err(results));
+        }
+        let here = |failure: Failure| failure.exception().at(route.peer.name());
+        let end = timeouts.round_trip.map(|span| Instant::now() + duration(span));
+        let patience = Patience { each: duration(timeouts.connect), until: end };
+        let shared = || match route.peer.both_ways(route.version, route.chars, &patience)? {
+            Some(mux) => Ok(mux),
+            None => route.peer.mux(&patience),
+        };
+        let mut mux = match shared() {
+            Ok(mux) => mux,
+            Err(Failure::ConnectTimedOut) if end.is_some() => return Err(here(Failure::ConnectTimedOut)),
+            Err(_) => return Ok(Err(results)),
+        };
+        let route = &*route.over(mux.chars());
+        let mut to = Encoder::new(ByteOrder::NATIVE);
+        to.speak(route.version, route.chars);
+        arguments(&mut to).map_err(|error| Failure::Encode(error).exception())?;
+        let body = to.into_bytes();
+        let again = |to: &mut Encoder| {
+            to.raw(&body);
+            Ok(())
+        };
+        let request = Request { operation, response: Response::Target, put_off: false, arguments: &again };
+        let out = Outgoing { operation, key: &route.key, contexts: Vec::new() };
+        let mut repeats = 0;
+        let (id, waiter) = loop {
+            match mux.request(end, |id, tell, to| invoke::put(route, &request, &out, id, tell, to)) {
+                Ok(sent) => break sent,
+                // The connection ended before anything was sent.
+                Err(failure) if failure.may_repeat() && repeats < invoke::AGAIN => repeats += 1,
+                Err(failure) => return Err(here(failure)),
+            }
+            mux = match shared() {
+                Ok(mux) if mux.chars().is_none_or(|chars| chars == route.chars) => mux,
+                Err(Failure::ConnectTimedOut) if end.is_some() => return Err(here(Failure::ConnectTimedOut)),
+                // What is encoded is not for this one; or there is none: a call like any other finds out why.
+                _ => return Ok(Err(results)),
+            };
+        };
+        let until = invoke::sooner(end, timeouts.reply);
+        let (object, timeouts, route) = (object.clone(), *timeouts, route.clone());
+        let sent = Sent { object, operation, body, timeouts, until, route, mux, id, waiter };
+        Ok(Ok(Pending { state: State::Sent(Box::new(sent)), results: Some(results), outcome: None }))
+    }
+
+    /// True once [`wait`](Self::wait) would not wait. (If the request is to be sent on, it may all the same.)
+    pub fn is_over(&self) -> bool {
+        match &self.state {
+            State::Sent(sent) => sent.waiter.is_filled(),
+            State::Over => true,
+        }
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    ///
+    /// What the operation raised, or why there is no reply.
+    pub fn wait(mut self) -> Result<R, E> {
+        self.finish(None);
+        self.outcome.take().unwrap_or_else(|| Err(Failure::Lost.exception().into()))
+    }
+
+    /// Waits for so long at most: none if it has not ended by then. It goes on, and can be waited for again.
+    pub fn wait_for(&mut self, span: Span) -> Option<Result<R, E>> {
+        self.finish(Some(Instant::now() + duration(span)));
+        self.outcome.take()
+    }
+
+    fn finish(&mut self, patience: Option<Instant>) {
+        let State::Sent(sent) = &self.state else { return };
+        let until = [sent.until, patience].into_iter().flatten().min();
+        let arrived = sent.waiter.wait(until);
+        if matches!(arrived, Err(Failure::TimedOut)) && patience.is_some() && until != sent.until {
+            return;
+        }
+        let State::Sent(sent) = std::mem::replace(&mut self.state, State::Over) else { return };
+        let Some(results) = self.results.take() else { return };
+        self.outcome = Some(sent.conclude(arrived, results));
+    }
+}
+
+impl Sent {
+    fn conclude<R, E: Raises>(&self, arrived: Result<Kept, Failure>, results: Results<R>) -> Result<R, E> {
+        let orb = self.object.orb()?;
+        crate::reference::use_orb(&orb);
+        let mut outcome = Outcome::new(results);
+        let out = Outgoing { operation: self.operation, key: &self.route.key, contexts: Vec::new() };
+        let said = match &arrived {
+            Ok(message) => {
+                understand_message(&orb, &out, message, self.route.chars, &mut |reply| outcome.accept(reply))
+            }
+            Err(failure) => Err(failure.clone()),
+        };
+        match said {
+            Ok(Said::Outcome) => outcome.take(),
+            Ok(Said::Raise(exception)) => Err(exception.at(self.route.peer.name()).into()),
+            Ok(Said::Forward(_) | Said::NeedsKey) | Err(Failure::Closed) => {
+                // From here on it is a call like any other.
+                let body = |to: &mut Encoder| {
+                    to.raw(&self.body);
+                    Ok(())
+                };
+                let (operation, response) = (self.operation, Response::Target);
+                let request = Request { operation, response, put_off: false, arguments: &body };
+                invoke::invoke(&orb, &self.object, &self.timeouts, &request, &mut |reply| outcome.accept(reply))?;
+                outcome.take()
+            }
+            Err(failure) => {
+                if failure == Failure::TimedOut {
+                    self.mux.cancel(self.id, self.route.version);
+                }
+                Err(failure.exception().at(self.route.peer.name()).into())
+            }
+        }
+    }
+}
+
+impl<R, E> Drop for Pending<R, E> {
+    fn drop(&mut self) {
+        if let State::Sent(sent) = &self.state {
+            sent.mux.cancel(sent.id, sent.route.version);
+        }
+    }
+}
+
+impl<R, E> fmt::Debug for Pending<R, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if matches!(self.state, State::Sent(_)) { "sent" } else { "over" };
+        f.debug_tuple("Pending").field(&state).finish()
+    }
+}

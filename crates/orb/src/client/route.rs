@@ -1,0 +1,84 @@
+//! How an object can be reached: an endpoint, and how to speak to it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hyoshi_wire::giop::{CodeSet, Transmission};
+use hyoshi_wire::ior::{Component, Endpoint, IiopProfile, Ior};
+use hyoshi_wire::{CharSet, Version};
+
+use super::Peer;
+use crate::orb::Shared;
+
+/// One way to an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(super) peer: Arc<Peer>,
+    pub(super) key: Box<[u8]>,
+    pub(super) version: Version,
+    /// What narrow characters are, and what to tell the server of it.
+    pub(super) chars: CharSet,
+    pub(super) sets: Option<Transmission>,
+}
+
+impl Route {
+    /// The same over a connection where narrow characters are agreed upon already, if so.
+    #[inline]
+    pub(super) fn over(&self, agreed: Option<CharSet>) -> Cow<'_, Route> {
+        match agreed {
+            Some(chars) if chars != self.chars => Cow::Owned(Route { chars, ..self.clone() }),
+            _ => Cow::Borrowed(self),
+        }
+    }
+}
+
+/// One that leads over a connection which the other side opened.
+#[inline]
+pub(super) fn back(routes: &[Route]) -> Option<&Route> {
+    routes.iter().find(|route| route.peer.has_way_back() && route.version == Version::V1_2)
+}
+
+/// All ways that the reference names and this ORB can go, in its order: Unix sockets first, as they are nearer.
+pub(crate) fn routes(orb: &Shared, ior: &Ior) -> Vec<Route> {
+    let mut all = Vec::new();
+    for profile in ior.iiop().flatten() {
+        let version = profile.version();
+        let (sets, chars) = match agreed(&profile) {
+            Ok(Some(sets)) if version > Version::V1_0 => {
+                let latin1 = sets.narrow == CodeSet::LATIN1;
+                (Some(sets), if latin1 { CharSet::Latin1 } else { CharSet::Utf8 })
+            }
+            // Nothing is agreed upon (CORBA 3.3 part 2, 7.10.2.5).
+            Ok(_) => (None, CharSet::Latin1),
+            // Code sets that exclude each other: this profile cannot be used.
+            Err(_) => continue,
+        };
+        let endpoints = profile.endpoints();
+        let tls = orb.peers.speak_tls() && endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Tls { .. }));
+        for endpoint in endpoints {
+            // Nobody shall bring a client to speak in plain by breaking its handshakes.
+            if tls && matches!(endpoint, Endpoint::Tcp { .. }) {
+                continue;
+            }
+            if let Some(peer) = orb.peers.at(&endpoint, sets) {
+                all.push(Route { peer, key: profile.key.into(), version, chars, sets });
+            }
+        }
+    }
+    // Stable: otherwise the reference's order holds.
+    all.sort_by_key(|route| !route.peer.is_unix());
+    all
+}
+
+/// True if the server's characters are none that this ORB speaks, in one of the reference's profiles.
+pub(super) fn incompatible(ior: &Ior) -> bool {
+    ior.iiop().flatten().any(|profile| agreed(&profile).is_err())
+}
+
+fn agreed(profile: &IiopProfile<'_>) -> Result<Option<Transmission>, hyoshi_wire::SystemException> {
+    let offers = profile.components.clone().find_map(|component| match Component::decode(component) {
+        Ok(Component::CodeSets(sets)) => Some(sets),
+        _ => None,
+    });
+    offers.map(|offers| Transmission::choose(&offers)).transpose()
+}

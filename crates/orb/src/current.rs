@@ -1,0 +1,140 @@
+//! What the calling thread is carrying out.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use hyoshi_os::Credentials;
+
+use crate::server::{Connection, Serving, Spared};
+
+thread_local! {
+    static CURRENT: RefCell<Current> = const { RefCell::new(Current { keys: Vec::new(), depth: 0, making: Vec::new(), serving: None }) };
+}
+
+struct Current {
+    /// Keys of the objects whose requests run, the innermost at `depth - 1`. Beyond: kept for their memory.
+    keys: Vec<Vec<u8>>,
+    depth: usize,
+    /// Keys of objects that an activator makes or ends.
+    making: Vec<Vec<u8>>,
+    /// The connection that the thread keeps from being read meanwhile.
+    serving: Option<Serving>,
+}
+
+/// The key of the object whose request this thread carries out.
+pub fn object_key() -> Option<Vec<u8>> {
+    CURRENT.with_borrow(|current| current.depth.checked_sub(1).map(|at| current.keys[at].clone()))
+}
+
+/// The id of that object in its adapter: how a default servant or locator's servant tells whom it stands for.
+pub fn object_id() -> Option<Vec<u8>> {
+    let key = object_key()?;
+    crate::adapter::ObjectKey::parse(&key).map(|key| key.id.to_vec())
+}
+
+/// What the client proved to be whose request this thread carries out: its certificate (X.509, DER), signed by an
+/// authority that the server believes. None over a plain connection, and of a client that showed none.
+pub fn peer_certificate() -> Option<Arc<[u8]>> {
+    CURRENT.with_borrow(|current| current.serving.as_ref()?.certificate())
+}
+
+/// Whose request this thread carries out, if it came over a Unix socket: the process that connected and its user, as the
+/// kernel tells them. None over TCP, and for calls within the process.
+pub fn peer() -> Option<Credentials> {
+    CURRENT.with_borrow(|current| current.serving.as_ref()?.credentials())
+}
+
+/// A request that this thread carries out, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Within {
+    /// The thread's: it must not move to another.
+    stays_here: PhantomData<*const ()>,
+}
+
+impl Drop for Within {
+    #[inline]
+    fn drop(&mut self) {
+        CURRENT.with_borrow_mut(|current| current.depth -= 1);
+    }
+}
+
+/// The thread carries out a request to the object with this key.
+#[inline]
+pub(crate) fn within(key: &[u8]) -> Within {
+    CURRENT.with_borrow_mut(|current| {
+        if current.keys.len() == current.depth {
+            current.keys.push(Vec::new());
+        }
+        let kept = &mut current.keys[current.depth];
+        kept.clear();
+        kept.extend_from_slice(key);
+        current.depth += 1;
+    });
+    Within { stays_here: PhantomData }
+}
+
+/// How many requests to this object run on this thread.
+pub(crate) fn depth_within(key: Vec<u8>) -> u64 {
+    CURRENT.with_borrow(|current| current.keys[..current.depth].iter().filter(|own| **own == key).count() as u64)
+}
+
+/// An activator that this thread runs, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Making {
+    stays_here: PhantomData<*const ()>,
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        CURRENT.with_borrow_mut(|current| current.making.pop());
+    }
+}
+
+/// The thread makes or ends the object with this key.
+pub(crate) fn making(key: Vec<u8>) -> Making {
+    CURRENT.with_borrow_mut(|current| current.making.push(key));
+    Making { stays_here: PhantomData }
+}
+
+/// True while the thread makes or ends objects.
+#[inline]
+pub(crate) fn makes_some() -> bool {
+    CURRENT.with_borrow(|current| !current.making.is_empty())
+}
+
+/// True while it makes or ends this one.
+pub(crate) fn makes(key: &[u8]) -> bool {
+    CURRENT.with_borrow(|current| current.making.iter().any(|own| own == key))
+}
+
+/// The thread is about to wait with a request that it carries out: others read its connection, and its lane has a thread
+/// left for them for as long as what is returned exists. None if this is the last one.
+pub(crate) fn spare_thread() -> Option<Option<Spared>> {
+    let serving = CURRENT.with_borrow(|current| current.serving.clone());
+    // A thread that is none of a lane's keeps nobody waiting but its own program.
+    let Some(serving) = serving else { return Some(None) };
+    let spared = serving.spare_thread()?;
+    serving.let_others_read();
+    Some(Some(spared))
+}
+
+/// The thread reads a connection from now on, or no more.
+pub(crate) fn serve(serving: Option<Serving>) -> Option<Serving> {
+    CURRENT.with_borrow_mut(|current| std::mem::replace(&mut current.serving, serving))
+}
+
+/// The connection whose request it carries out.
+pub(crate) fn connection() -> Option<Arc<Connection>> {
+    CURRENT.with_borrow(|current| current.serving.as_ref().map(Serving::connection))
+}
+
+/// The thread is about to wait for another ORB: somebody else shall read the connection whose request it carries out,
+/// since what it waits for may come over that.
+pub(crate) fn let_others_read() {
+    CURRENT.with_borrow(|current| {
+        if let Some(serving) = &current.serving {
+            serving.let_others_read();
+        }
+    });
+}

@@ -1,0 +1,75 @@
+//! Remote objects over GIOP (CORBA 3.3 part 2): adapters that hold servants, stubs that call them, the connections
+//! between. `docs/orb.md` is the tour; the types of an IDL file come from `hyoshi idl`.
+//!
+//! A lane is an endpoint's own listener, connections and threads. Whoever reads a request runs it, answers with one
+//! write and waits for the next in a plain read: two system calls a message and side. Nothing is locked that lanes
+//! share, and everything a peer can make grow is bounded ([`ServerLimits`], [`ClientLimits`]).
+//!
+//! ```
+//! use std::sync::Arc;
+//! use hyoshi_orb::{Endpoint, Object, Orb};
+//!
+//! struct Thing;
+//! impl Object for Thing {} // for an interface of one's own: its trait
+//!
+//! let server = Orb::builder().listen("iiop://127.0.0.1:0")?.build()?;
+//! let thing = server.adapter("things").build()?.activate::<dyn Object>(Arc::new(Thing))?;
+//! server.publish("Thing", &thing)?;
+//!
+//! let Some(Endpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!() };
+//! let client = Orb::client()?;
+//! let thing = client.resolve::<dyn Object>(&format!("corbaloc:iiop:1.2@127.0.0.1:{port}/Thing"))?;
+//! assert!(!thing.as_ref().non_existent()?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod adapter;
+mod bidir;
+mod builder;
+mod call;
+mod care;
+mod client;
+pub mod current;
+mod endpoint;
+mod intake;
+mod intercept;
+mod interface;
+mod limits;
+mod link;
+pub mod naming;
+mod object;
+mod orb;
+mod outcome;
+mod promise;
+mod reference;
+mod resolve;
+mod server;
+mod tls;
+
+pub use adapter::{Activator, Adapter, AdapterBuilder, AdapterError, Elsewhere, Locator, Passage, Servant};
+pub use bidir::Claims;
+pub use builder::{OrbBuilder, OrbError};
+pub use call::{Call, Replied};
+pub use client::Pending;
+pub use endpoint::EndpointError;
+pub use intercept::{ClientInterceptor, Outgoing, ServerInterceptor};
+pub use interface::{Around, Interface, Invoked, Operation, Raises};
+pub use limits::{ClientLimits, Scope, ServerLimits, Timeouts};
+pub use object::{Object, ObjectRef};
+pub use orb::Orb;
+pub use reference::{Collocated, Reference};
+pub use server::LaneOptions;
+pub use tls::{TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer};
+
+// What generated code needs of the wire, so that one path suffices.
+pub use hyoshi_os::Policy;
+pub use hyoshi_wire::giop::{ServiceContext, ServiceContexts};
+pub use hyoshi_wire::ior::{Endpoint, Ior};
+pub use hyoshi_wire::minor;
+pub use hyoshi_wire::{
+    Any, ByteOrder, CharSet, Completed, Counted, Decimal, Decode, DecodeError, DecodeErrorKind, Decoder, Encode,
+    EncodeError, Encoder, Fixed, FixedError, FromIor, LongDouble, SystemException, SystemKind, ToIor, TypeCode,
+    TypeIndex, TypeKind, Typed, Types, UserException, Value, Version, WChar, WString,
+};

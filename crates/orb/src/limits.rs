@@ -1,0 +1,161 @@
+//! What is bounded, and by what.
+
+use hyoshi_model::Span;
+
+/// Bounds on what clients can make a server hold. For each lane, where not said otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Connections; default 12,000. Beyond, the oldest that never said anything is closed for a new one.
+    pub connections: usize,
+    /// Octets of a message; default 16 MiB.
+    pub message: usize,
+    /// Requests of one connection that run at once; default 32. Those beyond are not read.
+    pub in_flight: u32,
+    /// Octets of replies that wait for clients which do not take them, of all connections together; default 256 MiB. A
+    /// client behind is not read; beyond, the one with the most is closed.
+    pub backlog: usize,
+    /// Octets of messages that have not come whole, of all connections together; default 256 MiB. Those beyond are
+    /// closed.
+    pub unfinished: usize,
+    /// Handshakes of TLS under way; default 256. Beyond, the oldest is broken off.
+    pub handshakes: usize,
+    /// How long a handshake of TLS may take; default 10 s.
+    pub handshake: Span,
+    /// How long a message may stop half-way, and a client take nothing of a reply; default 10 s.
+    pub stalled: Span,
+    /// Octets a second that a client must send of a message, and take of replies that wait, on the whole: a message may
+    /// take as long as `stalled`, and a second more for so many octets of it. Default 1,024.
+    pub slowest: u32,
+    /// How long [`shutdown`](crate::Orb::shutdown) waits for requests that run; default 10 s.
+    pub ending: Span,
+    /// How long a thread waits for the next request in a read of its connection, which spares that two system calls;
+    /// default 20 ms. It is called back sooner if its lane becomes short of threads.
+    pub linger: Span,
+    /// How long a connection may say nothing before it is closed, in GIOP's orderly way; default 10 min.
+    pub silent: Span,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        ServerLimits {
+            connections: 12_000,
+            message: 16 << 20,
+            in_flight: 32,
+            backlog: 256 << 20,
+            unfinished: 256 << 20,
+            handshakes: 256,
+            handshake: Span::from_secs(10),
+            stalled: Span::from_secs(10),
+            slowest: 1 << 10,
+            ending: Span::from_secs(10),
+            linger: Span::from_millis(20),
+            silent: Span::from_secs(600),
+        }
+    }
+}
+
+/// How slow a client may be, in seconds of a coarse clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    stalled: u64,
+    slowest: usize,
+}
+
+impl ServerLimits {
+    pub(crate) fn pace(&self) -> Pace {
+        Pace { stalled: self.stalled.as_nanos() / 1_000_000_000, slowest: self.slowest.max(1) as usize }
+    }
+}
+
+impl Pace {
+    /// Nothing has come or gone since then.
+    pub(crate) fn has_stalled(self, since: u64, now: u64) -> bool {
+        now.saturating_sub(since) > self.stalled
+    }
+
+    /// Only so many octets have come or gone since it began.
+    pub(crate) fn is_too_slow(self, begun: u64, now: u64, octets: usize) -> bool {
+        now.saturating_sub(begun) > self.stalled + (octets / self.slowest) as u64
+    }
+}
+
+/// Bounds on what the client side of an ORB holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Connections to one endpoint that synchronous calls have for themselves; default 16. When all are busy, calls
+    /// share one more.
+    pub connections: usize,
+    /// Requests that wait for replies on the shared connection; default 256. Those beyond get TRANSIENT.
+    pub in_flight: usize,
+    /// Octets of a reply; default 16 MiB.
+    pub message: usize,
+    /// How long an unused connection stays open; default 60 s.
+    pub idle: Span,
+    /// Octets of oneways with scope [`Scope::None`] that are sent together; default 8 KiB.
+    pub batch: usize,
+    /// Octets of requests on the shared connection that wait for a server which does not read, besides one request;
+    /// default 1 MiB. Those beyond wait before they are let in.
+    pub backlog: usize,
+    /// How long a server may take nothing of what waits on the shared connection before that is closed; default 10 s.
+    pub stalled: Span,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        ClientLimits {
+            connections: 16,
+            in_flight: 256,
+            message: 16 << 20,
+            idle: Span::from_secs(60),
+            batch: 8 << 10,
+            backlog: 1 << 20,
+            stalled: Span::from_secs(10),
+        }
+    }
+}
+
+/// How long calls take at most. Of an ORB; a reference can have others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// To connect, for each address; default 5 s.
+    pub connect: Span,
+    /// A whole call, with whatever it needs: connecting, forwarding, trying again; default none.
+    pub round_trip: Option<Span>,
+    /// From when the request is sent until its reply has come; default none. (A peer that is gone altogether is noticed
+    /// within 30 s by TCP itself.)
+    pub reply: Option<Span>,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts { connect: Span::from_secs(5), round_trip: None, reply: None }
+    }
+}
+
+/// How far a oneway has come when it returns (CORBA 3.3 part 1, 22.2.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Nowhere: it is sent soon, together with others ([`ClientLimits::batch`]), at the latest after 10 ms.
+    None,
+    /// The operating system has it.
+    #[default]
+    Transport,
+    /// The server has it, and its adapter; the servant has not been called yet.
+    Server,
+    /// The servant has carried it out.
+    Target,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_slow_has_time_by_its_octets_and_what_stands_still_has_not() {
+        let limits = ServerLimits { stalled: Span::from_secs(2), slowest: 100, ..ServerLimits::default() };
+        let pace = limits.pace();
+        assert!(!pace.has_stalled(5, 7) && pace.has_stalled(5, 8));
+        assert!(!pace.is_too_slow(5, 7, 1) && pace.is_too_slow(5, 8, 99));
+        assert!(!pace.is_too_slow(5, 17, 1_000) && pace.is_too_slow(5, 18, 1_000));
+    }
+}

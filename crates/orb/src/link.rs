@@ -1,0 +1,400 @@
+//! A connection in plain or over TLS, with the same habits: one thread reads, writers take turns, and a call waits
+//! up to its timeout or not at all.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hyoshi_os::{Address, Credentials, May, PiMutex, Stream};
+use rustls::Connection;
+
+use crate::tls::Dial;
+
+/// Octets that are enciphered at once: a record of TLS.
+const CHUNK: usize = 16 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) enum Link {
+    Plain(Stream),
+    Tls(Box<Secure>),
+}
+
+/// A connection whose handshake is over.
+pub(crate) struct Secure {
+    socket: Stream,
+    /// Never held while anybody waits for the peer.
+    session: PiMutex<Session>,
+    /// Microseconds; [`FOREVER`] for none.
+    read_timeout: AtomicU64,
+    write_timeout: AtomicU64,
+    certificate: Option<Arc<[u8]>>,
+}
+
+struct Session {
+    tls: Connection,
+    /// Octets that are enciphered and not sent whole. Writers repeat what was not taken, so these are the first of what
+    /// comes next.
+    owed: usize,
+}
+
+const FOREVER: u64 = u64::MAX;
+
+impl Link {
+    /// Connects, with the handshake of TLS if `dial` says with whom, all within `timeout`.
+    pub(crate) fn connect(to: &Address, timeout: Duration, dial: Option<&Dial>) -> io::Result<Link> {
+        let until = Instant::now() + timeout;
+        let socket = Stream::connect(to, timeout)?;
+        let Some(dial) = dial else { return Ok(Link::Plain(socket)) };
+        let mut handshake = Handshake::new(socket, dial.begin()?.into());
+        loop {
+            let output = match handshake.go_on()? {
+                Next::Done => return Ok(handshake.finish()),
+                Next::Wait { output } => output,
+            };
+            if !handshake.socket.ready(output, Some(until.saturating_duration_since(Instant::now())))? {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    /// What has arrived, at least an octet; 0 when the peer has ended.
+    #[inline]
+    pub(crate) fn read(&self, into: &mut [u8], wait: May) -> io::Result<usize> {
+        match self {
+            Link::Plain(socket) => socket.read(into, wait),
+            Link::Tls(secure) => secure.read(into, wait),
+        }
+    }
+
+    /// Sends a first part of `octets`, and says how much. What was not taken must be the start of what is written next.
+    #[inline]
+    pub(crate) fn write(&self, octets: &[u8], wait: May) -> io::Result<usize> {
+        match self {
+            Link::Plain(socket) => socket.write(octets, wait),
+            Link::Tls(secure) => secure.write(octets, wait),
+        }
+    }
+
+    /// Waits until something has arrived, or with `output` until there is room to write; false when time is over.
+    pub(crate) fn ready(&self, output: bool, timeout: Option<Duration>) -> io::Result<bool> {
+        match self {
+            Link::Plain(socket) => socket.ready(output, timeout),
+            Link::Tls(secure) => secure.socket.ready(output, timeout),
+        }
+    }
+
+    /// How long a read waits; none for ever.
+    pub(crate) fn read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Link::Plain(socket) => socket.read_timeout(timeout),
+            Link::Tls(secure) => {
+                secure.read_timeout.store(micros(timeout), Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// How long a write waits for room; none for ever.
+    pub(crate) fn write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Link::Plain(socket) => socket.write_timeout(timeout),
+            Link::Tls(secure) => {
+                secure.write_timeout.store(micros(timeout), Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// True if nothing has arrived and the peer has not ended.
+    pub(crate) fn at_rest(&self) -> bool {
+        match self {
+            Link::Plain(socket) => socket.at_rest(),
+            Link::Tls(secure) => secure.at_rest(),
+        }
+    }
+
+    /// True if something has been deciphered that nobody has read: the kernel does not tell of it.
+    pub(crate) fn holds_some(&self) -> bool {
+        match self {
+            Link::Plain(_) => false,
+            Link::Tls(secure) => secure.session.lock().holds_some(),
+        }
+    }
+
+    /// Ends both directions: whoever waits in a read or write of it returns.
+    pub(crate) fn close(&self) {
+        match self {
+            Link::Plain(socket) => socket.close(),
+            Link::Tls(secure) => secure.close(),
+        }
+    }
+
+    /// Who opened it, where the kernel knows.
+    pub(crate) fn credentials(&self) -> Option<Credentials> {
+        match self {
+            Link::Plain(socket) => socket.credentials(),
+            Link::Tls(_) => None,
+        }
+    }
+
+    /// The addresses of the other end and this one; none of a Unix socket.
+    pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        let socket = match self {
+            Link::Plain(socket) => socket,
+            Link::Tls(secure) => &secure.socket,
+        };
+        (socket.peer_address(), socket.own_address())
+    }
+
+    pub(crate) fn is_secure(&self) -> bool {
+        matches!(self, Link::Tls(_))
+    }
+
+    /// What the peer proved to be: its certificate (X.509, DER), which was verified.
+    pub(crate) fn certificate(&self) -> Option<&Arc<[u8]>> {
+        match self {
+            Link::Plain(_) => None,
+            Link::Tls(secure) => secure.certificate.as_ref(),
+        }
+    }
+}
+
+fn micros(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(FOREVER, |timeout| u64::try_from(timeout.as_micros()).unwrap_or(FOREVER - 1))
+}
+
+/// When a wait that begins now ends.
+fn until(timeout: &AtomicU64) -> Option<Instant> {
+    match timeout.load(Ordering::Relaxed) {
+        FOREVER => None,
+        micros => Instant::now().checked_add(Duration::from_micros(micros)),
+    }
+}
+
+impl Secure {
+    fn read(&self, into: &mut [u8], wait: May) -> io::Result<usize> {
+        // One bound for a whole record: octets that dribble must not keep the thread.
+        let until = if wait == May::Never { None } else { until(&self.read_timeout) };
+        // Who may wait mostly has to: looking at the socket first would be a system call for nothing.
+        let mut look = wait == May::Never;
+        loop {
+            {
+                let Session { tls, .. } = &mut *self.session.lock();
+                match tls.reader().read(into) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    // The peer ended without saying so: GIOP tells by itself where messages end.
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                    done => return done,
+                }
+                if look {
+                    match tls.read_tls(&mut Unwaiting(&self.socket)) {
+                        Ok(_) => {
+                            process(tls, &self.socket)?;
+                            continue;
+                        }
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            if wait == May::Never || !self.wait(false, until, wait)? {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            look = true;
+        }
+    }
+
+    fn write(&self, octets: &[u8], wait: May) -> io::Result<usize> {
+        let until = if wait == May::Never { None } else { until(&self.write_timeout) };
+        let mut sent = 0;
+        loop {
+            {
+                let Session { tls, owed } = &mut *self.session.lock();
+                while flush(tls, &self.socket).map_err(|error| why(tls, &self.socket, error))? {
+                    sent += std::mem::take(owed);
+                    if sent >= octets.len() {
+                        return Ok(octets.len());
+                    }
+                    *owed = tls.writer().write(&octets[sent..octets.len().min(sent + CHUNK)])?;
+                }
+            }
+            if wait == May::Never || !self.wait(true, until, wait)? {
+                return if sent > 0 { Ok(sent) } else { Err(io::ErrorKind::WouldBlock.into()) };
+            }
+        }
+    }
+
+    fn wait(&self, output: bool, until: Option<Instant>, wait: May) -> io::Result<bool> {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if wait == May::Linger { self.socket.ready_or_kicked(output, left) } else { self.socket.ready(output, left) }
+    }
+
+    fn at_rest(&self) -> bool {
+        let mut session = self.session.lock();
+        // What came may be TLS' own: a new key.
+        loop {
+            match session.tls.read_tls(&mut Unwaiting(&self.socket)) {
+                Ok(0) => return false,
+                Ok(_) if process(&mut session.tls, &self.socket).is_ok() => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return !session.holds_some(),
+                _ => return false,
+            }
+        }
+    }
+
+    fn close(&self) {
+        // Whoever has the session now does not wait: but if so, the peer can do without the farewell.
+        if let Some(mut session) = self.session.try_lock() {
+            session.tls.send_close_notify();
+            let _ = flush(&mut session.tls, &self.socket);
+        }
+        self.socket.close();
+    }
+}
+
+impl Session {
+    /// Octets, the end of the stream, or an error.
+    fn holds_some(&mut self) -> bool {
+        self.tls
+            .process_new_packets()
+            .map_or(true, |state| state.plaintext_bytes_to_read() > 0 || state.peer_has_closed())
+    }
+}
+
+impl fmt::Debug for Secure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secure").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Link::Plain(socket) => socket.as_fd(),
+            Link::Tls(secure) => secure.socket.as_fd(),
+        }
+    }
+}
+
+/// A socket whose octets TLS takes and gives without waiting.
+struct Unwaiting<'a>(&'a Stream);
+
+impl Read for Unwaiting<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into, May::Never)
+    }
+}
+
+impl Write for Unwaiting<'_> {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.0.write(octets, May::Never)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Sends what TLS has to say. False if the socket takes no more now.
+fn flush(tls: &mut Connection, socket: &Stream) -> io::Result<bool> {
+    while tls.wants_write() {
+        match tls.write_tls(&mut Unwaiting(socket)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Looks at what was read, and sends what TLS itself answers: alerts, new keys.
+fn process(tls: &mut Connection, socket: &Stream) -> io::Result<()> {
+    let done = tls.process_new_packets();
+    // What does not go now goes with what is written next.
+    let _ = flush(tls, socket);
+    done.map(drop).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Why nothing can be written: perhaps the peer has said so before it closed.
+#[cold]
+fn why(tls: &mut Connection, socket: &Stream, error: io::Error) -> io::Error {
+    loop {
+        let came = tls.read_tls(&mut Unwaiting(socket));
+        // Also if nothing came: a reader may have heard of it already, and TLS repeats what it failed for.
+        match process(tls, socket) {
+            Err(told) => return told,
+            Ok(()) if matches!(came, Ok(1..)) => {}
+            Ok(()) => return error,
+        }
+    }
+}
+
+/// A handshake under way; never waits.
+pub(crate) struct Handshake {
+    socket: Stream,
+    tls: Connection,
+}
+
+/// What a handshake needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing: both sides have proved what they had to.
+    Done,
+    /// The peer: octets from it, or with `output` that it takes some.
+    Wait { output: bool },
+}
+
+impl Handshake {
+    pub(crate) fn new(socket: Stream, tls: Connection) -> Self {
+        Handshake { socket, tls }
+    }
+
+    /// Goes on as far as can be without waiting.
+    pub(crate) fn go_on(&mut self) -> io::Result<Next> {
+        loop {
+            match flush(&mut self.tls, &self.socket) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Next::Wait { output: true }),
+                Err(error) => return Err(why(&mut self.tls, &self.socket, error)),
+            }
+            if !self.tls.is_handshaking() {
+                return Ok(Next::Done);
+            }
+            match self.tls.read_tls(&mut Unwaiting(&self.socket)) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => process(&mut self.tls, &self.socket)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Next::Wait { output: false }),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The connection, once it is done.
+    pub(crate) fn finish(self) -> Link {
+        let Handshake { socket, tls } = self;
+        let certificate = tls.peer_certificates().and_then(|chain| Some(Arc::from(chain.first()?.as_ref())));
+        Link::Tls(Box::new(Secure {
+            socket,
+            session: PiMutex::new(Session { tls, owed: 0 }),
+            read_timeout: AtomicU64::new(FOREVER),
+            write_timeout: AtomicU64::new(FOREVER),
+            certificate,
+        }))
+    }
+
+    /// After it failed: the socket, on which nothing more is said. What the peer still sends is to be read until it
+    /// ends, or the kernel would take back what it was told.
+    pub(crate) fn give_up(self) -> Stream {
+        self.socket.close_writing();
+        self.socket
+    }
+
+    pub(crate) fn socket(&self) -> &Stream {
+        &self.socket
+    }
+}

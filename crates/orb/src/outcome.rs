@@ -1,0 +1,49 @@
+//! From a reply's body to what a stub returns.
+
+use hyoshi_wire::giop::{Reply, ReplyStatus};
+use hyoshi_wire::{Decode, DecodeError, Decoder, SystemException, SystemKind};
+
+use crate::interface::Raises;
+use crate::minor;
+
+/// A place for the outcome, and how results are read.
+pub(crate) struct Outcome<R, E, F> {
+    results: Option<F>,
+    outcome: Option<Result<R, E>>,
+}
+
+impl<R, E: Raises, F: FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>> Outcome<R, E, F> {
+    pub(crate) fn new(results: F) -> Self {
+        Outcome { results: Some(results), outcome: None }
+    }
+
+    /// Reads it from a reply.
+    #[inline]
+    pub(crate) fn accept(&mut self, mut reply: Reply<'_>) -> Result<(), SystemException> {
+        let Some(results) = self.results.take() else { return Ok(()) };
+        self.outcome = Some(match reply.status {
+            ReplyStatus::NoException => Ok(results(&mut reply.body).map_err(unreadable)?),
+            _ => Err(raised(&mut reply.body)?),
+        });
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn take(self) -> Result<R, E> {
+        self.outcome.unwrap_or_else(|| Err(SystemKind::Internal.maybe_done(minor::BAD_REPLY).into()))
+    }
+}
+
+#[cold]
+fn raised<E: Raises>(body: &mut Decoder<'_>) -> Result<E, SystemException> {
+    let id = std::borrow::Cow::<str>::decode(body).map_err(unreadable)?;
+    match E::decode(&id, body) {
+        Some(read) => read.map_err(unreadable),
+        None => Err(SystemKind::Unknown.done(minor::UNDECLARED)),
+    }
+}
+
+/// The server did what was asked; what it says cannot be read.
+fn unreadable(error: DecodeError) -> SystemException {
+    SystemException::from(error).kind.done(minor::RESULTS)
+}

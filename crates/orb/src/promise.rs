@@ -1,0 +1,80 @@
+//! What one thread is about to know and others wait for, each for as long as it has.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use hyoshi_model::Span;
+use hyoshi_os::{Clock, MonotonicClock, Wake};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Promise<T> {
+    value: OnceLock<T>,
+    kept: Wake,
+}
+
+impl<T: Clone> Promise<T> {
+    pub(crate) const fn new() -> Self {
+        Promise { value: OnceLock::new(), kept: Wake::new() }
+    }
+
+    /// Tells it to all who wait and will ask. The first value counts.
+    pub(crate) fn keep(&self, value: T) {
+        let _ = self.value.set(value);
+        self.kept.post();
+    }
+
+    /// Waits for it. None if time is over first.
+    pub(crate) fn wait(&self, until: Option<Instant>) -> Option<T> {
+        loop {
+            if let Some(value) = self.value.get() {
+                // A post lets one through, who lets the next through.
+                self.kept.post();
+                return Some(value.clone());
+            }
+            if !wait(&self.kept, until) {
+                return None;
+            }
+        }
+    }
+}
+
+/// Waits for a post, or for no reason. False if time is over.
+pub(crate) fn wait(wake: &Wake, until: Option<Instant>) -> bool {
+    let Some(until) = until else {
+        wake.wait();
+        return true;
+    };
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return false;
+    }
+    let clock = MonotonicClock::start();
+    wake.wait_until(&clock, clock.now() + Span::from_nanos(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn all_who_wait_are_told_and_who_has_no_time_left_is_not_kept() {
+        let promise = Arc::new(Promise::new());
+        let waiting: Vec<_> = (0..5)
+            .map(|_| {
+                let promise = promise.clone();
+                thread::spawn(move || promise.wait(None))
+            })
+            .collect();
+        assert_eq!(promise.wait(Some(Instant::now() + Duration::from_millis(5))), None);
+        promise.keep(7);
+        promise.keep(8);
+        assert!(waiting.into_iter().all(|thread| thread.join().unwrap() == Some(7)));
+        assert_eq!(promise.wait(Some(Instant::now())), Some(7), "known: nobody waits");
+    }
+}

@@ -1,0 +1,97 @@
+//! From what people write to a reference.
+
+use std::sync::Arc;
+
+use hyoshi_wire::ior::{Address, Corbaloc, Ior, Reference};
+use hyoshi_wire::{SystemException, SystemKind, ToIor};
+
+use crate::minor;
+use crate::naming::{self, NameComponent, NamingContext, NamingContextStub};
+use crate::orb::Shared;
+use crate::reference;
+
+/// How often an initial reference may lead to another.
+const DEEP: u32 = 4;
+/// Where omniORB looks, too: `NameService=corbaloc::host/NameService`, several with white space between.
+const VARIABLE: &str = "ORBInitRef";
+
+/// Reads `IOR:`, `corbaloc:`, `corbaname:` (the naming service is asked), and files that hold one of them.
+pub(crate) fn resolve(orb: &Arc<Shared>, text: &str) -> Result<Ior, SystemException> {
+    look(orb, text, DEEP)
+}
+
+fn look(orb: &Arc<Shared>, text: &str, deep: u32) -> Result<Ior, SystemException> {
+    let held;
+    let text = match text.trim().strip_prefix("file:") {
+        Some(path) => {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            held = std::fs::read_to_string(path).map_err(|_| bad())?;
+            held.trim()
+        }
+        None => text.trim(),
+    };
+    match text.parse::<Reference>().map_err(|_| bad())? {
+        Reference::Ior(ior) => Ok(ior),
+        Reference::Corbaloc(corbaloc) => of(orb, &corbaloc, deep),
+        Reference::Corbaname(corbaname) => {
+            let context = of(orb, &corbaname.context, deep)?;
+            if corbaname.name.is_empty() {
+                return Ok(context);
+            }
+            let context: NamingContextStub = reference::Reference::<dyn NamingContext>::new(orb, context).into();
+            let name = corbaname.name.into_iter();
+            let name: Vec<_> = name.map(|step| NameComponent { id: step.id, kind: step.kind }).collect();
+            match context.resolve(&name) {
+                Ok(Some(found)) => Ok(found.to_ior().clone()),
+                Err(naming::ResolveError::System(exception)) => Err(exception),
+                Err(naming::ResolveError::CannotProceed(_)) => Err(SystemKind::InvObjref.not_done(minor::NAME_WAY)),
+                Ok(None) | Err(_) => Err(SystemKind::InvObjref.not_done(minor::NAME_UNBOUND)),
+            }
+        }
+    }
+}
+
+fn of(orb: &Arc<Shared>, corbaloc: &Corbaloc, deep: u32) -> Result<Ior, SystemException> {
+    if corbaloc.addresses.contains(&Address::Rir) {
+        return initial(orb, &corbaloc.key, deep);
+    }
+    corbaloc.ior("").map_err(|_| bad())?.ok_or_else(bad)
+}
+
+/// What the ORB was told under a name: by its builder, else by the environment.
+fn initial(orb: &Arc<Shared>, name: &[u8], deep: u32) -> Result<Ior, SystemException> {
+    let none = || SystemKind::InvObjref.not_done(minor::NO_INITIAL);
+    let name = std::str::from_utf8(name).map_err(|_| none())?;
+    // CORBA 3.3 part 2, 7.6.10.3: rir alone means the naming service.
+    let name = if name.is_empty() { naming::KEY } else { name };
+    let environment;
+    let told = match orb.initial.iter().rev().find(|(known, _)| known == name) {
+        Some((_, told)) => told,
+        None => {
+            environment = std::env::var(VARIABLE).unwrap_or_default();
+            in_text(&environment, name).ok_or_else(none)?
+        }
+    };
+    look(orb, told, deep.checked_sub(1).ok_or_else(none)?)
+}
+
+fn in_text<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.split_whitespace().find_map(|told| told.split_once('=').filter(|(known, _)| *known == name)).map(|(_, to)| to)
+}
+
+fn bad() -> SystemException {
+    SystemKind::InvObjref.not_done(minor::NOT_RESOLVED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_tells_several_initial_references() {
+        let text = "NameService=corbaloc::a/NameService  Events=IOR:00=";
+        assert_eq!(in_text(text, "NameService"), Some("corbaloc::a/NameService"));
+        assert_eq!(in_text(text, "Events"), Some("IOR:00="));
+        assert_eq!(in_text(text, "Other"), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! How connections come to a lane, and make room for others.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyoshi_os::Lack;
+
+use super::connection::Connection;
+use super::lane::Lane;
+use crate::client::Failure;
+use crate::link::Link;
+
+/// Connections that a thread accepts before it looks at others again.
+const ACCEPTS: usize = 64;
+/// How long a thread waits for a client to take a reply.
+pub(super) const PATIENCE: Duration = Duration::from_millis(20);
+/// Seconds for which nobody has to go who said nothing yet, however few file descriptors there are.
+const FIRST_WORDS: u64 = 2;
+
+impl Lane {
+    pub(super) fn accept(&self, number: u64) {
+        let Some(listener) = self.listeners.lock().get(number as usize).cloned() else { return };
+        let mut made_room = false;
+        for _ in 0..ACCEPTS {
+            match listener.accept() {
+                Ok(Some(stream)) => {
+                    made_room = false;
+                    // One that cannot even be set up is dropped, and so closed.
+                    let _ = self.take_in(Link::Plain(stream));
+                }
+                Ok(None) => break,
+                Err(error) => match Lack::of(&error) {
+                    None => {}
+                    // One makes room. If that does not help, descriptors are lacking for other reasons.
+                    Some(Lack::Descriptors) if !made_room && self.make_room() => made_room = true,
+                    Some(_) => return self.resting.lock().push(number),
+                },
+            }
+        }
+        let _ = self.poller.arm(&*listener, number, false);
+    }
+
+    /// Listeners that were left alone are asked again.
+    pub(super) fn go_on_accepting(&self) {
+        for number in std::mem::take(&mut *self.resting.lock()) {
+            let listener = self.listeners.lock().get(number as usize).cloned();
+            if let Some(listener) = listener {
+                let _ = self.poller.arm(&*listener, number, false);
+            }
+        }
+    }
+
+    pub(super) fn take_in(&self, mut stream: Link) -> io::Result<()> {
+        stream.read_timeout(Some(self.linger))?;
+        stream.write_timeout(Some(PATIENCE))?;
+        let now = self.clock();
+        loop {
+            match self.table.add(stream, now) {
+                Ok(connection) => {
+                    self.arm(&connection);
+                    return Ok(());
+                }
+                // As many as there may be: the oldest that never said anything goes, however young.
+                Err(back) if self.evict(u64::MAX) => stream = back,
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Closes the oldest connection that never said anything, though it had time to. False if there is none.
+    pub(super) fn make_room(&self) -> bool {
+        match self.clock().checked_sub(FIRST_WORDS) {
+            Some(before) => self.evict(before),
+            None => false,
+        }
+    }
+
+    fn evict(&self, before: u64) -> bool {
+        self.table.oldest_silent(before).map(|silent| self.close(&silent)).is_some()
+    }
+
+    pub(super) fn close(&self, connection: &Arc<Connection>) {
+        connection.stream.close();
+        connection.replies.forget();
+        self.table.remove(connection.number);
+        if let Some(duplex) = connection.duplex.get() {
+            duplex.over(Failure::Lost);
+        }
+    }
+
+    /// Closes it in an orderly way. The client takes that as a promise that nothing runs which it has no reply to.
+    pub(super) fn end(&self, connection: &Arc<Connection>) {
+        connection.say_goodbye();
+        self.close(connection);
+    }
+}

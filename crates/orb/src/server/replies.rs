@@ -1,0 +1,289 @@
+//! Replies that a client does not take at once. They wait in memory, not in a thread: the connection is not read until
+//! all have gone, so no more come than there were requests running.
+//!
+//! Where calls go both ways nobody waits while the lock is held: whoever reads such connections, calls over them, or
+//! tends them is never kept by a client that takes nothing.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use hyoshi_os::{May, PiMutex};
+
+use super::kept::Kept;
+use crate::limits::Pace;
+use crate::link::Link;
+
+/// What has gone is given back to the system in pieces of this.
+const PIECE: usize = 1 << 20;
+
+/// Of one connection.
+#[derive(Debug)]
+pub(super) struct Replies {
+    backlog: PiMutex<Backlog>,
+    /// Octets of the backlog: whether there are any is known without the lock.
+    kept: Kept,
+}
+
+#[derive(Debug, Default)]
+struct Backlog {
+    octets: Vec<u8>,
+    /// Of them.
+    sent: usize,
+    /// Since when some wait, in seconds of the coarse clock, and how many octets have gone since.
+    begun: u64,
+    gone: usize,
+    /// Since when nothing could be sent.
+    since: u64,
+    /// To be armed once all is sent.
+    arm: bool,
+    /// The lane knows that some waited. Stays until its tick has seen that all has gone, or the lane would know it twice.
+    listed: bool,
+}
+
+impl Backlog {
+    /// Keeps what was not sent. True if the lane does not know yet.
+    fn keep(&mut self, octets: &[u8], now: u64) -> bool {
+        let listed = std::mem::replace(&mut self.listed, true);
+        *self = Backlog { octets: octets.to_vec(), since: now, begun: now, listed: true, ..Backlog::default() };
+        !listed
+    }
+
+    fn clear(&mut self) {
+        *self = Backlog { listed: self.listed, ..Backlog::default() };
+    }
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// All is on its way.
+    All,
+    /// Some waits. With `first`, the lane is to be told, so that somebody goes on with it.
+    Part { first: bool },
+}
+
+impl Replies {
+    pub(super) fn new(all: Arc<AtomicUsize>) -> Self {
+        Replies { backlog: PiMutex::default(), kept: Kept::new(all) }
+    }
+
+    /// Sends a reply, or as much of it as the client takes: the rest waits. Whether the client has the socket's brief
+    /// timeout to take it is asked once nobody else sends.
+    pub(super) fn send(
+        &self,
+        stream: &Link,
+        octets: &[u8],
+        now: u64,
+        patience: impl FnOnce() -> May,
+    ) -> io::Result<Sent> {
+        let mut backlog = self.backlog.lock();
+        if !backlog.octets.is_empty() {
+            backlog.octets.reserve_exact(octets.len());
+            backlog.octets.extend_from_slice(octets);
+            self.kept.set(backlog.octets.len());
+            return Ok(Sent::Part { first: false });
+        }
+        let sent = match stream.write(octets, patience()) {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        if sent == octets.len() {
+            return Ok(Sent::All);
+        }
+        let first = backlog.keep(&octets[sent..], now);
+        self.kept.set(backlog.octets.len());
+        Ok(Sent::Part { first })
+    }
+
+    /// Waits for whoever still sends as things were before: see [`send`](Self::send).
+    pub(super) fn settle(&self) {
+        drop(self.backlog.lock());
+    }
+
+    /// Sends a call of this side without waiting. [`io::ErrorKind::WouldBlock`] if nothing went, for something else waits.
+    pub(super) fn send_call(&self, stream: &Link, octets: &[u8], now: u64) -> io::Result<Sent> {
+        let mut backlog = self.backlog.lock();
+        if !backlog.octets.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let sent = match stream.write(octets, May::Never) {
+            Ok(sent) if sent == octets.len() => return Ok(Sent::All),
+            Ok(sent) => sent,
+            // TLS may have enciphered some of it: it must be what goes next.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && stream.is_secure() => 0,
+            Err(error) => return Err(error),
+        };
+        let first = backlog.keep(&octets[sent..], now);
+        self.kept.set(backlog.octets.len());
+        Ok(Sent::Part { first })
+    }
+
+    /// Sends something if nothing waits: not within a reply.
+    pub(super) fn send_now(&self, stream: &Link, octets: &[u8]) {
+        let backlog = self.backlog.lock();
+        if backlog.octets.is_empty() {
+            let _ = stream.write(octets, May::Never);
+        }
+    }
+
+    /// Asks to be armed: true if it may be at once, else it will be when all has gone.
+    pub(super) fn may_arm(&self) -> bool {
+        let mut backlog = self.backlog.lock();
+        backlog.arm = !backlog.octets.is_empty();
+        !backlog.arm
+    }
+
+    /// True if some wait. Waits for nobody.
+    #[inline]
+    pub(super) fn is_behind(&self) -> bool {
+        self.kept.own() > 0
+    }
+
+    /// How many octets wait.
+    pub(super) fn len(&self) -> usize {
+        self.kept.own()
+    }
+
+    /// Forgets them: the connection is over.
+    pub(super) fn forget(&self) {
+        let mut backlog = self.backlog.lock();
+        backlog.clear();
+        self.kept.set(0);
+    }
+
+    /// Sends what goes without waiting. `Some(arm)` once all has gone; an error if the client is too slow.
+    pub(super) fn flush(&self, stream: &Link, now: u64, pace: Pace) -> io::Result<Option<bool>> {
+        self.go_on(&mut self.backlog.lock(), stream, now, pace)
+    }
+
+    /// The same by the lane's tick, which does not know it any more once all has gone.
+    pub(super) fn tend(&self, stream: &Link, now: u64, pace: Pace) -> io::Result<Option<bool>> {
+        let mut backlog = self.backlog.lock();
+        let gone = self.go_on(&mut backlog, stream, now, pace)?;
+        backlog.listed = gone.is_none();
+        Ok(gone)
+    }
+
+    fn go_on(&self, backlog: &mut Backlog, stream: &Link, now: u64, pace: Pace) -> io::Result<Option<bool>> {
+        while backlog.sent < backlog.octets.len() {
+            match stream.write(&backlog.octets[backlog.sent..], May::Never) {
+                Ok(sent) => {
+                    backlog.sent += sent;
+                    backlog.gone += sent;
+                    backlog.since = now;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let stalled = pace.has_stalled(backlog.since, now);
+                    if stalled || pace.is_too_slow(backlog.begun, now, backlog.gone) {
+                        return Err(error);
+                    }
+                    let sent = backlog.sent;
+                    if sent >= PIECE {
+                        backlog.octets.drain(..sent);
+                        backlog.octets.shrink_to_fit();
+                        backlog.sent = 0;
+                        self.kept.set(backlog.octets.len());
+                    }
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let arm = backlog.arm;
+        backlog.clear();
+        self.kept.set(0);
+        Ok(Some(arm))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyoshi_os::{Address, Listener, Stream};
+
+    use super::*;
+    use crate::limits::ServerLimits;
+
+    /// Both ends of a connection.
+    fn pair() -> (Link, Stream) {
+        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let client = Stream::connect(listener.address(), std::time::Duration::from_secs(5)).unwrap();
+        let server = loop {
+            if let Some(server) = listener.accept().unwrap() {
+                break server;
+            }
+        };
+        (Link::Plain(server), client)
+    }
+
+    /// Sends until some waits.
+    fn fall_behind(replies: &Replies, link: &Link) -> bool {
+        loop {
+            if let Sent::Part { first } = replies.send(link, &[7; 1 << 20], 0, || May::Never).unwrap() {
+                return first;
+            }
+        }
+    }
+
+    /// The client takes all, and somebody sends it.
+    fn catch_up(link: &Link, client: &Stream, flush: impl Fn(&Link) -> io::Result<Option<bool>>) {
+        let mut octets = vec![0; 1 << 20];
+        while flush(link).unwrap().is_none() {
+            let _ = client.read(&mut octets, May::Never);
+        }
+    }
+
+    #[test]
+    fn whoever_asks_whether_replies_wait_is_kept_by_nobody() {
+        let (link, _client) = pair();
+        let replies = Replies::new(Arc::default());
+        // As while a thread writes with patience: the same thread would stand here for good.
+        let writing = replies.backlog.lock();
+        assert!(!replies.is_behind());
+        drop(writing);
+        fall_behind(&replies, &link);
+        let writing = replies.backlog.lock();
+        assert!(replies.is_behind());
+        drop(writing);
+        replies.forget();
+        assert!(!replies.is_behind());
+    }
+
+    #[test]
+    fn the_lane_is_told_once_until_its_tick_has_seen_all_go() {
+        let (link, client) = pair();
+        let replies = Replies::new(Arc::default());
+        let pace = ServerLimits::default().pace();
+        assert!(fall_behind(&replies, &link));
+        // Somebody else sends what waits: the lane still has it on its list.
+        for _ in 0..3 {
+            catch_up(&link, &client, |link| replies.flush(link, 0, pace));
+            assert!(!replies.is_behind());
+            assert!(!fall_behind(&replies, &link), "told again");
+        }
+        catch_up(&link, &client, |link| replies.tend(link, 0, pace));
+        assert!(fall_behind(&replies, &link));
+    }
+
+    #[test]
+    fn a_call_that_goes_in_part_is_told_once_too() {
+        let (link, client) = pair();
+        let replies = Replies::new(Arc::default());
+        let pace = ServerLimits::default().pace();
+        let fall_behind = || loop {
+            match replies.send_call(&link, &[7; 1 << 20], 0).unwrap() {
+                Sent::All => {}
+                Sent::Part { first } => return first,
+            }
+        };
+        assert!(fall_behind());
+        catch_up(&link, &client, |link| replies.flush(link, 0, pace));
+        assert!(!fall_behind(), "told again");
+        assert_eq!(
+            replies.send_call(&link, &[7], 0).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock,
+            "a call waits for what is begun"
+        );
+    }
+}

@@ -1,0 +1,302 @@
+//! A message from a client, carried out: the hot path of the server.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use hyoshi_wire::giop::{
+    Addressing, CONTEXT_CODE_SETS, Kind, LocateReplyHeader, LocateRequest, LocateStatus, Message, Received,
+    ReplyHeader, ReplyStatus, Request, Response, Transmission, message_error,
+};
+use hyoshi_wire::{CharSet, Decode, DecodeError, Decoder, Encode, Encoder, SystemException, SystemKind, Version};
+
+use super::connection::Talk;
+use crate::adapter::{Elsewhere, Found, Located, Servant, special};
+use crate::call::Call;
+use crate::orb::Shared;
+use crate::{current, minor};
+
+/// Whether the connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It does.
+    Go,
+    /// It ends.
+    Close,
+}
+
+/// Carries out a message. What is to be sent is in `to` afterwards; `early` sends what cannot wait for that.
+#[inline]
+pub(crate) fn message(
+    orb: &Shared,
+    talk: &Talk,
+    received: &Received<'_>,
+    to: &mut Encoder,
+    early: &mut dyn FnMut(&[u8]) -> bool,
+) -> Verdict {
+    // By reference: a request is large.
+    decoded(orb, talk, received, &mut decode(talk, received), to, early)
+}
+
+/// What a message says, in the characters of its connection.
+#[inline]
+pub(crate) fn decode<'a>(talk: &Talk, received: &Received<'a>) -> Result<Message<'a>, DecodeError> {
+    received.decode_in(chars(talk, received.header().version))
+}
+
+fn chars(talk: &Talk, version: Version) -> CharSet {
+    if version == Version::V1_0 { CharSet::Latin1 } else { talk.chars() }
+}
+
+/// [`message`], of one that has been decoded.
+#[inline]
+pub(crate) fn decoded(
+    orb: &Shared,
+    talk: &Talk,
+    received: &Received<'_>,
+    message: &mut Result<Message<'_>, DecodeError>,
+    to: &mut Encoder,
+    early: &mut dyn FnMut(&[u8]) -> bool,
+) -> Verdict {
+    let version = received.header().version;
+    talk.hear(version);
+    to.clear();
+    to.speak(version, chars(talk, version));
+    match message {
+        Ok(Message::Request(request)) => {
+            if !talk.agreed.load(Ordering::Relaxed)
+                && let Err(exception) = first_words(talk, request, to)
+            {
+                Call::new(request, to).raise(exception);
+                return Verdict::Go;
+            }
+            run(orb, request, to, early);
+            Verdict::Go
+        }
+        Ok(Message::LocateRequest(request)) => {
+            talk.spoken.store(true, Ordering::Relaxed);
+            locate(orb, request, to);
+            Verdict::Go
+        }
+        // What is cancelled runs already, or its reply is on its way.
+        Ok(Message::CancelRequest(_)) => Verdict::Go,
+        Ok(Message::CloseConnection | Message::MessageError) => Verdict::Close,
+        // A client that sends replies: it was not asked anything.
+        Ok(Message::Reply(_) | Message::LocateReply(_)) => {
+            to.raw(&message_error(version));
+            Verdict::Close
+        }
+        Err(error) => broken(received, error.clone().into(), to),
+    }
+}
+
+/// The first request of a connection tells the code sets (CORBA 3.3 part 2, 7.10.2.5), a locate request does not. In
+/// GIOP 1.0 none does. A client that means sets which are not spoken here is told so, and not listened to until it
+/// means others: whatever it writes would be read as something else.
+#[cold]
+fn first_words(talk: &Talk, request: &mut Request<'_>, to: &mut Encoder) -> Result<(), SystemException> {
+    talk.spoken.store(true, Ordering::Relaxed);
+    if to.version() == Version::V1_0 {
+        return Ok(());
+    }
+    let Some(octets) = request.contexts.get(CONTEXT_CODE_SETS) else {
+        return if talk.foreign.load(Ordering::Relaxed) { Err(FOREIGN) } else { Ok(()) };
+    };
+    let sets = Decoder::encapsulated(octets).and_then(|mut from| Transmission::decode(&mut from))?;
+    let chars = sets.chars().map_err(|_| FOREIGN);
+    talk.foreign.store(chars.is_err(), Ordering::Relaxed);
+    talk.agree(chars?);
+    to.speak(to.version(), talk.chars());
+    request.arguments.speak(to.version(), talk.chars());
+    Ok(())
+}
+
+/// To a client that chose a code set which no reference of ours offers.
+const FOREIGN: SystemException = SystemKind::CodesetIncompatible.not_done(minor::CODE_SET_REFUSED);
+
+/// A request: its object is found, its operation carried out, its reply written.
+#[inline]
+fn run(orb: &Shared, request: &Request<'_>, to: &mut Encoder, early: &mut dyn FnMut(&[u8]) -> bool) {
+    let Ok(key) = request.target.key() else { return ask_for_key(request, to) };
+    let mut call = Call::new(request, to);
+    let carried = |found: &Found, key: &[u8]| {
+        let servant = found.servant();
+        if request.response == Response::Server && servant.is_oneway(request.operation) {
+            call.answer_early(early);
+        }
+        let _within = current::within(key);
+        // By itself, so that a locator gets back what it lent.
+        guarded(|| carry_out(orb, servant, &mut call))?
+    };
+    let version = request.arguments.version();
+    let done = guarded(|| orb.adapters.find(key, request.operation, version, carried));
+    match done.unwrap_or_else(|panicked| Err(panicked.into())) {
+        Ok(Ok(())) => {}
+        Ok(Err(exception)) | Err(Elsewhere::Raise(exception)) => call.raise(exception),
+        Err(Elsewhere::Forward(ior)) => call.forward(|to| ior.encode(to)),
+    }
+    if !orb.server_interceptors.is_empty()
+        && let Err(panicked) = guarded(|| after(orb, &mut call))
+    {
+        call.raise(panicked);
+    }
+}
+
+/// Runs code of the user's: servants, activators, locators and interceptors. A panic there is the request's end, not the
+/// thread's.
+#[inline]
+fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, SystemException> {
+    // The panic itself was reported by the panic hook.
+    catch_unwind(AssertUnwindSafe(run)).map_err(|_| SystemKind::Unknown.maybe_done(minor::PANICKED))
+}
+
+#[inline]
+fn carry_out(orb: &Shared, servant: &Servant, call: &mut Call<'_>) -> Result<(), SystemException> {
+    for interceptor in &orb.server_interceptors {
+        interceptor.before(call)?;
+    }
+    match servant.operation(call.operation()) {
+        Some(operation) => servant.dispatch(operation, call)?,
+        None => match special(servant, call) {
+            Some(done) => done?,
+            None => return Err(SystemKind::BadOperation.not_done(minor::NO_OPERATION)),
+        },
+    }
+    if call.replied().is_none() {
+        return Err(SystemKind::Internal.maybe_done(minor::NO_REPLY));
+    }
+    Ok(())
+}
+
+#[cold]
+fn after(orb: &Shared, call: &mut Call<'_>) {
+    let before = call.sent_contexts();
+    for interceptor in orb.server_interceptors.iter().rev() {
+        interceptor.after(call);
+    }
+    if call.sent_contexts() > before {
+        call.add_contexts();
+    }
+}
+
+/// The client chose a form of target that tells us nothing.
+#[cold]
+fn ask_for_key(request: &Request<'_>, to: &mut Encoder) {
+    if request.response.expected() {
+        let header = ReplyHeader { id: request.id, status: ReplyStatus::NeedsAddressingMode, contexts: &[] };
+        // Other forms come in 1.2 only, which has this answer.
+        drop(header.begin(to).and_then(|begun| {
+            Addressing::Key.encode(to)?;
+            begun.end(to)
+        }));
+    }
+}
+
+fn locate(orb: &Shared, request: &LocateRequest<'_>, to: &mut Encoder) {
+    let (status, forward) = match request.target.key() {
+        Err(_) => (LocateStatus::NeedsAddressingMode, None),
+        Ok(key) => match orb.adapters.locate(key) {
+            Located::Here => (LocateStatus::ObjectHere, None),
+            Located::Nowhere => (LocateStatus::UnknownObject, None),
+            Located::Elsewhere(ior) => (LocateStatus::ObjectForward, Some(ior)),
+        },
+    };
+    // Cannot fail: statuses that 1.0 and 1.1 lack answer targets that they lack too.
+    drop(LocateReplyHeader { id: request.id, status }.begin(to).and_then(|begun| {
+        match forward {
+            Some(ior) => ior.encode(to)?,
+            None if status == LocateStatus::NeedsAddressingMode => Addressing::Key.encode(to)?,
+            None => {}
+        }
+        begun.end(to)
+    }));
+}
+
+/// A message that cannot be read. To a request with an id one can say so; after anything else the stream is lost.
+#[cold]
+pub(super) fn broken(received: &Received<'_>, exception: SystemException, to: &mut Encoder) -> Verdict {
+    match received.id() {
+        Some(id) if received.header().kind == Kind::Request => {
+            let header = ReplyHeader { id, status: ReplyStatus::SystemException, contexts: &[] };
+            drop(header.begin(to).and_then(|begun| {
+                exception.encode(to)?;
+                begun.end(to)
+            }));
+            Verdict::Go
+        }
+        _ => {
+            to.raw(&message_error(received.header().version));
+            Verdict::Close
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::{Any, TypeId};
+    use std::sync::Arc;
+
+    use hyoshi_wire::giop::{Reassembler, RequestHeader, Target};
+    use hyoshi_wire::{ByteOrder, Limits};
+
+    use super::*;
+    use crate::{Interface, Object, ObjectRef, Orb, Reference};
+
+    /// Adds one to what it is given.
+    trait Adder: Send + Sync {}
+    struct One;
+    impl Adder for One {}
+    struct Stub(Reference<dyn Adder>);
+    impl From<Reference<dyn Adder>> for Stub {
+        fn from(reference: Reference<dyn Adder>) -> Self {
+            Stub(reference)
+        }
+    }
+    impl AsRef<Reference<dyn Adder>> for Stub {
+        fn as_ref(&self) -> &Reference<dyn Adder> {
+            &self.0
+        }
+    }
+    impl Interface for dyn Adder {
+        type Stub = Stub;
+        const ID: &'static str = "IDL:Adder:1.0";
+        const BASES: &'static [&'static str] = &[];
+        const OPERATIONS: &'static [&'static str] = &["add"];
+        fn dispatch(&self, _: usize, call: &mut Call<'_>) -> Result<(), SystemException> {
+            let number = u32::decode(&mut call.arguments())?;
+            call.reply::<_, SystemException>(Ok(number + 1), |sum, to| sum.encode(to))
+        }
+        fn upcast(_: Arc<Self>, _: TypeId) -> Option<Box<dyn Any>> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_request_of_fixed_size_is_carried_out_without_allocating() {
+        let orb = Orb::client().unwrap();
+        let adapter = orb.adapter("a").build().unwrap();
+        let stub = adapter.activate_as::<dyn Adder>("x", Arc::new(One)).unwrap();
+        let object: ObjectRef = stub.0.widen::<dyn Object>().into();
+        let key = object.as_ref().ior().iiop().next().unwrap().unwrap().key;
+        let mut asked = Encoder::new(ByteOrder::Big);
+        let target = Target::Key(key);
+        let header = RequestHeader { id: 2, response: Response::Target, target, operation: "add", contexts: &[] };
+        let begun = header.begin(&mut asked).unwrap();
+        7u32.encode(&mut asked).unwrap();
+        begun.end(&mut asked).unwrap();
+
+        let shared = orb.shared();
+        let (talk, mut to) = (Talk::default(), Encoder::new(ByteOrder::NATIVE));
+        let mut messages = Reassembler::new(Limits::default());
+        let mut serve = || {
+            let mut octets = asked.bytes();
+            let received = messages.next(&mut octets).unwrap().unwrap();
+            message(shared, &talk, &received, &mut to, &mut |_| true)
+        };
+        assert_eq!(serve(), Verdict::Go);
+        let counted = allocation_counter::measure(|| {
+            (0..100).for_each(|_| assert_eq!(serve(), Verdict::Go));
+        });
+        assert_eq!(counted.count_total, 0);
+        assert_eq!(to.bytes().last_chunk(), Some(&8u32.to_ne_bytes()));
+    }
+}

@@ -1,0 +1,114 @@
+//! What is done for a lane once in a while, by the thread that tends the ORB: it never waits, and each time does little,
+//! for it runs above the lane's own threads.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::connection::Connection;
+use super::lane::Lane;
+
+/// Connections that are looked at in one go.
+const SOME: usize = 256;
+
+impl Lane {
+    /// Every 10 ms while something is at work: requests that run long let others read their connection, replies that
+    /// wait go on, and so do listeners that were left alone.
+    pub(crate) fn tick(self: &Arc<Self>) {
+        for hand in &self.hands {
+            let long = hand.lock().as_mut().and_then(|(serving, seen)| {
+                let runs = serving.connection.latest();
+                // Two brief ones at two ticks are not a long one.
+                let same = runs.is_some() && std::mem::replace(seen, runs) == runs;
+                same.then(|| serving.clone())
+            });
+            if let Some(serving) = long {
+                serving.let_others_read();
+            }
+        }
+        let behind = std::mem::take(&mut *self.behind.lock());
+        let now = self.seconds.load(Ordering::Relaxed);
+        for connection in behind {
+            match connection.replies.tend(&connection.stream, now, self.pace) {
+                Ok(None) => self.behind.lock().push(connection),
+                Ok(Some(true)) => self.arm(&connection),
+                Ok(Some(false)) => self.read_on(&connection),
+                Err(_) => self.close(&connection),
+            }
+        }
+        self.tick_lingering();
+        self.go_on_accepting();
+    }
+
+    /// Replies of the connection wait: with `first` the next tick is told. If there are too many of them in the lane,
+    /// whoever has the most is closed. False if it was this one.
+    #[cold]
+    pub(super) fn put_behind(&self, connection: &Arc<Connection>, first: bool) -> bool {
+        if first {
+            self.behind.lock().push(connection.clone());
+        }
+        while self.table.sums.replies.load(Ordering::Relaxed) > self.backlog {
+            let behind = self.behind.lock();
+            let most = behind.iter().chain([connection]).max_by_key(|connection| connection.replies.len()).cloned();
+            drop(behind);
+            // Of those that the tick has in hand just now nobody here knows.
+            let most = most.filter(|most| most.replies.len() > 0).unwrap_or_else(|| connection.clone());
+            self.close(&most);
+            if Arc::ptr_eq(&most, connection) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// True while threads have connections in hand, replies wait, or listeners are left alone.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) < self.threads.lock().len()
+            || !self.behind.lock().is_empty()
+            || !self.resting.lock().is_empty()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Goes on with a round that closes connections which said nothing for long, or take too long with a message. False
+    /// when the round is over; the next call begins another.
+    pub(crate) fn sweep(&self, now: u64) -> bool {
+        let some = self.table.some(self.swept.load(Ordering::Relaxed), SOME);
+        for connection in &some {
+            self.look_after(connection, now);
+        }
+        let next = some.last().filter(|_| some.len() == SOME).map(|last| last.number + 1);
+        self.swept.store(next.unwrap_or(0), Ordering::Relaxed);
+        next.is_some()
+    }
+
+    fn look_after(&self, connection: &Arc<Connection>, now: u64) {
+        let begun = || connection.intake.lock().since;
+        let overdue = || {
+            let heard = connection.heard.load(Ordering::Relaxed);
+            let late = match begun() {
+                Some(begun) => {
+                    self.pace.has_stalled(heard, now) || self.pace.is_too_slow(begun, now, connection.unfinished.own())
+                }
+                None => now.saturating_sub(heard) > self.silent && !connection.is_wanted(),
+            };
+            late && !connection.is_running()
+                // The tick sees to those that do not take what they are sent.
+                && !connection.replies.is_behind()
+        };
+        if !overdue() {
+            return;
+        }
+        // Nobody reads a request from it from here on; somebody may have before.
+        let Some(epoch) = connection.own() else { return };
+        if !overdue() {
+            connection.release(epoch);
+            self.arm(connection);
+        } else if begun().is_some() {
+            self.close(connection);
+        } else {
+            self.end(connection);
+        }
+    }
+}

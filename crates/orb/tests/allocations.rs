@@ -1,0 +1,43 @@
+//! A call of fixed size allocates nothing once it is under way at the client; collocated ones neither.
+
+#[path = "common/tracking.rs"]
+mod tracking;
+
+use std::sync::Arc;
+
+use hyoshi_orb::{Orb, Scope};
+use tracking::*;
+
+fn both() -> (Orb, Orb, TrackerStub) {
+    let server = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    let tracker = server.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
+    let client = Orb::client().unwrap();
+    let tracker = client.resolve::<dyn Tracker>(&tracker.ior().to_string()).unwrap();
+    (server, client, tracker)
+}
+
+#[test]
+fn a_client_that_calls_allocates_nothing() {
+    let (_server, _client, tracker) = both();
+    tracker.locate(1).unwrap();
+    let oneways = tracker.oneways(Scope::Transport);
+    let counted = allocation_counter::measure(|| {
+        for id in 0..50 {
+            tracker.locate(id).unwrap();
+            tracker.nothing().unwrap();
+        }
+        oneways.hint("", &[1, 2, 3]).unwrap();
+    });
+    assert_eq!(counted.count_total, 0);
+}
+
+#[test]
+fn a_collocated_call_allocates_nothing() {
+    let orb = Orb::client().unwrap();
+    let tracker = orb.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
+    tracker.locate(1).unwrap(); // the thread's first makes room to remember which object it is in
+    let counted = allocation_counter::measure(|| {
+        (0..10).for_each(|_| assert!(tracker.locate(1).is_ok()));
+    });
+    assert_eq!(counted.count_total, 0);
+}

@@ -1,0 +1,76 @@
+//! Calling a thread out of a wait in the kernel: with a signal that does nothing (signal(7)).
+//!
+//! SIGURG, for whoever does not handle it ignores it, and whoever does must expect one at any time; other handlers of it
+//! are called too. System calls that the kernel starts again are started again: only waits with a timeout of a socket
+//! ([`May::Linger`](crate::May::Linger)) and a few others return (signal(7), "Interruption of system calls").
+
+use std::io;
+use std::sync::OnceLock;
+
+use signal_hook::consts::SIGURG;
+use signal_hook::low_level;
+
+use crate::thread::ThreadHandle;
+
+/// From now on threads of this process can be kicked. Once is enough.
+///
+/// # Errors
+///
+/// If the system does not let the signal be handled: then kicks are ignored.
+pub fn allow_kicks() -> io::Result<()> {
+    static ALLOWED: OnceLock<Option<i32>> = OnceLock::new();
+    // SAFETY: the handler does nothing.
+    let refused = ALLOWED.get_or_init(|| match unsafe { low_level::register(SIGURG, || {}) } {
+        Ok(_) => None,
+        Err(error) => Some(error.raw_os_error().unwrap_or(0)),
+    });
+    refused.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+}
+
+impl ThreadHandle {
+    /// Ends a wait of the thread that can be ended ([`May::Linger`](crate::May::Linger)), if it is in one now. One that it
+    /// is just about to begin is not: whoever must be sure asks again. Nothing happens to a thread that has ended.
+    pub fn kick(&self) {
+        self.while_it_lives(|tid| {
+            let signal = libc::c_long::from(SIGURG);
+            // SAFETY: no memory is passed; the number is that of a thread of this process, which has not ended.
+            unsafe {
+                libc::syscall(libc::SYS_tgkill, libc::c_long::from(libc::getpid()), libc::c_long::from(tid), signal)
+            };
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::net::{Address, Listener, May, Stream};
+    use crate::thread::Spawn;
+
+    #[test]
+    fn a_kick_ends_a_read_that_lingers_and_no_other() {
+        allow_kicks().unwrap();
+        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let server = listener.accept().unwrap().unwrap();
+        server.read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let thread = Spawn::new("lingers")
+            .spawn(move || {
+                let lingered = server.read(&mut [0], May::Linger).unwrap_err().kind();
+                (lingered, server.read(&mut [0], May::Wait).unwrap(), server)
+            })
+            .unwrap();
+        // The first may come too early.
+        for _ in 0..10 {
+            thread.handle.kick();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        client.write_all(b"x").unwrap();
+        let handle = thread.handle.clone();
+        let (lingered, came, _server) = thread.join().unwrap();
+        assert_eq!((lingered, came), (io::ErrorKind::WouldBlock, 1));
+        handle.kick();
+    }
+}

@@ -1,0 +1,267 @@
+//! What programs that are not ours have consumed, also while they run on another CPU.
+//!
+//! The kernel's task clock tells it fresh (perf_event_open(2), PERF_COUNT_SW_TASK_CLOCK): one
+//! counter for each thread that is there at the start, inherited by all that are born of them
+//! afterwards, so that threads and children count which came and went between two looks. Where
+//! that is refused (`kernel.perf_event_paranoid`, another user's process), the CPU clock of each
+//! process does (clock_getcpuclockid(3)): exact of what has stopped, up to a tick (4 ms at 250 Hz)
+//! behind of what runs, and without children that were never seen.
+
+use std::fmt;
+use std::io;
+
+use hyoshi_model::Span;
+use perf_event::events::Software;
+use perf_event::{Builder, Counter};
+use serde::Serialize;
+
+use crate::process::{Identity, Process, is_same};
+
+/// Where readings come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The kernel's task clock: fresh, and with all that is born of the metered threads.
+    TaskClock,
+    /// The CPU clock of each process: up to a tick behind while it runs.
+    CpuClock,
+}
+
+/// The consumption of some processes from when each was added. Readings never go back.
+pub struct Meter {
+    counters: Vec<Counter>,
+    clocks: Vec<ProcessClock>,
+    /// Of processes that have ended.
+    past: Span,
+    /// Nothing was refused so far.
+    fresh: bool,
+    last: Span,
+}
+
+struct ProcessClock {
+    identity: Identity,
+    at_start: Span,
+    last: Span,
+}
+
+/// How often the threads of a process are listed anew until no unmetered one was born meanwhile.
+/// A program that always has new ones: those that its first threads bore are counted anyhow.
+const PASSES: usize = 4;
+
+impl Meter {
+    /// Of nobody yet.
+    pub fn new() -> Self {
+        Meter { counters: Vec::new(), clocks: Vec::new(), past: Span::ZERO, fresh: true, last: Span::ZERO }
+    }
+
+    /// Of nobody yet, and by CPU clocks alone.
+    pub fn coarse() -> Self {
+        Meter { fresh: false, ..Meter::new() }
+    }
+
+    /// Counts a process too, from now on. Of one that was born of a metered thread only the clock
+    /// is kept: it is counted already. One descriptor a thread is taken.
+    pub fn add(&mut self, process: &Process, born_of_metered: bool) {
+        let identity = process.identity();
+        if self.fresh && !born_of_metered {
+            match task_clocks(process) {
+                Ok(counters) => self.counters.extend(counters),
+                Err(_) => self.fall_back(),
+            }
+        }
+        if let Some(now) = process_time(identity.number) {
+            let at_start = if born_of_metered { Span::ZERO } else { now };
+            self.clocks.push(ProcessClock { identity, at_start, last: at_start });
+        }
+    }
+
+    /// Consumed so far: 0.3 us a counter, some us for one whose thread runs elsewhere.
+    pub fn read(&mut self) -> Span {
+        if self.fresh {
+            let mut sum = Span::ZERO;
+            for counter in &mut self.counters {
+                match counter.read() {
+                    Ok(nanos) => sum += Span::from_nanos(nanos),
+                    Err(_) => return self.fall_back_and_read(),
+                }
+            }
+            self.last = self.last.max(sum);
+        } else {
+            self.last = self.last.max(self.by_clocks());
+        }
+        self.last
+    }
+
+    /// Where the next reading comes from.
+    pub fn source(&self) -> Source {
+        if self.fresh { Source::TaskClock } else { Source::CpuClock }
+    }
+
+    /// Drops what belongs to processes that have ended; their consumption stays counted.
+    pub fn forget_ended(&mut self) {
+        let past = &mut self.past;
+        self.clocks.retain(|clock| {
+            let alive = is_same(clock.identity);
+            if !alive {
+                *past += clock.last.saturating_sub(clock.at_start);
+            }
+            alive
+        });
+    }
+
+    /// The counters do not tell all: from here on the clocks do, from where the counters stood.
+    fn fall_back(&mut self) {
+        let counted = self.last;
+        self.fresh = false;
+        self.counters.clear();
+        let by_clocks = self.by_clocks();
+        self.past += counted.saturating_sub(by_clocks);
+    }
+
+    fn fall_back_and_read(&mut self) -> Span {
+        self.fall_back();
+        self.read()
+    }
+
+    fn by_clocks(&mut self) -> Span {
+        let mut sum = self.past;
+        for clock in &mut self.clocks {
+            // One that has ended keeps its last reading; a number that another has since shows a
+            // clock that went back, or is dropped by `forget_ended`.
+            if let Some(now) = process_time(clock.identity.number) {
+                clock.last = clock.last.max(now);
+            }
+            sum += clock.last.saturating_sub(clock.at_start);
+        }
+        sum
+    }
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Meter::new()
+    }
+}
+
+/// A counter for each thread of a process, all that will be born of them included.
+fn task_clocks(process: &Process) -> io::Result<Vec<Counter>> {
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let mut counters = Vec::new();
+    for _ in 0..PASSES {
+        counters.clear();
+        process.threads(&mut before);
+        for thread in &before {
+            match task_clock(*thread) {
+                Ok(counter) => counters.push(counter),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // A thread born meanwhile may or may not have a counter, by its parent: only a pass without one is certain.
+        process.threads(&mut after);
+        if after.iter().all(|thread| before.contains(thread)) {
+            break;
+        }
+    }
+    Ok(counters)
+}
+
+fn task_clock(tid: u32) -> io::Result<Counter> {
+    let tid = i32::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let mut builder = Builder::new(Software::TASK_CLOCK);
+    builder.observe_pid(tid).any_cpu().inherit(true).enabled(true);
+    builder.build()
+}
+
+/// The CPU clock of a process with all its threads, also those that have ended; `None` once it is
+/// gone. 0.2 us. Its id is what clock_getcpuclockid(3) makes: `~pid << 3 | CPUCLOCK_SCHED`.
+fn process_time(pid: u32) -> Option<Span> {
+    crate::thread::cpu_time_by((!pid as libc::clockid_t) << 3 | 2)
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meter").field("source", &self.source()).field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Source::TaskClock => "the kernel's task clock, fresh",
+            Source::CpuClock => "the CPU clock of processes, up to a tick behind",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    struct Shell(Child);
+
+    impl Shell {
+        fn run(script: &str) -> (Self, Process) {
+            let mut command = Command::new("sh");
+            let child = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("sh");
+            let process = Process::open(child.id()).unwrap();
+            (Shell(child), process)
+        }
+
+        /// Lets it go on, and waits for its end.
+        fn finish(&mut self) {
+            drop(self.0.stdin.take());
+            self.0.wait().unwrap();
+        }
+    }
+
+    impl Drop for Shell {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    const SPIN: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+
+    #[test]
+    fn what_a_process_consumes_is_counted_by_either_source_and_stays_when_it_ends() {
+        for mut meter in [Meter::new(), Meter::coarse()] {
+            let (mut shell, process) = Shell::run(&format!("read go; {SPIN}; read never; {SPIN}"));
+            meter.add(&process, false);
+            let first = meter.read();
+            shell.finish();
+            // Read after its end: a coarse meter knows what it saw last.
+            let last = meter.read();
+            meter.forget_ended();
+            assert!(meter.read() >= last && last >= first);
+            if meter.source() == Source::TaskClock {
+                assert!(last >= first + Span::from_millis(10), "{first} then {last} by {}", meter.source());
+            }
+        }
+    }
+
+    #[test]
+    fn children_that_came_and_went_unseen_are_counted_by_the_task_clock() {
+        let (mut shell, process) = Shell::run(&format!("read go; for n in 1 2 3 4; do ({SPIN}) & done; wait"));
+        let mut meter = Meter::new();
+        meter.add(&process, false);
+        if meter.source() != Source::TaskClock {
+            return println!("skipped: the task clock of other processes is refused here");
+        }
+        let before = meter.read();
+        shell.finish();
+        assert!(meter.read() >= before + Span::from_millis(40), "{} after {before}", meter.read());
+    }
+
+    #[test]
+    fn one_that_is_gone_is_nobody() {
+        let (mut shell, process) = Shell::run("read go");
+        shell.finish();
+        let mut meter = Meter::new();
+        meter.add(&process, false);
+        assert_eq!(meter.read(), Span::ZERO);
+    }
+}

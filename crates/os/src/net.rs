@@ -1,0 +1,458 @@
+//! Stream sockets, TCP and Unix, as an ORB needs them: the same socket read and written in a
+//! blocking way by the thread that has it, and without blocking by one that must not stay.
+//!
+//! Sockets stay in blocking mode; a call that must not wait says so with `MSG_DONTWAIT`
+//! (recv(2), send(2)), which costs no system call of its own. Timeouts are those of the socket
+//! (`SO_RCVTIMEO`, `SO_SNDTIMEO`, socket(7)): set once, they too cost nothing for each message.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
+    shutdown, socket_with,
+};
+use rustix::time::Timespec;
+
+/// Where a socket listens or connects to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Address {
+    /// TCP over IPv4 or IPv6.
+    Tcp(SocketAddr),
+    /// A Unix socket in the file system.
+    Unix(PathBuf),
+}
+
+/// Whether a call may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum May {
+    /// Up to the socket's timeout; then [`io::ErrorKind::WouldBlock`].
+    Wait,
+    /// The same, but not if the thread is kicked meanwhile ([`ThreadHandle::kick`](crate::ThreadHandle::kick)): then
+    /// [`io::ErrorKind::WouldBlock`] too.
+    Linger,
+    /// [`io::ErrorKind::WouldBlock`] rather than wait.
+    Never,
+}
+
+/// A connected stream socket.
+#[derive(Debug)]
+pub struct Stream {
+    socket: OwnedFd,
+    tcp: bool,
+}
+
+/// Who is at the other end of a Unix socket, as the kernel knows it (unix(7), SO_PEERCRED, SO_PEERGROUPS): the process
+/// that connected, at the time when it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Its process; 0 if that is in a namespace from where it cannot be seen.
+    pub pid: u32,
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+    /// Its other groups.
+    pub groups: Vec<u32>,
+}
+
+impl Credentials {
+    /// Those of this process, as the other end of a socket would see them.
+    pub fn own() -> Credentials {
+        use rustix::process::{getegid, geteuid, getgroups, getpid};
+        let groups = getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect();
+        let pid = getpid().as_raw_nonzero().get().unsigned_abs();
+        Credentials { pid, uid: geteuid().as_raw(), gid: getegid().as_raw(), groups }
+    }
+}
+
+/// How long a peer that does not answer at all keeps a TCP connection: probes after 10 s of
+/// silence, every 5 s, three of them; and 30 s for data that nobody acknowledges (tcp(7)).
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+const UNACKNOWLEDGED_MS: u32 = 30_000;
+
+impl Stream {
+    /// Connects within `timeout`.
+    pub fn connect(to: &Address, timeout: Duration) -> io::Result<Stream> {
+        let stream = match to {
+            Address::Tcp(address) => Stream { socket: TcpStream::connect_timeout(address, timeout)?.into(), tcp: true },
+            Address::Unix(path) => {
+                let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+                // A full backlog makes connect(2) wait, for as long as sending may.
+                sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+                connect(&socket, &SocketAddrUnix::new(path)?)?;
+                Stream { socket, tcp: false }
+            }
+        };
+        stream.tune()?;
+        Ok(stream)
+    }
+
+    /// Small messages leave at once, and a peer that is gone is noticed.
+    fn tune(&self) -> io::Result<()> {
+        if self.tcp {
+            sockopt::set_tcp_nodelay(&self.socket, true)?;
+            sockopt::set_socket_keepalive(&self.socket, true)?;
+            sockopt::set_tcp_keepidle(&self.socket, PROBE_AFTER)?;
+            sockopt::set_tcp_keepintvl(&self.socket, PROBE_EVERY)?;
+            sockopt::set_tcp_keepcnt(&self.socket, PROBES)?;
+            sockopt::set_tcp_user_timeout(&self.socket, UNACKNOWLEDGED_MS)?;
+        }
+        Ok(())
+    }
+
+    /// What has arrived, at least an octet; 0 when the peer has ended.
+    #[inline]
+    pub fn read(&self, into: &mut [u8], wait: May) -> io::Result<usize> {
+        let flags = if wait == May::Never { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+        loop {
+            match recv(&self.socket, &mut *into, flags) {
+                Ok((count, _)) => return Ok(count),
+                Err(Errno::INTR) if wait == May::Linger => return Err(io::ErrorKind::WouldBlock.into()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Sends a first part of `octets`, and says how much.
+    #[inline]
+    pub fn write(&self, octets: &[u8], wait: May) -> io::Result<usize> {
+        let wait = if wait == May::Never { SendFlags::DONTWAIT } else { SendFlags::empty() };
+        loop {
+            match send(&self.socket, octets, wait | SendFlags::NOSIGNAL) {
+                Err(Errno::INTR) => {}
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    /// Sends everything; each part of it within the socket's timeout. An error tells how much had gone.
+    pub fn write_all(&self, octets: &[u8]) -> Result<(), (usize, io::Error)> {
+        let mut sent = 0;
+        while sent < octets.len() {
+            sent += self.write(&octets[sent..], May::Wait).map_err(|error| (sent, error))?;
+        }
+        Ok(())
+    }
+
+    /// How long a read waits; `None` for ever.
+    pub fn read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Recv, at_least_something(timeout))?)
+    }
+
+    /// How long a write waits for room; `None` for ever.
+    pub fn write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Send, at_least_something(timeout))?)
+    }
+
+    /// Waits until something has arrived or the peer has ended, or with `output` until there is room to write. False when
+    /// `timeout` is over; without one it waits for ever (poll(2)).
+    pub fn ready(&self, output: bool, timeout: Option<Duration>) -> io::Result<bool> {
+        self.poll(output, timeout, false)
+    }
+
+    /// The same; false also if the thread is kicked meanwhile ([`May::Linger`]).
+    pub fn ready_or_kicked(&self, output: bool, timeout: Option<Duration>) -> io::Result<bool> {
+        self.poll(output, timeout, true)
+    }
+
+    fn poll(&self, output: bool, timeout: Option<Duration>, kicks: bool) -> io::Result<bool> {
+        let wanted = if output { PollFlags::OUT } else { PollFlags::IN };
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let left = left.map(|left| Timespec {
+                tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            });
+            match poll(&mut [PollFd::new(&self.socket, wanted)], left.as_ref()) {
+                Ok(count) => return Ok(count > 0),
+                Err(Errno::INTR) if kicks => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// True if nothing has arrived and the peer has not ended: a connection at rest.
+    pub fn at_rest(&self) -> bool {
+        let mut one = [0];
+        matches!(recv(&self.socket, &mut one[..], RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN))
+    }
+
+    /// Ends both directions: whoever waits in a read or write of it returns.
+    pub fn close(&self) {
+        let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Ends sending; what the peer still sends can be read.
+    pub fn close_writing(&self) {
+        let _ = shutdown(&self.socket, Shutdown::Write);
+    }
+
+    /// The peer's address, for people.
+    pub fn peer(&self) -> String {
+        let address = rustix::net::getpeername(&self.socket).ok().flatten();
+        match address.and_then(|address| SocketAddr::try_from(address).ok()) {
+            Some(address) => address.to_string(),
+            None => "a Unix socket".to_owned(),
+        }
+    }
+
+    /// Who connected, if it is a Unix socket. Two system calls.
+    pub fn credentials(&self) -> Option<Credentials> {
+        if self.tcp {
+            return None;
+        }
+        let mut found = [libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX }];
+        (socket_option(&self.socket, libc::SO_PEERCRED, &mut found).ok()? == 1).then_some(())?;
+        let [found] = found;
+        // Most users have a few groups; ERANGE asks for more room, of which the kernel never needs more (NGROUPS_MAX).
+        let mut groups = vec![0u32; 64];
+        let count = socket_option(&self.socket, libc::SO_PEERGROUPS, &mut groups).or_else(|_| {
+            groups.resize(1 << 16, 0);
+            socket_option(&self.socket, libc::SO_PEERGROUPS, &mut groups)
+        });
+        groups.truncate(count.unwrap_or(0));
+        Some(Credentials { pid: found.pid.try_into().unwrap_or(0), uid: found.uid, gid: found.gid, groups })
+    }
+
+    /// The peer's address, if it is of TCP.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        SocketAddr::try_from(rustix::net::getpeername(&self.socket).ok()??).ok()
+    }
+
+    /// This end's address, if it is of TCP.
+    pub fn own_address(&self) -> Option<SocketAddr> {
+        SocketAddr::try_from(rustix::net::getsockname(&self.socket).ok()?).ok()
+    }
+}
+
+/// Values of a socket's option (getsockopt(2)), as many as there are.
+fn socket_option<T: Copy>(socket: &OwnedFd, option: libc::c_int, into: &mut [T]) -> io::Result<usize> {
+    let mut size = size_of_val(into) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` octets, those of `into`; both kinds of option that are asked for, ucred and
+    // gid_t, consist of integers, for which all octets are good.
+    let done =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, into.as_mut_ptr().cast(), &mut size) };
+    if done == 0 { Ok(size as usize / size_of::<T>()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// This machine's name (uname(2)).
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Lets the process have as many files and sockets open as its hard limit allows; returns how many (getrlimit(2)).
+/// Many systems start programs with 1,024.
+pub fn raise_file_limit() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+        return if raised.is_ok() { limit.maximum } else { limit.current };
+    }
+    limit.current
+}
+
+/// A timeout of zero means none to the kernel.
+fn at_least_something(timeout: Option<Duration>) -> Option<Duration> {
+    timeout.map(|timeout| timeout.max(Duration::from_micros(1)))
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A socket that takes connections; never waits for one.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Bound,
+    address: Address,
+}
+
+#[derive(Debug)]
+enum Bound {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Listens; port 0 lets the kernel choose. A Unix socket that a program left behind is
+    /// replaced, one that answers is not.
+    pub fn bind(address: &Address) -> io::Result<Listener> {
+        match address {
+            Address::Tcp(address) => {
+                let socket = TcpListener::bind(address)?;
+                socket.set_nonblocking(true)?;
+                let address = Address::Tcp(socket.local_addr()?);
+                Ok(Listener { socket: Bound::Tcp(socket), address })
+            }
+            Address::Unix(path) => {
+                clear_the_way(path)?;
+                let socket = UnixListener::bind(path)?;
+                socket.set_nonblocking(true)?;
+                Ok(Listener { socket: Bound::Unix(socket), address: address.clone() })
+            }
+        }
+    }
+
+    /// Where it listens, with the port that the kernel chose.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The next connection, if one is there.
+    pub fn accept(&self) -> io::Result<Option<Stream>> {
+        let accepted = match &self.socket {
+            Bound::Tcp(socket) => socket.accept().map(|(socket, _)| Stream { socket: socket.into(), tcp: true }),
+            Bound::Unix(socket) => socket.accept().map(|(socket, _)| Stream { socket: socket.into(), tcp: false }),
+        };
+        match accepted {
+            Ok(stream) => {
+                stream.tune()?;
+                Ok(Some(stream))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What the system lacks to take another connection in. Any other error of [`Listener::accept`] is that of one client,
+/// which has gone again: the next one may be in order (accept(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// The process or the system has no file descriptor left.
+    Descriptors,
+    /// The kernel has no memory for it.
+    Memory,
+}
+
+impl Lack {
+    /// None if it lacks nothing.
+    pub fn of(error: &io::Error) -> Option<Lack> {
+        match Errno::from_io_error(error)? {
+            Errno::MFILE | Errno::NFILE => Some(Lack::Descriptors),
+            Errno::NOMEM | Errno::NOBUFS => Some(Lack::Memory),
+            _ => None,
+        }
+    }
+}
+
+/// Removes the file of a Unix socket on which nobody listens any more (unix(7)).
+fn clear_the_way(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    match path.symlink_metadata() {
+        Ok(found) if found.file_type().is_socket() => {
+            match Stream::connect(&Address::Unix(path.to_owned()), Duration::from_secs(1)) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+                _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there")),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Bound::Tcp(socket) => socket.as_fd(),
+            Bound::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Stream, Stream) {
+        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        (client, listener.accept().unwrap().unwrap())
+    }
+
+    #[test]
+    fn octets_arrive_and_a_read_that_must_not_wait_does_not() {
+        let (client, server) = pair();
+        assert_eq!(server.credentials(), None, "TCP does not tell");
+        let mut into = [0; 8];
+        assert_eq!(server.read(&mut into, May::Never).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(server.at_rest());
+        assert!(!server.ready(false, Some(Duration::from_millis(1))).unwrap());
+        assert!(server.ready(true, None).unwrap());
+        client.write_all(b"GIOP").unwrap();
+        assert!(server.ready(false, None).unwrap());
+        assert_eq!(server.read(&mut into, May::Wait).unwrap(), 4);
+        drop(client);
+        assert_eq!(server.read(&mut into, May::Wait).unwrap(), 0);
+        assert!(!server.at_rest());
+    }
+
+    #[test]
+    fn a_read_ends_at_its_timeout_and_when_the_socket_is_closed_under_it() {
+        let (_client, server) = pair();
+        server.read_timeout(Some(Duration::from_millis(2))).unwrap();
+        assert_eq!(server.read(&mut [0], May::Wait).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        server.read_timeout(None).unwrap();
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| server.read(&mut [0], May::Wait));
+            server.close();
+            assert_eq!(reading.join().unwrap().unwrap(), 0);
+        });
+    }
+
+    #[test]
+    fn a_unix_socket_left_behind_is_replaced_and_a_live_one_is_not() {
+        let path = std::env::temp_dir().join(format!("hyoshi-net-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        drop(UnixListener::bind(&path).unwrap());
+        let address = Address::Unix(path.clone());
+        let listener = Listener::bind(&address).unwrap();
+        assert_eq!(Listener::bind(&address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let client = Stream::connect(&address, Duration::from_secs(5)).unwrap();
+        client.write_all(b"x").unwrap();
+        let mut accepted = listener.accept().unwrap();
+        while accepted
+            .as_ref()
+            .is_some_and(|stream| !stream.at_rest() && stream.read(&mut [0], May::Wait).unwrap() == 0)
+        {
+            accepted = listener.accept().unwrap(); // the probe for life came first
+        }
+        let accepted = accepted.unwrap();
+        assert_eq!(accepted.credentials(), Some(Credentials::own()));
+        drop(listener);
+        assert!(!path.exists());
+    }
+}

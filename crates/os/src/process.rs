@@ -1,0 +1,453 @@
+//! Processes that are not ours: who they are, so that a number which the kernel gave to another
+//! since is not mistaken for them, and which threads and children they have (proc_pid_stat(5),
+//! pidfd_open(2)).
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use hyoshi_model::Span;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, open, seek};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::Timespec;
+
+/// Names a process or a thread for good: numbers are used again, pairs of number and start are not
+/// within the kernel's resolution of 10 ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// The kernel's number of it.
+    pub number: u32,
+    /// When it started, in clock ticks since the machine did.
+    pub start: u64,
+}
+
+/// A process that was there when it was opened.
+#[derive(Debug)]
+pub struct Process {
+    identity: Identity,
+    name: String,
+    /// `None` where the kernel or a filter has no such descriptors: then /proc is asked.
+    pidfd: Option<OwnedFd>,
+    tasks: OwnedFd,
+}
+
+/// Who a process runs as (credentials(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Who started it.
+    pub real: u32,
+    /// Whose rights it has.
+    pub effective: u32,
+    /// Whose rights it may take again.
+    pub saved: u32,
+}
+
+/// Why a process cannot be worked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoProcess {
+    /// There is none of that number.
+    Gone(u32),
+    /// The number belongs to another process than the one that was meant.
+    Reused(u32),
+    /// It is a thread of the kernel's own.
+    Kernel(u32, String),
+    /// /proc was not to be read; the text is the kernel's.
+    Unreadable(u32, String),
+}
+
+/// What /proc tells of a process or thread in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stat {
+    name: String,
+    parent: u32,
+    flags: u64,
+    start: u64,
+}
+
+/// PF_KTHREAD of the kernel's sched.h.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// No process is followed into more threads or children than this.
+pub const MOST_THREADS: usize = 16_384;
+
+impl Process {
+    /// Opens a process by its number.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it is the kernel's own.
+    pub fn open(pid: u32) -> Result<Self, NoProcess> {
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(NoProcess::Gone(pid))?;
+        // The descriptor first: what /proc tells afterwards is of the same process if that still lives.
+        let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(fd) => Some(fd),
+            // INVAL and, from Linux 6.14 on, NOENT: the number is a thread's, not a process's.
+            Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Err(NoProcess::Gone(pid)),
+            Err(_) => None,
+        };
+        let stat = Stat::of(pid)?;
+        if stat.flags & KERNEL_THREAD != 0 {
+            return Err(NoProcess::Kernel(pid, stat.name));
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let tasks = open(format!("/proc/{pid}/task"), flags, Mode::empty()).map_err(|errno| unread(pid, errno))?;
+        let process = Process { identity: Identity { number: pid, start: stat.start }, name: stat.name, pidfd, tasks };
+        if process.has_ended() { Err(NoProcess::Gone(pid)) } else { Ok(process) }
+    }
+
+    /// Opens the process that was meant, and no other that has its number since.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Process::open`], and if it is another.
+    pub fn open_same(meant: Identity) -> Result<Self, NoProcess> {
+        let found = Process::open(meant.number)?;
+        if found.identity == meant { Ok(found) } else { Err(NoProcess::Reused(meant.number)) }
+    }
+
+    /// Who it is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// What the kernel called it when it was opened.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// True once all its threads have ended.
+    pub fn has_ended(&self) -> bool {
+        match &self.pidfd {
+            Some(fd) => {
+                let mut ready = [PollFd::new(fd, PollFlags::IN)];
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                poll(&mut ready, Some(&now)).is_ok_and(|ready| ready > 0)
+            }
+            None => !is_same(self.identity),
+        }
+    }
+
+    /// The numbers of its threads, at most [`MOST_THREADS`], into `threads`; none once it has ended.
+    /// About 1 us and 0.3 us a thread.
+    pub fn threads(&self, threads: &mut Vec<u32>) {
+        threads.clear();
+        let mut space = [MaybeUninit::<u8>::uninit(); 8192];
+        if seek(&self.tasks, SeekFrom::Start(0)).is_err() {
+            return;
+        }
+        let mut entries = RawDir::new(self.tasks.as_fd(), &mut space);
+        while let Some(Ok(entry)) = entries.next() {
+            // Names that are no numbers are `.` and `..`.
+            let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok());
+            threads.extend(number);
+            if threads.len() >= MOST_THREADS {
+                return;
+            }
+        }
+    }
+
+    /// The processes that its threads started and that still have it as their parent.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel does not tell (CONFIG_PROC_CHILDREN): [`children_by_parent`] then does.
+    pub fn children(&self) -> io::Result<Vec<u32>> {
+        let (mut threads, mut children) = (Vec::new(), Vec::new());
+        self.threads(&mut threads);
+        let pid = self.identity.number;
+        for thread in threads {
+            match fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")) {
+                Ok(list) => {
+                    children.extend(list.split_ascii_whitespace().filter_map(|number| number.parse::<u32>().ok()))
+                }
+                // This thread has ended since; another's list that is missing is the kernel's choice.
+                Err(_) if identity_of_thread(pid, thread).is_none() => {}
+                Err(error) => return Err(error),
+            }
+            if children.len() >= MOST_THREADS {
+                break;
+            }
+        }
+        Ok(children)
+    }
+
+    /// How long it may compute at a real-time priority before the kernel ends it (RLIMIT_RTTIME, getrlimit(2)):
+    /// `None` for ever, which is usual.
+    pub fn realtime_limit(&self) -> Option<Span> {
+        let limits = fs::read_to_string(format!("/proc/{}/limits", self.identity.number)).ok()?;
+        realtime_limit(&limits)
+    }
+
+    /// Who it runs as now; `None` once it has ended.
+    pub fn owner(&self) -> Option<Owner> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.identity.number)).ok()?;
+        let owner = owner(&status)?;
+        (!self.has_ended()).then_some(owner)
+    }
+}
+
+/// Sleeps until one of two processes has ended: 0 for the first, also if both have, 1 for the second.
+///
+/// # Errors
+///
+/// Where processes have no descriptors (pidfd_open(2), before Linux 5.3).
+pub fn wait_for_either(first: &Process, second: &Process) -> io::Result<usize> {
+    let both = [first, second].map(|process| process.pidfd.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+    let [Some(first), Some(second)] = both else {
+        let why = "the kernel cannot tell when a process ends (pidfd_open)";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    };
+    let mut both = [first, second];
+    loop {
+        match poll(&mut both, None) {
+            Ok(_) => match both.iter().position(|one| !one.revents().is_empty()) {
+                Some(which) => return Ok(which),
+                None => continue,
+            },
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Programs that this process becomes or starts from now on get none of its descriptors from `first` on
+/// (close_range(2), Linux 5.11).
+///
+/// # Errors
+///
+/// On an older kernel.
+pub fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: the call takes three integers, and sets a flag of descriptors.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+impl Owner {
+    /// True if it is this user's and nobody else's, also not for a moment: a setuid program is not.
+    pub fn is_only(&self, user: u32) -> bool {
+        [self.real, self.effective, self.saved].iter().all(|id| *id == user)
+    }
+}
+
+/// Every process of the machine with its parent, for kernels that do not tell children: costs some
+/// 10 us a process.
+pub fn children_by_parent() -> Vec<(u32, u32)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| Some((Stat::of(pid).ok()?.parent, pid))).collect()
+}
+
+/// True if the process or thread of this number is still the one that was meant.
+pub fn is_same(meant: Identity) -> bool {
+    Stat::of(meant.number).is_ok_and(|stat| stat.start == meant.start)
+}
+
+/// The identity of a thread of a process; `None` if that has no such thread now.
+pub fn identity_of_thread(pid: u32, tid: u32) -> Option<Identity> {
+    let stat = Stat::read(&format!("/proc/{pid}/task/{tid}/stat")).ok()??;
+    Some(Identity { number: tid, start: stat.start })
+}
+
+/// The machine's present start: identities of an earlier one mean nothing.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| "unknown".into(), |id| id.trim().into())
+}
+
+impl Stat {
+    fn of(pid: u32) -> Result<Self, NoProcess> {
+        match Stat::read(&format!("/proc/{pid}/stat")) {
+            Ok(Some(stat)) => Ok(stat),
+            Ok(None) => Err(NoProcess::Unreadable(pid, "its line in /proc is not understood".into())),
+            Err(error) => Err(unread(pid, error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))),
+        }
+    }
+
+    fn read(path: &str) -> io::Result<Option<Self>> {
+        Ok(Stat::parse(&String::from_utf8_lossy(&fs::read(path)?)))
+    }
+
+    /// `pid (name) state ppid ...`; the name may hold spaces and parentheses, so the last one ends it.
+    fn parse(line: &str) -> Option<Self> {
+        let (head, rest) = line.rsplit_once(')')?;
+        let (_, name) = head.split_once('(')?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        Some(Stat { name: name.into(), parent: number(4)? as u32, flags: number(9)?, start: number(22)? })
+    }
+}
+
+fn unread(pid: u32, errno: Errno) -> NoProcess {
+    match errno {
+        Errno::NOENT | Errno::SRCH => NoProcess::Gone(pid),
+        other => NoProcess::Unreadable(pid, other.to_string()),
+    }
+}
+
+fn realtime_limit(limits: &str) -> Option<Span> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"))?;
+    line.split_ascii_whitespace().next()?.parse().ok().map(Span::from_micros)
+}
+
+fn owner(status: &str) -> Option<Owner> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let mut ids = line.split_ascii_whitespace().map(|id| id.parse::<u32>());
+    Some(Owner { real: ids.next()?.ok()?, effective: ids.next()?.ok()?, saved: ids.next()?.ok()? })
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.number)
+    }
+}
+
+impl fmt::Display for NoProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoProcess::Gone(pid) => write!(f, "there is no process {pid} (any more): `ps -e` lists those that are"),
+            NoProcess::Reused(pid) => {
+                write!(f, "process {pid} has ended, and its number is another's now: name that one anew if it is meant")
+            }
+            NoProcess::Kernel(pid, name) => {
+                write!(f, "{pid} is {name}, a thread of the kernel: it schedules its own, and nothing is changed")
+            }
+            NoProcess::Unreadable(pid, why) => write!(
+                f,
+                "/proc does not tell of process {pid}: {why}; is /proc mounted with hidepid? Then run as root"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NoProcess {}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// Ended and reaped when it goes out of scope.
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn start() -> Self {
+            let mut sleep = Command::new("sleep");
+            Sleeper(sleep.arg("1000").stdin(Stdio::null()).spawn().expect("coreutils' sleep"))
+        }
+
+        fn end(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            self.end();
+        }
+    }
+
+    #[test]
+    fn the_one_of_two_processes_that_ends_is_named() {
+        let mut sleeper = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut cat = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let (first, second) = (Process::open(sleeper.id()).unwrap(), Process::open(cat.id()).unwrap());
+        drop(cat.stdin.take());
+        assert_eq!(wait_for_either(&first, &second).unwrap(), 1);
+        assert_eq!(wait_for_either(&second, &first).unwrap(), 0);
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        cat.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_is_itself_until_it_ends() {
+        let mut sleeper = Sleeper::start();
+        let process = Process::open(sleeper.0.id()).unwrap();
+        assert!(!process.has_ended() && is_same(process.identity()));
+        assert!(Process::open_same(process.identity()).is_ok());
+        let mut threads = Vec::new();
+        process.threads(&mut threads);
+        assert_eq!(threads, [sleeper.0.id()]);
+        assert_eq!(process.owner().map(|owner| owner.is_only(owner.real)), Some(true));
+        sleeper.end();
+        assert!(process.has_ended() && !is_same(process.identity()) && process.owner().is_none());
+        process.threads(&mut threads);
+        assert!(threads.is_empty());
+        assert_eq!(Process::open(sleeper.0.id()).unwrap_err(), NoProcess::Gone(sleeper.0.id()));
+    }
+
+    #[test]
+    fn a_number_that_another_has_is_refused() {
+        let sleeper = Sleeper::start();
+        let meant = Identity { start: 1, ..Process::open(sleeper.0.id()).unwrap().identity() };
+        assert_eq!(Process::open_same(meant).unwrap_err(), NoProcess::Reused(sleeper.0.id()));
+        assert!(!is_same(meant));
+    }
+
+    #[test]
+    fn children_are_those_that_were_started() {
+        let sleeper = Sleeper::start();
+        let own = Process::open(std::process::id()).unwrap();
+        match own.children() {
+            Ok(children) => assert!(children.contains(&sleeper.0.id())),
+            Err(error) => println!("this kernel does not tell children: {error}"),
+        }
+        assert!(children_by_parent().contains(&(std::process::id(), sleeper.0.id())));
+    }
+
+    #[test]
+    fn the_kernels_own_and_numbers_of_nobody_are_refused() {
+        // kthreadd, where this process sees it (not in a container).
+        if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+            let refused = Process::open(2).unwrap_err();
+            assert!(refused.to_string().contains("a thread of the kernel"), "{refused}");
+        }
+        for nobody in [0, u32::MAX, 4_194_305] {
+            assert_eq!(Process::open(nobody).unwrap_err(), NoProcess::Gone(nobody));
+        }
+    }
+
+    #[test]
+    fn a_thread_of_a_process_is_no_process() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, until) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(crate::lock::tid()).unwrap();
+            let _ = until.recv();
+        });
+        let tid = told.recv().unwrap();
+        assert_eq!(Process::open(tid).unwrap_err(), NoProcess::Gone(tid));
+        assert!(identity_of_thread(std::process::id(), tid).is_some());
+        drop(end);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn names_of_any_form_do_not_move_the_fields() {
+        let line = "7 (a) (b c) S 3 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4711 0";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.name.as_str(), stat.parent, stat.flags, stat.start), ("a) (b c", 3, 4_194_560, 4711));
+        assert_eq!(Stat::parse("7 (x) S 3"), None);
+        assert_eq!(Stat::parse(""), None);
+    }
+
+    #[test]
+    fn a_limit_of_real_time_is_read_where_there_is_one() {
+        let limits = |limit| format!("Max realtime priority     0 0\nMax realtime timeout      {limit}  200000   us\n");
+        assert_eq!(realtime_limit(&limits("200000")), Some(Span::from_millis(200)));
+        assert_eq!(realtime_limit(&limits("unlimited")), None);
+    }
+
+    #[test]
+    fn a_setuid_program_belongs_to_nobody_alone() {
+        let mixed = owner("Name:\tx\nUid:\t1000\t0\t0\t0\n").unwrap();
+        assert!(!mixed.is_only(1000) && !mixed.is_only(0));
+        assert!(owner("Uid:\t7\t7\t7\t7\n").unwrap().is_only(7));
+        assert_eq!(owner("Uid:\t7\n"), None);
+    }
+}

@@ -1,0 +1,405 @@
+//! How threads that are not ours are scheduled: read, changed, and put back exactly
+//! (sched_getattr(2), sched_setscheduler(2), sched_setaffinity(2)).
+//!
+//! Facts that this file stands on, each tested below where the machine allows:
+//!
+//! - sched_setscheduler(2) to and from SCHED_FIFO keeps a thread's nice value and its slice, and
+//!   what the program itself changes of them meanwhile; so neither is ever written here.
+//! - A thread that is born of one with SCHED_RESET_ON_FORK is ordinary, and has a nice value of 0:
+//!   nobody is left at a real-time priority because he was born while nobody looked.
+//! - Leaving SCHED_DEADLINE while asleep leaks the bandwidth for ever (kernels 6.1 and 6.18): see
+//!   [`Scheduling::put_back`].
+
+use std::fmt;
+
+use hyoshi_model::Span;
+use rustix::io::Errno;
+use rustix::process::{Pid, getpriority_process, setpriority_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::refusal::{Asked, Refused};
+use crate::thread::{Policy, last_errno};
+
+/// How a thread is scheduled, as the kernel tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheduling {
+    /// Its class and what belongs to that.
+    pub class: Class,
+    /// Its children do not inherit a real-time class, nor a nice value below 0.
+    pub reset_on_fork: bool,
+}
+
+/// The classes of sched(7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+pub enum Class {
+    /// SCHED_OTHER, SCHED_BATCH, SCHED_IDLE or SCHED_EXT, by the kernel's number: they share time.
+    Fair(u32),
+    /// SCHED_FIFO at a priority.
+    Fifo(u8),
+    /// SCHED_RR at a priority.
+    RoundRobin(u8),
+    /// SCHED_DEADLINE.
+    Deadline(Bandwidth),
+}
+
+/// What SCHED_DEADLINE gives a thread (sched_setattr(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+pub struct Bandwidth {
+    /// Nanoseconds of CPU time in each period, at least 1024.
+    pub runtime: u64,
+    /// Nanoseconds within which it has it.
+    pub deadline: u64,
+    /// Nanoseconds, up to 4.19 s where the kernel's settings are untouched.
+    pub period: u64,
+    /// SCHED_FLAG_RECLAIM and SCHED_FLAG_DL_OVERRUN, as they were.
+    pub flags: u64,
+}
+
+/// The CPUs that a thread may run on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Affinity(CpuSet);
+
+/// What a thread is shrunk to before it leaves SCHED_DEADLINE: the least the kernel takes.
+const LEAST: Bandwidth = Bandwidth { runtime: 1_100, deadline: 4_194_000_000, period: 4_194_000_000, flags: 0 };
+
+const RESET_ON_FORK: u64 = 0x01;
+const RECLAIM: u64 = 0x02;
+const DL_OVERRUN: u64 = 0x04;
+
+/// `struct sched_attr` of linux/sched/types.h, in its first version.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+impl Scheduling {
+    /// Of a thread, by its number. 0.4 us.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such thread.
+    pub fn of(tid: u32) -> Result<Self, Refused> {
+        number(tid)?;
+        let mut found = Attributes::default();
+        let size = size_of::<Attributes>() as u32;
+        // SAFETY: the kernel writes at most `size` bytes behind the pointer, during the call only.
+        let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut found, size, 0) };
+        if done != 0 {
+            return Err(Refused::new(Asked::Policy(Policy::Other), last_errno()));
+        }
+        let priority = found.priority.min(99) as u8;
+        let class = match found.policy as i32 {
+            libc::SCHED_FIFO => Class::Fifo(priority),
+            libc::SCHED_RR => Class::RoundRobin(priority),
+            libc::SCHED_DEADLINE => Class::Deadline(Bandwidth {
+                runtime: found.runtime,
+                deadline: found.deadline,
+                period: found.period,
+                flags: found.flags & (RECLAIM | DL_OVERRUN),
+            }),
+            _ => Class::Fair(found.policy),
+        };
+        Ok(Scheduling { class, reset_on_fork: found.flags & RESET_ON_FORK != 0 })
+    }
+
+    /// Gives a thread this scheduling, its nice value aside, which nobody took. One that is
+    /// SCHED_DEADLINE is shrunk to the least bandwidth before it leaves: if it sleeps, the kernel
+    /// would keep what it had as taken, also after its end.
+    ///
+    /// # Errors
+    ///
+    /// If the thread is gone, or without the privilege.
+    pub fn put_back(&self, tid: u32) -> Result<(), Refused> {
+        number(tid)?;
+        if let Ok(Scheduling { class: Class::Deadline(_), .. }) = Scheduling::of(tid) {
+            set_deadline(tid, LEAST, true)?;
+        }
+        match self.class {
+            Class::Fair(number) => set_scheduler(tid, number as i32, 0, self.reset_on_fork, Policy::Other),
+            Class::Fifo(priority) => {
+                set_scheduler(tid, libc::SCHED_FIFO, priority, self.reset_on_fork, Policy::Fifo(priority))
+            }
+            Class::RoundRobin(priority) => {
+                set_scheduler(tid, libc::SCHED_RR, priority, self.reset_on_fork, Policy::Fifo(priority))
+            }
+            Class::Deadline(bandwidth) => set_deadline(tid, bandwidth, self.reset_on_fork),
+        }
+    }
+
+    /// True of SCHED_OTHER and its like: what a window may raise.
+    pub fn is_fair(&self) -> bool {
+        matches!(self.class, Class::Fair(_))
+    }
+}
+
+/// Raises a thread to SCHED_FIFO; what is born of it is ordinary. 0.5 us if it sleeps, 10 if it runs elsewhere.
+///
+/// # Errors
+///
+/// If the thread is gone, without the privilege, or in a control group without real-time budget.
+pub fn raise(tid: u32, priority: u8) -> Result<(), Refused> {
+    set_scheduler(tid, libc::SCHED_FIFO, priority, true, Policy::Fifo(priority))
+}
+
+/// Gives a thread bandwidth of its own; what is born of it is ordinary.
+///
+/// # Errors
+///
+/// EBUSY if the kernel has promised too much already, EPERM without the privilege or where the
+/// thread may not run on every CPU.
+pub fn reserve(tid: u32, runtime: Span, deadline: Span, period: Span) -> Result<(), Refused> {
+    let [runtime, deadline, period] = [runtime, deadline, period].map(Span::as_nanos);
+    number(tid)?;
+    set_deadline(tid, Bandwidth { runtime, deadline, period, flags: 0 }, true)
+}
+
+/// A thread's nice value.
+///
+/// # Errors
+///
+/// If there is no such thread.
+pub fn nice_of(tid: u32) -> Result<i32, Refused> {
+    getpriority_process(Some(number(tid)?)).map_err(|errno| Refused::new(Asked::Policy(Policy::Other), errno))
+}
+
+/// Gives a thread a nice value.
+///
+/// # Errors
+///
+/// If the thread is gone, or without the privilege.
+pub fn set_nice(tid: u32, nice: i32) -> Result<(), Refused> {
+    setpriority_process(Some(number(tid)?), nice).map_err(|errno| Refused::new(Asked::Policy(Policy::Other), errno))
+}
+
+/// By system call: musl's sched_setscheduler always fails, and glibc's is the same call. Thread 0 is the calling one.
+pub(crate) fn set_scheduler(tid: u32, number: i32, priority: u8, reset: bool, asked: Policy) -> Result<(), Refused> {
+    // A struct of one int, on Linux, whatever else musl's type has.
+    let priority = libc::c_int::from(priority);
+    let number = if reset { number | libc::SCHED_RESET_ON_FORK } else { number };
+    // SAFETY: the kernel reads one int behind the pointer, during the call only.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, number, &raw const priority) };
+    if done == 0 { Ok(()) } else { Err(Refused::new(Asked::Policy(asked), last_errno())) }
+}
+
+fn set_deadline(tid: u32, bandwidth: Bandwidth, reset: bool) -> Result<(), Refused> {
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_DEADLINE as u32,
+        flags: bandwidth.flags | if reset { RESET_ON_FORK } else { 0 },
+        runtime: bandwidth.runtime,
+        deadline: bandwidth.deadline,
+        period: bandwidth.period,
+        ..Attributes::default()
+    };
+    // SAFETY: the kernel reads `size` bytes behind the pointer, during the call only.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0) };
+    if done == 0 { Ok(()) } else { Err(Refused::new(Asked::Deadline(bandwidth), last_errno())) }
+}
+
+impl Affinity {
+    /// Of a thread, by its number. 0.3 us.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such thread.
+    pub fn of(tid: u32) -> Result<Self, Refused> {
+        sched_getaffinity(Some(number(tid)?)).map(Affinity).map_err(|errno| Refused::new(Asked::Cpu(0), errno))
+    }
+
+    /// These CPUs; those that no set can hold are left out.
+    pub fn to(cpus: impl IntoIterator<Item = u32>) -> Self {
+        let mut set = CpuSet::new();
+        cpus.into_iter().filter(|cpu| (*cpu as usize) < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu as usize));
+        Affinity(set)
+    }
+
+    /// Gives it to a thread.
+    ///
+    /// # Errors
+    ///
+    /// If the thread is gone, without the privilege, or if none of the CPUs is allowed to it.
+    pub fn put(&self, tid: u32) -> Result<(), Refused> {
+        let first = self.cpus().next().unwrap_or_default();
+        sched_setaffinity(Some(number(tid)?), &self.0).map_err(|errno| Refused::new(Asked::Cpu(first), errno))
+    }
+
+    /// True if the CPU is among them.
+    pub fn has(&self, cpu: u32) -> bool {
+        (cpu as usize) < CpuSet::MAX_CPU && self.0.is_set(cpu as usize)
+    }
+
+    /// Those of both.
+    pub fn and(&self, other: &Affinity) -> Affinity {
+        Affinity::to(self.cpus().filter(|cpu| other.has(*cpu)))
+    }
+
+    /// The CPUs in their order.
+    pub fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..CpuSet::MAX_CPU as u32).filter(|cpu| self.0.is_set(*cpu as usize))
+    }
+}
+
+fn number(tid: u32) -> Result<Pid, Refused> {
+    // 0 would be the calling thread.
+    i32::try_from(tid).ok().and_then(Pid::from_raw).ok_or(Refused::new(Asked::Cpu(0), Errno::SRCH))
+}
+
+impl fmt::Debug for Affinity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Affinity({})", crate::cpu::cpu_list(&self.cpus().collect::<Vec<_>>()))
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Class::Fair(number) => match *number as i32 {
+                libc::SCHED_OTHER => f.write_str("SCHED_OTHER"),
+                libc::SCHED_BATCH => f.write_str("SCHED_BATCH"),
+                libc::SCHED_IDLE => f.write_str("SCHED_IDLE"),
+                _ => write!(f, "policy {number}"),
+            },
+            Class::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
+            Class::RoundRobin(priority) => write!(f, "SCHED_RR {priority}"),
+            Class::Deadline(bandwidth) => write!(f, "SCHED_DEADLINE {bandwidth}"),
+        }
+    }
+}
+
+impl fmt::Display for Bandwidth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [runtime, period] = [self.runtime, self.period].map(Span::from_nanos);
+        write!(f, "{runtime} of {period}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn start() -> Self {
+            Sleeper(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("coreutils' sleep"))
+        }
+
+        fn tid(&self) -> u32 {
+            self.0.id()
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_thread_is_put_back_as_it_was_and_keeps_what_it_changed_of_its_nice_value() {
+        let sleeper = Sleeper::start();
+        let tid = sleeper.tid();
+        set_nice(tid, 3).unwrap();
+        let before = Scheduling::of(tid).unwrap();
+        assert_eq!(before, Scheduling { class: Class::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false });
+        if let Err(refused) = raise(tid, 21) {
+            return println!("skipped, needs root or CAP_SYS_NICE: {refused}");
+        }
+        assert_eq!(Scheduling::of(tid).unwrap(), Scheduling { class: Class::Fifo(21), reset_on_fork: true });
+        set_nice(tid, 7).unwrap();
+        before.put_back(tid).unwrap();
+        assert_eq!((Scheduling::of(tid).unwrap(), nice_of(tid).unwrap()), (before, 7));
+        for class in [Class::Fair(libc::SCHED_BATCH as u32), Class::Fair(libc::SCHED_IDLE as u32), Class::RoundRobin(3)]
+        {
+            let other = Scheduling { class, reset_on_fork: true };
+            other.put_back(tid).unwrap();
+            assert_eq!(Scheduling::of(tid).unwrap(), other);
+        }
+    }
+
+    #[test]
+    fn a_thread_may_run_on_what_it_is_given() {
+        let sleeper = Sleeper::start();
+        let before = Affinity::of(sleeper.tid()).unwrap();
+        let one = before.cpus().next().unwrap();
+        Affinity::to([one]).put(sleeper.tid()).unwrap();
+        assert_eq!(Affinity::of(sleeper.tid()).unwrap().cpus().collect::<Vec<_>>(), [one]);
+        before.put(sleeper.tid()).unwrap();
+        assert_eq!(Affinity::of(sleeper.tid()).unwrap(), before);
+        assert!(Affinity::to([1_000_000]).put(sleeper.tid()).is_err());
+        assert_eq!(before.and(&Affinity::to([one])), Affinity::to([one]));
+    }
+
+    #[test]
+    fn nobody_is_refused_as_gone() {
+        for tid in [u32::MAX, 4_194_305] {
+            assert!(Scheduling::of(tid).is_err());
+            assert!(raise(tid, 21).is_err());
+            assert!(Affinity::of(tid).unwrap_err().is_gone());
+        }
+    }
+
+    /// What SCHED_DEADLINE still admits, in millionths of a CPU: binary search with a sleeper.
+    fn admitted(tid: u32) -> u64 {
+        let before = Scheduling::of(tid).unwrap();
+        let (mut fits, mut not) = (0, 1_000_001);
+        while not - fits > 1_000 {
+            let tried = (fits + not) / 2;
+            let period = Span::from_millis(100);
+            match reserve(tid, Span::from_nanos(tried * 100), period, period) {
+                Ok(()) => fits = tried,
+                Err(_) => not = tried,
+            }
+            before.put_back(tid).unwrap();
+        }
+        fits
+    }
+
+    /// Twenty sleepers of 40 % each pass one after the other, and so do twenty that end while they
+    /// have it: were a single one's bandwidth kept, the fifth would be refused on two CPUs.
+    #[test]
+    fn a_sleeper_that_leaves_its_bandwidth_gives_it_back() {
+        let probe = Sleeper::start();
+        let (budget, period) = (Span::from_millis(40), Span::from_millis(100));
+        if let Err(refused) = reserve(probe.tid(), Span::from_millis(1), period, period) {
+            return println!("skipped, needs root and SCHED_DEADLINE: {refused}");
+        }
+        Scheduling { class: Class::Fair(0), reset_on_fork: false }.put_back(probe.tid()).unwrap();
+        let free = admitted(probe.tid());
+        let cpus = fs::read_to_string("/proc/cpuinfo").map_or(1, |text| text.matches("processor\t").count());
+        for round in 0..cpus * 10 {
+            let sleeper = Sleeper::start();
+            let before = Scheduling::of(sleeper.tid()).unwrap();
+            if free >= 400_000 {
+                reserve(sleeper.tid(), budget, period, period).unwrap_or_else(|refused| panic!("{round}: {refused}"));
+                assert!(matches!(Scheduling::of(sleeper.tid()).unwrap().class, Class::Deadline(_)));
+            }
+            if round % 2 == 0 {
+                before.put_back(sleeper.tid()).unwrap();
+                assert_eq!(Scheduling::of(sleeper.tid()).unwrap(), before);
+            }
+        }
+        // The kernel returns the bandwidth of one that has ended a while after its end, at its zero-lag instant.
+        let mut left = admitted(probe.tid());
+        for _ in 0..100 {
+            if left + 2_000 >= free {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            left = admitted(probe.tid());
+        }
+        panic!("{left} of {free} millionths of a CPU are left");
+    }
+}

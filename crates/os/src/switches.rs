@@ -1,0 +1,233 @@
+//! Who has a CPU, as the kernel's scheduler tells it: a record for each switch, read from a ring
+//! in shared memory (perf_event_open(2), `context_switch` on a software event that counts nothing).
+//!
+//! What is granted depends on `kernel.perf_event_paranoid`, and comes back as a [`Sight`]:
+//!
+//! ```text
+//! every switch of a CPU, with both threads     CAP_PERFMON (or root), or paranoid <= 0
+//! when this process's threads come and go      paranoid <= 2
+//! nothing                                      paranoid 3 and above (Debian, Ubuntu)
+//! ```
+//!
+//! A switch costs the kernel about half a microsecond more while it is watched.
+
+use std::fmt;
+use std::fs;
+use std::io;
+
+use perf_event::events::Software;
+use perf_event::{Builder, Clock, SampleFlag, Sampler};
+use serde::Serialize;
+
+/// How much of the switches can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sight {
+    /// Nothing: what a thread lacks is inferred from its CPU time.
+    Nothing,
+    /// When threads of this process come and go, not who else has the CPU.
+    OwnThreads,
+    /// Who has the CPU at every instant.
+    Everything,
+}
+
+/// One thing that the scheduler did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switched {
+    /// This thread has the CPU from now on.
+    To {
+        /// Its number; 0 for the idle thread, and in a container for threads outside it.
+        tid: u32,
+        /// Who had it before could have gone on.
+        preempted: bool,
+    },
+    /// A thread of this process has the CPU no more. Who has it is not known.
+    From {
+        /// Its number.
+        tid: u32,
+        /// It could have gone on.
+        preempted: bool,
+    },
+    /// So many records did not fit into the ring.
+    Lost(u64),
+}
+
+/// Where switches of one CPU come from. [`crate::fake::FakeSwitches`] has what it is given.
+pub trait SwitchSource: fmt::Debug + Send {
+    /// Hands over what has arrived, in its order, with the times of `CLOCK_MONOTONIC` in nanoseconds.
+    fn drain(&mut self, each: &mut dyn FnMut(u64, Switched));
+    /// How much it sees.
+    fn sight(&self) -> Sight;
+}
+
+/// The kernel's own.
+pub struct CpuSwitches {
+    sampler: Sampler,
+    sight: Sight,
+}
+
+/// Bytes of a ring, and what to try where so much memory cannot be locked. 512 KiB hold 8,000
+/// switches and are what `kernel.perf_event_mlock_kb` allows everybody for each CPU.
+const RINGS: [usize; 3] = [512 << 10, 128 << 10, 32 << 10];
+
+impl CpuSwitches {
+    /// Watches a CPU, as closely as the kernel allows. An error says why it allows nothing.
+    ///
+    /// Where only threads of this process can be seen, it is those that the calling thread starts
+    /// from now on, and theirs: call it before starting any.
+    pub fn of(cpu: u32) -> io::Result<Self> {
+        CpuSwitches::open(cpu, Sight::Everything).or_else(|_| CpuSwitches::open(cpu, Sight::OwnThreads))
+    }
+
+    fn open(cpu: u32, sight: Sight) -> io::Result<Self> {
+        let mut refused = io::Error::from(io::ErrorKind::Unsupported);
+        for ring in RINGS {
+            let mut builder = Builder::new(Software::DUMMY);
+            builder.one_cpu(cpu as usize).context_switch(true).clockid(Clock::MONOTONIC);
+            builder.sample_id_all(true).sample(SampleFlag::TID | SampleFlag::TIME);
+            // Nobody waits for it: it is read now and then.
+            builder.wakeup_watermark(ring);
+            match sight {
+                Sight::Everything => builder.any_pid(),
+                // Inherited by threads: pinned ones are on this CPU all the time.
+                _ => builder.observe_self().inherit(true),
+            };
+            match builder.build().and_then(|counter| counter.sampled(ring)) {
+                Ok(mut sampler) => {
+                    sampler.enable()?;
+                    return Ok(CpuSwitches { sampler, sight });
+                }
+                Err(error) => refused = error,
+            }
+        }
+        Err(refused)
+    }
+}
+
+impl SwitchSource for CpuSwitches {
+    fn drain(&mut self, each: &mut dyn FnMut(u64, Switched)) {
+        // Bounded: a CPU that switches faster than this reads does not keep the caller here.
+        for _ in 0..RINGS[0] / SHORTEST {
+            let Some(record) = self.sampler.next_record() else { return };
+            let bytes = record.to_contiguous();
+            if let Some((at, switched)) = read(record.ty(), record.misc(), &bytes) {
+                each(at, switched);
+            }
+        }
+    }
+
+    fn sight(&self) -> Sight {
+        self.sight
+    }
+}
+
+impl fmt::Debug for CpuSwitches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CpuSwitches").field("sight", &self.sight).finish_non_exhaustive()
+    }
+}
+
+// Of linux/perf_event.h.
+const RECORD_LOST: u32 = 2;
+const RECORD_SWITCH: u32 = 14;
+const RECORD_SWITCH_CPU_WIDE: u32 = 15;
+const MISC_SWITCH_OUT: u16 = 1 << 13;
+const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
+
+/// The shortest record: a header, and the identity at its end.
+const SHORTEST: usize = 8 + 16;
+
+/// A record's body. It ends with who was on the CPU and when: pid, tid, time.
+fn read(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, Switched)> {
+    let (own, identity) = body.split_at_checked(body.len().checked_sub(16)?)?;
+    let (tid, at) = (u32_at(identity, 4)?, u64_at(identity, 8)?);
+    let preempted = misc & MISC_SWITCH_OUT_PREEMPT != 0;
+    let switched = match (kind, misc & MISC_SWITCH_OUT != 0) {
+        (RECORD_SWITCH, true) => Switched::From { tid, preempted },
+        (RECORD_SWITCH, false) => Switched::To { tid, preempted: false },
+        // The same switch is told twice, by the thread that goes and by the one that comes: once is enough.
+        (RECORD_SWITCH_CPU_WIDE, true) => Switched::To { tid: u32_at(own, 4)?, preempted },
+        (RECORD_LOST, _) => Switched::Lost(u64_at(own, 8)?),
+        _ => return None,
+    };
+    Some((at, switched))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// What the kernel calls a thread, of whatever process (proc_pid_comm(5)); `None` once it has ended.
+pub fn thread_name(tid: u32) -> Option<String> {
+    let name = fs::read(format!("/proc/{tid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+}
+
+/// True if this process sees every thread by its number: elsewhere 0 may be anybody.
+pub fn sees_every_thread() -> bool {
+    // The first namespace has a number of its own (PROC_PID_INIT_INO of the kernel).
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thread::Spawn;
+
+    fn record(words: &[u32], pid_tid: [u32; 2], at: u64) -> Vec<u8> {
+        let words = words.iter().chain(&pid_tid).flat_map(|word| word.to_ne_bytes());
+        words.chain(at.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn records_are_read_as_the_manual_has_them() {
+        let wide = record(&[70, 71], [60, 61], 5);
+        let out = MISC_SWITCH_OUT | MISC_SWITCH_OUT_PREEMPT;
+        assert_eq!(read(RECORD_SWITCH_CPU_WIDE, out, &wide), Some((5, Switched::To { tid: 71, preempted: true })));
+        assert_eq!(read(RECORD_SWITCH_CPU_WIDE, 0, &wide), None);
+        let own = record(&[], [60, 61], 6);
+        assert_eq!(read(RECORD_SWITCH, out, &own), Some((6, Switched::From { tid: 61, preempted: true })));
+        assert_eq!(read(RECORD_SWITCH, 0, &own), Some((6, Switched::To { tid: 61, preempted: false })));
+        let lost = record(&[1, 0, 42, 0], [0, 0], 7);
+        assert_eq!(read(RECORD_LOST, 0, &lost), Some((7, Switched::Lost(42))));
+        for length in 0..wide.len() {
+            read(RECORD_SWITCH_CPU_WIDE, out, &wide[..length]);
+            read(RECORD_LOST, 0, &wide[..length]);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_seen_to_come_and_go_where_the_kernel_allows() {
+        let cpu = crate::allowed_cpus()[0];
+        let mut switches = match CpuSwitches::of(cpu) {
+            Ok(switches) => switches,
+            Err(error) => return println!("no switches here: {error}"),
+        };
+        println!("{switches:?}");
+        let thread = Spawn::new("seen").cpu(cpu).spawn(|| {
+            for _ in 0..20 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        let thread = thread.unwrap();
+        let tid = thread.handle.tid();
+        thread.join().unwrap();
+        let (mut last, mut came) = (0, 0);
+        switches.drain(&mut |at, switched| {
+            assert!(at >= last);
+            last = at;
+            came += u32::from(matches!(switched, Switched::To { tid: to, .. } if to == tid));
+        });
+        assert!(came >= 20, "{came} of {tid} {switches:?}");
+    }
+
+    #[test]
+    fn this_thread_has_a_name() {
+        assert!(thread_name(crate::lock::tid()).is_some_and(|name| !name.is_empty()));
+        assert_eq!(thread_name(u32::MAX), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! What was proved beside what was seen: for each operation, class and region the bound that holds
+//! for the jobs released there.
+//!
+//! Such a job may still run in the next region, and meet what is left of the one before: its bound
+//! is the greatest of the region's and of those of the changes around it. Where a region before has
+//! no bound, its jobs may pile up without limit and be there still: then this region has none either.
+
+use hyoshi_model::{OperationId, Span, System};
+use hyoshi_sched::Verdict;
+use hyoshi_sched::analysis::{ChainReport, OperationReport, Requirement, SceneReport};
+
+use crate::account::Analysis;
+
+/// A proved bound, or why there is none.
+pub(crate) type Known = Result<Span, String>;
+
+/// Bounds of a system's operations and chains.
+pub(crate) struct Bounds {
+    /// For each operation, of its other jobs and of its critical ones, for each region.
+    operations: Vec<[Vec<Known>; 2]>,
+    /// For each chain: on its latency, and on its reaction.
+    chains: Vec<[Known; 2]>,
+}
+
+impl Bounds {
+    /// What `analysis` says of `system`; of chains, in the first `reached` regions.
+    pub fn of(system: &System, analysis: &Analysis<'_>, reached: usize) -> Bounds {
+        let report = match analysis {
+            Analysis::Done(report) => report,
+            Analysis::LeftOut(why) => return Bounds::none(system, why),
+        };
+        let mut scenes_of: Vec<[Vec<(&SceneReport, &OperationReport)>; 2]> =
+            vec![Default::default(); system.operations.len()];
+        for (scene, _, one) in report.operations() {
+            if let Some(classes) = scenes_of.get_mut(one.operation.index()) {
+                classes[usize::from(one.critical)].push((scene, one));
+            }
+        }
+        let epochs = system.epochs.len();
+        let operations = scenes_of.iter().map(|classes| classes.each_ref().map(|scenes| regions(epochs, scenes)));
+        let mut bounds = Bounds { operations: operations.collect(), ..Bounds::none(system, OFF) };
+        for (index, chain) in bounds.chains.iter_mut().enumerate() {
+            let of = |which: fn(Requirement) -> bool| {
+                let scenes = report.scenes.iter().filter(|scene| scene.epoch < reached);
+                let all = scenes.flat_map(|scene| &scene.chains);
+                let mut these = all.filter(|one| one.chain.index() == index && which(one.requirement)).map(chain_bound);
+                let first = these.next().unwrap_or_else(|| Err("nothing is demanded of it".into()));
+                these.fold(first, greater)
+            };
+            // What bounds the time from the input to the finish bounds the age of the data too.
+            let latency = of(|requirement| requirement == Requirement::Deadline);
+            let latency = latency.or_else(|why| of(|requirement| requirement == Requirement::MaxAge).map_err(|_| why));
+            *chain = [latency, of(|requirement| requirement == Requirement::MaxReaction)];
+        }
+        bounds
+    }
+
+    fn none(system: &System, why: &str) -> Bounds {
+        let none = || vec![Err(why.to_string()); system.epochs.len()];
+        Bounds {
+            operations: system.operations.iter().map(|_| [none(), none()]).collect(),
+            chains: system.chains.iter().map(|_| [Err(why.to_string()), Err(why.to_string())]).collect(),
+        }
+    }
+
+    /// The bound on the response of the jobs of one class that are released in a region.
+    pub fn operation(&self, operation: OperationId, critical: bool, epoch: usize) -> &Known {
+        &self.operations[operation.index()][usize::from(critical)][epoch]
+    }
+
+    /// The bounds on a chain's latency and reaction.
+    pub fn chain(&self, index: usize) -> &[Known; 2] {
+        &self.chains[index]
+    }
+}
+
+const OFF: &str = "it is switched off";
+
+/// For each region the bound of what is released in it, from what each scene says by itself.
+fn regions(many: usize, scenes: &[(&SceneReport, &OperationReport)]) -> Vec<Known> {
+    let mut regions: Vec<Option<Known>> = vec![None; many];
+    let mut unbounded: Option<String> = None;
+    let also = |region: Option<&mut Option<Known>>, known: &Known| {
+        if let Some(region) = region {
+            *region = Some(region.take().map_or_else(|| known.clone(), |before| greater(before, known.clone())));
+        }
+    };
+    for &(scene, one) in scenes {
+        let mut known = match &unbounded {
+            Some(name) => Err(format!("jobs of {name}, where it has no bound, may be left over")),
+            None => operation_bound(one),
+        };
+        if known.is_err() && unbounded.is_none() {
+            unbounded = Some(scene.name.clone());
+        }
+        if scene.change {
+            known = known.map_err(|why| format!("at the change from {}: {why}", scene.name));
+            also(regions.get_mut(scene.epoch), &known);
+            also(regions.get_mut(scene.epoch + 1), &known);
+        } else {
+            also(regions.get_mut(scene.epoch), &known);
+        }
+    }
+    regions.into_iter().map(|known| known.unwrap_or_else(|| Err(OFF.into()))).collect()
+}
+
+fn greater(one: Known, other: Known) -> Known {
+    Ok(one?.max(other?))
+}
+
+/// Some analyses prove that a deadline is met and nothing closer: then it is the bound.
+fn operation_bound(one: &OperationReport) -> Known {
+    match one.bound_ns {
+        Some(bound) => Ok(Span::from_nanos(bound)),
+        None if one.verdict.is_proved() => Ok(Span::from_nanos(one.deadline_ns)),
+        None => Err(reason(&one.verdict)),
+    }
+}
+
+fn chain_bound(one: &ChainReport) -> Known {
+    match one.bound_ns {
+        Some(bound) => Ok(Span::from_nanos(bound)),
+        None if one.verdict.is_proved() => Ok(Span::from_nanos(one.limit_ns)),
+        None => Err(reason(&one.verdict)),
+    }
+}
+
+fn reason(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Fails { why, .. } => why.to_string(),
+        Verdict::Unknown { missing, .. } => missing.to_string(),
+        Verdict::Proved => String::new(),
+    }
+}

@@ -1,0 +1,110 @@
+//! How much could change before something that is proved is not.
+
+use std::collections::BTreeMap;
+
+use hyoshi_sched::analysis::{OperationMargin, Scaling, Sensitivity};
+
+use crate::figures::{nanos, percent};
+use crate::names::{label, template};
+use crate::terminal::grid::{Value, column, grid};
+use crate::terminal::{Look, MOST_ROWS};
+
+/// In sentences what all together could do, in a table each operation.
+pub(super) fn table(sensitivity: &Sensitivity, look: Look) -> String {
+    let mut text = String::new();
+    let scalings = [("worst cases", &sensitivity.worst_cases), ("rates", &sensitivity.rates)];
+    for (what, scaling) in scalings {
+        let sentence = match scaling {
+            Some(Scaling { factor_ppm: 0, first, .. }) => {
+                let first = first.as_deref().unwrap_or_default();
+                format!("All {what} together: at no scale is {first} proved.")
+            }
+            Some(scaling) => all_together(what, scaling),
+            None => format!("All {what} together: not searched."),
+        };
+        text.push_str(&format!("  {sentence}\n"));
+    }
+    let columns = [
+        column("operation"),
+        column("class").spare(5),
+        column("worst case").spare(3),
+        column("at most"),
+        column("factor"),
+        column("by itself").spare(2),
+        column("period").spare(3),
+        column("at least"),
+        column("rate"),
+        column("by itself").spare(2),
+        column("breaks first").if_any(),
+    ];
+    // Of a template the instance with the least room.
+    let mut groups: BTreeMap<usize, Vec<&OperationMargin>> = BTreeMap::new();
+    let mut place: BTreeMap<(&str, bool), usize> = BTreeMap::new();
+    for one in &sensitivity.operations {
+        let next = place.len();
+        let place = *place.entry((template(&one.name), one.critical)).or_insert(next);
+        groups.entry(place).or_default().push(one);
+    }
+    let mut rows: Vec<(&OperationMargin, usize)> =
+        groups.values().filter_map(|all| Some((*all.iter().min_by_key(|one| room(one))?, all.len()))).collect();
+    if rows.len() > MOST_ROWS {
+        rows.sort_by_key(|(one, _)| room(one));
+    }
+    let rows: Vec<Vec<Value>> = rows.into_iter().map(|(one, many)| row(one, many)).collect();
+    text.push_str(&grid(look, &columns, &rows, MOST_ROWS));
+    text
+}
+
+fn all_together(what: &str, scaling: &Scaling) -> String {
+    let factor = times(scaling.factor_ppm);
+    let full = format!("{} is then {} full", scaling.processor, percent(scaling.breakdown_utilisation_ppm));
+    let next = scaling.first.as_ref().map_or(String::new(), |first| format!("; {first} breaks first"));
+    match scaling.factor_ppm {
+        1_000_000.. => format!("All {what} together: up to {factor}; {full}{next}."),
+        _ => format!("All {what} together: too much, {factor} would do; {full}{next}."),
+    }
+}
+
+/// How much longer, in parts per million; of what is not proved nothing.
+fn room(one: &OperationMargin) -> u64 {
+    if !one.proved {
+        return 0;
+    }
+    one.longest_wcet_ns.map_or(u64::MAX, |longest| ratio(longest, one.wcet_ns))
+}
+
+fn ratio(one: u64, other: u64) -> u64 {
+    u64::try_from(u128::from(one) * 1_000_000 / u128::from(other.max(1))).unwrap_or(u64::MAX)
+}
+
+/// Rounded down: what is said is proved.
+fn times(ppm: u64) -> String {
+    match ppm {
+        0..100_000_000 => format!("{}.{:03} x", ppm / 1_000_000, ppm % 1_000_000 / 1_000),
+        _ => format!("{} x", ppm / 1_000_000),
+    }
+}
+
+fn row(one: &OperationMargin, many: usize) -> Vec<Value> {
+    let name = if many > 1 { template(&one.name) } else { &one.name };
+    // What it leaves to others is no room of its own.
+    let shown = |value: Option<u64>| value.filter(|_| one.proved);
+    let (longest, shortest) = (shown(one.longest_wcet_ns), shown(one.shortest_period_ns));
+    let first = if one.proved { one.first.clone().unwrap_or_default() } else { "not proved as it is".into() };
+    let figure = |value: Option<u64>| Value::figure(value.map_or(String::new(), nanos));
+    let longer = longest.map_or(String::new(), |longest| times(ratio(longest, one.wcet_ns)));
+    let faster = shortest.map_or(String::new(), |shortest| times(ratio(one.period_ns, shortest)));
+    vec![
+        Value::words(label(name, many)),
+        Value::words(if one.critical { "critical" } else { "" }),
+        Value::figure(nanos(one.wcet_ns)),
+        figure(longest),
+        Value::figure(longer),
+        figure(one.own_longest_wcet_ns),
+        Value::figure(nanos(one.period_ns)),
+        figure(shortest),
+        Value::figure(faster),
+        figure(one.own_shortest_period_ns),
+        Value::words(first),
+    ]
+}

@@ -1,0 +1,113 @@
+//! Windows of a run, from simulations of the examples: true, bounded and repeatable.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use hyoshi_dispatch::places;
+use hyoshi_model::{Instant, ProcessorId, Span, System, read_file};
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_sim::simulate;
+use hyoshi_trace::insight::{Insight, Seen};
+use hyoshi_trace::timeline::{Why, Window};
+use hyoshi_trace::{Event, Probe, Stats};
+
+struct Both<'a, 's> {
+    processor: ProcessorId,
+    insight: &'a RefCell<Insight<'s>>,
+    stats: &'a RefCell<Stats>,
+}
+
+impl Probe for Both<'_, '_> {
+    fn event(&mut self, now: Instant, event: Event) {
+        self.insight.borrow_mut().event(self.processor, now, &event);
+        self.stats.borrow_mut().event(now, event);
+    }
+}
+
+fn seen(system: &System) -> (Seen, Stats) {
+    let plan = Plan::new(system, &Strategies::default()).unwrap();
+    let places = plan.processors.iter().map(|plan| places(system, plan)).collect();
+    let insight = RefCell::new(Insight::new(system, places, true, true, Span::ZERO));
+    let stats = RefCell::new(Stats::new(system));
+    let until = Instant::ZERO + system.duration;
+    let probe = |processor| Both { processor, insight: &insight, stats: &stats };
+    simulate(system, &plan, until, probe, |_| true);
+    (insight.into_inner().finish(until), stats.into_inner())
+}
+
+fn example(name: &str) -> System {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+    read_file(&path).unwrap().system
+}
+
+fn pieces(windows: &[Window]) -> usize {
+    let of =
+        |window: &Window| window.others.len() + window.jobs.iter().map(|line| line.ran.len().max(1)).sum::<usize>();
+    windows.iter().map(of).sum()
+}
+
+#[test]
+fn jobs_that_lie_within_a_window_have_the_cpu_for_as_long_as_they_used_it() {
+    for name in ["flight-program.toml", "uav.toml", "reference.toml"] {
+        let system = example(name);
+        let (seen, _) = seen(&system);
+        let mut within = 0;
+        for window in &seen.windows {
+            for line in &window.jobs {
+                let whole = line.ready >= window.from && line.end.is_some_and(|(_, end)| end <= window.until);
+                if whole && line.ready != Instant::NEVER {
+                    let ran: Span = line.ran.iter().map(|(from, to)| to.since(*from)).sum();
+                    assert_eq!(ran, line.consumed, "{name}: {:?} in {:?}", line.job, window.why);
+                    within += 1;
+                }
+            }
+        }
+        assert!(within > 20, "{name}: {within}");
+    }
+}
+
+#[test]
+fn nobody_has_a_cpu_together_with_another() {
+    let (seen, _) = seen(&example("uav.toml"));
+    for window in &seen.windows {
+        for processor in [ProcessorId(0), ProcessorId(1)] {
+            let jobs = window.jobs.iter().filter(|line| line.processor == processor).flat_map(|line| line.ran.clone());
+            let others = window.others.iter().filter(|other| other.processor == processor);
+            let mut all: Vec<_> = jobs.chain(others.map(|other| (other.from, other.to))).collect();
+            all.sort();
+            assert!(all.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:?}", window.why);
+        }
+    }
+}
+
+#[test]
+fn windows_are_few_bounded_and_repeatable_and_one_has_the_latest_job() {
+    let system = example("flight-program.toml");
+    let (seen_once, stats) = seen(&system);
+    assert_eq!(seen_once.windows, seen(&system).0.windows);
+    assert!(pieces(&seen_once.windows) <= 6_000, "{}", pieces(&seen_once.windows));
+    for critical in [true, false] {
+        let worst = stats.lateness(|row| row.critical() == critical).extent().most().unwrap();
+        let shown = seen_once.windows.iter().find_map(|window| match window.why {
+            Why::Latest { critical: class, job, lateness } if class == critical => Some((window, job, lateness)),
+            _ => None,
+        });
+        let (window, job, lateness) = shown.unwrap();
+        assert_eq!(lateness, worst);
+        assert!(window.jobs.iter().any(|line| line.job == job));
+    }
+    let regions = seen_once.windows.iter().filter(|window| matches!(window.why, Why::Region(_))).count();
+    assert_eq!(regions, system.epochs.len() - 1);
+}
+
+#[test]
+fn every_late_job_that_is_shown_has_an_account_that_adds_up() {
+    let system = example("flight-program.toml");
+    let (seen, stats) = seen(&system);
+    let late = stats.worst(false, 20);
+    assert!(!late.is_empty());
+    for end in late {
+        let account = seen.account(end.job).expect("an account");
+        assert_eq!(account.total(|_| true), account.response());
+    }
+}

@@ -1,0 +1,39 @@
+//! The most effective strategy of a region (the paper's figure 12).
+
+use super::trial::Row;
+
+/// The trials that made the most non-critical deadlines in a region, of those that missed no
+/// critical one there, and how many that were.
+pub fn best(rows: &[Row], region: usize) -> Option<(Vec<String>, u64)> {
+    let safe = || {
+        let counts = rows.iter().filter_map(|row| Some((row, row.regions.get(region)?)));
+        counts.filter(|(_, counts)| counts.critical.missed == 0)
+    };
+    let most = safe().map(|(_, counts)| counts.non_critical.made).max()?;
+    let names = safe().filter(|(_, counts)| counts.non_critical.made == most).map(|(row, _)| row.name());
+    Some((names.collect(), most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kokyu::tally::{Counts, Deadlines};
+
+    fn row(strategy: &str, critical_missed: u64, made: u64) -> Row {
+        let critical = Deadlines { missed: critical_missed, ..Deadlines::default() };
+        let non_critical = Deadlines { made, ..Deadlines::default() };
+        Row {
+            strategy: strategy.into(),
+            cancel: false,
+            regions: vec![Counts { critical, non_critical, ..Counts::default() }],
+        }
+    }
+
+    #[test]
+    fn whoever_misses_a_critical_deadline_is_not_the_best() {
+        let rows = [row("RMS", 1, 100), row("MUF", 0, 70), row("RMS+MLF", 0, 70)];
+        assert_eq!(best(&rows, 0), Some((vec!["MUF".into(), "RMS+MLF".into()], 70)));
+        assert_eq!(best(&rows[..1], 0), None);
+        assert_eq!(best(&rows, 1), None);
+    }
+}

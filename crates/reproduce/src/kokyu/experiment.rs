@@ -1,0 +1,174 @@
+//! The experiment: every trial, one after the other or on all CPUs at once.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hyoshi_model::{Span, Takes};
+
+use super::overhead::{paper_costs, thresholds};
+use super::program::{PAPER_REGION, Program, STRATEGIES, Trial, is_added, is_route, mean_of};
+use super::queueing::{RowQueueing, Stopwatch};
+use super::slack::{Slack, muf_at_hybrid_costs, stealing, strategies};
+use super::switching;
+use super::trial::{Row, observe, row, trial};
+use super::{Advertised, Figures};
+
+/// What to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// How long each region lasts in virtual time.
+    pub region: Span,
+    /// Start of every draw; the same for every strategy.
+    pub seed: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup { region: PAPER_REGION, seed: 1 }
+    }
+}
+
+/// Who waits for it.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    /// Told of each step.
+    pub step: &'a (dyn Fn(&str) + Sync),
+    /// Asked now and then; true ends the experiment.
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl std::fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
+/// It was ended before it was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped;
+
+/// Worst cases that a leg advertises, in percent of what it takes.
+const ADVERTISED: [u64; 4] = [150, 200, 250, 300];
+
+/// Regions in which queueing is measured: some 20,000 requests each.
+const MEASURED_REGION: Span = Span::from_secs(30);
+
+/// The paper's six trials.
+pub fn trials() -> Vec<Trial> {
+    STRATEGIES.iter().flat_map(|strategy| [false, true].map(|cancel| Trial::new(strategy, cancel))).collect()
+}
+
+/// What is run on the kernel: the paper's six trials, and those that switch.
+pub fn kernel_trials() -> Vec<Trial> {
+    trials().into_iter().chain(switching::trials()).collect()
+}
+
+/// Runs everything in virtual time.
+pub fn run(setup: Setup, watch: Watch<'_>) -> Result<Figures, Stopped> {
+    let program = Program::new(setup.region, setup.seed);
+    let trials = trials();
+
+    (watch.step)("the paper's six trials in virtual time");
+    let simulated = simulate(&program, &trials, watch)?;
+
+    (watch.step)("the same with the paper's costs");
+    let costly: Vec<Trial> =
+        trials.iter().map(|trial| Trial { costs: paper_costs(&trial.strategy), ..trial.clone() }).collect();
+    let at_paper_costs = simulate(&program, &costly, watch)?;
+
+    (watch.step)("the same load without jitter");
+    let mut calm = program.clone();
+    calm.change(|name, setting| {
+        if is_added(name) {
+            setting.takes = Takes::Fixed(mean_of(&setting.takes));
+        }
+    });
+    let hybrids: Vec<Trial> = trials.iter().filter(|trial| trial.strategy != STRATEGIES[0]).cloned().collect();
+    let steady = simulate(&calm, &hybrids, watch)?;
+
+    (watch.step)("worst cases advertised too long");
+    let mut advertised = Vec::new();
+    for percent in ADVERTISED {
+        let mut cautious = program.clone();
+        cautious.change(|name, setting| {
+            if is_route(name) {
+                setting.wcet = Span::from_nanos(setting.wcet.as_nanos() * percent / 100);
+            }
+        });
+        let rows = simulate(&cautious, &[Trial::new(STRATEGIES[1], true)], watch)?;
+        advertised.extend(rows.into_iter().map(|row| Advertised { percent, row }));
+    }
+
+    (watch.step)("slack stealing");
+    let slack = Slack {
+        muf_at_hybrid_costs: simulate(&program, &muf_at_hybrid_costs(), watch)?,
+        stealing: simulate(&program, &stealing(), watch)?,
+    };
+
+    (watch.step)("switching between RMS and RMS+MLF");
+    let switched = simulate(&program, &switching::trials(), watch)?;
+
+    (watch.step)("the cost at which the first critical deadline falls");
+    let thresholds = thresholds(setup.region, setup.seed, &trials, watch)?;
+
+    (watch.step)("what queueing costs");
+    let short = Program::new(setup.region.min(MEASURED_REGION), setup.seed);
+    let queueing = trials.iter().map(|trial| RowQueueing {
+        strategy: trial.strategies(),
+        cancel: trial.cancel,
+        // One after the other: they look at the wall clock.
+        regions: observe(&short, trial, &strategies(), Stopwatch::new(short.regions()), |_| !(watch.stop)()).costs(),
+    });
+    let queueing = queueing.collect();
+    if (watch.stop)() {
+        return Err(Stopped);
+    }
+
+    Ok(Figures {
+        seed: setup.seed,
+        region_ns: setup.region.as_nanos(),
+        declared_ppm: program.declared_ppm(),
+        mean_ppm: program.mean_ppm(),
+        offered: program.offered(),
+        simulated,
+        at_paper_costs,
+        steady,
+        advertised,
+        thresholds,
+        slack,
+        switched,
+        queueing,
+        kernel: None,
+        no_kernel: None,
+    })
+}
+
+/// Simulates trials of a program, as many at once as there are CPUs.
+pub(super) fn simulate(program: &Program, trials: &[Trial], watch: Watch<'_>) -> Result<Vec<Row>, Stopped> {
+    let strategies = strategies();
+    let rows = each(trials, |one| row(one, &trial(program, one, &strategies, watch.stop)));
+    if (watch.stop)() { Err(Stopped) } else { Ok(rows) }
+}
+
+/// Does the same to every item, on as many threads as there are CPUs; results in the items' order.
+pub(super) fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
+    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let worker = || {
+            let mut mine = Vec::new();
+            loop {
+                let place = next.fetch_add(1, Ordering::Relaxed);
+                let Some(item) = items.get(place) else { return mine };
+                mine.push((place, work(item)));
+            }
+        };
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        let join = |handle: std::thread::ScopedJoinHandle<'_, Vec<(usize, R)>>| match handle.join() {
+            Ok(mine) => mine,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        handles.into_iter().flat_map(join).collect()
+    });
+    done.sort_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, result)| result).collect()
+}

@@ -1,0 +1,338 @@
+//! The experiment as one HTML page: verdicts, and a chart beside each figure of the paper.
+
+use hyoshi_report::chart::{Colour, Places, Series, lines, stacked};
+use hyoshi_report::figures::{count, nanos, percent};
+use hyoshi_report::html::{document, legend};
+use maud::{Markup, PreEscaped, html};
+
+use super::best::best;
+use super::overhead::Threshold;
+use super::program::{LAST_FEASIBLE, REGIONS};
+use super::queueing::{QueueingCost, RowQueueing};
+use super::tally::{Counts, Deadlines};
+use super::trial::Row;
+use super::{Class, Figures, Reproduced};
+use crate::claim::{Finding, Judgement, Verdict};
+
+impl Reproduced {
+    /// The page. `command` is what it was made with.
+    pub fn html(&self, command: &str) -> String {
+        let body = html! {
+            header {
+                h1 { "Kokyu's experiment, reproduced" }
+                p { "Gill, Cytron and Schmidt, " i { "Multiparadigm Scheduling for Distributed Real-Time Embedded Computing" } ", Proceedings of the IEEE 91(1), 2003." }
+                p {
+                    "Twelve operating regions of " (nanos(self.figures.region_ns)) " each in virtual time"
+                    @if let Some(kernel) = &self.figures.kernel { ", and of " (nanos(kernel.region_ns)) " each on the kernel" }
+                    " · seed " (self.figures.seed) ", the same for every strategy"
+                }
+            }
+            (tiles(&self.claims))
+            @let notes = self.notes();
+            @if !notes.is_empty() { ul class="notes" { @for note in &notes { li class="degraded" { (note) } } } }
+            (verdicts(&self.claims))
+            (regions(&self.figures))
+            (requests(&self.figures))
+            (deadlines(&self.figures))
+            (queueing(&self.figures))
+            (execution(&self.figures))
+            (thresholds(&self.figures.thresholds))
+            (effective(&self.figures))
+            section { h2 { "To do it again" } pre { code { (command) } } }
+        };
+        document("Kokyu reproduced", &body).into_string()
+    }
+}
+
+fn variable(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Reproduced => "color:var(--good)",
+        Verdict::InPart => "color:var(--warn)",
+        Verdict::NotReproduced => "color:var(--bad)",
+        Verdict::NotMeasured => "color:var(--soft)",
+    }
+}
+
+fn badge(verdict: Verdict) -> Markup {
+    html! { span class="badge" style=(variable(verdict)) { (verdict.words()) } }
+}
+
+fn tiles(claims: &[Judgement]) -> Markup {
+    let kinds = [Verdict::Reproduced, Verdict::InPart, Verdict::NotReproduced, Verdict::NotMeasured];
+    html! {
+        div class="tiles" {
+            @for kind in kinds {
+                @let which: Vec<&str> = claims.iter().filter(|one| one.finding.verdict == kind).map(|one| one.claim.id).collect();
+                @if !which.is_empty() {
+                    div class="tile" {
+                        div class="name" { (kind.words()) }
+                        div class="value" { (which.len()) }
+                        div class="detail" { (which.join(", ")) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn verdicts(claims: &[Judgement]) -> Markup {
+    let on_kernel = |found: &Finding| {
+        html! { div { "On the kernel " (badge(found.verdict)) " " (found.reason) } }
+    };
+    html! {
+        section {
+            h2 { "Claims" }
+            p { "Each claim of the paper, judged by a rule from the figures below: simulations of full length first, runs on the kernel beside them." }
+            div class="wide" {
+                table {
+                    thead { tr { th { "claim" } th { "verdict" } th { "what is claimed" } th { "what was found" } } }
+                    tbody {
+                        @for Judgement { claim, finding, on_kernel: kernel } in claims {
+                            tr {
+                                td { b { (claim.id) } }
+                                td { (badge(finding.verdict)) }
+                                td class="words" { (claim.says) div class="remedy" style="color:var(--soft)" { (claim.paper) } }
+                                td class="words" { (finding.reason) @if let Some(kernel) = kernel { (on_kernel(kernel)) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn places() -> Places {
+    Places { title: "region".into(), names: (0..REGIONS.len()).map(|index| index.to_string()).collect() }
+}
+
+fn colour(strategy: &str) -> Colour {
+    match strategy {
+        "RMS" => Colour::Missed,
+        "MUF" => Colour::Critical,
+        "RMS+MLF" => Colour::Made,
+        _ => Colour::Other,
+    }
+}
+
+/// A line for each trial; dashed with cancellation.
+fn trials(rows: &[Row], of: impl Fn(&Counts) -> f64) -> Vec<Series> {
+    let line = |row: &Row| {
+        let values = row.regions.iter().map(|counts| Some(of(counts))).collect();
+        Series { colour: colour(&row.strategy), dashed: row.cancel, values }
+    };
+    rows.iter().map(line).collect()
+}
+
+fn trial_legend() -> Markup {
+    let names =
+        [("RMS", Colour::Missed), ("MUF", Colour::Critical), ("RMS+MLF", Colour::Made), ("switching", Colour::Other)];
+    let entries: Vec<(&str, &str)> = names.map(|(name, colour)| (colour.variable(), name)).into();
+    html! { (legend(&entries)) p { "Dashed: with cancellation (©)." } }
+}
+
+fn whole(value: f64) -> String {
+    count(value.max(0.0).round() as u64)
+}
+
+/// A figure: its chart, and what the paper says beside it.
+fn figure(title: &str, chart: String) -> Markup {
+    html! { div { h3 { (title) } (PreEscaped(chart)) } }
+}
+
+fn requests(figures: &Figures) -> Markup {
+    let enqueued =
+        |rows: &[Row]| lines("requests enqueued", &places(), &trials(rows, |c| c.enqueued as f64), 0.0, whole);
+    html! {
+        section {
+            h2 { "Requests enqueued (figure 6)" }
+            p { "The paper: without cancellation, and for RMS with it, from around 3,100 in regions 0 and 1 linearly to above 4,500 in region 11; fewer for MUF and RMS+MLF with cancellation. A region here is " (nanos(figures.region_ns)) "; 7 s of it offer 3,101 to 4,501 requests, which are the paper's numbers." }
+            (trial_legend())
+            div class="pair" {
+                (figure("In virtual time", enqueued(&figures.simulated)))
+                @if let Some(kernel) = &figures.kernel { (figure("On the kernel", enqueued(&kernel.rows))) }
+            }
+        }
+    }
+}
+
+fn outcomes(row: &Row, class: Class) -> String {
+    let part = |colour, of: fn(&Deadlines) -> u64| {
+        let values = row.regions.iter().map(|counts| Some(of(&class(counts)) as f64)).collect();
+        Series { colour, dashed: false, values }
+    };
+    let parts = [
+        part(Colour::Made, |one| one.made),
+        part(Colour::Missed, |one| one.missed),
+        part(Colour::Cancelled, |one| one.cancelled),
+    ];
+    stacked("deadlines", &places(), &parts, whole)
+}
+
+fn deadlines(figures: &Figures) -> Markup {
+    let simulated: Vec<Row> = figures.with_switching().cloned().collect();
+    let beside = |row: &Row| match row.name().as_str() {
+        "MUF ©" => " (figure 7)",
+        "MUF" => " (figure 8)",
+        "RMS" => " (figure 9)",
+        _ => "",
+    };
+    let missed =
+        |rows: &[Row]| lines("critical misses", &places(), &trials(rows, |c| c.critical.missed as f64), 0.0, whole);
+    let made =
+        |rows: &[Row]| lines("non-critical made", &places(), &trials(rows, |c| c.non_critical.made as f64), 0.0, whole);
+    html! {
+        section {
+            h2 { "Operation deadlines (figures 7 to 9)" }
+            p { "The paper: MUF and RMS+MLF met all critical deadlines but one each; RMS only in regions 0 to 6, where it made more non-critical ones. Cancellation lowered misses, and under RMS cancelled nothing." }
+            (legend(&[("made", "made"), ("missed", "missed"), ("cancelled", "cancelled")]))
+            div class="pair" {
+                @for row in &simulated { (figure(&format!("{}{}", row.name(), beside(row)), outcomes(row, Counts::all))) }
+            }
+        }
+        section {
+            h2 { "By class" }
+            (trial_legend())
+            div class="pair" {
+                (figure("Critical deadlines missed, in virtual time", missed(&simulated)))
+                (figure("Non-critical deadlines made, in virtual time", made(&simulated)))
+                @if let Some(kernel) = &figures.kernel {
+                    (figure("Critical deadlines missed, on the kernel", missed(&kernel.rows)))
+                    (figure("Non-critical deadlines made, on the kernel", made(&kernel.rows)))
+                }
+            }
+        }
+    }
+}
+
+fn queueing(figures: &Figures) -> Markup {
+    let rows = figures.kernel.as_ref().map_or(&figures.queueing, |kernel| &kernel.queueing);
+    let place = if figures.kernel.is_some() {
+        "on the kernel, under the lock of the dispatcher"
+    } else {
+        "of the dispatcher's own code, in a simulation"
+    };
+    let series = |of: fn(&QueueingCost) -> u64| -> Vec<Series> {
+        let line = |row: &RowQueueing| {
+            let values = row.regions.iter().map(|cost| (cost.dequeue.count > 0).then(|| of(cost) as f64)).collect();
+            Series { colour: colour(&row.strategy), dashed: row.cancel, values }
+        };
+        rows.iter().map(line).collect()
+    };
+    let chart =
+        |label: &str, of| lines(label, &places(), &series(of), 0.0, |value| nanos(value.max(0.0).round() as u64));
+    html! {
+        section {
+            h2 { "Queueing latency (figures 10 and 11)" }
+            p { "The paper: enqueueing and dequeueing together about 12 us a request under RMS and RMS+MLF and 32 us under MUF, flat over all regions. Here medians " (place) "." }
+            (trial_legend())
+            div class="pair" {
+                (figure("Enqueue (figure 10)", chart("enqueue latency", |cost| cost.enqueue.median_ns)))
+                (figure("Dequeue (figure 11)", chart("dequeue latency", |cost| cost.dequeue.median_ns)))
+            }
+        }
+    }
+}
+
+fn execution(figures: &Figures) -> Markup {
+    let time = |value: f64| nanos(value.max(0.0).round() as u64);
+    let critical = |rows: &[Row]| {
+        lines("execution latency", &places(), &trials(rows, |c| c.critical_execution.mean_ns as f64), 0.0, time)
+    };
+    let other = |rows: &[Row]| {
+        lines("execution latency", &places(), &trials(rows, |c| c.non_critical_execution.mean_ns as f64), 0.0, time)
+    };
+    html! {
+        section {
+            h2 { "Execution latency" }
+            p { "From the upcall to its return, interruptions included; means. The paper measured it and shows no figure." }
+            (trial_legend())
+            div class="pair" {
+                (figure("Critical, in virtual time", critical(&figures.simulated)))
+                (figure("Non-critical, in virtual time", other(&figures.simulated)))
+                @if let Some(kernel) = &figures.kernel {
+                    (figure("Critical, on the kernel", critical(&kernel.rows)))
+                    (figure("Non-critical, on the kernel", other(&kernel.rows)))
+                }
+            }
+        }
+    }
+}
+
+fn thresholds(thresholds: &[Threshold]) -> Markup {
+    html! {
+        section {
+            h2 { "What overhead does" }
+            p { "The least factor on the paper's costs at which a critical deadline is missed in a region where none is when nothing costs anything. At a factor of 1 queueing a request costs 12 us (MUF: 32 us); the check before an upcall is taken as 2 us, a timer as 5 us, a switch as 4 us." }
+            div class="wide" {
+                table {
+                    thead { tr { th { "strategy" } th class="n" { "factor" } th class="n" { "queueing a request" } th { "first miss" } th class="n" { "region" } th class="n" { "critical misses" } } }
+                    tbody {
+                        @for one in thresholds {
+                            tr {
+                                td { (one.name()) }
+                                @match (&one.first, one.scale_permille) {
+                                    (Some(miss), Some(scale)) => {
+                                        td class="n" { (format!("{:.2}", scale as f64 / 1e3)) }
+                                        td class="n" { (nanos(one.queueing_ns)) }
+                                        td { (miss.operation) " at " (nanos(miss.at_ns)) }
+                                        td class="n" { (miss.region) }
+                                        td class="n" { (count(miss.misses)) }
+                                    }
+                                    _ => { td class="n" { "none" } td {} td {} td {} td {} }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn effective(figures: &Figures) -> Markup {
+    html! {
+        section {
+            h2 { "Most effective strategy by region (figure 12)" }
+            p { "The one that made the most non-critical deadlines of those that missed no critical one. The paper: RMS without cancellation below the feasible limit, RMS+MLF or MUF above it." }
+            div class="wide" {
+                table {
+                    thead { tr { th { "region" } th { "best" } th class="n" { "non-critical made" } } }
+                    tbody {
+                        @for region in 0..REGIONS.len() {
+                            @if let Some((names, made)) = best(&figures.simulated, region) {
+                                tr { td { (region) } td { (names.join(", ")) } td class="n" { (count(made)) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn regions(figures: &Figures) -> Markup {
+    html! {
+        section {
+            h2 { "Operating regions (table 2, figure 4)" }
+            p { "Fixed work of 34 % and the legs of a route, 8.7 % each, with three critical operations of varying length. On average the processor is full beyond region " (LAST_FEASIBLE) "." }
+            div class="wide" {
+                table {
+                    thead { tr { th class="n" { "region" } th { "added critical work" } th class="n" { "route legs" } th class="n" { "declared load" } th class="n" { "load on average" } } }
+                    tbody {
+                        @for (index, region) in REGIONS.iter().enumerate() {
+                            @let ppm = |loads: &[u64]| loads.get(index).map_or(String::new(), |ppm| percent(*ppm));
+                            tr {
+                                td class="n" { (index) }
+                                td { @if region.jitters() { (nanos(region.added.0.as_nanos())) " to " (nanos(region.added.1.as_nanos())) } @else { "none" } }
+                                td class="n" { (region.legs) }
+                                td class="n" { (ppm(&figures.declared_ppm)) }
+                                td class="n" { (ppm(&figures.mean_ppm)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

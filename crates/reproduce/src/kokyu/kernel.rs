@@ -1,0 +1,197 @@
+//! The trials on the kernel: real threads at real-time priorities, with regions shortened so that
+//! all of them fit a budget. Execution times stay as they are: shorter ones would change the load.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyoshi_model::{Instant, Span};
+use hyoshi_os::{Policy, Spawn};
+use hyoshi_runtime::{Node, StartError};
+use hyoshi_sched::Plan;
+use hyoshi_trace::{Decision, Event};
+use serde::Serialize;
+
+use super::experiment::{Stopped, Watch};
+use super::program::{Program, REGIONS, Trial};
+use super::queueing::{QueueingCost, RowQueueing};
+use super::tally::Tally;
+use super::trial::{Row, row};
+
+/// What lanes may use of their CPU: the usual cap, for Linux itself takes 5 % from real-time
+/// threads that want everything, critical ones included.
+const CAP_PPM: u32 = 940_000;
+
+/// The shortest region: one period of the slowest operations.
+pub const SHORTEST_REGION: Span = Span::from_secs(1);
+
+/// The rings are emptied this often.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Starting and ending a run takes about so long.
+const AROUND: Span = Span::from_millis(150);
+
+/// Trials on the kernel.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Kernel {
+    /// How long each region lasted.
+    pub region_ns: u64,
+    /// What lanes could use of their CPU.
+    pub cap_ppm: u32,
+    /// False if the kernel granted no real-time priorities: the figures then say little.
+    pub real_time: bool,
+    /// Requests that each region would enqueue if every leg were reached.
+    pub offered: Vec<u64>,
+    /// The trials.
+    pub rows: Vec<Row>,
+    /// The same program, regions and cap in virtual time.
+    pub simulated: Vec<Row>,
+    /// What queueing cost in each trial, region by region.
+    pub queueing: Vec<RowQueueing>,
+    /// What a reader must know: privileges that were not granted, time that the host took.
+    pub notes: Vec<String>,
+}
+
+/// Whether the kernel grants real-time priorities to this process.
+pub fn grants_real_time() -> bool {
+    let probe = Spawn::new("probe").policy(Policy::Fifo(40)).spawn(|| ());
+    probe.is_ok_and(|thread| {
+        let granted = thread.granted.refused.is_empty();
+        drop(thread.join());
+        granted
+    })
+}
+
+/// How long regions can be, if so many trials are to take `budget`; whole seconds, so that every
+/// operation is released as often in each.
+pub fn region_within(budget: Span, trials: usize) -> Span {
+    let trials = trials.max(1) as u64;
+    let left = budget.as_nanos().saturating_sub(AROUND.as_nanos() * trials);
+    let region = left / (trials * REGIONS.len() as u64);
+    let second = SHORTEST_REGION.as_nanos();
+    Span::from_nanos((region / second * second).max(second))
+}
+
+/// Why there were no trials on the kernel.
+#[derive(Debug)]
+pub enum KernelError {
+    /// Somebody did not want to wait.
+    Stopped,
+    /// The kernel refused what nothing can be done without.
+    Start(StartError),
+}
+
+impl From<Stopped> for KernelError {
+    fn from(_: Stopped) -> Self {
+        KernelError::Stopped
+    }
+}
+
+impl std::fmt::Display for KernelError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            KernelError::Stopped => f.write_str("interrupted"),
+            KernelError::Start(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for KernelError {}
+
+/// Runs the trials on the kernel, within about `budget`.
+pub fn run(trials: &[Trial], budget: Span, seed: u64, watch: Watch<'_>) -> Result<Kernel, KernelError> {
+    let region = region_within(budget, trials.len());
+    let program = Program::new(region, seed).capped(CAP_PPM);
+    let mut kernel = Kernel {
+        region_ns: region.as_nanos(),
+        cap_ppm: CAP_PPM,
+        real_time: grants_real_time(),
+        offered: program.offered(),
+        rows: Vec::new(),
+        simulated: super::experiment::simulate(&program, trials, watch)?,
+        queueing: Vec::new(),
+        notes: Vec::new(),
+    };
+    for (index, one) in trials.iter().enumerate() {
+        let left = (program.duration() + AROUND).as_nanos() * (trials.len() - index) as u64;
+        let (tally, regions) = trial_on_kernel(&program, one, Span::from_nanos(left), watch, &mut kernel.notes)?;
+        let row = row(one, &tally);
+        kernel.queueing.push(RowQueueing { strategy: row.strategy.clone(), cancel: row.cancel, regions });
+        kernel.rows.push(row);
+    }
+    kernel.notes.sort();
+    kernel.notes.dedup();
+    Ok(kernel)
+}
+
+fn trial_on_kernel(
+    program: &Program,
+    trial: &Trial,
+    left: Span,
+    watch: Watch<'_>,
+    notes: &mut Vec<String>,
+) -> Result<(Tally, Vec<QueueingCost>), KernelError> {
+    let system = Arc::new(program.system(trial));
+    let plan = match Plan::new(&system, &super::slack::strategies()) {
+        Ok(plan) => Arc::new(plan),
+        Err(unknown) => unreachable!("trials name built-in strategies: {unknown}"),
+    };
+    let mut tally = Tally::new(program.regions());
+    let mut regions = Vec::new();
+    let name = trial.name();
+    let mut running = Node::new(system.clone(), plan).start().map_err(KernelError::Start)?;
+    let mut sink = |_, _, event| {
+        if let Event::Decision(Decision::End(end)) = event {
+            tally.record(&end);
+        }
+    };
+    let mut told = None;
+    while !running.finished() {
+        if (watch.stop)() {
+            running.stop(&mut sink);
+            return Err(KernelError::Stopped);
+        }
+        std::thread::sleep(POLL);
+        running.poll(&mut sink);
+        let now = running.now();
+        let region = system.epoch_at(now);
+        if region > regions.len() {
+            regions.push(queueing_so_far(&running));
+        }
+        let remaining = left.saturating_sub(now.since(Instant::ZERO)).as_nanos().div_ceil(1_000_000_000);
+        if told.replace((region, remaining)) != Some((region, remaining)) {
+            (watch.step)(&format!("{name} on the kernel, region {region}; {remaining} s left"));
+        }
+    }
+    regions.push(queueing_so_far(&running));
+    let finished = running.stop(&mut sink);
+    for note in &finished.notes {
+        notes.push(note.to_string());
+    }
+    if finished.lost.events > 0 {
+        notes.push(format!("{name}: {} events were lost; counts are incomplete", finished.lost.events));
+    }
+    for (_, cpu, stolen) in &finished.stolen {
+        let stolen = stolen.unwrap_or_default();
+        if stolen > Span::from_millis(10) {
+            notes.push(format!("{name}: the host took {stolen} of CPU {cpu}"));
+        }
+    }
+    Ok((tally, regions))
+}
+
+/// What queueing cost since it was last asked.
+fn queueing_so_far(running: &hyoshi_runtime::Running) -> QueueingCost {
+    running.take_queueing().first().map_or_else(QueueingCost::default, |(_, queueing)| QueueingCost::of(queueing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_are_whole_seconds_and_fit_the_budget_if_anything_does() {
+        assert_eq!(region_within(Span::from_secs(120), 8), Span::from_secs(1));
+        assert_eq!(region_within(Span::from_secs(600), 6), Span::from_secs(8));
+        assert_eq!(region_within(Span::ZERO, 8), SHORTEST_REGION);
+    }
+}

@@ -1,0 +1,183 @@
+//! At what cost of scheduling does the first critical deadline fall? The paper's second hypothesis
+//! ("infrastructure factors may influence the ability to enforce critical processing assurances"),
+//! with the costs as a parameter.
+
+use hyoshi_model::{Costs, Span};
+use hyoshi_sched::Strategies;
+use serde::Serialize;
+
+use super::experiment::{Stopped, Watch, each};
+use super::program::{LAST_FEASIBLE, Program, REGIONS, STRATEGIES, Trial};
+use super::tally::Tally;
+use super::trial::trial;
+
+/// What the paper tells of costs, and what we assume where it does not.
+///
+/// Queueing takes 12 us a request under RMS and RMS+MLF and 32 us under MUF, more of it for
+/// enqueueing (section IV-B, figures 10 and 11): two thirds, as we read it. Of the check before an
+/// upcall (2 us), the timer (5 us) and the switch between threads (4 us) it tells nothing: those
+/// are what a processor of 200 MHz may have taken.
+pub fn paper_costs(strategy: &str) -> Costs {
+    let (enqueue, dequeue) = if strategy == "MUF" { (21_333, 10_667) } else { (8_000, 4_000) };
+    Costs {
+        timer: Span::from_micros(5),
+        enqueue: Span::from_nanos(enqueue),
+        dequeue: Span::from_nanos(dequeue),
+        cancel: Span::from_micros(2),
+        switch: Span::from_micros(4),
+        ..Costs::NONE
+    }
+}
+
+/// All costs times a factor, in thousandths.
+pub fn scaled(costs: Costs, permille: u64) -> Costs {
+    let times = |span: Span| Span::from_nanos((u128::from(span.as_nanos()) * u128::from(permille) / 1_000) as u64);
+    Costs {
+        timer: times(costs.timer),
+        enqueue: times(costs.enqueue),
+        dequeue: times(costs.dequeue),
+        cancel: times(costs.cancel),
+        switch: times(costs.switch),
+        watchdog: times(costs.watchdog),
+    }
+}
+
+/// Where overhead first costs a strategy a critical deadline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Threshold {
+    /// The strategy.
+    pub strategy: String,
+    /// Whether what cannot finish in time was cancelled.
+    pub cancel: bool,
+    /// The least factor on the paper's costs at which a miss was found, in thousandths; `null` if
+    /// none was found up to 256.
+    pub scale_permille: Option<u64>,
+    /// What queueing a request costs at that factor.
+    pub queueing_ns: u64,
+    /// The first miss at that factor.
+    pub first: Option<Miss>,
+}
+
+/// One trial's first critical miss, and how many there were.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Miss {
+    /// The region of its release.
+    pub region: usize,
+    /// The operation.
+    pub operation: String,
+    /// When it ended, or was given up.
+    pub at_ns: u64,
+    /// Critical misses of the whole trial.
+    pub misses: u64,
+}
+
+impl Threshold {
+    /// As the paper writes the strategy.
+    pub fn name(&self) -> String {
+        super::trial::name(&self.strategy, self.cancel)
+    }
+}
+
+/// The greatest factor that is tried, and how closely the least is searched, in thousandths.
+const MOST: u64 = 256_000;
+const FINEST: u64 = 10;
+
+/// Searches every trial's threshold, in the regions where it misses nothing when nothing costs
+/// anything.
+pub fn thresholds(region: Span, seed: u64, trials: &[Trial], watch: Watch<'_>) -> Result<Vec<Threshold>, Stopped> {
+    let feasible = Program::of(&REGIONS[..=LAST_FEASIBLE], region, seed);
+    let all = Program::new(region, seed);
+    let found = each(trials, |one| {
+        let program = if one.strategy == STRATEGIES[0] { &feasible } else { &all };
+        threshold(program, one, watch)
+    });
+    found.into_iter().collect()
+}
+
+fn threshold(program: &Program, one: &Trial, watch: Watch<'_>) -> Result<Threshold, Stopped> {
+    let base = paper_costs(&one.strategy);
+    let strategies = Strategies::built_in();
+    let attempt = |permille: u64| -> Result<Option<Miss>, Stopped> {
+        let costly = Trial { costs: scaled(base, permille), ..one.clone() };
+        let tally = trial(program, &costly, &strategies, watch.stop);
+        if (watch.stop)() { Err(Stopped) } else { Ok(miss(program, &tally)) }
+    };
+    let found = least(MOST, FINEST, attempt)?;
+    let scale_permille = found.as_ref().map(|(permille, _)| *permille);
+    let at = scaled(base, scale_permille.unwrap_or(0));
+    Ok(Threshold {
+        strategy: one.strategies(),
+        cancel: one.cancel,
+        scale_permille,
+        queueing_ns: (at.enqueue + at.dequeue).as_nanos(),
+        first: found.map(|(_, miss)| miss),
+    })
+}
+
+fn miss(program: &Program, tally: &Tally) -> Option<Miss> {
+    let first = tally.first_miss()?;
+    Some(Miss {
+        region: usize::from(first.epoch),
+        operation: program.operation(first.job.operation).into(),
+        at_ns: first.end.as_nanos(),
+        misses: tally.counts().iter().map(|counts| counts.critical.missed).sum(),
+    })
+}
+
+/// The least factor at which `attempt` finds something: doubling from a 16th, then halving the
+/// interval until it is as small as `finest` thousandths of the factor. Misses need not grow with costs, so a
+/// smaller factor somewhere in between is not excluded.
+fn least<T, E>(
+    most: u64,
+    finest: u64,
+    mut attempt: impl FnMut(u64) -> Result<Option<T>, E>,
+) -> Result<Option<(u64, T)>, E> {
+    let (mut without, mut with) = (0, 62);
+    let mut found = loop {
+        match attempt(with)? {
+            Some(found) => break found,
+            None if with >= most => return Ok(None),
+            None => (without, with) = (with, (with * 2).min(most)),
+        }
+    };
+    while (with - without) * 1_000 > with * finest && with - without > 1 {
+        let middle = without + (with - without) / 2;
+        match attempt(middle)? {
+            Some(earlier) => (with, found) = (middle, earlier),
+            None => without = middle,
+        }
+    }
+    Ok(Some((with, found)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::convert::Infallible;
+
+    #[test]
+    fn the_papers_costs_are_those_that_it_prints() {
+        let queueing = |strategy| {
+            let costs = paper_costs(strategy);
+            costs.enqueue + costs.dequeue
+        };
+        assert_eq!(queueing("RMS"), Span::from_micros(12));
+        assert_eq!(queueing("RMS+MLF"), Span::from_micros(12));
+        assert_eq!(queueing("MUF"), Span::from_micros(32));
+    }
+
+    proptest! {
+        #[test]
+        fn the_least_factor_is_found_to_a_hundredth(threshold in 1u64..400_000) {
+            let attempt = |permille: u64| Ok::<_, Infallible>((permille >= threshold).then_some(permille));
+            match least(MOST, FINEST, attempt).unwrap() {
+                None => prop_assert!(threshold > MOST),
+                Some((found, seen)) => {
+                    prop_assert_eq!(found, seen);
+                    prop_assert!(found >= threshold && (found - threshold) * 1_000 <= found * FINEST + 1_000);
+                }
+            }
+        }
+    }
+}

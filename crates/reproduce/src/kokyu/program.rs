@@ -1,0 +1,286 @@
+//! The flight program, as data: what is fixed, the twelve operating regions, and one trial of it
+//! (a strategy, with or without cancellation).
+
+use std::sync::Arc;
+
+use hyoshi_model::{Costs, Epoch, Instant, OperationId, Overload, Setting, Span, System, Takes, read};
+
+/// What is fixed in all regions.
+const FIXED: &str = include_str!("program.toml");
+
+/// How long each region lasts in the paper (section III-B: "every 150 s in each trial").
+pub const PAPER_REGION: Span = Span::from_secs(150);
+
+/// The added critical operations (section III-B: one at each of 10, 5 and 1 Hz).
+const ADDED: [&str; 3] = ["tracker", "datalink", "diagnosis"];
+
+/// The load chain.
+const ROUTE: &str = "route-leg";
+
+/// Execution time of something that takes none.
+const NOTHING: Span = Span::from_micros(1);
+
+/// What sets an operating region apart (table 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Least and greatest execution time of the added critical operations.
+    pub added: (Span, Span),
+    /// Legs of the route's load chain.
+    pub legs: u16,
+}
+
+impl Region {
+    const fn new(least_ms: u64, most_ms: u64, legs: u16) -> Region {
+        Region { added: (Span::from_millis(least_ms), Span::from_millis(most_ms)), legs }
+    }
+
+    /// True if the added operations' execution time varies.
+    pub fn jitters(self) -> bool {
+        self.added.0 != self.added.1
+    }
+}
+
+/// Table 2 of the paper.
+pub const REGIONS: [Region; 12] = [
+    Region::new(0, 0, 1),
+    Region::new(0, 5, 1),
+    Region::new(5, 10, 2),
+    Region::new(0, 10, 3),
+    Region::new(0, 0, 4),
+    Region::new(0, 5, 5),
+    Region::new(5, 10, 6),
+    Region::new(0, 10, 7),
+    Region::new(0, 0, 8),
+    Region::new(0, 5, 9),
+    Region::new(5, 10, 10),
+    Region::new(0, 10, 11),
+];
+
+/// The last region whose declared load fits the processor.
+pub const LAST_FEASIBLE: usize = 6;
+
+/// The paper's strategies, each of which it ran with and without cancellation.
+pub const STRATEGIES: [&str; 3] = ["RMS", "MUF", "RMS+MLF"];
+
+/// One trial: everything that may differ from the next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// The strategy.
+    pub strategy: String,
+    /// The one that takes over in overload, if the trial switches.
+    pub overload: Option<Overload>,
+    /// Whether route legs that cannot finish in time are cancelled.
+    pub cancel: bool,
+    /// What scheduling costs.
+    pub costs: Costs,
+}
+
+impl Trial {
+    /// As the paper writes it: `MUF ©`.
+    pub fn name(&self) -> String {
+        super::trial::name(&self.strategies(), self.cancel)
+    }
+
+    /// The strategy, or the two that the trial switches between.
+    pub fn strategies(&self) -> String {
+        match &self.overload {
+            Some(overload) => format!("{} ⇄ {}", self.strategy, overload.strategy),
+            None => self.strategy.clone(),
+        }
+    }
+
+    /// A strategy of the paper's.
+    pub fn new(strategy: &str, cancel: bool) -> Trial {
+        Trial { strategy: strategy.into(), overload: None, cancel, costs: Costs::NONE }
+    }
+}
+
+/// The flight program over regions of a length, from one seed.
+#[derive(Clone, Debug)]
+pub struct Program {
+    system: System,
+}
+
+impl Program {
+    /// The twelve regions, `region` long each.
+    pub fn new(region: Span, seed: u64) -> Program {
+        Program::of(&REGIONS, region, seed)
+    }
+
+    /// Any regions, one after the other.
+    pub fn of(regions: &[Region], region: Span, seed: u64) -> Program {
+        let mut system = match read(FIXED, "kokyu.toml", None) {
+            Ok(loaded) => loaded.system,
+            Err(errors) => unreachable!("the built-in program is read by every test: {errors}"),
+        };
+        system.seed = seed;
+        system.duration = Span::from_nanos(region.as_nanos().saturating_mul(regions.len() as u64));
+        let fixed = system.epochs[0].settings.clone();
+        let settings = regions.iter().map(|region| settings(&system, &fixed, *region)).collect::<Vec<_>>();
+        let epochs = settings.into_iter().enumerate().map(|(index, settings)| Epoch {
+            name: format!("region {index}"),
+            at: Instant::from_nanos(region.as_nanos().saturating_mul(index as u64)),
+            settings,
+        });
+        system.epochs = epochs.collect();
+        let duration = system.duration.as_nanos();
+        for (operation, setting) in system.operations.iter_mut().zip(&*fixed) {
+            // Nothing is ever dropped, however far an operation falls behind.
+            let releases = duration / setting.period.as_nanos().max(1) + 1;
+            operation.queue.limit = releases.min(MOST_WAITING) as u32;
+        }
+        Program { system }
+    }
+
+    /// The program where lanes may use no more than a share of their CPU in each 100 ms; a trial in
+    /// virtual time has no cap, for the paper's had none.
+    pub fn capped(mut self, ppm: u32) -> Program {
+        for processor in &mut self.system.processors {
+            processor.cap_ppm = ppm;
+            processor.cap_window = Span::from_millis(100);
+        }
+        self
+    }
+
+    /// The program as one trial runs it.
+    pub fn system(&self, trial: &Trial) -> System {
+        let mut system = self.system.clone();
+        for processor in &mut system.processors {
+            processor.strategy.clone_from(&trial.strategy);
+            processor.overload.clone_from(&trial.overload);
+            processor.cancel = trial.cancel;
+            processor.costs = trial.costs;
+        }
+        system
+    }
+
+    /// Changes settings in every region, for experiments beside the paper's. `change` gets the
+    /// operation's name.
+    pub fn change(&mut self, change: impl Fn(&str, &mut Setting)) {
+        let System { operations, epochs, .. } = &mut self.system;
+        for epoch in epochs {
+            let mut settings = epoch.settings.to_vec();
+            for (operation, setting) in operations.iter().zip(&mut settings) {
+                change(&operation.name, setting);
+            }
+            epoch.settings = settings.into();
+        }
+    }
+
+    /// How long all regions last together.
+    pub fn duration(&self) -> Span {
+        self.system.duration
+    }
+
+    /// An operation's name.
+    pub fn operation(&self, id: OperationId) -> &str {
+        &self.system.operation(id).name
+    }
+
+    /// How many regions there are.
+    pub fn regions(&self) -> usize {
+        self.system.epochs.len()
+    }
+
+    /// The declared load of each region in parts per million of the processor.
+    pub fn declared_ppm(&self) -> Vec<u64> {
+        let processor = hyoshi_model::ProcessorId(0);
+        (0..self.regions()).map(|region| self.system.utilisation_ppm(region, processor)).collect()
+    }
+
+    /// Requests of each region, if every leg of every route is reached.
+    pub fn offered(&self) -> Vec<u64> {
+        let length = u128::from(self.system.duration.as_nanos()) / self.regions().max(1) as u128;
+        let of = |region: usize| {
+            let rates = self.system.release_rates(region);
+            let jobs =
+                |id: OperationId| u128::from(rates[id.index()]) * u128::from(self.system.setting(region, id).legs);
+            (self.system.operation_ids().map(jobs).sum::<u128>() * length / 1_000_000_000_000_000_000) as u64
+        };
+        (0..self.regions()).map(of).collect()
+    }
+
+    /// The load of each region on average, as its execution times are drawn.
+    pub fn mean_ppm(&self) -> Vec<u64> {
+        let mut mean = self.clone();
+        mean.change(|_, setting| setting.wcet = mean_of(&setting.takes));
+        mean.declared_ppm()
+    }
+}
+
+/// Waiting jobs of one operation: RMS leaves the 10 Hz operations some 4,500 behind.
+const MOST_WAITING: u64 = 8_192;
+
+/// True for the added critical operations.
+pub fn is_added(operation: &str) -> bool {
+    ADDED.contains(&operation)
+}
+
+/// True for the route's legs.
+pub fn is_route(operation: &str) -> bool {
+    operation == ROUTE
+}
+
+fn settings(system: &System, fixed: &[Setting], region: Region) -> Arc<[Setting]> {
+    let of = |(id, setting): (OperationId, &Setting)| {
+        let mut setting = setting.clone();
+        let name = system.operation(id).name.as_str();
+        if is_added(name) && region.added.1 > Span::ZERO {
+            let least = region.added.0.max(NOTHING);
+            setting.wcet = region.added.1;
+            setting.takes = Takes::Uniform(least, region.added.1);
+            setting.bcet = least;
+        }
+        if is_route(name) {
+            setting.legs = region.legs;
+        }
+        setting
+    };
+    system.operation_ids().zip(fixed).map(of).collect()
+}
+
+/// The expected execution time.
+pub fn mean_of(takes: &Takes) -> Span {
+    match takes {
+        Takes::Uniform(least, most) => Span::from_nanos((least.as_nanos() + most.as_nanos()) / 2),
+        other => other.longest(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_that_of_the_example_but_for_the_length_of_regions() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/flight-program.toml");
+        let example = hyoshi_model::read_file(path).unwrap().system;
+        let program = Program::new(Span::from_secs(4), example.seed);
+        assert_eq!(program.system.duration, example.duration);
+        for (ours, theirs) in program.system.epochs.iter().zip(&example.epochs) {
+            assert_eq!((&ours.name, ours.at), (&theirs.name, theirs.at));
+            for (ours, theirs) in ours.settings.iter().zip(&*theirs.settings) {
+                assert_eq!(ours, theirs);
+            }
+        }
+        assert_eq!(program.system.epochs.len(), example.epochs.len());
+        let names =
+            |system: &System| system.operations.iter().map(|o| (o.name.clone(), o.critical)).collect::<Vec<_>>();
+        assert_eq!(names(&program.system), names(&example));
+    }
+
+    #[test]
+    fn the_last_feasible_region_is_the_last_whose_load_fits() {
+        let program = Program::new(PAPER_REGION, 1);
+        let mean = program.mean_ppm();
+        assert!(mean[..=LAST_FEASIBLE].iter().all(|ppm| *ppm <= 1_000_000), "{mean:?}");
+        assert!(mean[LAST_FEASIBLE + 1..].iter().all(|ppm| *ppm > 1_000_000), "{mean:?}");
+    }
+
+    #[test]
+    fn seven_seconds_of_requests_are_those_that_the_paper_counts() {
+        // "from around 3100 in regions 0 and 1 to above 4500 in region 11" (section IV-A)
+        let offered = Program::new(Span::from_secs(7), 1).offered();
+        assert_eq!((offered[0], offered[1], offered[11]), (3_101, 3_101, 4_501));
+    }
+}

@@ -1,0 +1,67 @@
+//! What the watchdog costs: again a gap in what a lane sees.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyoshi_model::{OperationId, Span};
+use hyoshi_os::priority::{WATCHDOG, lane_priority};
+use hyoshi_os::{Clock, Policy, Scheduled, Spawn, own_cpu_time};
+
+use super::CalibrateError;
+use super::experiment::{EXPIRIES, Host, LEAST_GAP, PERIOD, ROUND, ROUNDS, SPIN, leave_out};
+use crate::measure::Exchange;
+use crate::node::StartError;
+use crate::watchdog::Watchdog;
+
+/// The gaps that a lane sees when the watchdog looks after it, on its own CPU.
+pub(super) fn looks(cpu: u32) -> Result<(Vec<Span>, (usize, Span)), CalibrateError> {
+    let (system, plan) = EXPIRIES.system()?;
+    let (exchange, _drain) = Exchange::new(system, &plan, 1 << 4);
+    let processor = exchange.into_processor();
+    let (common, watched) = (processor.common.clone(), processor.clone());
+    let begin = Arc::new(hyoshi_os::Wake::new());
+    let lane = Spawn::new("spin").cpu(cpu).policy(Policy::Fifo(lane_priority(0)));
+    let (go, watching) = (begin.clone(), Arc::new(Mutex::new(None::<hyoshi_os::ThreadHandle>)));
+    let watcher = watching.clone();
+    let lane = lane.spawn(move || {
+        go.wait();
+        let mut seen = Vec::with_capacity(1 << 12);
+        let handle = watcher.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(handle) = handle else { return seen };
+        processor.signs[0].begin(OperationId(0), own_cpu_time());
+        let clock = *processor.common.clock();
+        for _ in 0..ROUNDS / 4 {
+            let began = clock.now();
+            let (mut last, mut used) = (began, handle.cpu_time());
+            while last.since(began) < SPIN {
+                let now = clock.now();
+                if now.since(last) >= LEAST_GAP {
+                    // Whether it was the watchdog's.
+                    let uses = handle.cpu_time();
+                    if uses > used {
+                        seen.push(now.since(last));
+                    }
+                    (used, last) = (uses, clock.now());
+                } else {
+                    last = now;
+                }
+            }
+            clock.sleep_until(last + ROUND.saturating_sub(SPIN));
+        }
+        processor.signs[0].end();
+        processor.common.watchdog.post();
+        seen
+    });
+    let lane = lane.map_err(StartError::Thread)?;
+    let watchdog = Watchdog { common, watched: vec![(watched, vec![lane.handle.clone()])], period: PERIOD };
+    let spawn = Spawn::new("hyoshi-watch").cpu(cpu).policy(Policy::Fifo(WATCHDOG));
+    let watchdog = spawn.spawn(move || watchdog.watch());
+    if let Ok(watchdog) = &watchdog {
+        *watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(watchdog.handle.clone());
+    }
+    let mut host = Host::of(cpu);
+    begin.post();
+    let mut seen = lane.join().map_err(|_| CalibrateError::Broken)?;
+    watchdog.map_err(StartError::Thread)?.join().map_err(|_| CalibrateError::Broken)?;
+    let stolen = leave_out(&mut seen, host.took(), |gap| *gap);
+    Ok((seen, stolen))
+}

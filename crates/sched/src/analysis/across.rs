@@ -1,0 +1,202 @@
+//! Responses where the order of jobs changes under way: a processor with two strategies, under any
+//! sequence of switches, and a change of region that gives operations other levels or keys.
+//!
+//! Waiting jobs are keyed anew, started ones finish at their old level. So all that is known of a job is
+//! between which two levels it always is: its most and its least urgent one on any side.
+//!
+//! **The closure.** Let L be the least urgent level of the part under analysis (and of what comes before it
+//! in its chain), raised until no part whose most urgent level is at most L has a less urgent one below L. Jobs
+//! of these parts are at level L or above at all times, all others below it. From the last instant at which
+//! none of the former was pending, the processor executes nothing but those until they are gone,
+//! in whatever order, but for one that blocks: so the busy window of them all bounds every response
+//! (George, Rivierre and Spuri, INRIA RR-2966, 1996, for work-conserving schedules).
+//!
+//! **The carry-in.** From its own release on, a job waits only for jobs that can be as urgent as it on some
+//! side. Those released before that have not gone yet were released within their own response bound. So
+//! with any response bounds R at hand, w is another if w = B + the sum over these parts of C × the
+//! releases within w + R (the argument of Tindell, Burns and Wellings, RTSS 1992, for changes of mode).
+//! Each round starts from bounds that hold and so ends with bounds that hold.
+//!
+//! **Only started jobs.** A part that is less urgent under either strategy, and never above L, can be ahead only
+//! if it was started at level L before, under the other strategy, and keeps the lane's token: one
+//! job in all. (Without preemption: whatever its levels. Across a change of region waiting jobs keep their
+//! levels, so there all count in full.)
+
+use alloc::vec::Vec;
+
+use hyoshi_model::Preemption;
+
+use super::blocking::Blocking;
+use super::fixed::{self, Demand};
+use super::method::Method;
+use super::processor::{Found, Part, Response, Site};
+use super::release::Release;
+use super::verdict::Missing;
+use crate::plan::Placement;
+use crate::strategy::Discipline;
+
+/// Rounds over all parts; later ones gain little.
+const ROUNDS: usize = 8;
+
+impl Site<'_> {
+    /// True if levels or the order within them may change under way.
+    pub fn is_mixed(&self) -> bool {
+        let differs = |part: &Part| part.best != part.worst || self.works[part.operation.index()].rekeyed;
+        self.plan.overload.is_some() || self.parts.iter().any(differs)
+    }
+
+    /// A bound for each part, in whatever order jobs are on either side.
+    pub fn solve_mixed(&self, above: &Result<Vec<Demand>, Missing>, releases: &[Release]) -> Vec<Found> {
+        let demands: Vec<Result<Demand, Missing>> = self.parts.iter().map(|part| self.demand(part, releases)).collect();
+        let mut bounds: Vec<Result<u64, Missing>> = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let level = self.least_urgent(part);
+            let same = self.parts[..bounds.len()].iter().position(|other| self.least_urgent(other) == level);
+            let bound = match same {
+                Some(other) => bounds[other].clone(),
+                None => self.closed_window(level, &demands, above, releases),
+            };
+            bounds.push(bound);
+        }
+        if let Ok(above) = above {
+            for _ in 0..ROUNDS {
+                if !self.carry_in(&demands, above, releases, &mut bounds) {
+                    break;
+                }
+            }
+        }
+        let found = |(part, bound): (&Part, Result<u64, Missing>)| {
+            let reason = |missing: Missing| {
+                let own = self.to_blame(part.operation).or_else(|| self.unreleased(part, releases));
+                Response::Unknown(own.unwrap_or(missing))
+            };
+            let (method, response) = match bound {
+                Ok(bound) => (Method::AnyOrder, Response::Bound(bound)),
+                Err(missing) => (Method::None, reason(missing)),
+            };
+            Found { part: *part, method, response, own: None }
+        };
+        self.parts.iter().zip(bounds).map(found).collect()
+    }
+
+    /// Below which level neither a part nor what comes before it in its chain ever is.
+    fn least_urgent(&self, part: &Part) -> u8 {
+        let before = |other: &&Part| other.operation == part.operation && other.critical >= part.critical;
+        self.parts.iter().filter(before).map(|other| other.worst).max().unwrap_or(part.worst)
+    }
+
+    /// The busy window of all that is above `level` on some side, and of all that that brings with it.
+    pub fn closed_window(
+        &self,
+        level: u8,
+        demands: &[Result<Demand, Missing>],
+        above: &Result<Vec<Demand>, Missing>,
+        releases: &[Release],
+    ) -> Result<u64, Missing> {
+        if let Some(missing) = self.remote() {
+            return Err(missing);
+        }
+        let mut closed = level;
+        while let Some(worst) = self
+            .parts
+            .iter()
+            .filter(|part| part.best <= closed)
+            .map(|part| self.least_urgent(part))
+            .max()
+            .filter(|worst| *worst > closed)
+        {
+            closed = worst;
+        }
+        let mut inside = above.clone()?;
+        for (_, demand) in self.parts.iter().zip(demands).filter(|(part, _)| part.best <= closed) {
+            inside.push(demand.clone()?);
+        }
+        let blocking = self.blocked_from_below(closed, &inside, releases);
+        fixed::busy_window(&inside, blocking).map_err(|missing| match missing {
+            Missing::Overload if self.is_mixed() => Missing::OverloadAcross,
+            missing => missing,
+        })
+    }
+
+    fn blocked_from_below(&self, level: u8, above: &[Demand], releases: &[Release]) -> u64 {
+        let below: Vec<Part> = self.parts.iter().filter(|part| part.best > level).copied().collect();
+        let blocking = Blocking::new(self.system, self.plan).by_less_urgent(&self.parts, level);
+        self.with_overhead(blocking, &below, above, releases)
+    }
+
+    /// True if a job of `other` is ahead of one of `part` at most once, and then started before.
+    fn only_started(&self, part: &Part, other: &Part) -> bool {
+        let work = |part: &Part| &self.works[part.operation.index()];
+        // One more place for the second strategy: no change of region.
+        let one_region = self.plan.overload.is_some() && self.parts.iter().all(|part| work(part).elsewhere.len() == 1);
+        let stays = match self.plan.preemption {
+            Preemption::None => true,
+            Preemption::Levels => other.best >= self.least_urgent(part),
+            Preemption::Full => false,
+        };
+        let level =
+            |part: &Part, place: Placement| if part.critical { place.critical.level } else { place.other.level };
+        // In its chain critical legs come first.
+        let own = |place: Placement| match work(part).critical_legs {
+            0 => level(part, place),
+            _ => level(part, place).max(place.critical.level),
+        };
+        let mut pairs = work(part).places().zip(work(other).places());
+        one_region && stays && pairs.all(|(mine, its)| level(other, its) > own(mine))
+    }
+
+    /// One round: smaller bounds from the present ones; false if there is none.
+    fn carry_in(
+        &self,
+        demands: &[Result<Demand, Missing>],
+        above: &[Demand],
+        releases: &[Release],
+        bounds: &mut [Result<u64, Missing>],
+    ) -> bool {
+        let mut smaller = false;
+        // What is above the lanes is never without work for longer than this.
+        let Ok(above_reach) = (if above.is_empty() { Ok(0) } else { fixed::busy_window(above, 0) }) else {
+            return false;
+        };
+        for index in 0..self.parts.len() {
+            let Ok(bound) = bounds[index] else { continue };
+            let part = &self.parts[index];
+            let level = self.least_urgent(part);
+            let (started, ahead): (Vec<usize>, Vec<usize>) = (0..self.parts.len())
+                .filter(|other| self.parts[*other].best <= level)
+                .partition(|other| *other != index && self.only_started(part, &self.parts[*other]));
+            let started = started.iter().map(|other| self.parts[*other].charge.saturating_sub(1)).max().unwrap_or(0);
+            let blocking = self.blocked_from_below(level, above, releases).saturating_add(started);
+            // Later jobs of its own do not overtake it, unless they go to another level than it is in.
+            let stays = part.best == part.worst && !self.works[part.operation.index()].rekeyed;
+            let in_order =
+                stays && self.in_order(part, Discipline::Laxity) && !releases[part.operation.index()].reordered;
+            let mut window = 1;
+            while window < bound {
+                let mut next = u128::from(blocking);
+                for demand in above {
+                    let jobs = demand.jobs(u128::from(window) + u128::from(above_reach));
+                    next = next.saturating_add(jobs.saturating_mul(u128::from(demand.cost)));
+                }
+                for other in ahead.iter().copied() {
+                    let (Ok(demand), Ok(carried)) = (&demands[other], &bounds[other]) else {
+                        next = u128::MAX / 2;
+                        break;
+                    };
+                    let since = if other == index && in_order { 0 } else { window };
+                    let reach = u128::from(since) + u128::from(*carried);
+                    next = next.saturating_add(demand.jobs(reach).saturating_mul(u128::from(demand.cost)));
+                }
+                let next = u64::try_from(next).unwrap_or(u64::MAX);
+                if next <= window {
+                    break;
+                }
+                window = next;
+            }
+            if window < bound {
+                (bounds[index], smaller) = (Ok(window), true);
+            }
+        }
+        smaller
+    }
+}

@@ -1,0 +1,221 @@
+//! A behaviour that misses, as a system that `sim` can replay: for whatever is said to *fail*.
+//!
+//! What `failing` and `chain` call a failure comes from behaviours that the file allows: jobs take their
+//! worst case (where that alone is too long, others their best), no release is late, every event takes its
+//! longest, phases are as written, and the region lasts. [`counterexamples`] puts exactly that into a system
+//! of its own: one epoch, fixed execution times, no jitter, fixed delays, and a duration within which a job
+//! of what fails is late, unfinished, or lost.
+
+use alloc::{string::String, vec, vec::Vec};
+
+use hyoshi_model::{Epoch, Instant, OperationId, Setting, Span, System, Takes};
+
+use super::report::{ChainReport, Counted, OperationReport, ProcessorReport, Report, SceneReport};
+use super::verdict::{Failure, Verdict};
+
+/// What is to be seen missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Jobs of an operation.
+    Operation {
+        /// Which.
+        operation: OperationId,
+        /// Whether it is its critical jobs or the others.
+        critical: bool,
+        /// Its name.
+        name: String,
+    },
+    /// Jobs of some operation of a processor.
+    Processor {
+        /// Critical ones.
+        critical: bool,
+        /// Its operations.
+        operations: Vec<OperationId>,
+        /// Its name.
+        name: String,
+    },
+    /// A chain's outputs.
+    Chain {
+        /// Its index.
+        chain: usize,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Subject {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Subject::Operation { name, .. } | Subject::Processor { name, .. } | Subject::Chain { name, .. } => name,
+        }
+    }
+
+    /// What kind of thing it is.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Subject::Operation { .. } => "operation",
+            Subject::Processor { .. } => "processor",
+            Subject::Chain { .. } => "chain",
+        }
+    }
+}
+
+/// A system in which something misses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counterexample {
+    /// What.
+    pub subject: Subject,
+    /// How it fails.
+    pub why: Failure,
+    /// The epoch it is of, by name.
+    pub region: String,
+    /// Whether it decides the outcome.
+    pub counts: bool,
+    /// The behaviour. Its duration suffices where the job that misses is forced to come; where it waits for
+    /// others first it may take [`longer`](Counterexample::lengthen).
+    pub system: System,
+}
+
+impl Counterexample {
+    /// Doubles the duration; false when that makes no sense any more.
+    pub fn lengthen(&mut self) -> bool {
+        let longer = self.system.duration.checked_mul(2).filter(|span| *span < MOST);
+        self.system.duration = longer.unwrap_or(self.system.duration);
+        longer.is_some()
+    }
+}
+
+/// Nobody simulates more than a year.
+const MOST: Span = Span::from_secs(365 * 86_400);
+
+/// One for everything that the report says fails, what counts first.
+pub fn counterexamples<'a>(system: &'a System, report: &'a Report) -> impl Iterator<Item = Counterexample> + 'a {
+    let all = [true, false].into_iter().flat_map(move |counts| {
+        let scenes = report.scenes.iter().filter(|scene| !scene.change);
+        scenes.flat_map(move |scene| failing(system, report, scene, counts))
+    });
+    all.map(move |failing| Counterexample {
+        system: behaviour(system, &failing),
+        region: failing.scene.name.clone(),
+        subject: failing.subject,
+        why: failing.why,
+        counts: failing.counts,
+    })
+}
+
+struct Failing<'a> {
+    scene: &'a SceneReport,
+    subject: Subject,
+    why: Failure,
+    /// Within which it is late if nothing keeps it from coming.
+    needs: Span,
+    /// What takes its worst case; the others their best. `None`: everything.
+    slow: Option<Vec<OperationId>>,
+    counts: bool,
+}
+
+fn failing<'a>(system: &System, report: &Report, scene: &'a SceneReport, counts: bool) -> Vec<Failing<'a>> {
+    let everything = report.counted == Counted::Everything;
+    let settings = &system.epochs[scene.epoch].settings;
+    let mut found = Vec::new();
+    for processor in &scene.processors {
+        let counted = |one: &OperationReport| everything || one.critical;
+        for one in processor.operations.iter().filter(|one| counted(one) == counts) {
+            let Verdict::Fails { why } = &one.verdict else { continue };
+            let critical = one.critical;
+            let subject = Subject::Operation { operation: one.operation, critical, name: one.name.clone() };
+            // Too long by itself: the others need not be in the way.
+            let alone = matches!(why, Failure::LongerThanDeadline { .. });
+            let (why, needs) = (why.clone(), until_late(system, settings, one, why));
+            found.push(Failing { scene, subject, why, needs, slow: alone.then(|| vec![one.operation]), counts });
+        }
+        if let (Verdict::Fails { why }, true) = (&processor.verdict, processor.counts(report.counted) == counts)
+            && let Some(needs) = whole(settings, system, processor, why)
+        {
+            let critical = matches!(why, Failure::Overload { critical: true, .. });
+            let operations = processor.operations.iter().map(|one| one.operation).collect();
+            let subject = Subject::Processor { critical, operations, name: processor.name.clone() };
+            found.push(Failing { scene, subject, why: why.clone(), needs, slow: None, counts });
+        }
+    }
+    for chain in scene.chains.iter().filter(|_| counts) {
+        let Verdict::Fails { why } = &chain.verdict else { continue };
+        let subject = Subject::Chain { chain: chain.chain.index(), name: chain.name.clone() };
+        let slow = Some(system.chains[chain.chain.index()].path.clone());
+        let needs = until_output(system, settings, chain);
+        found.push(Failing { scene, subject, why: why.clone(), needs, slow, counts });
+    }
+    found
+}
+
+/// The epoch by itself, from the start on.
+fn behaviour(system: &System, failing: &Failing<'_>) -> System {
+    let mut behaviour = system.clone();
+    let epoch = &system.epochs[failing.scene.epoch];
+    let settings = system.operation_ids().map(|id| {
+        let setting = &epoch.settings[id.index()];
+        let slow = failing.slow.as_ref().is_none_or(|slow| slow.contains(&id));
+        let takes = if slow { setting.wcet } else { setting.bcet.max(Span::from_nanos(1)).min(setting.wcet) };
+        Setting { takes: Takes::Fixed(takes), jitter: Span::ZERO, ..setting.clone() }
+    });
+    behaviour.epochs = vec![Epoch { name: epoch.name.clone(), at: Instant::ZERO, settings: settings.collect() }];
+    behaviour.links.iter_mut().for_each(|link| link.delay.0 = link.delay.1);
+    behaviour.duration = failing.needs.min(MOST);
+    behaviour
+}
+
+fn sum(spans: impl IntoIterator<Item = Span>) -> Span {
+    spans.into_iter().fold(Span::ZERO, |sum, span| sum.checked_add(span).unwrap_or(MOST)).min(MOST)
+}
+
+const MOMENT: Span = Span::from_millis(1);
+
+/// When the root jobs that the operation waits for have been released.
+fn first_release(system: &System, settings: &[Setting], id: OperationId) -> Span {
+    let roots = system.operation(id).roots.iter().map(|root| &settings[root.index()]);
+    roots.map(|root| sum([root.phase, root.offset])).max().unwrap_or_default()
+}
+
+/// When its first job is late, if that has come by then: unfinished is late, too.
+fn until_late(system: &System, settings: &[Setting], one: &OperationReport, why: &Failure) -> Span {
+    let setting = &settings[one.operation.index()];
+    let finish = match why {
+        Failure::FirstJobLate { finish, .. } => *finish,
+        _ => setting.deadline.span(),
+    };
+    let release = first_release(system, settings, one.operation);
+    sum([release, setting.offset, setting.deadline.span().max(finish), MOMENT])
+}
+
+fn until_output(system: &System, settings: &[Setting], chain: &ChainReport) -> Span {
+    let path = &system.chains[chain.chain.index()].path;
+    let hops = path.iter().flat_map(|id| {
+        let setting = &settings[id.index()];
+        [setting.slowest, setting.wcet, setting.offset]
+    });
+    let first = path.iter().map(|id| first_release(system, settings, *id)).max().unwrap_or_default();
+    sum(hops.chain([first, Span::from_nanos(chain.limit_ns), MOMENT]))
+}
+
+/// How long until the processor as a whole cannot have kept up; `None` if it is not known to fail as such.
+fn whole(settings: &[Setting], system: &System, processor: &ProcessorReport, why: &Failure) -> Option<Span> {
+    let ids = || processor.operations.iter().map(|one| one.operation);
+    let start = ids().map(|id| first_release(system, settings, id)).max().unwrap_or_default();
+    let deadline = ids().map(|id| settings[id.index()].deadline.span()).max().unwrap_or_default();
+    match why {
+        Failure::Demand { window, .. } => Some(sum([start, *window, MOMENT])),
+        // What exceeds the CPU piles up, until queues are full if not before.
+        Failure::Overload { utilisation_ppm, .. } => {
+            let room = ids().map(|id| {
+                let (setting, queue) = (&settings[id.index()], &system.operation(id).queue);
+                let jobs = u64::from(queue.limit).saturating_add(2).saturating_mul(u64::from(setting.legs));
+                setting.wcet.checked_mul(jobs).unwrap_or(MOST)
+            });
+            let excess_ppm = u128::from(utilisation_ppm.saturating_sub(1_000_000).max(1));
+            let piled = u128::from(sum(room).as_nanos()) * 1_000_000 / excess_ppm;
+            Some(sum([start, deadline, Span::from_nanos(u64::try_from(piled).unwrap_or(u64::MAX)), MOMENT]))
+        }
+        _ => None,
+    }
+}

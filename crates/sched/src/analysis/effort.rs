@@ -1,0 +1,168 @@
+//! How much an analysis may search: verdicts always, response bounds of levels by key as far as asked.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+use core::cell::{Cell, RefCell};
+use core::fmt;
+
+use hyoshi_model::OperationId;
+
+use super::fixed::{self, Demand};
+use super::verdict::Missing;
+
+/// What [`analyse_with`](super::analyse_with) is asked for.
+pub struct Options<'a> {
+    /// Which response bounds of levels by deadline or laxity.
+    pub bounds: Bounds,
+    /// Told now and then how far such bounds are; they are given up, and verdicts alone
+    /// remain, once it returns false.
+    pub progress: &'a dyn Fn(Progress) -> bool,
+}
+
+impl fmt::Debug for Options<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+/// Which response bounds are calculated. Those of FIFO levels always are; verdicts do not need them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bounds {
+    /// None of them.
+    None,
+    /// Those that take a fraction of a second, by an estimate that depends on nothing but the system.
+    #[default]
+    Quick,
+    /// All of them, however long it takes.
+    All,
+}
+
+/// How far response bounds are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Terms added up so far.
+    pub done: u64,
+    /// About how many there are in the levels that were begun so far.
+    pub of: u64,
+}
+
+/// What is left to spend on bounds, and what is asked for.
+pub(super) struct Effort<'a> {
+    /// Whose verdicts are wanted; `None`: everyone's.
+    only: Option<&'a [bool]>,
+    /// Levels that were analysed before.
+    known: Option<&'a Known>,
+    /// `None`: without limit.
+    left: Cell<Option<u64>>,
+    done: Cell<u64>,
+    of: Cell<u64>,
+    told: Cell<u64>,
+    stopped: Cell<bool>,
+    report: &'a dyn Fn(Progress) -> bool,
+}
+
+/// Terms that are added up in about a quarter of a second.
+const QUICK: u64 = 100_000_000;
+
+/// Terms between two reports of progress.
+const TELL: u64 = 1 << 20;
+
+impl<'a> Effort<'a> {
+    pub fn new(options: Options<'a>) -> Self {
+        let left = match options.bounds {
+            Bounds::None => Some(0),
+            Bounds::Quick => Some(QUICK),
+            Bounds::All => None,
+        };
+        Effort {
+            only: None,
+            known: None,
+            left: Cell::new(left),
+            done: Cell::default(),
+            of: Cell::default(),
+            told: Cell::default(),
+            stopped: Cell::default(),
+            report: options.progress,
+        }
+    }
+
+    /// For verdicts alone, on these operations if not on all; whatever else is found is not to be used.
+    pub fn verdicts(bounds: Bounds, only: Option<&'a [bool]>, known: &'a Known) -> Self {
+        Effort { only, known: Some(known), ..Effort::new(Options { bounds, progress: &|_| true }) }
+    }
+
+    /// True if the verdict on an operation is asked for.
+    pub fn wants(&self, operation: OperationId) -> bool {
+        self.only.is_none_or(|only| only.get(operation.index()).copied().unwrap_or(true))
+    }
+
+    /// True if nothing but verdicts on operations and chains is asked for.
+    pub fn is_for_verdicts(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// The response bound of a FIFO level, analysed unless it is known.
+    pub fn level(&self, first: OperationId, own: &[Demand], higher: &[Demand], below: u64) -> Result<u64, Missing> {
+        let analysed = || fixed::level(own, higher, below);
+        self.known.map_or_else(analysed, |known| known.level(first, own, higher, below, analysed))
+    }
+
+    /// Whether a search that adds up about `cost` terms may begin. The cost is spent if so.
+    pub fn affords(&self, cost: u64) -> bool {
+        let left = self.left.get().map(|left| left.checked_sub(cost));
+        if self.stopped.get() || left == Some(None) {
+            return false;
+        }
+        self.left.set(left.flatten());
+        self.of.set(self.of.get().saturating_add(cost));
+        true
+    }
+
+    /// Notes that `terms` were added up; `None` if the search is to end.
+    pub fn step(&self, terms: u64) -> Option<()> {
+        let done = self.done.get().saturating_add(terms);
+        self.done.set(done);
+        if done - self.told.get() >= TELL {
+            self.told.set(done);
+            let goes_on = (self.report)(Progress { done, of: self.of.get() });
+            self.stopped.set(self.stopped.get() || !goes_on);
+        }
+        // Far beyond the estimate: the same system always ends here.
+        let beyond = self.left.get().is_some() && done > self.of.get().saturating_add(4 * QUICK);
+        (!self.stopped.get() && !beyond).then_some(())
+    }
+}
+
+/// FIFO levels as they were when they were first analysed, by their first operations: when another
+/// operation changes, the levels above it are as they were.
+#[derive(Default)]
+pub(super) struct Known(RefCell<BTreeMap<OperationId, KnownLevel>>);
+
+struct KnownLevel {
+    own: Vec<Demand>,
+    higher: Vec<Demand>,
+    below: u64,
+    response: Result<u64, Missing>,
+}
+
+impl Known {
+    fn level(
+        &self,
+        first: OperationId,
+        own: &[Demand],
+        higher: &[Demand],
+        below: u64,
+        analysed: impl FnOnce() -> Result<u64, Missing>,
+    ) -> Result<u64, Missing> {
+        let mut known = self.0.borrow_mut();
+        match known.get(&first) {
+            Some(level) if level.below == below && level.own == own && level.higher == higher => level.response.clone(),
+            Some(_) => analysed(),
+            None => {
+                let response = analysed();
+                let (own, higher) = (own.to_vec(), higher.to_vec());
+                known.insert(first, KnownLevel { own, higher, below, response: response.clone() });
+                response
+            }
+        }
+    }
+}

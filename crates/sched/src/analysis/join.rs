@@ -1,0 +1,304 @@
+//! Joins of operations that different roots release: which completions go together, and how long the
+//! first of them waits.
+//!
+//! The dispatcher keeps the completions of each predecessor in a queue of its own, of `room` at most: one more
+//! pushes the oldest out. As soon as none of the queues is empty the oldest of each go together; the
+//! deadline counts from the earliest of their origins. Completions of predecessor i come within
+//! `[origin + a, origin + b]`, none is lost, and none overtakes another. In one operating region, whose phases
+//! are known, two patterns have a bound.
+//!
+//! **In step.** All roots have one period T. As long as no queue overflows the k-th completions of all go together,
+//! at F + kT at the latest, F being the greatest phase + b. At the instant at which completion n of i comes,
+//! no more than floor((F - phase - a) / T) + 1 of its kind are there, so that many places are enough. The
+//! *reference* is the root with the least phase, whose origin is the earliest of them.
+//!
+//! **Sampled.** One predecessor, the reference r, is slower than all others. Completions of another, j, are at most
+//! g = G + b - a apart, G being its longest period. Should a completion of r find the queues of r empty, then all other
+//! queues have something by g later, or when each root has come for the first time: W is the longest such
+//! wait. While W + b - a of r is less than its period, r's next completion comes later than that, so it
+//! finds its queue empty too, and by induction each completion of r leads to one release, within W.
+//! What is taken of j is one of the last `room` completions. All whose origin lies b before have come, so its
+//! origin lies less than b + room × G before that instant: the data of fast predecessors may be so old.
+//!
+//! Both tie releases to the origins of one root, which are a period apart, as all other analyses here
+//! want it. Deadlines count from the earliest of the origins: it is kept beside that how much older than the
+//! reference's that may be, and how much later than `latest` after it a release may come.
+
+use alloc::{format, string::String, vec::Vec};
+
+use hyoshi_model::{OperationId, Span, System};
+
+use super::release::Release;
+use super::verdict::Missing;
+use super::workload::{Hop, Source, Work};
+
+/// Which completions go together.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Join {
+    /// Completions of one predecessor that may wait for the others.
+    pub room: u64,
+    pub pattern: Pattern,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pattern {
+    /// The k-th of each; the root of the predecessor at this position has the least phase.
+    InStep { reference: usize },
+    /// Each of the predecessor at this position, the slowest, with what is there of the others.
+    Sampled { reference: usize },
+}
+
+/// When its releases come, counted from the reference's origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Joined {
+    pub latest: u64,
+    /// No release comes later than `latest` and this after the earliest origin.
+    pub older: u64,
+    /// How much earlier than the reference's origin the earliest origin may be.
+    pub oldest: u64,
+}
+
+/// Why there is no bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unjoined {
+    /// This one's response has no bound.
+    Unbounded(OperationId),
+    /// Jobs of this one may be lost.
+    Lost(OperationId),
+    /// Completions of this one may overtake each other.
+    Overtaking(OperationId),
+    /// So many completions of this one may have to wait.
+    Full { of: OperationId, needs: u64, room: u64 },
+    /// The next completion of the slowest may come before the others have.
+    TooClose { slow: OperationId, fast: OperationId, wait: u64, spread: u64, period: u64 },
+}
+
+impl Unjoined {
+    pub fn text(self, system: &System) -> String {
+        let name = |id: OperationId| &system.operation(id).name;
+        let span = Span::from_nanos;
+        match self {
+            Unjoined::Unbounded(id) => format!("the response of {} has no bound", name(id)),
+            Unjoined::Lost(id) => {
+                format!("a job of {} may be dropped or cancelled, and what goes together shifts", name(id))
+            }
+            Unjoined::Overtaking(id) => format!("completions of {} may overtake each other on their link", name(id)),
+            Unjoined::Full { of, needs, room } => {
+                let of = name(of);
+                format!(
+                    "{needs} completions of {of} may wait for the others, its queue.limit is {room}: raise it to {needs}"
+                )
+            }
+            Unjoined::TooClose { slow, fast, wait, spread, period } => {
+                let (slow, fast) = (name(slow), name(fast));
+                let (wait, spread, period) = (span(wait), span(spread), span(period));
+                format!(
+                    "{slow} may wait {wait} for {fast} and comes up to {spread} late, which together must stay below \
+                     its period of {period}: roots of nearly one rate drift past each other, so give them one period"
+                )
+            }
+        }
+    }
+}
+
+/// Finds the pattern of each join of several roots, causes before effects, and the phase of each reference.
+pub(super) fn settle(system: &System, works: &mut [Work], order: &[OperationId]) {
+    for id in order {
+        let index = id.index();
+        let reference = match &works[index].source {
+            Source::After { predecessors, join: None, .. } => predecessors.first().map(|hop| hop.from),
+            Source::After { predecessors, join: Some(join), .. } => {
+                let (predecessors, room) = (predecessors.clone(), join.room);
+                match pattern(works, &predecessors) {
+                    Ok(pattern) => {
+                        let (Pattern::InStep { reference } | Pattern::Sampled { reference }) = pattern;
+                        if let Source::After { join, .. } = &mut works[index].source {
+                            *join = Some(Join { room, pattern });
+                        }
+                        Some(predecessors[reference].from)
+                    }
+                    Err(why) => {
+                        let name = system.operation(*id).name.clone();
+                        works[index].source = Source::Unclear(Missing::Join { name, why: why.into() });
+                        None
+                    }
+                }
+            }
+            _ => continue,
+        };
+        if let Some(reference) = reference {
+            works[index].phase = works[reference].phase;
+        }
+    }
+}
+
+fn pattern(works: &[Work], predecessors: &[Hop]) -> Result<Pattern, &'static str> {
+    let all = || predecessors.iter().map(|hop| &works[hop.from]);
+    if all().any(|from| from.streams.len() > 1) {
+        return Err("some of it comes from an `any` trigger: no analysis of what goes together then");
+    }
+    if let Some(Source::Unclear(_)) = all().map(|from| &from.source).find(|source| matches!(source, Source::Unclear(_)))
+    {
+        return Err("something before it has no analysis");
+    }
+    if all().any(|from| from.phase.is_none()) {
+        return Err(
+            "the file has several regions, and what is left of one may go together with what comes in the next",
+        );
+    }
+    let first = all().next().map_or(0, |from| from.period);
+    if all().all(|from| from.period == first && from.slowest == first) {
+        let reference = (0..predecessors.len()).min_by_key(|position| works[predecessors[*position].from].phase);
+        return Ok(Pattern::InStep { reference: reference.unwrap_or(0) });
+    }
+    let reference = (0..predecessors.len()).max_by_key(|position| works[predecessors[*position].from].period);
+    Ok(Pattern::Sampled { reference: reference.unwrap_or(0) })
+}
+
+/// When completions of one predecessor come.
+struct Stream {
+    of: OperationId,
+    phase: u64,
+    period: u64,
+    gap: u64,
+    /// Earliest and latest after their origin.
+    least: u64,
+    most: u64,
+    oldest: u64,
+}
+
+impl Stream {
+    fn spread(&self) -> u64 {
+        self.most.saturating_sub(self.least)
+    }
+}
+
+/// The releases of a join, if its predecessors are released so and finish by `finish` after their
+/// origins; `least` are all earliest releases, and `lost` tells whose jobs may be lost.
+pub(super) fn joined(
+    works: &[Work],
+    (join, predecessors): (&Join, &[Hop]),
+    (releases, least): (&[Release], &[u64]),
+    (finish, lost): (&[Option<u64>], &[bool]),
+) -> Result<Joined, Unjoined> {
+    let mut streams = Vec::with_capacity(predecessors.len());
+    for hop in predecessors {
+        let from = &works[hop.from];
+        let of = from.operation;
+        let most = finish[hop.from].and_then(|finish| finish.checked_add(hop.most)).filter(|most| *most < FAR);
+        let most = most.ok_or(Unjoined::Unbounded(of))?;
+        let least = soonest(from, least[hop.from], hop);
+        if lost[hop.from] {
+            return Err(Unjoined::Lost(of));
+        }
+        let stream = Stream {
+            of,
+            phase: from.phase.unwrap_or_default(),
+            period: from.period,
+            gap: from.slowest,
+            least,
+            most,
+            oldest: releases[hop.from].oldest,
+        };
+        if releases[hop.from].reordered || (hop.most > hop.least && stream.spread() >= from.period) {
+            return Err(Unjoined::Overtaking(of));
+        }
+        streams.push(stream);
+    }
+    match join.pattern {
+        Pattern::InStep { reference } => in_step(&streams, reference, join.room),
+        Pattern::Sampled { reference } => sampled(&streams, reference, join.room),
+    }
+}
+
+/// Beyond this (146 years) nothing is looked at.
+const FAR: u64 = 1 << 62;
+
+/// The earliest arrival of a completion after its origin.
+fn soonest(from: &Work, least: u64, hop: &Hop) -> u64 {
+    least.saturating_add(from.bcet.saturating_mul(from.legs)).saturating_add(hop.least)
+}
+
+/// No release comes earlier after the reference's origin.
+pub(super) fn earliest(works: &[Work], join: &Join, predecessors: &[Hop], least: &[u64]) -> u64 {
+    let soonest = |hop: &Hop| soonest(&works[hop.from], least[hop.from], hop);
+    let phase = |hop: &Hop| works[hop.from].phase.unwrap_or_default();
+    match join.pattern {
+        Pattern::InStep { reference } => {
+            let start = predecessors.get(reference).map_or(0, phase);
+            let after = predecessors.iter().map(|hop| phase(hop).saturating_add(soonest(hop)).saturating_sub(start));
+            after.max().unwrap_or_default()
+        }
+        Pattern::Sampled { reference } => predecessors.get(reference).map_or(0, soonest),
+    }
+}
+
+fn in_step(streams: &[Stream], reference: usize, room: u64) -> Result<Joined, Unjoined> {
+    let last = streams.iter().map(|one| one.phase.saturating_add(one.most)).max().unwrap_or_default();
+    for one in streams {
+        let needs = last.saturating_sub(one.phase.saturating_add(one.least)) / one.period.max(1) + 1;
+        if needs > room {
+            return Err(Unjoined::Full { of: one.of, needs, room });
+        }
+    }
+    let oldest = streams.iter().map(|one| one.oldest).max().unwrap_or_default();
+    Ok(Joined { latest: last.saturating_sub(streams[reference].phase), older: oldest, oldest })
+}
+
+fn sampled(streams: &[Stream], reference: usize, room: u64) -> Result<Joined, Unjoined> {
+    let slow = &streams[reference];
+    let (mut wait, mut oldest, mut eldest) = (0, slow.oldest, 0);
+    for one in streams.iter().enumerate().filter(|(position, _)| *position != reference).map(|(_, one)| one) {
+        let first = one.phase.saturating_add(one.most).saturating_sub(slow.phase.saturating_add(slow.least));
+        let own = one.gap.saturating_add(one.spread()).max(first);
+        let (spread, period) = (slow.spread(), slow.period);
+        if own.saturating_add(spread) >= period {
+            return Err(Unjoined::TooClose { slow: slow.of, fast: one.of, wait: own, spread, period });
+        }
+        wait = wait.max(own);
+        let age = one.most.saturating_add(room.saturating_mul(one.gap)).saturating_add(one.oldest);
+        eldest = eldest.max(age);
+        oldest = oldest.max(age.saturating_sub(slow.least));
+    }
+    let latest = slow.most.saturating_add(wait);
+    // Bounded twice: no origin is older than the oldest.
+    let older = slow.oldest.max(eldest.saturating_sub(latest)).min(oldest);
+    Ok(Joined { latest, older, oldest })
+}
+
+/// Where a join's values are given up on the way: of the path's predecessor at a sampled join, unless that is the
+/// reference.
+pub(super) fn gives_up(work: &Work, from: OperationId) -> bool {
+    let Source::After { predecessors, join: Some(join), .. } = &work.source else { return false };
+    match join.pattern {
+        Pattern::InStep { .. } => false,
+        Pattern::Sampled { reference } => predecessors.get(reference).is_none_or(|hop| hop.from != from.index()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(index: u32, phase: u64, period: u64, (least, most): (u64, u64)) -> Stream {
+        Stream { of: OperationId(index), phase, period, gap: period, least, most, oldest: 0 }
+    }
+
+    #[test]
+    fn in_step_the_last_of_each_kind_decides() {
+        let streams = [stream(0, 2, 10, (1, 3)), stream(1, 5, 10, (2, 6)), stream(2, 4, 10, (1, 1))];
+        assert_eq!(in_step(&streams, 0, 1), Ok(Joined { latest: 9, older: 0, oldest: 0 }));
+        // The first one's next completion may come at 13, when the second's comes at 11: all the same.
+        let late = [stream(0, 0, 10, (1, 3)), stream(1, 5, 10, (2, 6))];
+        assert_eq!(in_step(&late, 0, 1), Err(Unjoined::Full { of: OperationId(0), needs: 2, room: 1 }));
+        assert_eq!(in_step(&late, 0, 2), Ok(Joined { latest: 11, older: 0, oldest: 0 }));
+    }
+
+    #[test]
+    fn sampled_the_slow_one_waits_for_the_gap_of_the_fast_one() {
+        let streams = [stream(0, 0, 40, (2, 4)), stream(1, 0, 10, (1, 3))];
+        assert_eq!(sampled(&streams, 0, 2), Ok(Joined { latest: 16, older: 7, oldest: 21 }));
+        let close = [stream(0, 0, 14, (2, 4)), stream(1, 0, 10, (1, 3))];
+        assert!(matches!(sampled(&close, 0, 2), Err(Unjoined::TooClose { wait: 12, spread: 2, period: 14, .. })));
+    }
+}

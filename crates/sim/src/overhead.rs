@@ -1,0 +1,280 @@
+//! What scheduling itself costs, spent on the CPU as [`Costs`] says. The decisions stay the
+//! dispatcher's and are taken with the time at which they are really taken; the costs delay what
+//! follows.
+//!
+//! ```text
+//!                release or watchdog due                        nothing is due any more
+//!   lanes run ───────────────────────────► held (above lanes) ───────────────────────────► lanes run
+//!       ▲                                     │      ▲
+//!       │                                     └──────┘ what has become due meanwhile, together
+//!       │  another lane's turn                paid                    a body ends
+//!       └─────────────────────► switching ──────────► owing ─► body ──────────────► owing ─► complete
+//! ```
+//!
+//! Switching and what a lane or job owes are spent at the lane's priority: whatever is more urgent interrupts it.
+
+use hyoshi_dispatch::LaneMask;
+use hyoshi_model::costs::WATCHDOG_PERIOD;
+use hyoshi_model::{Costs, Instant, Span};
+use hyoshi_trace::{Slot, Who};
+
+use crate::cpu::BACKGROUND;
+
+/// Nobody's lane: whoever has the CPU next pays a switch.
+const NOBODY: u8 = u8::MAX - 1;
+
+/// What the CPU does while it runs no body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spending {
+    /// It idles, or a body runs.
+    Nothing,
+    /// Above every lane, until `held_until`.
+    Above(Who),
+    /// It goes to the thread of this lane.
+    Switch(u8),
+    /// Before or after this job's body, at its lane's priority.
+    Job(Slot, u8),
+    /// For jobs of this lane that were cancelled.
+    Lane(u8),
+}
+
+/// A CPU's overhead: what is being spent, and what is owed.
+#[derive(Debug)]
+pub(crate) struct Overhead {
+    pub costs: Costs,
+    spending: Spending,
+    /// Nothing in a lane runs, and no release is seen, before.
+    held_until: Instant,
+    /// When the watchdog looks next.
+    watchdog: Instant,
+    /// Whose thread had the CPU last; an idle CPU keeps it.
+    thread: Option<u8>,
+    /// Whether that thread has run nothing since the CPU came to it.
+    fresh: bool,
+    /// What is left of a switch, and to whom.
+    switch: (u8, Span),
+    /// What each lane owes for jobs that it cancelled, and which lanes owe anything.
+    lanes: Vec<Span>,
+    indebted: LaneMask,
+    /// By slot: what each started job owes before or after its body.
+    jobs: Vec<Span>,
+    /// What idle points have released so far.
+    pub released_when_idle: u64,
+    /// Cancelled jobs so far.
+    pub cancelled: u64,
+    /// All that was spent.
+    pub spent: Span,
+}
+
+impl Overhead {
+    /// `None` where nothing costs anything.
+    pub fn of(costs: Costs, lanes: usize) -> Option<Box<Overhead>> {
+        let watchdog = if costs.watchdog.is_zero() { Instant::NEVER } else { Instant::ZERO + WATCHDOG_PERIOD };
+        (!costs.is_none()).then(|| {
+            Box::new(Overhead {
+                costs,
+                spending: Spending::Nothing,
+                held_until: Instant::ZERO,
+                watchdog,
+                thread: None,
+                fresh: false,
+                switch: (NOBODY, Span::ZERO),
+                lanes: vec![Span::ZERO; lanes],
+                indebted: LaneMask::EMPTY,
+                jobs: Vec::new(),
+                released_when_idle: 0,
+                cancelled: 0,
+                spent: Span::ZERO,
+            })
+        })
+    }
+
+    /// Books `ran` on what was being spent; who spent it.
+    pub fn account(&mut self, ran: Span) -> Option<Who> {
+        let who = match self.spending {
+            _ if ran.is_zero() => return None,
+            Spending::Nothing => return None,
+            Spending::Above(who) => who,
+            Spending::Switch(lane) => {
+                self.switch.1 = self.switch.1.saturating_sub(ran);
+                if self.switch.1.is_zero() {
+                    self.arrived(lane);
+                }
+                thread_of(lane)
+            }
+            Spending::Job(slot, lane) => {
+                let owed = &mut self.jobs[slot.0 as usize];
+                *owed = owed.saturating_sub(ran);
+                thread_of(lane)
+            }
+            Spending::Lane(lane) => {
+                let owed = &mut self.lanes[usize::from(lane)];
+                *owed = owed.saturating_sub(ran);
+                self.indebted.set(lane, !owed.is_zero());
+                thread_of(lane)
+            }
+        };
+        self.spent += ran;
+        Some(who)
+    }
+
+    fn arrived(&mut self, lane: u8) {
+        (self.thread, self.fresh, self.switch) = (Some(lane), true, (NOBODY, Span::ZERO));
+    }
+
+    // ---- above every lane ----
+
+    /// Until when nothing in a lane runs, if that is later than `now`.
+    #[inline]
+    pub fn held(&self, now: Instant) -> Option<Instant> {
+        (self.held_until > now).then_some(self.held_until)
+    }
+
+    /// Nothing in a lane runs for so much longer.
+    pub fn hold(&mut self, now: Instant, who: Who, span: Span) {
+        if !span.is_zero() {
+            self.held_until = self.held_until.max(now).saturating_add(span);
+            self.spending = Spending::Above(who);
+        }
+    }
+
+    /// The release thread saw `released` jobs into their queues, in an expiry of its timer or not.
+    pub fn released(&mut self, now: Instant, expired: bool, released: u64) {
+        let expiry = if expired { self.costs.timer } else { Span::ZERO };
+        self.hold(now, Who::Release, sum(expiry, times(self.costs.enqueue, released)));
+    }
+
+    /// The watchdog looks, if it is due.
+    pub fn watchdog(&mut self, now: Instant) {
+        if self.watchdog <= now {
+            let missed = now.since(self.watchdog).as_nanos() / WATCHDOG_PERIOD.as_nanos();
+            self.watchdog += times(WATCHDOG_PERIOD, missed + 1);
+            self.hold(now, Who::Watchdog, self.costs.watchdog);
+        }
+    }
+
+    /// When the watchdog looks next.
+    pub fn next(&self) -> Instant {
+        self.watchdog
+    }
+
+    // ---- at the lanes' priorities ----
+
+    /// Lanes that have something to pay before they decide again.
+    #[inline]
+    pub fn indebted(&self) -> LaneMask {
+        self.indebted
+    }
+
+    /// What `lane` has to spend from `now` on before it can decide; `None` if nothing. To be asked
+    /// at the time at which it has the CPU.
+    pub fn before_lane(&mut self, lane: u8) -> Option<Span> {
+        if let Some(left) = self.come_to(lane) {
+            return Some(left);
+        }
+        let owed = self.lanes.get(usize::from(lane)).copied().unwrap_or_default();
+        self.spending = if owed.is_zero() { Spending::Nothing } else { Spending::Lane(lane) };
+        (!owed.is_zero()).then_some(owed)
+    }
+
+    /// What has to be spent before the body of a started job, or its end, can go on.
+    pub fn before_job(&mut self, slot: Slot, lane: u8) -> Option<Span> {
+        if let Some(left) = self.come_to(lane) {
+            return Some(left);
+        }
+        let owed = self.owed(slot);
+        self.spending = if owed.is_zero() { Spending::Nothing } else { Spending::Job(slot, lane) };
+        self.fresh = false;
+        (!owed.is_zero()).then_some(owed)
+    }
+
+    fn come_to(&mut self, lane: u8) -> Option<Span> {
+        if self.thread == Some(lane) {
+            self.switch = (NOBODY, Span::ZERO);
+            return None;
+        }
+        if self.switch.0 != lane {
+            // One that was begun for another is lost. The first thread of all comes to nobody.
+            self.switch = (lane, if self.thread.is_none() { Span::ZERO } else { self.costs.switch });
+        }
+        if self.switch.1.is_zero() {
+            self.arrived(lane);
+            return None;
+        }
+        self.spending = Spending::Switch(lane);
+        Some(self.switch.1)
+    }
+
+    /// The CPU idles.
+    pub fn idle(&mut self) {
+        self.spending = Spending::Nothing;
+    }
+
+    /// Within a lane the CPU goes to the thread of another job, unless it has just come to the lane.
+    pub fn another_thread(&mut self) {
+        if !self.fresh {
+            self.thread = Some(NOBODY);
+        }
+    }
+
+    /// A lane has taken `taken` jobs from its queue and asked of `asked` whether they can still finish.
+    pub fn took(&mut self, lane: u8, running: Option<Slot>, taken: u64, asked: u64) {
+        let cost = sum(times(self.costs.dequeue, taken), times(self.costs.cancel, asked));
+        match running {
+            Some(slot) => self.owe(slot, cost),
+            None if cost.is_zero() => {}
+            None => {
+                let owed = &mut self.lanes[usize::from(lane)];
+                *owed = sum(*owed, cost);
+                self.indebted.insert(lane);
+            }
+        }
+    }
+
+    /// The body of a job has ended, and triggers so many jobs here.
+    pub fn triggers(&mut self, slot: Slot, jobs: u32) {
+        self.owe(slot, times(self.costs.enqueue, u64::from(jobs)));
+    }
+
+    fn owe(&mut self, slot: Slot, cost: Span) {
+        let place = slot.0 as usize;
+        if place >= self.jobs.len() {
+            self.jobs.resize(place + 1, Span::ZERO);
+        }
+        self.jobs[place] = sum(self.jobs[place], cost);
+    }
+
+    /// What a job owes.
+    #[inline]
+    pub fn owed(&self, slot: Slot) -> Span {
+        self.jobs.get(slot.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// A job is over, paid or not.
+    pub fn forget(&mut self, slot: Slot) {
+        if let Some(owed) = self.jobs.get_mut(slot.0 as usize) {
+            *owed = Span::ZERO;
+        }
+        self.spending = Spending::Nothing;
+    }
+
+    /// The job that has just paid what it owes.
+    pub fn paid(&self) -> Option<Slot> {
+        match self.spending {
+            Spending::Job(slot, _) if self.owed(slot).is_zero() => Some(slot),
+            _ => None,
+        }
+    }
+}
+
+fn sum(one: Span, other: Span) -> Span {
+    one.checked_add(other).unwrap_or(Span::from_nanos(u64::MAX))
+}
+
+fn times(cost: Span, count: u64) -> Span {
+    cost.checked_mul(count).unwrap_or(Span::from_nanos(u64::MAX))
+}
+
+fn thread_of(lane: u8) -> Who {
+    if lane == BACKGROUND { Who::Below } else { Who::Lane(lane) }
+}

@@ -1,0 +1,321 @@
+//! Who was in the way: what must hold of every simulated job's account, on random systems with
+//! everything the model has.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::*;
+use hyoshi_dispatch::places;
+use hyoshi_model::*;
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_trace::blame::{Account, Basis, Blame, Culprit, Interest, Kind, Rank};
+use hyoshi_trace::stats::Phases;
+use hyoshi_trace::{Event, Outcome};
+
+const SYSTEMS: u64 = 1_000;
+const UNTIL: Instant = Instant::from_nanos(300_000_000);
+
+fn accounts_of(system: &System, all: &[(ProcessorId, Instant, Event)], interest: &Interest) -> Vec<Account> {
+    let plan = Plan::new(system, &Strategies::built_in()).unwrap();
+    let of = |plan: &hyoshi_sched::ProcessorPlan| {
+        let mut law = Blame::new(system, places(system, plan), true, interest.clone());
+        let own = all.iter().filter(|(processor, ..)| *processor == plan.processor);
+        own.filter_map(|(_, now, event)| law.event(*now, event)).collect::<Vec<_>>()
+    };
+    plan.processors.iter().flat_map(of).collect()
+}
+
+fn accounts(system: &System, until: Instant) -> Vec<Account> {
+    accounts_of(system, &events(system, until), &Interest::All)
+}
+
+fn micros(micros: u64) -> Span {
+    Span::from_micros(micros)
+}
+
+#[test]
+fn the_parts_add_up_and_nothing_is_unexplained() {
+    let mut jobs = 0;
+    for seed in 0..SYSTEMS {
+        let system = random::system(seed);
+        for account in accounts(&system, UNTIL) {
+            jobs += 1;
+            let sum: Span = account.parts.iter().map(|(_, span)| *span).sum();
+            assert_eq!(sum, account.response(), "seed {seed}: {account:?}");
+            assert_eq!(account.basis, Basis::Exact);
+            let unexplained = account.total(|kind| {
+                matches!(kind, Kind::Unexplained | Kind::Asleep | Kind::Overhead | Kind::TimerLate | Kind::Other(_))
+            });
+            assert!(unexplained.is_zero(), "seed {seed}: {account:?}");
+            if account.end.outcome.finished() && account.end.end < UNTIL {
+                let ran = account.total(|kind| matches!(kind, Kind::Executed | Kind::Overran));
+                assert_eq!(ran, account.end.consumed, "seed {seed}: {account:?}");
+            }
+            assert_eq!(account.total(|kind| kind == Kind::Overran), account.end.consumed.saturating_sub(account.wcet));
+            // Nobody less urgent is in the way but for what had begun where jobs finish what they begin.
+            let preemption = system.processor(system.operation(account.end.job.operation).on).preemption;
+            let less = |kind: Kind| match kind {
+                Kind::Waited { rank, .. } | Kind::Preempted { rank, .. } => rank == Rank::LessUrgent,
+                _ => false,
+            };
+            assert!(preemption == Preemption::None || account.total(less).is_zero(), "seed {seed}: {account:?}");
+        }
+    }
+    assert!(jobs > 50_000, "{jobs}");
+}
+
+#[test]
+fn the_parts_of_a_job_s_time_are_its_phases() {
+    let before = |kind: Kind| {
+        use Kind::{Guard, Jitter, Legs, Link, Offset, TimerLate, Upstream};
+        matches!(kind, Upstream | Legs | Link | Offset | Jitter | Guard | TimerLate)
+    };
+    for seed in 0..SYSTEMS / 4 {
+        let system = random::system(seed);
+        for account in accounts(&system, UNTIL) {
+            let end = &account.end;
+            // What has not run to its end tells no CPU time, or is stopped in the middle of it.
+            if !end.outcome.finished() || end.end >= UNTIL {
+                continue;
+            }
+            let phases = Phases::of(&system, end);
+            let mine = [
+                account.total(before),
+                account.total(|kind| kind == Kind::Executed),
+                account.total(|kind| kind == Kind::Overran),
+                account.total(|kind| !before(kind) && !matches!(kind, Kind::Executed | Kind::Overran)),
+            ];
+            let theirs =
+                [phases.upstream + phases.released_late, phases.executed, phases.overran, phases.waited + phases.held];
+            assert_eq!(mine, theirs, "seed {seed}: {account:?} {phases:?}");
+        }
+    }
+}
+
+#[test]
+fn what_scheduling_costs_is_overhead_and_nothing_else_changes() {
+    for seed in 0..SYSTEMS / 2 {
+        let mut system = random::system(seed);
+        for processor in &mut system.processors {
+            processor.costs = Costs {
+                timer: micros(7),
+                enqueue: micros(3),
+                dequeue: micros(2),
+                cancel: micros(1),
+                switch: micros(5),
+                watchdog: micros(20),
+            };
+        }
+        for account in accounts(&system, UNTIL) {
+            let sum: Span = account.parts.iter().map(|(_, span)| *span).sum();
+            assert_eq!(sum, account.response(), "seed {seed}: {account:?}");
+            let unexplained = account.total(|kind| matches!(kind, Kind::Unexplained | Kind::Asleep | Kind::Other(_)));
+            assert!(unexplained.is_zero(), "seed {seed}: {account:?}");
+            if account.end.outcome.finished() && account.end.end < UNTIL {
+                let ran = account.total(|kind| matches!(kind, Kind::Executed | Kind::Overran));
+                assert_eq!(ran, account.end.consumed, "seed {seed}: {account:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_job_alone_on_its_processor_is_blamed_on_nobody() {
+    for seed in 0..200 {
+        let mut system = random::system(seed);
+        // Each operation gets a processor of its own, and what it waits for lies before its arrival.
+        system.resources.clear();
+        for index in 0..system.operations.len() {
+            system.processors.push(Processor { cap_ppm: 1_000_000, ..system.processors[0].clone() });
+            let operation = &mut system.operations[index];
+            operation.on = ProcessorId(system.processors.len() as u32 - 1);
+            operation.uses.clear();
+        }
+        for account in accounts(&system, UNTIL) {
+            let operation = account.end.job.operation;
+            for (kind, _) in &account.parts {
+                assert!(kind.culprit().is_none_or(|who| who.operation == operation), "seed {seed}: {account:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_that_begins_anew_changes_no_account() {
+    // One low operation that lives through all of a long simulation, and a swarm above it.
+    let build = Build::new("RMS", 1).periodic("long", 0, 1_000.0, 400.0);
+    let build = (0..4)
+        .fold(build, |build, index| build.periodic(&format!("o{index}"), 0, 0.31 + f64::from(index) / 50.0, 0.04));
+    let until = Instant::ZERO + ms(990.0);
+    let long = accounts(&build.0, until).into_iter().find(|account| account.end.job.operation.0 == 0).unwrap();
+    assert_eq!(long.parts.iter().map(|(_, span)| *span).sum::<Span>(), long.response());
+    assert_eq!(long.total(|kind| kind == Kind::Executed), ms(400.0));
+    let others = long.total(|kind| kind.culprit().is_some());
+    assert_eq!(others, long.response().saturating_sub(ms(400.0)));
+}
+
+#[test]
+fn interest_in_a_few_jobs_gives_the_same_accounts_with_timelines() {
+    for seed in 0..100 {
+        let system = random::system(seed);
+        let all = events(&system, UNTIL);
+        let every = accounts_of(&system, &all, &Interest::All);
+        let jobs: BTreeSet<JobId> = every.iter().step_by(7).map(|account| account.end.job).collect();
+        for account in accounts_of(&system, &all, &Interest::Jobs(jobs.clone())) {
+            let same = every.iter().find(|other| other.end == account.end).unwrap();
+            assert_eq!(same.parts, account.parts, "seed {seed}");
+            // Stretch follows on stretch, from the release to the end.
+            let mut at = account.from;
+            for stretch in &account.timeline {
+                assert_eq!(stretch.from, at, "seed {seed}: {account:?}");
+                at = stretch.to;
+            }
+            assert_eq!(at, account.end.end, "seed {seed}: {account:?}");
+        }
+        let late = accounts_of(&system, &all, &Interest::NotMade);
+        assert!(late.iter().all(|account| account.end.outcome != Outcome::Made));
+        assert_eq!(late.len(), every.iter().filter(|account| account.end.outcome != Outcome::Made).count());
+    }
+}
+
+#[test]
+fn the_order_of_operations_in_the_file_does_not_change_who_is_blamed() {
+    let mut compared = 0;
+    for seed in 0..400 {
+        let mut system = random::system(seed);
+        // What is drawn depends on an operation's position: nothing is.
+        for epoch in &mut system.epochs {
+            let fixed = |setting: &Setting| Setting {
+                takes: Takes::Fixed(setting.wcet),
+                jitter: Span::ZERO,
+                ..setting.clone()
+            };
+            epoch.settings = epoch.settings.iter().map(fixed).collect::<Vec<_>>().into();
+        }
+        let triggered = system.operations.iter().any(|operation| operation.trigger != Trigger::Periodic);
+        if triggered || any_released_together(&system) {
+            continue;
+        }
+        let mut turned = system.clone();
+        turned.operations.reverse();
+        for (index, operation) in turned.operations.iter_mut().enumerate() {
+            operation.roots = vec![OperationId(index as u32)];
+        }
+        for epoch in &mut turned.epochs {
+            epoch.settings = epoch.settings.iter().rev().cloned().collect::<Vec<_>>().into();
+        }
+        assert_eq!(told(&system), told(&turned), "seed {seed}");
+        compared += 1;
+    }
+    assert!(compared > 20, "{compared}");
+}
+
+/// Every account by names, sorted.
+fn told(system: &System) -> Vec<String> {
+    let name = |operation: OperationId| &system.operation(operation).name;
+    let part = |(kind, span): &(Kind, Span)| {
+        let who = kind.culprit().map(|Culprit { operation, job }| (name(operation), job));
+        format!("{who:?} {span}")
+    };
+    let account = |account: Account| {
+        let mut parts: Vec<String> = account.parts.iter().map(part).collect();
+        parts.sort();
+        let JobId { operation, number, leg } = account.end.job;
+        format!("{}#{number}.{leg} {} {parts:?}", name(operation), account.end.end)
+    };
+    let mut told: Vec<String> = accounts(system, UNTIL).into_iter().map(account).collect();
+    told.sort();
+    told
+}
+
+/// True if two jobs are released at one instant: the file's order decides between them.
+fn any_released_together(system: &System) -> bool {
+    let all = events(system, UNTIL);
+    let mut releases: Vec<Instant> = ends(&all).filter(|end| end.job.leg == 0).map(|end| end.release).collect();
+    releases.sort_unstable();
+    releases.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+#[test]
+fn each_cause_is_told_by_its_name() {
+    let find = |system: &System, name: &str, number: u64| {
+        let id = system.operations.iter().position(|operation| operation.name == name).unwrap() as u32;
+        let job = JobId { operation: OperationId(id), number, leg: 0 };
+        accounts(system, Instant::ZERO + ms(200.0)).into_iter().find(|account| account.end.job == job).unwrap()
+    };
+    let who = |operation: u32, number: u64| Culprit { operation: OperationId(operation), job: Some((number, 0)) };
+
+    // A more urgent job first, then a preemption by its next one.
+    let two = Build::new("RMS", 1).periodic("high", 0, 10.0, 4.0).periodic("low", 0, 50.0, 10.0);
+    let low = find(&two.0, "low", 0);
+    let expected = [
+        (Kind::Executed, ms(10.0)),
+        (Kind::Waited { who: who(0, 0), rank: Rank::MoreUrgent }, ms(4.0)),
+        (Kind::Preempted { who: who(0, 1), rank: Rank::MoreUrgent }, ms(4.0)),
+    ];
+    assert_eq!(low.parts, expected);
+
+    // Without preemption, what is less urgent but has begun.
+    let none = Build::new("RMS", 1)
+        .periodic("high", 0, 10.0, 2.0)
+        .set(|setting| setting.phase = ms(1.0))
+        .periodic("low", 0, 50.0, 10.0)
+        .processors(|processor| processor.preemption = Preemption::None);
+    let high = find(&none.0, "high", 0);
+    assert_eq!(high.parts[0], (Kind::Waited { who: who(1, 0), rank: Rank::LessUrgent }, ms(9.0)));
+
+    // A ceiling.
+    let mut lock = Build::new("RMS", 1)
+        .periodic("high", 0, 10.0, 2.0)
+        .set(|setting| setting.phase = ms(1.0))
+        .with(|operation| operation.uses = vec![(ResourceId(0), micros(500))])
+        .periodic("low", 0, 50.0, 10.0)
+        .with(|operation| operation.uses = vec![(ResourceId(0), ms(3.0))]);
+    lock.0.resources.push(Resource { name: "map".into() });
+    let high = find(&lock.0, "high", 0);
+    assert!(
+        high.parts.contains(&(Kind::Resource { resource: ResourceId(0), by: Some(who(1, 0)) }, ms(2.0))),
+        "{high:?}"
+    );
+
+    // A lock on another processor.
+    let mut lock = Build::new("RMS", 2)
+        .periodic("here", 0, 50.0, 2.0)
+        .set(|setting| setting.phase = ms(1.0))
+        .with(|operation| operation.uses = vec![(ResourceId(0), micros(500))])
+        .periodic("there", 1, 50.0, 10.0)
+        .with(|operation| operation.uses = vec![(ResourceId(0), ms(3.0))]);
+    lock.0.resources.push(Resource { name: "map".into() });
+    let here = find(&lock.0, "here", 0);
+    assert!(here.parts.contains(&(Kind::Resource { resource: ResourceId(0), by: None }, ms(2.0))), "{here:?}");
+
+    // Jitter, a link, an offset, a chain.
+    let mut chain = Build::new("RMS", 2)
+        .periodic("first", 0, 50.0, 2.0)
+        .after("second", 1, &[0], 3.0)
+        .set(|setting| setting.offset = ms(1.0));
+    chain.0.hosts.push(Host { name: "other".into() });
+    chain.0.processors[1].host = HostId(1);
+    chain.0.links.push(Link { between: (HostId(0), HostId(1)), delay: (ms(0.5), ms(1.5)) });
+    let second = find(&chain.0, "second", 1);
+    assert_eq!(second.by, Some(JobId { operation: OperationId(0), number: 1, leg: 0 }));
+    assert_eq!(second.total(|kind| kind == Kind::Upstream), ms(2.0));
+    assert_eq!(second.total(|kind| kind == Kind::Offset), ms(1.0));
+    let link = second.total(|kind| kind == Kind::Link);
+    assert!(link >= ms(0.5) && link <= ms(1.5), "{link}");
+    assert_eq!(second.response(), ms(2.0) + link + ms(1.0) + ms(3.0));
+
+    let late = Build::new("RMS", 1).periodic("late", 0, 50.0, 2.0).set(|setting| setting.jitter = ms(5.0));
+    let late = find(&late.0, "late", 0);
+    assert_eq!(late.total(|kind| kind == Kind::Jitter), late.end.ready.since(late.end.release));
+
+    // An overrun, and the cap.
+    let over = Build::new("RMS", 1).periodic("over", 0, 50.0, 2.0).set(|setting| setting.takes = Takes::Fixed(ms(5.0)));
+    assert_eq!(find(&over.0, "over", 0).parts, [(Kind::Overran, ms(3.0)), (Kind::Executed, ms(2.0))]);
+    let capped = Build::new("RMS", 1)
+        .periodic("greedy", 0, 100.0, 90.0)
+        .processors(|processor| (processor.cap_ppm, processor.cap_window) = (500_000, ms(20.0)));
+    let greedy = find(&capped.0, "greedy", 0);
+    assert_eq!(greedy.parts[0].0, Kind::Executed, "alone, a paused job goes on as an ordinary thread");
+}

@@ -1,0 +1,128 @@
+//! Soundness end to end: on random chains over several processors, with links, guards, joins and reads, no
+//! latency, age or reaction that a simulation shows exceeds its bound.
+
+mod common;
+
+use common::random::Choices;
+use common::*;
+use hyoshi_model::*;
+use hyoshi_sched::analysis::Requirement;
+use hyoshi_sched::{Plan, Strategies, analyse};
+use hyoshi_trace::Stats;
+
+const SYSTEMS: u64 = 1_000;
+
+/// A chain of one to three segments of triggers, each sampling the one before, among other work.
+/// Processors 0 and 1 are on one machine, 2 on another.
+fn system(seed: u64) -> System {
+    let mut choose = Choices::new(seed ^ 0xc4a1);
+    let us = |micros: u64| micros as f64 / 1e3;
+    let processors = 2 + choose.below(2) as usize;
+    let mut build = Build::new("DM", processors);
+    for processor in &mut build.0.processors {
+        processor.strategy = choose.of(&["RMS", "DM", "DM", "RMS+EDF", "EDF"]).into();
+        processor.preemption = choose.of(&[Preemption::None, Preemption::Levels, Preemption::Full]);
+    }
+    if processors == 3 {
+        build.0.hosts.push(Host { name: "far".into() });
+        build.0.processors[2].host = HostId(1);
+        let least = choose.below(1_500);
+        let delay = (Span::from_micros(least), Span::from_micros(least + choose.below(1_500)));
+        build.0.links.push(Link { between: (HostId(0), HostId(1)), delay });
+    }
+    let mut path: Vec<OperationId> = Vec::new();
+    let segments = 1 + choose.below(3);
+    for segment in 0..segments {
+        // What reads over a link is not measured.
+        let on = choose.below(2) as u32;
+        let odd = us(5_003 + choose.below(30_000));
+        let period = choose.of(&[us(10_000), us(20_000), odd]);
+        let wcet = us(100 + choose.below(900));
+        build = build.periodic(&format!("s{segment}"), on, period, wcet);
+        let root = OperationId(build.0.operations.len() as u32 - 1);
+        if let Some(read) = path.last().copied() {
+            build = build.with(|operation| operation.reads = vec![read]);
+        }
+        let jitter = if choose.one_in(3) { Span::from_micros(choose.below(2_000)) } else { Span::ZERO };
+        let phase = Span::from_micros(choose.below(20_000));
+        build = build.set(|setting| (setting.jitter, setting.phase) = (jitter, phase));
+        // Not always from its periodic operation on.
+        if !(segment == 0 && choose.one_in(4)) {
+            path.push(root);
+        }
+        let (mut last, hops) = (root, choose.below(3) + u64::from(path.is_empty()));
+        for hop in 0..hops {
+            let to = choose.below(processors as u64) as u32;
+            // The last of a segment is read by the next, on the same machine.
+            let to = if hop + 1 == hops && segment + 1 < segments { to % 2 } else { to };
+            let guard = choose.of(&[Guard::Off, Guard::Off, Guard::On, Guard::Idle]);
+            let mut predecessors = vec![last.0];
+            if hop > 0 && choose.one_in(3) {
+                predecessors.push(root.0);
+            }
+            build = build
+                .after(&format!("s{segment}t{hop}"), to, &predecessors, us(100 + choose.below(900)))
+                .with(|operation| operation.guard = guard);
+            last = OperationId(build.0.operations.len() as u32 - 1);
+            path.push(last);
+        }
+    }
+    if path.len() < 2 {
+        let from = path.last().map_or(0, |id| id.0);
+        build = build.after("end", 0, &[from], 0.3);
+        path.push(OperationId(build.0.operations.len() as u32 - 1));
+    }
+    for other in 0..choose.below(4) * choose.below(2) {
+        let on = choose.below(processors as u64) as u32;
+        build =
+            build.periodic(&format!("o{other}"), on, us(4_000 + choose.below(30_000)), us(100 + choose.below(1_500)));
+    }
+    let mut settings = build.0.epochs[0].settings.to_vec();
+    for setting in &mut settings {
+        let least = Span::from_nanos(setting.wcet.as_nanos() / (1 + choose.below(4)));
+        setting.bcet = least;
+        setting.takes = if choose.one_in(2) { Takes::Uniform(least, setting.wcet) } else { Takes::Fixed(setting.wcet) };
+        if let Deadline::Origin(_) = setting.deadline {
+            setting.deadline = Deadline::Origin(setting.period * 3);
+        }
+    }
+    build.0.epochs[0].settings = settings.into();
+    for operation in &mut build.0.operations {
+        operation.queue.limit = 8;
+    }
+    let limit = Some(Span::from_secs(10));
+    build.0.chains.push(Chain { name: "c".into(), path, deadline: limit, max_age: limit, max_reaction: limit });
+    build.0.seed = seed;
+    build.0
+}
+
+#[test]
+fn nothing_observed_of_a_chain_exceeds_its_bound() {
+    let (mut bounds, mut met, mut close, mut sampling) = (0u64, 0u64, 0u64, 0u64);
+    for seed in 0..SYSTEMS {
+        let system = system(seed);
+        let report = analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
+        let mut stats = Stats::new(&system);
+        let all = events(&system, Instant::from_nanos(1_500_000_000));
+        ends(&all).for_each(|end| stats.record(end));
+        let observed = &stats.chains()[0];
+        assert_eq!(observed.unmeasured, None, "seed {seed}");
+        for chain in &report.scenes[0].chains {
+            let most = match chain.requirement {
+                Requirement::Deadline | Requirement::MaxAge => observed.latency.extent().most(),
+                Requirement::MaxReaction => observed.reaction.most(),
+            };
+            let (Some(bound), Some(most)) = (chain.bound_ns, most) else { continue };
+            let most = most.as_nanos();
+            assert!(most <= bound, "seed {seed}: {most} exceeds {bound}\n{chain:#?}\n{system:#?}");
+            bounds += 1;
+            // The worst case of sampling is approached, period by period, to the finest step in the system.
+            met += u64::from(most + 2_000 >= bound);
+            close += u64::from(most * 10 >= bound * 9);
+            sampling += u64::from(chain.method == hyoshi_sched::analysis::Method::Sampling);
+        }
+    }
+    println!("{bounds} bounds ({sampling} through reads): {met} met to 2 us, {close} within 10 %");
+    assert!(bounds > SYSTEMS && sampling > SYSTEMS / 2, "only {bounds} bounds, {sampling} through reads");
+    assert!(met > bounds / 50 && close > bounds / 5, "{met} of {bounds} met, {close} nearly: loose bounds show little");
+}

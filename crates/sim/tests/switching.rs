@@ -1,0 +1,209 @@
+//! Two strategies on one processor: no job is lost, whenever they change.
+
+mod common;
+
+use std::collections::{HashMap, HashSet};
+
+use common::random::Choices;
+use common::*;
+use hyoshi_dispatch::{lanes_of, replay};
+use hyoshi_model::*;
+use hyoshi_sched::analysis::OperationReport;
+use hyoshi_sched::{Discipline, Plan, Strategies, analyse};
+use hyoshi_trace::{Decision, Event, Input, Outcome};
+
+const SYSTEMS: u64 = 1_500;
+const UNTIL: Instant = Instant::from_nanos(300_000_000);
+
+/// A random system of which every processor has two strategies.
+fn switching(seed: u64) -> System {
+    let mut system = random::system(seed);
+    let mut choose = Choices::new(seed ^ 0x5717c4);
+    for processor in &mut system.processors {
+        let strategy = choose.of(&["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"]);
+        let margin = Span::from_micros(choose.below(3) * 2_000);
+        let calm = Span::from_micros(choose.of(&[1, 1_000, 10_000, 100_000]));
+        processor.overload = Some(Overload { strategy: strategy.into(), margin, calm });
+    }
+    system
+}
+
+fn plan(system: &System) -> Plan {
+    Plan::new(system, &Strategies::built_in()).unwrap()
+}
+
+#[test]
+fn a_recording_fed_back_switches_at_the_same_events() {
+    let mut switches = 0;
+    for seed in 0..SYSTEMS {
+        let system = switching(seed);
+        let all = events(&system, UNTIL);
+        switches += all.iter().filter(|(.., event)| matches!(event, Event::Decision(Decision::Switch { .. }))).count();
+        for plan in &plan(&system).processors {
+            let own = all.iter().filter(|(processor, ..)| *processor == plan.processor);
+            let own = own.map(|(_, at, event)| (*at, *event));
+            replay(&system, plan, own).unwrap_or_else(|divergence| panic!("seed {seed}: {divergence}"));
+        }
+    }
+    assert!(switches > SYSTEMS as usize, "{switches} switches");
+}
+
+#[test]
+fn every_job_ends_once_and_limits_hold_across_switches() {
+    for seed in 0..SYSTEMS {
+        let system = switching(seed);
+        let all = events(&system, UNTIL);
+        let (mut ended, mut ready) = (HashSet::new(), HashMap::new());
+        for (processor, _, event) in &all {
+            match event {
+                Event::Decision(Decision::Ready { job, release, .. }) => {
+                    assert!(ready.insert((*processor, *job, *release), ()).is_none(), "seed {seed}: {job:?} twice");
+                }
+                Event::Decision(Decision::End(end)) => {
+                    assert!(ended.insert((end.job, end.release)), "seed {seed}: {end:?} ended twice");
+                    let setting = system.setting(usize::from(end.epoch), end.job.operation);
+                    if end.outcome.finished() && end.start != Instant::NEVER && end.end < UNTIL {
+                        assert_eq!(end.consumed, setting.takes.draw(system.seed, end.job), "seed {seed}: {end:?}");
+                    }
+                    assert!(end.outcome != Outcome::Cancelled || !end.critical, "seed {seed}: {end:?}");
+                }
+                _ => {}
+            }
+        }
+        // What was released and has not ended could still be in time when the simulation ended.
+        for (_, job, release) in ready.keys().filter(|(_, job, release)| !ended.contains(&(*job, *release))) {
+            let setting = system.epochs.iter().map(|epoch| &epoch.settings[job.operation.index()]);
+            let longest = setting.map(|setting| setting.deadline.span()).max().unwrap();
+            assert!(release.saturating_add(longest) >= UNTIL, "seed {seed}: {job:?} of {release} was lost");
+        }
+    }
+}
+
+#[test]
+fn started_jobs_finish_in_their_lane_and_waiting_ones_start_where_the_ruling_strategy_puts_them() {
+    for seed in 0..SYSTEMS {
+        let system = switching(seed);
+        let plans = plan(&system);
+        let mut second: HashMap<ProcessorId, bool> = HashMap::new();
+        let mut started: HashMap<(ProcessorId, JobId), u8> = HashMap::new();
+        let mut told: HashMap<(ProcessorId, JobId), u8> = HashMap::new();
+        let mut epoch: HashMap<(ProcessorId, JobId), usize> = HashMap::new();
+        let mut now_in: HashMap<ProcessorId, usize> = HashMap::new();
+        for (processor, at, event) in &events(&system, UNTIL) {
+            let plan = &plans.processors[processor.index()];
+            match event {
+                Event::Decision(Decision::Epoch { index }) => {
+                    now_in.insert(*processor, usize::from(*index));
+                }
+                Event::Decision(Decision::Switch { second: now }) => {
+                    assert_ne!(second.insert(*processor, *now).unwrap_or(false), *now, "seed {seed}");
+                }
+                Event::Decision(Decision::Ready { job, lane, .. }) => {
+                    told.insert((*processor, *job), *lane);
+                    epoch.insert((*processor, *job), now_in[processor]);
+                }
+                Event::Decision(Decision::Move { job, lane }) => {
+                    assert!(!started.contains_key(&(*processor, *job)), "seed {seed}: {job:?} had started");
+                    told.insert((*processor, *job), *lane);
+                }
+                Event::Decision(Decision::Run { job, lane, resumed, .. }) => {
+                    assert_eq!(told[&(*processor, *job)], *lane, "seed {seed}: {job:?} at {at}");
+                    if *resumed {
+                        assert_eq!(started[&(*processor, *job)], *lane, "seed {seed}: {job:?} changed lanes");
+                        continue;
+                    }
+                    started.insert((*processor, *job), *lane);
+                    let rules =
+                        if second.get(processor) == Some(&true) { plan.overload.as_ref().unwrap() } else { plan };
+                    let operation = system.operation(job.operation);
+                    // Held jobs take their place at their release, an epoch earlier perhaps.
+                    if plan.preemption != Preemption::None && operation.guard == Guard::Off && system.epochs.len() == 1
+                    {
+                        let place = rules.placement(epoch[&(*processor, *job)], job.operation).unwrap();
+                        let critical = operation.critical || job.leg < system.setting(0, job.operation).critical_legs;
+                        let place = if critical { place.critical } else { place.other };
+                        assert_eq!(place.level, *lane, "seed {seed}: {job:?} at {at}");
+                    }
+                }
+                Event::Decision(Decision::End(end)) => {
+                    started.remove(&(*processor, end.job));
+                }
+                Event::Input(Input::Decide { lane, .. }) => {
+                    assert!(usize::from(*lane) < lanes_of(plan).len(), "seed {seed}");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_switch_waiting_jobs_of_a_deadline_level_start_in_its_order() {
+    let build = |second: Option<Overload>| {
+        let mut build = Build::new("RMS", 1)
+            .periodic("long", 0, 10.0, 6.0)
+            .periodic("late", 0, 40.0, 2.0)
+            .critical()
+            .set(|setting| setting.deadline = Deadline::Own(ms(39.0)))
+            .periodic("soon", 0, 40.0, 2.0)
+            .critical()
+            .set(|setting| setting.deadline = Deadline::Own(ms(12.0)));
+        build.0.processors[0].overload = second;
+        build
+    };
+    // Rate monotonic lets `soon` wait behind `long` and, by arrival, behind `late`.
+    assert_eq!(build(None).schedule("soon", 20.0), [(8.0, 10.0)]);
+    let edf = Overload { strategy: "EDF".into(), margin: ms(0.0), calm: ms(100.0) };
+    let switched = build(Some(edf));
+    let plan = plan(&switched.0);
+    assert_eq!(plan.processors[0].overload.as_ref().unwrap().levels[0].discipline, Discipline::Deadline);
+    // The trigger is met at once: by deadline `soon` goes before `late`.
+    assert_eq!(switched.schedule("soon", 20.0), [(6.0, 8.0)]);
+    assert_eq!(switched.count("late", 39.0, Outcome::Missed), 0);
+}
+
+/// What `check` proves across any sequence of switches holds in each that happens.
+#[test]
+fn no_response_exceeds_what_is_proved_across_switches() {
+    let (mut proved, mut switches) = (0, 0);
+    for seed in 0..2 * SYSTEMS {
+        let mut system = switching(seed);
+        system.epochs.truncate(1);
+        let shrink = 1 + seed % 6;
+        let mut settings = system.epochs[0].settings.to_vec();
+        for setting in &mut settings {
+            setting.wcet = Span::from_nanos((setting.wcet.as_nanos() / shrink).max(1_000));
+            setting.bcet = setting.bcet.min(setting.wcet);
+            setting.takes = Takes::Uniform(Span::from_nanos(setting.wcet.as_nanos() / 2), setting.wcet);
+        }
+        system.epochs[0].settings = settings.into();
+        for (_, span) in system.operations.iter_mut().flat_map(|operation| &mut operation.uses) {
+            *span = Span::from_nanos(span.as_nanos() / shrink / 8 + 1);
+        }
+        let report = analyse(&system, &plan(&system));
+        let all = events(&system, UNTIL);
+        switches += all.iter().filter(|(.., event)| matches!(event, Event::Decision(Decision::Switch { .. }))).count();
+        for (index, operation) in system.operations.iter().enumerate() {
+            for critical in [false, true] {
+                let same = |one: &OperationReport| one.operation.index() == index && one.critical == critical;
+                let scenes: Vec<_> = report.operations().map(|found| found.2).filter(|one| same(one)).collect();
+                if scenes.is_empty() || !scenes.iter().all(|one| one.verdict.is_proved()) {
+                    continue;
+                }
+                proved += 1;
+                let longest = scenes.iter().map(|one| one.bound_ns).try_fold(0, |most, one| Some(most.max(one?)));
+                for end in ends(&all).filter(|end| end.job.operation.index() == index && end.critical == critical) {
+                    assert!(end.outcome != Outcome::Missed, "seed {seed}: {} {end:?} {scenes:#?}", operation.name);
+                    let from = match system.setting(0, end.job.operation).deadline {
+                        Deadline::Own(_) => end.release,
+                        Deadline::Origin(_) => end.origin,
+                    };
+                    let took = end.end.since(from).as_nanos();
+                    let within = !end.outcome.finished() || longest.is_none_or(|bound| took <= bound);
+                    assert!(within, "seed {seed}: {} {end:?}, bound {longest:?} {scenes:#?}", operation.name);
+                }
+            }
+        }
+    }
+    assert!(proved > 1_000 && switches > 500, "{proved} proved, {switches} switches");
+}

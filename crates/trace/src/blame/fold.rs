@@ -1,0 +1,232 @@
+//! One job's time from its queue to its end, laid over what the CPU did meanwhile.
+
+use std::collections::BTreeMap;
+
+use hyoshi_model::{Instant, JobId, ResourceId, Span};
+
+use super::cpu::{Cpu, preempts_within};
+use super::marks::{Holder, Mark, Pools, Runner, Turn, sum};
+use super::{Culprit, Kind, Rank, Stretch};
+
+/// Culprits that one account tells apart by job; beyond, by operation.
+const MOST_PARTS: usize = 1024;
+
+/// Stretches of an account's timeline; beyond, no more are kept.
+pub const MOST_STRETCHES: usize = 4096;
+
+/// Lanes whose running job waits for a resource, as remembered for those who wait behind it.
+const MOST_BLOCKED: usize = 8;
+
+/// Where the job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// In its lane's queue, for the first time.
+    Waits,
+    /// It has its lane's token.
+    Runs,
+    /// In the queue again.
+    Again,
+    Suspended,
+    Blocked(ResourceId),
+    Demoted,
+}
+
+/// The account of one live job, from the moment it entered its lane's queue.
+#[derive(Clone, Debug)]
+pub(super) struct File {
+    me: JobId,
+    level: u8,
+    /// Its level while the other strategy rules.
+    other: u8,
+    lane: u8,
+    critical: bool,
+    deadline: Instant,
+    phase: Phase,
+    gate: u8,
+    pauses: bool,
+    full: bool,
+    exact: bool,
+    blocked: Vec<(u8, JobId, ResourceId)>,
+    /// First mark of the log that is not in it yet.
+    pub next: usize,
+    pub parts: BTreeMap<Kind, Span>,
+    pub timeline: Option<Vec<Stretch>>,
+    pub pools: Pools,
+}
+
+impl File {
+    /// Begins as the job enters its queue. `timeline` keeps every stretch, too.
+    pub fn new(cpu: &mut Cpu<'_>, job: JobId, exact: bool, next: usize, pools: Pools, timeline: bool) -> Option<Self> {
+        let (gate, full) = (cpu.gate(), preempts_within(cpu.places()));
+        let blocked = cpu.blocked().take(MOST_BLOCKED).collect();
+        let live = cpu.live(job)?;
+        let live_other = live.other;
+        let (level, lane, critical, deadline) = (live.level, live.lane, live.critical, live.deadline);
+        Some(File {
+            me: job,
+            level,
+            other: live_other,
+            lane,
+            critical,
+            deadline,
+            phase: Phase::Waits,
+            gate,
+            pauses: !cpu.places().is_critical_lane(lane),
+            full,
+            exact,
+            blocked,
+            next,
+            parts: BTreeMap::new(),
+            timeline: timeline.then(Vec::new),
+            pools,
+        })
+    }
+
+    /// What happened next.
+    pub fn mark(&mut self, mark: &Mark) {
+        match mark {
+            Mark::Slice { from, to, holder } => {
+                let kind = self.kind(holder);
+                self.charge(kind, *from, *to);
+            }
+            Mark::Turn { job, turn, .. } if *job == self.me => {
+                self.phase = match turn {
+                    Turn::Ready => Phase::Waits,
+                    Turn::Runs | Turn::Unblocked => Phase::Runs,
+                    Turn::Yields | Turn::Resumed => Phase::Again,
+                    Turn::Suspended => Phase::Suspended,
+                    Turn::Blocked(resource) => Phase::Blocked(*resource),
+                    Turn::Demoted => Phase::Demoted,
+                };
+            }
+            Mark::Turn { job, turn: Turn::Blocked(resource), lane, .. } => {
+                self.blocked.retain(|(_, other, _)| other != job);
+                if self.blocked.len() < MOST_BLOCKED {
+                    self.blocked.push((*lane, *job, *resource));
+                }
+            }
+            Mark::Turn { job, .. } => self.blocked.retain(|(_, other, _)| other != job),
+            Mark::Gate { lane } => self.gate = *lane,
+            Mark::Switch if self.phase == Phase::Waits => core::mem::swap(&mut self.level, &mut self.other),
+            Mark::Switch => {}
+        }
+    }
+
+    /// Books a stretch.
+    pub fn charge(&mut self, kind: Kind, from: Instant, to: Instant) {
+        let kind = if self.parts.len() < MOST_PARTS { kind } else { kind.by_operation() };
+        let part = self.parts.entry(kind).or_default();
+        *part = sum(*part, to.since(from));
+        let Some(timeline) = &mut self.timeline else { return };
+        let room = timeline.len() < MOST_STRETCHES;
+        match timeline.last_mut() {
+            Some(last) if last.kind == kind && last.to == from => last.to = to,
+            _ if room => timeline.push(Stretch { from, to, kind }),
+            _ => {}
+        }
+    }
+
+    /// What a stretch is to this job.
+    fn kind(&self, holder: &Holder) -> Kind {
+        match (self.phase, holder) {
+            (_, Holder::Job(runner)) if runner.job == self.me => Kind::Executed,
+            (Phase::Suspended, _) => Kind::Suspended,
+            (_, Holder::Job(runner)) if !runner.below && runner.level < self.level => {
+                self.behind(runner, Rank::MoreUrgent)
+            }
+            (_, Holder::Other(name)) => Kind::Other(*name),
+            (_, Holder::Overhead(_) | Holder::Dispatch) => Kind::Overhead,
+            (Phase::Blocked(resource), _) => Kind::Resource { resource, by: None },
+            (_, Holder::Unknown) => Kind::Unexplained,
+            (_, Holder::Job(runner)) => self.lesser(runner),
+            (_, Holder::Idle) => match self.stuck() {
+                Some(kind) => kind,
+                None if self.is_gated() => Kind::Cap { behind: None },
+                None if self.phase == Phase::Runs => Kind::Asleep,
+                None => Kind::Unexplained,
+            },
+        }
+    }
+
+    /// Behind a job that is no more urgent.
+    fn lesser(&self, runner: &Runner) -> Kind {
+        let by = Some(Culprit::of(runner.job));
+        if let (true, Some(resource)) = (runner.raised, runner.holds) {
+            return Kind::Resource { resource, by };
+        }
+        if self.phase == Phase::Demoted {
+            return Kind::Demoted { behind: by };
+        }
+        if runner.below && runner.lane != self.lane {
+            return self.stuck().unwrap_or(if self.is_gated() {
+                Kind::Cap { behind: by }
+            } else {
+                self.behind(runner, Rank::LessUrgent)
+            });
+        }
+        if runner.level == self.level {
+            return match runner.holds {
+                // Where jobs of a lane preempt each other, only a ceiling keeps a later one before this.
+                Some(resource) if self.full && runner.deadline > self.deadline => Kind::Resource { resource, by },
+                _ if self.is_gated() && runner.below => Kind::Cap { behind: by },
+                _ => self.behind(runner, Rank::Same),
+            };
+        }
+        if runner.lane == self.lane {
+            return self.behind(runner, Rank::LessUrgent);
+        }
+        match self.stuck() {
+            Some(kind) => kind,
+            None if self.is_gated() => Kind::Cap { behind: by },
+            None => self.behind(runner, Rank::LessUrgent),
+        }
+    }
+
+    fn behind(&self, runner: &Runner, rank: Rank) -> Kind {
+        let who = Culprit::of(runner.job);
+        if matches!(self.phase, Phase::Waits) { Kind::Waited { who, rank } } else { Kind::Preempted { who, rank } }
+    }
+
+    /// Behind a job of the same lane that itself waits for a resource.
+    fn stuck(&self) -> Option<Kind> {
+        let waits = matches!(self.phase, Phase::Waits | Phase::Again);
+        let (_, job, resource) = self.blocked.iter().find(|(lane, ..)| waits && *lane == self.lane)?;
+        Some(Kind::Resource { resource: *resource, by: Some(Culprit::of(*job)) })
+    }
+
+    /// The cap keeps it from starting, or has it below the lanes.
+    fn is_gated(&self) -> bool {
+        let gated = self.lane >= self.gate;
+        gated && if matches!(self.phase, Phase::Waits | Phase::Again) { !self.critical } else { self.pauses }
+    }
+
+    /// The parts, once the job has ended: what it ran is split at its declared worst case, and
+    /// what it did not run although the model says so is explained as far as it can be.
+    pub fn finish(mut self, consumed: Option<Span>, wcet: Span, pools: Pools) -> (BTreeMap<Kind, Span>, Vec<Stretch>) {
+        let ran = self.parts.remove(&Kind::Executed).unwrap_or_default();
+        let own = consumed.map_or(ran, |consumed| consumed.min(ran));
+        let mut lost = ran - own;
+        let mut put = |kind: Kind, span: Span| {
+            if !span.is_zero() {
+                let part = self.parts.entry(kind).or_default();
+                *part = sum(*part, span);
+            }
+        };
+        put(Kind::Executed, own.min(wcet));
+        put(Kind::Overran, own.saturating_sub(wcet));
+        let since = [
+            (Kind::Overhead, pools.overhead.saturating_sub(self.pools.overhead)),
+            (Kind::Stolen, pools.stolen.saturating_sub(self.pools.stolen)),
+        ];
+        if !self.exact {
+            for (kind, known) in since {
+                let span = lost.min(known);
+                put(kind, span);
+                lost = lost.saturating_sub(span);
+            }
+        }
+        // A simulation spends what its jobs do not consume on scheduling.
+        put(if self.exact { Kind::Overhead } else { Kind::Unexplained }, lost);
+        (self.parts, self.timeline.unwrap_or_default())
+    }
+}

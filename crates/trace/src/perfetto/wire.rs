@@ -1,0 +1,103 @@
+//! The few of Perfetto's messages that an export needs, on protobuf's wire. Field numbers are those of
+//! `protos/perfetto/trace/` (trace_packet.proto, track_event/*.proto, interned_data.proto); a message
+//! of bytes alone needs no more than varints and lengths, and no code generator.
+
+/// A message that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Message(pub Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    /// A whole number, an enumeration or a truth value.
+    pub fn number(&mut self, field: u32, value: u64) -> &mut Self {
+        self.varint(u64::from(field) << 3);
+        self.varint(value);
+        self
+    }
+
+    /// Eight bytes.
+    pub fn fixed(&mut self, field: u32, value: u64) -> &mut Self {
+        self.varint(u64::from(field) << 3 | 1);
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    /// A text, or a message that was written before.
+    pub fn bytes(&mut self, field: u32, bytes: &[u8]) -> &mut Self {
+        self.varint(u64::from(field) << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// A message within.
+    pub fn message(&mut self, field: u32, write: impl FnOnce(&mut Message)) -> &mut Self {
+        let mut inner = Message::default();
+        write(&mut inner);
+        self.bytes(field, &inner.0)
+    }
+}
+
+pub(super) mod trace {
+    pub const PACKET: u32 = 1;
+}
+
+pub(super) mod packet {
+    pub const TIMESTAMP: u32 = 8;
+    pub const SEQUENCE: u32 = 10;
+    pub const TRACK_EVENT: u32 = 11;
+    pub const INTERNED: u32 = 12;
+    pub const FLAGS: u32 = 13;
+    pub const TRACK_DESCRIPTOR: u32 = 60;
+    /// Interned strings begin anew; and: this packet refers to some.
+    pub const CLEARED: u64 = 1;
+    pub const NEEDS: u64 = 2;
+}
+
+pub(super) mod track {
+    pub const UUID: u32 = 1;
+    pub const NAME: u32 = 2;
+    pub const PROCESS: u32 = 3;
+    pub const THREAD: u32 = 4;
+    pub const PARENT: u32 = 5;
+    pub const COUNTER: u32 = 8;
+    pub const PROCESS_PID: u32 = 1;
+    pub const PROCESS_NAME: u32 = 6;
+    pub const THREAD_PID: u32 = 1;
+    pub const THREAD_TID: u32 = 2;
+    pub const THREAD_NAME: u32 = 5;
+    pub const COUNTER_UNIT_NAME: u32 = 6;
+}
+
+pub(super) mod event {
+    pub const CATEGORY_IID: u32 = 3;
+    pub const ANNOTATION: u32 = 4;
+    pub const TYPE: u32 = 9;
+    pub const NAME_IID: u32 = 10;
+    pub const TRACK: u32 = 11;
+    pub const COUNTER_VALUE: u32 = 30;
+    pub const FLOW: u32 = 47;
+    pub const LAST_FLOW: u32 = 48;
+    pub const BEGIN: u64 = 1;
+    pub const END: u64 = 2;
+    pub const INSTANT: u64 = 3;
+    pub const COUNTER: u64 = 4;
+    pub const ANNOTATION_NAME_IID: u32 = 1;
+    pub const ANNOTATION_UINT: u32 = 3;
+    pub const ANNOTATION_INT: u32 = 4;
+}
+
+pub(super) mod interned {
+    pub const CATEGORIES: u32 = 1;
+    pub const NAMES: u32 = 2;
+    pub const ANNOTATIONS: u32 = 3;
+    pub const IID: u32 = 1;
+    pub const NAME: u32 = 2;
+}

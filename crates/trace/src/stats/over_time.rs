@@ -1,0 +1,168 @@
+//! What became of jobs over time, by class, in memory that does not grow with it: when the buckets
+//! do not suffice, they double in width.
+
+use hyoshi_model::{Instant, Span, System};
+
+use super::counts::unfinished;
+use crate::event::{JobEnd, Outcome};
+
+/// At most so many buckets; at least half of them are used by a run that lasts as long as the file says.
+const MOST: usize = 120;
+
+/// Job ends in one stretch of time, of one class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// Finished in time.
+    pub made: u64,
+    /// Finished late, or unfinished after the deadline at the end.
+    pub missed: u64,
+    /// Cancelled at the first dispatch.
+    pub cancelled: u64,
+    /// Stopped, not admitted, or pushed out.
+    pub lost: u64,
+}
+
+impl Ends {
+    /// All of them.
+    pub fn all(&self) -> u64 {
+        self.made + self.missed + self.cancelled + self.lost
+    }
+
+    fn add(&mut self, other: &Ends) {
+        self.made += other.made;
+        self.missed += other.missed;
+        self.cancelled += other.cancelled;
+        self.lost += other.lost;
+    }
+}
+
+/// Job ends in stretches of equal length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverTime {
+    /// A bucket is two to this many nanoseconds wide: finding it is a shift.
+    shift: u32,
+    /// Of other jobs and of critical ones.
+    buckets: Vec<[Ends; 2]>,
+}
+
+impl OverTime {
+    pub(super) fn new(system: &System) -> Self {
+        let mut shift = 20;
+        while system.duration.as_nanos() >> shift >= MOST as u64 {
+            shift += 1;
+        }
+        OverTime { shift, buckets: Vec::with_capacity(MOST) }
+    }
+
+    #[inline]
+    pub(super) fn record(&mut self, end: &JobEnd) {
+        // What the end of the run finds unfinished was missed at its deadline.
+        let at = if unfinished(end) { end.deadline.min(end.end) } else { end.end };
+        let mut place = (at.as_nanos() >> self.shift) as usize;
+        if place >= self.buckets.len() {
+            place = self.grow(at);
+        }
+        let ends = &mut self.buckets[place][usize::from(end.critical)];
+        match end.outcome {
+            Outcome::Made => ends.made += 1,
+            Outcome::Missed => ends.missed += 1,
+            Outcome::Cancelled => ends.cancelled += 1,
+            Outcome::Stopped | Outcome::DroppedBusy | Outcome::DroppedFull => ends.lost += 1,
+        }
+    }
+
+    /// Makes room for `at`; its bucket.
+    #[cold]
+    fn grow(&mut self, at: Instant) -> usize {
+        while at.as_nanos() >> self.shift >= MOST as u64 {
+            self.widen();
+        }
+        let place = (at.as_nanos() >> self.shift) as usize;
+        self.buckets.resize(self.buckets.len().max(place + 1), Default::default());
+        place
+    }
+
+    fn widen(&mut self) {
+        let halved = self.buckets.len().div_ceil(2);
+        for place in 0..halved {
+            let mut sum = self.buckets[2 * place];
+            if let Some(next) = self.buckets.get(2 * place + 1) {
+                sum.iter_mut().zip(next).for_each(|(sum, next)| sum.add(next));
+            }
+            self.buckets[place] = sum;
+        }
+        self.buckets.truncate(halved);
+        self.shift += 1;
+    }
+
+    pub(super) fn merge(&mut self, other: &OverTime) {
+        let mut other = other.clone();
+        while self.shift < other.shift {
+            self.widen();
+        }
+        while other.shift < self.shift {
+            other.widen();
+        }
+        self.buckets.resize(self.buckets.len().max(other.buckets.len()), Default::default());
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| mine.add(theirs));
+        }
+    }
+
+    /// How long a stretch is.
+    pub fn width(&self) -> Span {
+        Span::from_nanos(1 << self.shift)
+    }
+
+    /// Every stretch: when it begins, what ended in it of other jobs and of critical ones.
+    pub fn stretches(&self) -> impl Iterator<Item = (Instant, &[Ends; 2])> {
+        let begin = |place: usize| Instant::from_nanos((place as u64) << self.shift);
+        self.buckets.iter().enumerate().map(move |(place, ends)| (begin(place), ends))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyoshi_model::{JobId, OperationId};
+    use proptest::prelude::*;
+
+    fn end(at: u64, critical: bool, outcome: Outcome) -> JobEnd {
+        let at = Instant::from_nanos(at);
+        JobEnd {
+            job: JobId { operation: OperationId(0), number: 0, leg: 0 },
+            outcome,
+            critical,
+            overran: false,
+            demoted: false,
+            epoch: 0,
+            origin: at,
+            release: at,
+            ready: at,
+            start: at,
+            end: at,
+            deadline: at,
+            consumed: Span::ZERO,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_however_long_it_lasts_and_whatever_is_merged(
+            ends in proptest::collection::vec((0u64..1 << 50, any::<bool>(), 0usize..6), 1..200),
+            cut in 0usize..200,
+        ) {
+            let mut parts = [OverTime { shift: 20, buckets: Vec::new() }, OverTime { shift: 24, buckets: Vec::new() }];
+            for (place, (at, critical, outcome)) in ends.iter().enumerate() {
+                parts[usize::from(place >= cut)].record(&end(*at, *critical, Outcome::ALL[*outcome]));
+            }
+            let [mut sum, other] = parts;
+            sum.merge(&other);
+            prop_assert!(sum.buckets.len() <= MOST);
+            let all: u64 = sum.stretches().flat_map(|(_, classes)| classes).map(Ends::all).sum();
+            prop_assert_eq!(all, ends.len() as u64);
+            let last = ends.iter().map(|(at, ..)| *at).max().unwrap();
+            prop_assert_eq!(sum.buckets.len() as u64, (last >> sum.shift) + 1);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What queueing costs on a processor, as measured while it runs: Kokyu's enqueue and dequeue
+//! latencies (Kokyu 2003, section IV).
+
+use hyoshi_model::Span;
+
+use super::Distribution;
+
+/// Costs are told apart up to this; beyond it only the greatest is exact.
+const LONGEST: Span = Span::from_millis(10);
+
+/// Times that the dispatcher took to put jobs into their lanes' queues, and to take them out.
+#[derive(Clone, Debug)]
+pub struct Queueing {
+    /// For each job that time or another processor released: its part of the tick that released it.
+    pub enqueue: Distribution<Span>,
+    /// For each job that a lane took: the decision, cancelled jobs before it included.
+    pub dequeue: Distribution<Span>,
+}
+
+impl Default for Queueing {
+    fn default() -> Self {
+        let empty = || Distribution::new(Span::from_nanos(1), LONGEST, Span::ZERO, 2);
+        Queueing { enqueue: empty(), dequeue: empty() }
+    }
+}
+
+impl Queueing {
+    /// A tick of `took` put so many jobs into queues.
+    #[inline]
+    pub fn enqueued(&mut self, jobs: u32, took: Span) {
+        let each = Span::from_nanos(took.as_nanos() / u64::from(jobs.max(1)));
+        for _ in 0..jobs {
+            self.enqueue.record(each);
+        }
+    }
+
+    /// A decision of `took` took a job out.
+    #[inline]
+    pub fn dequeued(&mut self, took: Span) {
+        self.dequeue.record(took);
+    }
+
+    /// Adds what `other` has seen.
+    pub fn merge(&mut self, other: &Queueing) {
+        self.enqueue.merge(&other.enqueue);
+        self.dequeue.merge(&other.dequeue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_shared_by_the_jobs_that_it_released() {
+        let mut queueing = Queueing::default();
+        queueing.enqueued(4, Span::from_micros(2));
+        queueing.enqueued(0, Span::from_micros(9));
+        queueing.dequeued(Span::from_nanos(300));
+        assert_eq!(queueing.enqueue.extent().count(), 4);
+        assert_eq!(queueing.enqueue.extent().most(), Some(Span::from_nanos(500)));
+        assert_eq!(queueing.dequeue.extent().mean(), Some(Span::from_nanos(300)));
+    }
+}

@@ -1,0 +1,301 @@
+//! The law of blame on recordings of runs, which do not tell everything, and on nonsense.
+
+use hyoshi_model::*;
+use hyoshi_trace::blame::{Account, Basis, Blame, Culprit, Culprits, Interest, Kind, Places, Rank};
+use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome, Seen, Signal, Slot, Who};
+use proptest::prelude::*;
+
+const FILE: &str = r#"name = "two"
+[processor.main]
+strategy = "RMS"
+[operation.high]
+every = "10ms"
+wcet = "2ms"
+[operation.low]
+every = "50ms"
+wcet = "5ms"
+"#;
+
+fn system() -> System {
+    read(FILE, "test", None).unwrap().system
+}
+
+fn places() -> Places {
+    Places {
+        preemption: Preemption::Levels,
+        lanes: 2,
+        critical: vec![false, false],
+        levels: vec![vec![Some((0, 0)), Some((1, 1))]],
+        second: vec![],
+        ceilings: vec![],
+    }
+}
+
+#[test]
+fn in_one_lane_a_job_waits_for_others_as_the_ruling_strategy_ranks_them() {
+    let system = system();
+    let places = Places {
+        lanes: 1,
+        critical: vec![false],
+        preemption: Preemption::None,
+        second: vec![vec![Some((1, 1)), Some((0, 0))]],
+        ..places()
+    };
+    for (switched, rank) in [(false, Rank::LessUrgent), (true, Rank::MoreUrgent)] {
+        let mut law = Blame::new(&system, places.clone(), true, Interest::All);
+        let ready = |operation: u32| {
+            Event::Decision(Decision::Ready { job: job(operation), release: at(0), deadline: at(50_000), lane: 0 })
+        };
+        let run = Decision::Run { job: job(1), lane: 0, slot: Slot(1), resumed: false };
+        law.event(at(20), &ready(0));
+        law.event(at(20), &ready(1));
+        law.event(at(20), &Event::Decision(Decision::Switch { second: switched }));
+        law.event(at(20), &Event::Decision(run));
+        law.event(at(2_000), &end(1, 20, 2_000, 1_980));
+        let account = law.event(at(2_000), &end(0, 2_000, 2_000, 0)).unwrap();
+        let who = Culprit { operation: OperationId(1), job: Some((0, 0)) };
+        assert_eq!(account.total(|kind| kind == Kind::Waited { who, rank }), us(1_980), "{account:?}");
+    }
+}
+
+fn at(micros: u64) -> Instant {
+    Instant::ZERO + us(micros)
+}
+
+fn us(micros: u64) -> Span {
+    Span::from_micros(micros)
+}
+
+fn job(operation: u32) -> JobId {
+    JobId { operation: OperationId(operation), number: 0, leg: 0 }
+}
+
+fn end(operation: u32, start: u64, end: u64, consumed: u64) -> Event {
+    Event::Decision(Decision::End(JobEnd {
+        job: job(operation),
+        outcome: Outcome::Made,
+        critical: false,
+        overran: false,
+        demoted: false,
+        epoch: 0,
+        origin: at(0),
+        release: at(0),
+        ready: at(20),
+        start: at(start),
+        end: at(end),
+        deadline: at(50_000),
+        consumed: us(consumed),
+    }))
+}
+
+fn ready(operation: u32) -> Event {
+    Event::Decision(Decision::Ready {
+        job: job(operation),
+        release: at(0),
+        deadline: at(50_000),
+        lane: operation as u8,
+    })
+}
+
+fn run(operation: u32) -> Event {
+    Event::Decision(Decision::Run { job: job(operation), lane: operation as u8, slot: Slot(operation), resumed: false })
+}
+
+fn complete(operation: u32, consumed: u64) -> Event {
+    Event::Input(Input::Complete { slot: Slot(operation), consumed: us(consumed) })
+}
+
+fn switch(to: Who) -> Event {
+    Event::Seen(Seen::Switch { to, preempted: false })
+}
+
+fn accounts(events: &[(u64, Event)]) -> Vec<Account> {
+    let system = system();
+    let mut law = Blame::new(&system, places(), false, Interest::All);
+    let accounts: Vec<Account> = events.iter().filter_map(|(now, event)| law.event(at(*now), event)).collect();
+    for account in &accounts {
+        assert_eq!(account.parts.iter().map(|(_, span)| *span).sum::<Span>(), account.response(), "{account:?}");
+    }
+    accounts
+}
+
+/// Both are ready at 20 us; `high` runs from 30 to 2,030, `low` from 2,050 to 8,000.
+fn run_of_two(low_consumed: u64) -> Vec<(u64, Event)> {
+    vec![
+        (20, Event::Input(Input::Tick)),
+        (20, ready(0)),
+        (20, ready(1)),
+        (30, run(0)),
+        (2_030, complete(0, 1_990)),
+        (2_030, end(0, 30, 2_030, 1_990)),
+        (2_050, run(1)),
+        (8_000, complete(1, low_consumed)),
+        (8_000, end(1, 2_050, 8_000, low_consumed)),
+    ]
+}
+
+#[test]
+fn without_switches_the_kernel_is_modelled_and_what_a_job_lacks_is_unexplained() {
+    let accounts = accounts(&run_of_two(4_900));
+    let high = Culprit { operation: OperationId(0), job: Some((0, 0)) };
+    assert_eq!(
+        accounts[0].parts,
+        [(Kind::Executed, us(1_990)), (Kind::TimerLate, us(20)), (Kind::Overhead, us(10)), (Kind::Unexplained, us(10))]
+    );
+    assert_eq!(
+        accounts[1].parts,
+        [
+            (Kind::Executed, us(4_900)),
+            (Kind::Waited { who: high, rank: Rank::MoreUrgent }, us(2_000)),
+            (Kind::Unexplained, us(1_050)),
+            (Kind::Overhead, us(30)),
+            (Kind::TimerLate, us(20)),
+        ]
+    );
+    assert_eq!(accounts[1].basis, Basis::Inferred);
+}
+
+#[test]
+fn time_that_is_known_to_be_stolen_explains_what_a_job_lacks() {
+    let mut events = run_of_two(4_900);
+    events.insert(7, (7_000, Event::Seen(Seen::Stolen { span: us(900) })));
+    events.insert(7, (6_000, Event::Seen(Seen::Overhead { who: Who::Release, span: us(40) })));
+    let low = &accounts(&events)[1];
+    assert_eq!(low.total(|kind| kind == Kind::Stolen), us(900));
+    assert_eq!(low.total(|kind| kind == Kind::Overhead), us(30 + 40));
+    assert_eq!(low.total(|kind| kind == Kind::Unexplained), us(1_050 - 940));
+}
+
+#[test]
+fn switches_name_who_was_in_the_way() {
+    let mut events = run_of_two(4_900);
+    events.insert(7, (4_000, switch(Who::Lane(1))));
+    events.insert(7, (3_000, switch(Who::Other(7))));
+    events.insert(7, (2_900, switch(Who::Release)));
+    events.insert(7, (2_050, switch(Who::Lane(1))));
+    let low = &accounts(&events)[1];
+    assert_eq!(low.basis, Basis::Switches);
+    assert_eq!(low.total(|kind| kind == Kind::Other(7)), us(1_000));
+    assert_eq!(low.total(|kind| kind == Kind::Overhead), us(10 + 20 + 100));
+    // The rest of what it lacks: 4,850 us on the CPU by the switches.
+    assert_eq!(low.total(|kind| matches!(kind, Kind::Executed | Kind::Overran)), us(4_850));
+}
+
+#[test]
+fn lost_switches_are_not_made_up() {
+    let mut events = run_of_two(4_900);
+    events.insert(7, (5_000, Event::Seen(Seen::Gap)));
+    events.insert(7, (2_050, switch(Who::Lane(1))));
+    let low = &accounts(&events)[1];
+    assert!(low.total(|kind| kind == Kind::Unexplained) >= us(2_950), "{low:?}");
+}
+
+#[test]
+fn a_job_whose_beginning_was_lost_is_unexplained_from_where_it_is_known() {
+    let only = &accounts(&run_of_two(4_900)[7..])[0];
+    assert_eq!(only.total(|kind| kind == Kind::Unexplained), us(7_980));
+}
+
+#[test]
+fn culprits_add_up_over_jobs_and_stay_few() {
+    let system = system();
+    let mut culprits = Culprits::new(&system);
+    for account in accounts(&run_of_two(4_900)) {
+        culprits.record(&account);
+        culprits.record(&account);
+    }
+    let low = culprits.of(OperationId(1)).unwrap();
+    assert_eq!((low.jobs, low.response), (2, us(16_000)));
+    let causes = low.causes();
+    let any = Culprit { operation: OperationId(0), job: None };
+    let (kind, delay) = causes[1];
+    assert_eq!(kind, Kind::Waited { who: any, rank: Rank::MoreUrgent });
+    assert_eq!((delay.total, delay.longest, delay.jobs, delay.chief), (us(4_000), us(2_000), 2, 2));
+    assert_eq!(causes.iter().map(|(_, delay)| delay.total).sum::<Span>(), low.response);
+}
+
+fn arbitrary_job() -> impl Strategy<Value = JobId> {
+    (0u32..4, 0u64..3, 0u16..2).prop_map(|(operation, number, leg)| JobId {
+        operation: OperationId(operation),
+        number,
+        leg,
+    })
+}
+
+fn arbitrary_event() -> impl Strategy<Value = Event> {
+    let instant = || prop_oneof![0u64..60_000_000, Just(u64::MAX)].prop_map(Instant::from_nanos);
+    let span = || prop_oneof![0u64..60_000_000, Just(u64::MAX)].prop_map(Span::from_nanos);
+    let slot = || (0u32..4).prop_map(Slot);
+    let who = || prop_oneof![Just(Who::Idle), any::<u8>().prop_map(Who::Lane), Just(Who::Below), Just(Who::Other(3))];
+    let input = prop_oneof![
+        Just(Input::Tick),
+        (0u32..4, 0u32..4, instant()).prop_map(|(from, to, due)| Input::Signal(Signal {
+            from: OperationId(from),
+            to: OperationId(to),
+            position: 0,
+            number: 1,
+            origin: due,
+            period: Span::ZERO,
+            due,
+        })),
+        slot().prop_map(|slot| Input::Suspend { slot }),
+        (slot(), span()).prop_map(|(slot, consumed)| Input::Resume { slot, consumed }),
+        (slot(), 0u32..3).prop_map(|(slot, resource)| Input::Acquire { slot, resource: ResourceId(resource) }),
+        (slot(), 0u32..3).prop_map(|(slot, resource)| Input::Release { slot, resource: ResourceId(resource) }),
+    ];
+    let ended = (arbitrary_job(), instant(), instant(), instant(), span(), any::<u16>());
+    let decision =
+        prop_oneof![
+            any::<u16>().prop_map(|index| Decision::Epoch { index }),
+            (arbitrary_job(), instant()).prop_map(|(job, until)| Decision::Hold { job, until }),
+            (arbitrary_job(), instant(), any::<u8>()).prop_map(|(job, release, lane)| Decision::Ready {
+                job,
+                release,
+                deadline: release,
+                lane
+            }),
+            (arbitrary_job(), any::<u8>(), slot(), any::<bool>())
+                .prop_map(|(job, lane, slot, resumed)| Decision::Run { job, lane, slot, resumed }),
+            arbitrary_job().prop_map(|job| Decision::Yield { job }),
+            arbitrary_job().prop_map(|job| Decision::Demote { job }),
+            any::<u8>().prop_map(|lane| Decision::Gate { lane }),
+            ended.prop_map(|(job, release, ready, end, consumed, epoch)| Decision::End(JobEnd {
+                job,
+                outcome: Outcome::Missed,
+                critical: false,
+                overran: false,
+                demoted: false,
+                epoch,
+                origin: release,
+                release,
+                ready,
+                start: ready,
+                end,
+                deadline: release,
+                consumed,
+            })),
+        ];
+    let seen = prop_oneof![
+        who().prop_map(|to| Seen::Switch { to, preempted: true }),
+        (who(), span()).prop_map(|(who, span)| Seen::Overhead { who, span }),
+        span().prop_map(|span| Seen::Stolen { span }),
+        Just(Seen::Gap),
+    ];
+    prop_oneof![input.prop_map(Event::Input), decision.prop_map(Event::Decision), seen.prop_map(Event::Seen)]
+}
+
+proptest! {
+    #[test]
+    fn an_edited_recording_cannot_make_it_panic(
+        events in prop::collection::vec((0u64..1_000_000, arbitrary_event()), 0..200), exact in any::<bool>()
+    ) {
+        let system = system();
+        let mut law = Blame::new(&system, places(), exact, Interest::All);
+        let mut culprits = Culprits::new(&system);
+        for (now, event) in events {
+            if let Some(account) = law.event(Instant::from_nanos(now), &event) {
+                culprits.record(&account);
+            }
+        }
+    }
+}

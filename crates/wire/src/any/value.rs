@@ -1,0 +1,295 @@
+//! Values of types that are known at run time only.
+
+use alloc::{boxed::Box, string::String, vec::Vec};
+
+use super::Any;
+use super::carry::{skip_id, unsupported};
+use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
+use crate::typecode::{Node, TypeCode, TypeIndex, TypeKind, case, read_label, unaliased, write_label};
+use crate::types::{Decimal, LongDouble, WChar, WString, read_packed, write_packed};
+
+/// A value as a tree; its type code says what it means.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// Of `null` and `void`.
+    Null,
+    /// `short`.
+    Short(i16),
+    /// `long`.
+    Long(i32),
+    /// `unsigned short`.
+    UShort(u16),
+    /// `unsigned long`.
+    ULong(u32),
+    /// `long long`.
+    LongLong(i64),
+    /// `unsigned long long`.
+    ULongLong(u64),
+    /// `float`.
+    Float(f32),
+    /// `double`.
+    Double(f64),
+    /// `long double`.
+    LongDouble(Box<LongDouble>),
+    /// `boolean`.
+    Boolean(bool),
+    /// `char`.
+    Char(char),
+    /// `wchar`.
+    WChar(WChar),
+    /// `octet`.
+    Octet(u8),
+    /// `string`.
+    String(String),
+    /// `wstring`.
+    WString(WString),
+    /// `fixed`.
+    Fixed(Box<Decimal>),
+    /// An enumerator, by its place.
+    Enum(u32),
+    /// The members of a struct or exception, in order.
+    Struct(Vec<Value>),
+    /// A union.
+    Union {
+        /// The discriminator, as [`Types::union`](crate::Types::union) has labels.
+        label: Box<i128>,
+        /// None where no case has the label.
+        value: Option<Box<Value>>,
+    },
+    /// The elements of a sequence or array.
+    Sequence(Vec<Value>),
+    /// A sequence or array of octets.
+    Octets(Vec<u8>),
+    /// An object reference.
+    Object(Box<ObjectValue>),
+    /// A type code.
+    TypeCode(TypeCode),
+    /// `any`.
+    Any(Box<Any>),
+}
+
+/// An object reference as it lies in a message; nil without profiles.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectValue {
+    /// Repository id of the interface; empty for any.
+    pub id: String,
+    /// Tag and octets of each.
+    pub profiles: Vec<(u32, Vec<u8>)>,
+}
+
+impl Value {
+    /// Writes it as a value of this type.
+    pub fn encode_as(&self, code: &TypeCode, to: &mut Encoder) -> Result<(), EncodeError> {
+        self.write(code.nodes(), code.root, to)
+    }
+
+    /// Reads a value of this type.
+    pub fn decode_as(code: &TypeCode, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {
+        Value::read(code.nodes(), code.root, from)
+    }
+
+    fn write(&self, nodes: &[Node], of: TypeIndex, to: &mut Encoder) -> Result<(), EncodeError> {
+        const OTHER: EncodeError = EncodeError::Value("a value of another type than its type code tells of");
+        let of = unaliased(nodes, of);
+        let Some(node) = of.place().map(|place| &nodes[place]) else {
+            return match (of.simple(), self) {
+                (Some(TypeKind::Null | TypeKind::Void), Value::Null) => Ok(()),
+                (Some(TypeKind::Short), Value::Short(value)) => value.encode(to),
+                (Some(TypeKind::Long), Value::Long(value)) => value.encode(to),
+                (Some(TypeKind::UShort), Value::UShort(value)) => value.encode(to),
+                (Some(TypeKind::ULong), Value::ULong(value)) => value.encode(to),
+                (Some(TypeKind::LongLong), Value::LongLong(value)) => value.encode(to),
+                (Some(TypeKind::ULongLong), Value::ULongLong(value)) => value.encode(to),
+                (Some(TypeKind::Float), Value::Float(value)) => value.encode(to),
+                (Some(TypeKind::Double), Value::Double(value)) => value.encode(to),
+                (Some(TypeKind::LongDouble), Value::LongDouble(value)) => value.encode(to),
+                (Some(TypeKind::Boolean), Value::Boolean(value)) => value.encode(to),
+                (Some(TypeKind::Char), Value::Char(value)) => value.encode(to),
+                (Some(TypeKind::WChar), Value::WChar(value)) => value.encode(to),
+                (Some(TypeKind::Octet), Value::Octet(value)) => value.encode(to),
+                (Some(TypeKind::TypeCode), Value::TypeCode(value)) => value.encode(to),
+                (Some(TypeKind::Any), Value::Any(value)) => value.encode(to),
+                _ => Err(OTHER),
+            };
+        };
+        let bounded = |got, most: u32, to: &Encoder| if most == 0 { Ok(()) } else { to.bounded(got, most as usize) };
+        match (node, self) {
+            (Node::String(most), Value::String(text)) => {
+                bounded(text.chars().count(), *most, to)?;
+                text.encode(to)
+            }
+            (Node::WString(most), Value::WString(text)) => {
+                bounded(text.encode_utf16().count(), *most, to)?;
+                text.encode(to)
+            }
+            (Node::Fixed { digits, scale }, Value::Fixed(value)) => {
+                let value = value.rescaled(*digits, *scale);
+                let value = value.map_err(|_| EncodeError::Value("a number that its fixed type cannot hold"))?;
+                write_packed(value.unscaled, *digits, to)
+            }
+            (Node::Sequence { of, most }, Value::Sequence(items)) => {
+                bounded(items.len(), *most, to)?;
+                to.length(items.len())?;
+                items.iter().try_for_each(|item| item.write(nodes, *of, to))
+            }
+            (Node::Sequence { of, most }, Value::Octets(octets)) if is_octet(nodes, *of) => {
+                bounded(octets.len(), *most, to)?;
+                octets.encode(to)
+            }
+            (Node::Array { of, length }, Value::Sequence(items)) if items.len() == *length as usize => {
+                items.iter().try_for_each(|item| item.write(nodes, *of, to))
+            }
+            (Node::Array { of, length }, Value::Octets(octets))
+                if is_octet(nodes, *of) && octets.len() == *length as usize =>
+            {
+                to.raw(octets);
+                Ok(())
+            }
+            (Node::Named { kind: TypeKind::Object, .. }, Value::Object(object)) => {
+                object.id.encode(to)?;
+                to.length(object.profiles.len())?;
+                object.profiles.iter().try_for_each(|(tag, octets)| {
+                    tag.encode(to)?;
+                    octets.encode(to)
+                })
+            }
+            (Node::Enum { names, .. }, Value::Enum(place)) if (*place as usize) < names.len() => place.encode(to),
+            (Node::Struct { exception, id, members, .. }, Value::Struct(values)) if members.len() == values.len() => {
+                if *exception && !to.kept {
+                    id.encode(to)?;
+                }
+                members.iter().zip(values).try_for_each(|((_, of), value)| value.write(nodes, *of, to))
+            }
+            (Node::Union { discriminator, cases, by_label, .. }, Value::Union { label, value }) => {
+                write_label(nodes, *discriminator, **label, to)?;
+                match (case(cases, by_label, **label), value) {
+                    (Some(of), Some(value)) => value.write(nodes, of, to),
+                    (None, None) => Ok(()),
+                    _ => Err(OTHER),
+                }
+            }
+            _ => Err(OTHER),
+        }
+    }
+
+    fn read(nodes: &[Node], of: TypeIndex, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {
+        let of = unaliased(nodes, of);
+        let Some(node) = of.place().map(|place| &nodes[place]) else {
+            return Value::read_simple(of.simple().unwrap_or(TypeKind::Null), from);
+        };
+        let bounded = |got, most: u32, at: &Decoder<'_>| match most as usize {
+            most if most != 0 && got > most => Err(at.error(DecodeErrorKind::Bound { most, got })),
+            _ => Ok(()),
+        };
+        Ok(match node {
+            Node::String(most) => {
+                let text = String::decode(from)?;
+                bounded(text.chars().count(), *most, from)?;
+                Value::String(text)
+            }
+            Node::WString(most) => {
+                let text = WString::decode(from)?;
+                bounded(text.encode_utf16().count(), *most, from)?;
+                Value::WString(text)
+            }
+            Node::Fixed { digits, scale } => {
+                Value::Fixed(Box::new(Decimal { unscaled: read_packed(*digits, from)?, scale: *scale }))
+            }
+            Node::Sequence { of, most } => {
+                // Elements may take no octets; those that do run out of them, and the others are charged for.
+                let count = u32::decode(from)? as usize;
+                bounded(count, *most, from)?;
+                from.nested(|from| Value::read_many(nodes, *of, count, from))?
+            }
+            Node::Array { of, length } => {
+                from.charge(1)?;
+                from.nested(|from| Value::read_many(nodes, *of, *length as usize, from))?
+            }
+            // Aliases have been looked through.
+            Node::Alias { of, .. } => Value::read(nodes, *of, from)?,
+            Node::Named { kind: TypeKind::Object, .. } => {
+                let id = String::decode(from)?;
+                let count = from.length(8)?;
+                let mut profiles = Vec::new();
+                for _ in 0..count {
+                    profiles.push((u32::decode(from)?, <Vec<u8>>::decode(from)?));
+                }
+                Value::Object(Box::new(ObjectValue { id, profiles }))
+            }
+            Node::Named { kind, .. } => return Err(from.error(unsupported(*kind))),
+            Node::Enum { names, .. } => match u32::decode(from)? {
+                place if (place as usize) < names.len() => Value::Enum(place),
+                _ => return Err(from.error(DecodeErrorKind::Value("an enumerator that its type lacks"))),
+            },
+            Node::Struct { exception, id, members, .. } => {
+                from.charge(1)?;
+                if *exception {
+                    skip_id(id, from);
+                }
+                from.nested(|from| {
+                    members.iter().map(|(_, of)| Value::read(nodes, *of, from)).collect::<Result<_, DecodeError>>()
+                })
+                .map(Value::Struct)?
+            }
+            Node::Union { discriminator, cases, by_label, .. } => {
+                let label = read_label(nodes, *discriminator, from)?;
+                let value = match case(cases, by_label, label) {
+                    Some(of) => Some(Box::new(from.nested(|from| Value::read(nodes, of, from))?)),
+                    None => None,
+                };
+                Value::Union { label: Box::new(label), value }
+            }
+        })
+    }
+
+    fn read_many(nodes: &[Node], of: TypeIndex, count: usize, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {
+        if is_octet(nodes, of) {
+            return Ok(Value::Octets(from.raw(count)?.to_vec()));
+        }
+        let mut items = Vec::new();
+        for _ in 0..count {
+            items.push(Value::read(nodes, of, from)?);
+        }
+        Ok(Value::Sequence(items))
+    }
+
+    fn read_simple(kind: TypeKind, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {
+        Ok(match kind {
+            TypeKind::Null | TypeKind::Void => {
+                from.charge(1)?;
+                Value::Null
+            }
+            TypeKind::Short => Value::Short(i16::decode(from)?),
+            TypeKind::Long => Value::Long(i32::decode(from)?),
+            TypeKind::UShort => Value::UShort(u16::decode(from)?),
+            TypeKind::ULong => Value::ULong(u32::decode(from)?),
+            TypeKind::LongLong => Value::LongLong(i64::decode(from)?),
+            TypeKind::ULongLong => Value::ULongLong(u64::decode(from)?),
+            TypeKind::Float => Value::Float(f32::decode(from)?),
+            TypeKind::Double => Value::Double(f64::decode(from)?),
+            TypeKind::LongDouble => Value::LongDouble(Box::new(LongDouble::decode(from)?)),
+            TypeKind::Boolean => Value::Boolean(bool::decode(from)?),
+            TypeKind::Char => Value::Char(char::decode(from)?),
+            TypeKind::WChar => Value::WChar(WChar::decode(from)?),
+            TypeKind::Octet => Value::Octet(u8::decode(from)?),
+            TypeKind::TypeCode => Value::TypeCode(TypeCode::decode(from)?),
+            TypeKind::Any => Value::Any(Box::new(Any::decode(from)?)),
+            _ => return Err(from.error(DecodeErrorKind::Unsupported("values of this kind"))),
+        })
+    }
+}
+
+fn is_octet(nodes: &[Node], of: TypeIndex) -> bool {
+    unaliased(nodes, of).simple() == Some(TypeKind::Octet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_takes_thirty_two_octets() {
+        assert_eq!(size_of::<Value>(), 32);
+    }
+}

@@ -1,0 +1,360 @@
+//! Reading.
+
+use alloc::vec::Vec;
+
+use super::{ByteOrder, CharSet, DecodeError, DecodeErrorKind, Limits, Version};
+
+/// What can be read from CDR; `'a` is the message, from which texts and octets may be borrowed.
+pub trait Decode<'a>: Sized {
+    /// Octets that one takes at least, padding not counted: a sequence that claims more elements
+    /// than can have arrived is refused before anything is allocated. At least 1.
+    const LEAST: usize = 1;
+
+    /// Reads one.
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError>;
+
+    /// Reads `count` elements, which the caller has checked against what is left; numbers come all at once.
+    fn decode_all(from: &mut Decoder<'a>, count: usize) -> Result<Vec<Self>, DecodeError> {
+        if size_of::<Self>() == 0 {
+            from.charge(count)?;
+        }
+        // Elements can be larger here than there, and hold sequences that claim as much again: room is made for
+        // what a page holds, and for more as it comes.
+        let mut items = Vec::with_capacity(count.min(4096 / size_of::<Self>().max(1)));
+        for _ in 0..count {
+            items.push(Self::decode(from)?);
+        }
+        Ok(items)
+    }
+
+    /// Reads the elements of an array, without allocating; numbers come all at once.
+    fn decode_array<const N: usize>(from: &mut Decoder<'a>) -> Result<[Self; N], DecodeError> {
+        if size_of::<Self>() == 0 {
+            from.charge(N)?;
+        }
+        let mut items = [const { None }; N];
+        for item in &mut items {
+            *item = Some(Self::decode(from)?);
+        }
+        Ok(items.map(|item| match item {
+            Some(item) => item,
+            None => unreachable!("each has been set"),
+        }))
+    }
+}
+
+/// A place in a message or encapsulation.
+#[derive(Clone, Debug)]
+pub struct Decoder<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// Where `bytes` stand in the outermost of the encapsulations.
+    base: usize,
+    order: ByteOrder,
+    version: Version,
+    chars: CharSet,
+    limits: Limits,
+    depth: usize,
+    /// How many values that take no octets will still be made.
+    spare: usize,
+    pub(crate) kept: bool,
+    /// Where the data of fragments begins, if the message came in fragments that are aligned each for itself.
+    seams: &'a [usize],
+}
+
+/// Where the data of a fragment of GIOP 1.1 stands in it: behind its header.
+const FRAGMENT_DATA: usize = 12;
+
+impl<'a> Decoder<'a> {
+    /// At the start of `bytes`, from which alignment is counted.
+    pub fn new(bytes: &'a [u8], order: ByteOrder) -> Self {
+        let (version, chars, limits) = (Version::V1_2, CharSet::Utf8, Limits::default());
+        let spare = spare(bytes.len());
+        Decoder { bytes, at: 0, base: 0, order, version, chars, limits, depth: 0, spare, kept: false, seams: &[] }
+    }
+
+    /// Of what an [`Any`](crate::Any) keeps, which was within limits when it came.
+    pub(crate) fn kept(bytes: &'a [u8]) -> Self {
+        let limits = Limits { message: usize::MAX, depth: usize::MAX };
+        Decoder { limits, spare: usize::MAX, kept: true, ..Decoder::new(bytes, ByteOrder::NATIVE) }
+    }
+
+    /// Over an encapsulation (9.3.3) that was taken out of its message: a profile, a component, a service context.
+    /// It begins with its byte order.
+    ///
+    /// # Errors
+    ///
+    /// If it is empty.
+    pub fn encapsulated(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut inner = Decoder::new(bytes, ByteOrder::Big);
+        inner.order = ByteOrder::from_flag(u8::decode(&mut inner)?);
+        Ok(inner)
+    }
+
+    /// Over a message of GIOP 1.1 that came in fragments, whose data begins at `seams`, in rising order. There
+    /// numbers are aligned by their place in the fragment, not in the message (9.4.9). Sequences and arrays of numbers
+    /// go on from one fragment to the next without padding, as omniORB writes them.
+    #[must_use]
+    pub(crate) fn in_fragments(mut self, seams: &'a [usize]) -> Self {
+        self.seams = seams;
+        self
+    }
+
+    /// For another version and character set from here on.
+    pub fn speak(&mut self, version: Version, chars: CharSet) {
+        (self.version, self.chars) = (version, chars);
+    }
+
+    /// With other limits.
+    #[must_use]
+    pub fn limited(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The byte order.
+    pub fn order(&self) -> ByteOrder {
+        self.order
+    }
+
+    /// The version of GIOP.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// What narrow characters are read as.
+    pub fn chars(&self) -> CharSet {
+        self.chars
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// How deep what is read lies in values, type codes and anys.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Offset of what comes next in the outermost encapsulation or message, in octets.
+    pub(crate) fn position(&self) -> usize {
+        self.base + self.at
+    }
+
+    /// Offset of what comes next, in octets.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Octets not yet read.
+    pub fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    /// All of them, without reading them.
+    pub fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
+    /// An error here.
+    pub fn error(&self, kind: DecodeErrorKind) -> DecodeError {
+        DecodeError { at: self.position(), kind }
+    }
+
+    /// Skips padding, whatever it holds (it can be garbage), up to a multiple of `to` (1, 2, 4 or 8).
+    #[inline]
+    pub fn align(&mut self, to: usize) -> Result<(), DecodeError> {
+        if !self.seams.is_empty() {
+            return self.align_in_fragment(to);
+        }
+        let padding = self.at.wrapping_neg() & (to - 1);
+        self.raw(padding).map(|_| ())
+    }
+
+    #[cold]
+    fn align_in_fragment(&mut self, to: usize) -> Result<(), DecodeError> {
+        loop {
+            let (before, after) = self.seams.split_at(self.seams.partition_point(|seam| *seam <= self.at));
+            let place = before.last().map_or(self.at, |seam| self.at - seam + FRAGMENT_DATA);
+            let padding = place.wrapping_neg() & (to - 1);
+            match after.first() {
+                // What would be aligned here has gone to the next fragment, and is aligned there.
+                Some(next) if padding > 0 && self.at + padding >= *next => self.raw(next - self.at)?,
+                _ => return self.raw(padding).map(|_| ()),
+            };
+        }
+    }
+
+    /// The next `count` octets, borrowed.
+    #[inline]
+    pub fn raw(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
+        match self.bytes[self.at..].get(..count) {
+            Some(octets) => {
+                self.at += count;
+                Ok(octets)
+            }
+            None => Err(self.short(count)),
+        }
+    }
+
+    /// The octets of a number, aligned to its size, which is 1, 2, 4 or 8.
+    #[inline]
+    pub(crate) fn number<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let start = if self.seams.is_empty() {
+            (self.at + (N - 1)) & !(N - 1)
+        } else {
+            self.align_in_fragment(N)?;
+            self.at
+        };
+        match self.bytes.get(start..).and_then(|rest| rest.first_chunk()) {
+            Some(octets) => {
+                self.at = start + N;
+                Ok(*octets)
+            }
+            None => Err(self.short(start - self.at + N)),
+        }
+    }
+
+    #[cold]
+    fn short(&self, needed: usize) -> DecodeError {
+        self.error(DecodeErrorKind::Short { needed, left: self.left() })
+    }
+
+    /// The length of a sequence whose elements take at least `least` octets each: checked against
+    /// what has arrived.
+    #[inline]
+    pub fn length(&mut self, least: usize) -> Result<usize, DecodeError> {
+        let count = u32::decode(self)? as usize;
+        let (needed, left) = (count.saturating_mul(least.max(1)), self.left());
+        if needed > left {
+            return Err(self.error(DecodeErrorKind::Short { needed, left }));
+        }
+        Ok(count)
+    }
+
+    /// An encapsulation (9.3.3): a decoder of its own, aligned anew, in the byte order it names.
+    pub fn encapsulation(&mut self) -> Result<Decoder<'a>, DecodeError> {
+        let length = self.length(1)?;
+        let base = self.position();
+        let bytes = self.raw(length)?;
+        let mut inner =
+            Decoder { bytes, at: 0, base, seams: &[], spare: self.spare.min(spare(length)), ..self.clone() };
+        inner.order = ByteOrder::from_flag(u8::decode(&mut inner)?);
+        Ok(inner)
+    }
+
+    /// Reads what is nested one level deeper, up to [`Limits::depth`].
+    pub fn nested<T, E: From<DecodeError>>(
+        &mut self,
+        read: impl FnOnce(&mut Decoder<'a>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        if self.depth >= self.limits.depth {
+            return Err(self.error(DecodeErrorKind::Depth(self.limits.depth)).into());
+        }
+        self.depth += 1;
+        let value = read(self);
+        self.depth -= 1;
+        value
+    }
+
+    /// Accounts for `count` values that take no octets, such as empty structs: octets that have arrived bound how
+    /// many others there can be, but not these.
+    pub fn charge(&mut self, count: usize) -> Result<(), DecodeError> {
+        match self.spare.checked_sub(count) {
+            Some(left) => self.spare = left,
+            None => return Err(self.error(TOO_MANY)),
+        }
+        Ok(())
+    }
+
+    /// Holds what was charged for since there were `spare` against the octets that it is kept in. What is within this
+    /// is within what [`charge`](Self::charge) allows in every message that holds it, in each form: no value takes more
+    /// than twice the octets here that it takes there.
+    pub(crate) fn charged_within(&self, spare: usize, octets: usize) -> Result<(), DecodeError> {
+        if spare - self.spare > octets.saturating_mul(4).saturating_add(4096) {
+            return Err(self.error(TOO_MANY));
+        }
+        Ok(())
+    }
+
+    /// How many values that take no octets may still come.
+    pub(crate) fn spare(&self) -> usize {
+        self.spare
+    }
+
+    /// As [`length`](Decoder::length), of a sequence that IDL bounds.
+    pub fn bounded_length(&mut self, least: usize, most: usize) -> Result<usize, DecodeError> {
+        let start = self.clone();
+        match self.length(least)? {
+            got if got > most => Err(start.error(DecodeErrorKind::Bound { most, got })),
+            count => Ok(count),
+        }
+    }
+
+    /// A string, wide string or sequence with the bound that IDL gives it: characters or elements.
+    ///
+    /// ```
+    /// # use hyoshi_wire::{ByteOrder, Decoder};
+    /// let mut from = Decoder::new(b"\0\0\0\x06Hallo\0", ByteOrder::Big);
+    /// assert!(from.clone().bounded::<String>(4).is_err());
+    /// assert_eq!(from.bounded::<String>(5).unwrap(), "Hallo");
+    /// ```
+    pub fn bounded<T: Decode<'a> + Counted>(&mut self, most: usize) -> Result<T, DecodeError> {
+        let start = self.clone();
+        // At most four octets a character and a terminator: more is too long without looking.
+        let claimed = u32::decode(&mut self.clone())? as usize;
+        if claimed > most.saturating_mul(4).saturating_add(4) {
+            return Err(start.error(DecodeErrorKind::Bound { most, got: claimed }));
+        }
+        let value = T::decode(self)?;
+        match value.count() {
+            got if got > most => Err(start.error(DecodeErrorKind::Bound { most, got })),
+            _ => Ok(value),
+        }
+    }
+}
+
+/// Values without octets that a message of so many may make: several for each octet, because structs nest.
+fn spare(octets: usize) -> usize {
+    octets.saturating_mul(8).saturating_add(4096)
+}
+
+const TOO_MANY: DecodeErrorKind = DecodeErrorKind::Value("more values without octets than a message may have");
+
+/// What IDL can bound, for [`Decoder::bounded`].
+pub trait Counted {
+    /// Characters or elements.
+    fn count(&self) -> usize;
+}
+
+impl<T> Counted for Vec<T> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
+impl<T> Counted for &[T] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Counted for alloc::string::String {
+    fn count(&self) -> usize {
+        self.chars().count()
+    }
+}
+
+impl Counted for alloc::borrow::Cow<'_, str> {
+    fn count(&self) -> usize {
+        self.chars().count()
+    }
+}
+
+/// In units of UTF-16, as peers count.
+impl Counted for crate::WString {
+    fn count(&self) -> usize {
+        self.encode_utf16().count()
+    }
+}

@@ -1,0 +1,97 @@
+//! What cannot be written or read, and where.
+
+use core::fmt;
+
+/// A value that CDR, or what was negotiated for the connection, cannot carry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// A string with a NUL inside.
+    NulInString,
+    /// A character that the connection's character set lacks.
+    NotInCharSet(char),
+    /// More elements than the IDL allows.
+    Bound {
+        /// What the IDL allows.
+        most: usize,
+        /// What there are.
+        got: usize,
+    },
+    /// More than a length field holds.
+    TooLong(usize),
+    /// Wide characters in GIOP 1.0, or another type the version lacks.
+    NotInVersion(&'static str),
+    /// A value that its IDL type does not have: a discriminator, a digit, a scale.
+    Value(&'static str),
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EncodeError::NulInString => f.write_str("a string holds a NUL, which CDR cannot carry"),
+            EncodeError::NotInCharSet(c) => write!(f, "the connection's character set has no {c:?}"),
+            EncodeError::Bound { most, got } => write!(f, "{got} elements where the IDL allows {most}"),
+            EncodeError::TooLong(got) => write!(f, "{got} octets are more than a length holds"),
+            EncodeError::NotInVersion(what) => write!(f, "this version of GIOP has no {what}"),
+            EncodeError::Value(what) => write!(f, "{what}"),
+        }
+    }
+}
+
+impl core::error::Error for EncodeError {}
+
+/// Octets that are not what they should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeError {
+    /// Offset from the start of what is decoded, in octets.
+    pub at: usize,
+    /// What is wrong there.
+    pub kind: DecodeErrorKind,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeErrorKind {
+    /// More is needed than has arrived.
+    Short {
+        /// Octets.
+        needed: usize,
+        /// Octets.
+        left: usize,
+    },
+    /// A sequence or string longer than the IDL allows.
+    Bound {
+        /// What the IDL allows.
+        most: usize,
+        /// What there are.
+        got: usize,
+    },
+    /// Deeper than [`Limits::depth`](super::Limits::depth).
+    Depth(usize),
+    /// A string without its NUL, or with one inside.
+    String,
+    /// Octets that are no text in the connection's character set.
+    CharSet,
+    /// A value that its type does not have: a boolean of 2, an unknown enumerator.
+    Value(&'static str),
+    /// What this ORB does not take, and says so: value types.
+    Unsupported(&'static str),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            DecodeErrorKind::Short { needed, left } => write!(f, "{needed} octets needed, {left} left")?,
+            DecodeErrorKind::Bound { most, got } => write!(f, "{got} elements where at most {most} may be")?,
+            DecodeErrorKind::Depth(most) => write!(f, "nested deeper than {most}")?,
+            DecodeErrorKind::String => f.write_str("a string that does not end in its only NUL")?,
+            DecodeErrorKind::CharSet => f.write_str("text that is not in the connection's character set")?,
+            DecodeErrorKind::Value(what) => write!(f, "{what}")?,
+            DecodeErrorKind::Unsupported(what) => write!(f, "{what} are not supported")?,
+        }
+        write!(f, ", at octet {}", self.at)
+    }
+}
+
+impl core::error::Error for DecodeError {}

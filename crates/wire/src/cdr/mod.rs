@@ -1,0 +1,77 @@
+//! The common data representation (CORBA 3.3 part 2, 9.3): primitive types aligned to their size,
+//! counted from the start of the message or encapsulation, in the byte order of the sender.
+
+mod decoder;
+mod encoder;
+mod error;
+mod primitive;
+mod sequence;
+
+pub use decoder::{Counted, Decode, Decoder};
+pub use encoder::{Encode, Encoder};
+pub use error::{DecodeError, DecodeErrorKind, EncodeError};
+
+/// How the octets of a number lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ByteOrder {
+    /// Most significant octet first; flag 0.
+    Big,
+    /// Least significant octet first; flag 1.
+    #[default]
+    Little,
+}
+
+impl ByteOrder {
+    /// That of this machine.
+    pub const NATIVE: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
+
+    /// From the lowest bit of a flags octet.
+    pub const fn from_flag(flags: u8) -> ByteOrder {
+        if flags & 1 == 1 { ByteOrder::Little } else { ByteOrder::Big }
+    }
+
+    /// 0 or 1, as flags have it.
+    pub const fn flag(self) -> u8 {
+        match self {
+            ByteOrder::Big => 0,
+            ByteOrder::Little => 1,
+        }
+    }
+}
+
+/// The version of GIOP that a message speaks: some types look different in each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// No fragments, no wide characters, Latin-1 strings.
+    V1_0,
+    /// Fragments of requests and replies.
+    V1_1,
+    /// Every message may be fragmented; bidirectional; addressing by profile or reference.
+    #[default]
+    V1_2,
+}
+
+/// What narrow characters are on a connection (`char` and `string`), negotiated for each (13.10).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CharSet {
+    /// 0x05010001.
+    #[default]
+    Utf8,
+    /// ISO 8859-1, 0x00010001: what every ORB takes before anything is negotiated.
+    Latin1,
+}
+
+/// What a decoder takes at most from a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Octets of one message, its fragments put together; default 16 MiB.
+    pub message: usize,
+    /// Depth of type codes, anys and values within each other; default 32.
+    pub depth: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { message: 16 << 20, depth: 32 }
+    }
+}

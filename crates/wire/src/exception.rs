@@ -1,0 +1,282 @@
+//! Exceptions: the standard's own, and what user exceptions are.
+
+use core::fmt;
+use core::hash::{Hash, Hasher};
+
+use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
+use crate::{minor, standard};
+
+/// An exception that an IDL file declares.
+pub trait UserException: Encode + for<'a> Decode<'a> + core::error::Error {
+    /// Its repository id: `IDL:Tracking/UnknownTarget:1.0`.
+    const ID: &'static str;
+}
+
+/// Whether the operation had been carried out when the exception was raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Completed {
+    /// It had.
+    Yes,
+    /// It had not: it is safe to ask again.
+    No,
+    /// That is not known.
+    Maybe,
+}
+
+/// A standard exception (CORBA 3.3 part 1, annex A), raised by an ORB rather than by an object.
+///
+/// Its `Display` and `Debug` say all that is known: `TRANSIENT (minor 0x4859001d, not done) at 127.0.0.1:2809: Nobody
+/// listens at the address`. Two are equal if they say the same of whatever server.
+#[derive(Clone, Copy)]
+pub struct SystemException {
+    /// Which.
+    pub kind: SystemKind,
+    /// What precisely: the upper twenty bits name the vendor.
+    pub minor: u32,
+    /// Whether the operation was carried out.
+    pub completed: Completed,
+    /// Which server raised it, or could not be called: its address. Known to the client's ORB, for calls over the wire;
+    /// it does not travel.
+    pub peer: Option<&'static str>,
+}
+
+macro_rules! kinds {
+    ($($variant:ident $name:literal $doc:literal;)*) => {
+        /// The standard exceptions.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum SystemKind { $(#[doc = $doc] $variant,)* }
+
+        impl SystemKind {
+            /// All of them.
+            pub const ALL: &[SystemKind] = &[$(SystemKind::$variant,)*];
+
+            /// `TRANSIENT`.
+            pub const fn name(self) -> &'static str {
+                match self { $(SystemKind::$variant => $name,)* }
+            }
+
+            /// What it says, in a sentence.
+            pub const fn description(self) -> &'static str {
+                match self { $(SystemKind::$variant => $doc,)* }
+            }
+
+            /// `IDL:omg.org/CORBA/TRANSIENT:1.0`.
+            pub const fn id(self) -> &'static str {
+                match self { $(SystemKind::$variant => concat!("IDL:omg.org/CORBA/", $name, ":1.0"),)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    Unknown "UNKNOWN" "Something that is no exception of the operation was raised.";
+    BadParam "BAD_PARAM" "An argument that may not be passed.";
+    NoMemory "NO_MEMORY" "Memory is used up.";
+    ImpLimit "IMP_LIMIT" "A limit of the implementation was passed.";
+    CommFailure "COMM_FAILURE" "The connection was lost after the request was sent.";
+    InvObjref "INV_OBJREF" "A reference that is none.";
+    NoPermission "NO_PERMISSION" "The caller may not.";
+    Internal "INTERNAL" "A fault of the ORB.";
+    Marshal "MARSHAL" "A message that does not hold what it should.";
+    Initialize "INITIALIZE" "The ORB could not be set up.";
+    NoImplement "NO_IMPLEMENT" "Declared, but not there.";
+    BadTypecode "BAD_TYPECODE" "A type code that is none.";
+    BadOperation "BAD_OPERATION" "The object has no such operation.";
+    NoResources "NO_RESOURCES" "Something needed is used up.";
+    NoResponse "NO_RESPONSE" "The answer is not there yet.";
+    PersistStore "PERSIST_STORE" "What should be kept could not be stored.";
+    BadInvOrder "BAD_INV_ORDER" "Called at the wrong moment.";
+    Transient "TRANSIENT" "The request could not be delivered now; another time it may be.";
+    FreeMem "FREE_MEM" "Memory could not be freed.";
+    InvIdent "INV_IDENT" "A name that is no IDL identifier.";
+    InvFlag "INV_FLAG" "A flag that is none.";
+    IntfRepos "INTF_REPOS" "The interface repository cannot be reached.";
+    BadContext "BAD_CONTEXT" "A context that the operation needs is missing.";
+    ObjAdapter "OBJ_ADAPTER" "The adapter failed.";
+    DataConversion "DATA_CONVERSION" "A character that the connection's code set lacks.";
+    ObjectNotExist "OBJECT_NOT_EXIST" "There is no such object, and there will be none.";
+    TransactionRequired "TRANSACTION_REQUIRED" "A transaction is needed.";
+    TransactionRolledback "TRANSACTION_ROLLEDBACK" "The transaction was taken back.";
+    InvalidTransaction "INVALID_TRANSACTION" "The transaction is none.";
+    InvPolicy "INV_POLICY" "Policies that exclude each other.";
+    CodesetIncompatible "CODESET_INCOMPATIBLE" "Client and server share no code set.";
+    Rebind "REBIND" "The client would have to bind again, and may not.";
+    Timeout "TIMEOUT" "The time given for the call is over.";
+    TransactionUnavailable "TRANSACTION_UNAVAILABLE" "Transactions are not there.";
+    TransactionMode "TRANSACTION_MODE" "The transaction's mode does not fit.";
+    BadQos "BAD_QOS" "The quality of service asked for cannot be had.";
+    InvalidActivity "INVALID_ACTIVITY" "The activity is none.";
+    ActivityCompleted "ACTIVITY_COMPLETED" "The activity is over.";
+    ActivityRequired "ACTIVITY_REQUIRED" "An activity is needed.";
+    ThreadCancelled "THREAD_CANCELLED" "The distributable thread was cancelled (Real-time CORBA).";
+}
+
+impl SystemKind {
+    /// The one with this repository id; one that is not known counts as `UNKNOWN` (4.12.3).
+    pub fn from_id(id: &str) -> SystemKind {
+        Self::ALL.iter().copied().find(|kind| kind.id() == id).unwrap_or(SystemKind::Unknown)
+    }
+
+    /// Raised before anything was done.
+    pub const fn not_done(self, minor: u32) -> SystemException {
+        SystemException { kind: self, minor, completed: Completed::No, peer: None }
+    }
+
+    /// Raised when it cannot be known whether anything was done.
+    pub const fn maybe_done(self, minor: u32) -> SystemException {
+        SystemException { kind: self, minor, completed: Completed::Maybe, peer: None }
+    }
+
+    /// Raised after it was done.
+    pub const fn done(self, minor: u32) -> SystemException {
+        SystemException { kind: self, minor, completed: Completed::Yes, peer: None }
+    }
+}
+
+impl SystemException {
+    /// The same of the server at this address.
+    #[must_use]
+    pub const fn at(self, peer: Option<&'static str>) -> SystemException {
+        SystemException { peer, ..self }
+    }
+
+    /// What the minor code says: this ORB's, and OMG's.
+    pub fn meaning(&self) -> Option<&'static str> {
+        let (vendor, number) = (self.minor & 0xffff_f000, self.minor & 0xfff);
+        match vendor {
+            minor::OMG => standard::meaning(self.kind, number),
+            minor::HYOSHI => {
+                // "No adapter of that name is there (OBJECT_NOT_EXIST)."
+                let text = minor::meaning(self.minor)?;
+                Some(text.rsplit_once(" (").map_or(text, |(text, _)| text))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whose minor code it is, if that is known.
+    pub fn vendor(&self) -> Option<&'static str> {
+        Some(match self.minor & 0xffff_f000 {
+            minor::OMG => "OMG",
+            minor::HYOSHI => "Hyoshi",
+            0x4154_0000 => "omniORB",
+            0x5441_0000 => "TAO",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for SystemException {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let completed = match self.completed {
+            Completed::Yes => "done",
+            Completed::No => "not done",
+            Completed::Maybe => "perhaps done",
+        };
+        write!(f, "{} (minor {:#x}", self.kind.name(), self.minor)?;
+        match (self.meaning(), self.vendor()) {
+            (None, Some(vendor)) => write!(f, " of {vendor}, {completed})")?,
+            _ => write!(f, ", {completed})")?,
+        }
+        if let Some(peer) = self.peer {
+            write!(f, " at {peer}")?;
+        }
+        let said = self.meaning().unwrap_or(self.kind.description());
+        write!(f, ": {}", said.trim_end_matches('.'))
+    }
+}
+
+/// As people read it: that is what a test or an `unwrap` shows.
+impl fmt::Debug for SystemException {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl PartialEq for SystemException {
+    fn eq(&self, other: &Self) -> bool {
+        (self.kind, self.minor, self.completed) == (other.kind, other.minor, other.completed)
+    }
+}
+
+impl Eq for SystemException {}
+
+impl Hash for SystemException {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.kind, self.minor, self.completed).hash(state);
+    }
+}
+
+impl core::error::Error for SystemException {}
+
+/// Arguments that cannot be read: DATA_CONVERSION for characters, else MARSHAL, both before anything was done.
+impl From<DecodeError> for SystemException {
+    fn from(error: DecodeError) -> Self {
+        match error.kind {
+            DecodeErrorKind::CharSet => SystemKind::DataConversion.not_done(minor::ARGUMENTS),
+            _ => SystemKind::Marshal.not_done(minor::ARGUMENTS),
+        }
+    }
+}
+
+/// Its repository id, minor code and completion, as a reply's body has it (9.4.3.2).
+impl Encode for SystemException {
+    fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
+        self.kind.id().encode(to)?;
+        self.minor.encode(to)?;
+        (self.completed as u32).encode(to)
+    }
+}
+
+impl Decode<'_> for SystemException {
+    const LEAST: usize = 12;
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let kind = SystemKind::from_id(&alloc::borrow::Cow::<str>::decode(from)?);
+        let minor = u32::decode(from)?;
+        let completed = match u32::decode(from)? {
+            0 => Completed::Yes,
+            1 => Completed::No,
+            2 => Completed::Maybe,
+            _ => return Err(from.error(DecodeErrorKind::Value("a completion status that is none"))),
+        };
+        Ok(SystemException { kind, minor, completed, peer: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::format;
+
+    use super::*;
+
+    #[test]
+    fn exceptions_say_what_their_codes_mean_for_them_and_where_they_are_from() {
+        let refused = SystemKind::Transient.not_done(minor::REFUSED);
+        let text = "TRANSIENT (minor 0x4859001d, not done) at 127.0.0.1:2809: Nobody listens at the address: the \
+                    connection was refused, or there is no such socket";
+        assert_eq!(format!("{}", refused.at(Some("127.0.0.1:2809"))), text);
+        assert_eq!(format!("{:?}", refused.at(Some("127.0.0.1:2809"))), text);
+        assert_eq!(refused.at(Some("127.0.0.1:2809")), refused);
+        for (exception, text) in [
+            (
+                SystemKind::ObjectNotExist.not_done(minor::OMG + 2),
+                "OBJECT_NOT_EXIST (minor 0x4f4d0002, not done): no adapter has the object's key",
+            ),
+            (
+                SystemKind::CodesetIncompatible.not_done(minor::OMG + 2),
+                "CODESET_INCOMPATIBLE (minor 0x4f4d0002, not done): the client chose a code set that the server does \
+                 not speak",
+            ),
+            (
+                SystemKind::CommFailure.maybe_done(0x4154_0001),
+                "COMM_FAILURE (minor 0x41540001 of omniORB, perhaps done): The connection was lost after the request \
+                 was sent",
+            ),
+            (SystemKind::NoPermission.done(0), "NO_PERMISSION (minor 0x0, done): The caller may not"),
+        ] {
+            assert_eq!(format!("{exception}"), text);
+        }
+    }
+}

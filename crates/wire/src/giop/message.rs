@@ -1,0 +1,152 @@
+//! A whole message, and what it is.
+
+use alloc::vec::Vec;
+
+use super::{Header, Kind, LocateReply, LocateRequest, Reply, Request, Response};
+use crate::cdr::{CharSet, Decode, DecodeError, Decoder, Limits, Version};
+
+/// A whole message, its fragments put together.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    header: Header,
+    octets: &'a [u8],
+    /// Where data of fragments begins that are aligned each for itself.
+    seams: &'a [usize],
+    limits: Limits,
+}
+
+impl<'a> Received<'a> {
+    pub(super) fn new(header: Header, octets: &'a [u8], seams: &'a [usize], limits: Limits) -> Self {
+        Received { header, octets, seams, limits }
+    }
+
+    /// Its header; that of a message which came in fragments tells the whole size.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// All of it, header included. What came in fragments of GIOP 1.1 is aligned by its place in those: read it by
+    /// [`body`](Received::body) only.
+    pub fn octets(&self) -> &'a [u8] {
+        self.octets
+    }
+
+    /// A copy that outlives the buffer, aligned as this one is.
+    pub fn keep(&self) -> Kept {
+        Kept { header: self.header, octets: self.octets.to_vec(), seams: self.seams.to_vec(), limits: self.limits }
+    }
+
+    /// What follows the header; narrow characters are Latin-1, as before code sets are agreed upon (13.10.2.6).
+    #[inline]
+    pub fn body(&self) -> Decoder<'a> {
+        self.body_in(CharSet::Latin1)
+    }
+
+    /// What follows the header, narrow characters in the set that the connection's code set context names.
+    #[inline]
+    pub fn body_in(&self, chars: CharSet) -> Decoder<'a> {
+        let mut from = Decoder::new(self.octets, self.header.order).limited(self.limits).in_fragments(self.seams);
+        from.speak(self.header.version, chars);
+        // Cannot fail: a whole message holds its header.
+        drop(from.raw(Header::LEN));
+        from
+    }
+
+    /// The request id, of messages that have one: even if the rest is broken, a reply can say so.
+    pub fn id(&self) -> Option<u32> {
+        let mut from = self.body();
+        match (self.header.kind, self.header.version) {
+            (Kind::CloseConnection | Kind::MessageError, _) => None,
+            (Kind::Request | Kind::Reply, Version::V1_0 | Version::V1_1) => {
+                super::ServiceContexts::decode(&mut from).ok()?;
+                u32::decode(&mut from).ok()
+            }
+            _ => u32::decode(&mut from).ok(),
+        }
+    }
+
+    /// Whether it is a request whose sender waits for the reply, for as much of it as tells that: no check of the rest.
+    #[inline]
+    pub fn wants_reply(&self) -> bool {
+        match (self.header.kind, self.header.version) {
+            // Behind the id; such a message is never aligned anew there.
+            (Kind::Request, Version::V1_2) => {
+                self.octets.get(Header::LEN + 4).is_some_and(|flags| Response::from_flags(*flags).expected())
+            }
+            (Kind::Request, _) => Request::decode(self.body()).is_ok_and(|request| request.response.expected()),
+            _ => false,
+        }
+    }
+
+    /// What it is.
+    ///
+    /// # Errors
+    ///
+    /// Of a broken message: to a request a server answers MARSHAL, if it can tell its [`id`](Received::id), else
+    /// MessageError.
+    #[inline]
+    pub fn decode(&self) -> Result<Message<'a>, DecodeError> {
+        Message::decode(self.header.kind, self.body())
+    }
+
+    /// The same, narrow characters in the set that the connection's code set context names.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    #[inline]
+    pub fn decode_in(&self, chars: CharSet) -> Result<Message<'a>, DecodeError> {
+        Message::decode(self.header.kind, self.body_in(chars))
+    }
+}
+
+/// A whole message that outlives the buffer it came in.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    header: Header,
+    octets: Vec<u8>,
+    seams: Vec<usize>,
+    limits: Limits,
+}
+
+impl Kept {
+    /// As it was received.
+    pub fn received(&self) -> Received<'_> {
+        Received { header: self.header, octets: &self.octets, seams: &self.seams, limits: self.limits }
+    }
+}
+
+/// What a message is.
+#[derive(Clone, Debug)]
+pub enum Message<'a> {
+    /// A call.
+    Request(Request<'a>),
+    /// Its outcome.
+    Reply(Reply<'a>),
+    /// Nobody waits any more for the reply to this id.
+    CancelRequest(u32),
+    /// Asks where an object is.
+    LocateRequest(LocateRequest<'a>),
+    /// Tells where.
+    LocateReply(LocateReply<'a>),
+    /// An orderly end: what has no reply yet was not carried out.
+    CloseConnection,
+    /// What this side sent was not understood.
+    MessageError,
+}
+
+impl<'a> Message<'a> {
+    #[inline]
+    fn decode(kind: Kind, mut from: Decoder<'a>) -> Result<Self, DecodeError> {
+        match kind {
+            Kind::Request => Request::decode(from).map(Message::Request),
+            Kind::Reply => Reply::decode(from).map(Message::Reply),
+            Kind::CancelRequest => u32::decode(&mut from).map(Message::CancelRequest),
+            Kind::LocateRequest => LocateRequest::decode(from).map(Message::LocateRequest),
+            Kind::LocateReply => LocateReply::decode(from).map(Message::LocateReply),
+            Kind::CloseConnection => Ok(Message::CloseConnection),
+            // A fragment never leaves the reassembler.
+            Kind::MessageError | Kind::Fragment => Ok(Message::MessageError),
+        }
+    }
+}

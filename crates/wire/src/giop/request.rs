@@ -1,0 +1,161 @@
+//! Requests and their cancellation (9.4.2, 9.4.4).
+
+use super::begun::Begun;
+use super::{Kind, Target};
+use crate::cdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Version};
+use crate::tagged::{Tagged, TaggedList, identifier, put_identifier};
+
+/// What the client waits for (`response_flags`; up to 1.1 a boolean).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Response {
+    /// Nothing: a oneway with scope NONE or WITH_TRANSPORT. No reply may be sent, no exception either.
+    None,
+    /// An empty reply before the target is called: a oneway with scope WITH_SERVER. Old clients send this
+    /// for two-way operations too, and wait for the result: only a oneway is to be answered early.
+    Server,
+    /// The outcome: a two-way operation, or a oneway with scope WITH_TARGET.
+    Target,
+}
+
+impl Response {
+    /// Whether a reply is to be sent.
+    pub const fn expected(self) -> bool {
+        !matches!(self, Response::None)
+    }
+
+    /// What `response_flags` of 1.2 mean. Bit 0: a reply is expected; bit 1: not before the target was called. The
+    /// others are reserved.
+    #[inline]
+    pub(super) const fn from_flags(flags: u8) -> Response {
+        match flags & 3 {
+            3 => Response::Target,
+            1 => Response::Server,
+            _ => Response::None,
+        }
+    }
+}
+
+/// What stands before a request's arguments, to be sent.
+#[derive(Clone, Debug)]
+pub struct RequestHeader<'a> {
+    /// Tells replies apart: no other request of the connection that waits has it. On bidirectional
+    /// connections even from who opened it, odd from the other side.
+    pub id: u32,
+    /// What the client waits for.
+    pub response: Response,
+    /// The object.
+    pub target: Target<'a>,
+    /// The operation's name, without its scope; of attributes `_get_name` and `_set_name`.
+    pub operation: &'a str,
+    /// What rides along.
+    pub contexts: &'a [Tagged<'a>],
+}
+
+impl RequestHeader<'_> {
+    /// Begins a request in the encoder's version and order, behind what the encoder holds. The arguments
+    /// follow, then [`Begun::end`].
+    ///
+    /// # Errors
+    ///
+    /// What the version cannot carry.
+    #[inline]
+    pub fn begin(&self, to: &mut Encoder) -> Result<Begun, EncodeError> {
+        let mut begun = Begun::new(Kind::Request, to);
+        if to.version() == Version::V1_2 {
+            self.id.encode(to)?;
+            to.raw(&[if self.response == Response::Target { 3 } else { self.response as u8 }, 0, 0, 0]);
+            self.target.encode(to)?;
+            put_identifier(self.operation, to)?;
+            self.contexts.encode(to)?;
+            begun.align_body(to);
+        } else {
+            self.contexts.encode(to)?;
+            self.id.encode(to)?;
+            self.response.expected().encode(to)?;
+            if to.version() == Version::V1_1 {
+                to.raw(&[0; 3]);
+            }
+            self.target.encode(to)?;
+            put_identifier(self.operation, to)?;
+            // The principal, which nobody has.
+            to.length(0)?;
+        }
+        Ok(begun)
+    }
+}
+
+/// A request that has come.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// To be repeated in the reply.
+    pub id: u32,
+    /// What the client waits for.
+    pub response: Response,
+    /// The object.
+    pub target: Target<'a>,
+    /// The operation's name.
+    pub operation: &'a str,
+    /// What rides along.
+    pub contexts: TaggedList<'a>,
+    /// The arguments.
+    pub arguments: Decoder<'a>,
+}
+
+impl<'a> Request<'a> {
+    /// From a decoder that stands behind the message's header.
+    ///
+    /// # Errors
+    ///
+    /// Of a broken message.
+    #[inline]
+    pub fn decode(mut from: Decoder<'a>) -> Result<Self, DecodeError> {
+        if from.version() != Version::V1_2 {
+            return Request::decode_old(from);
+        }
+        let id = u32::decode(&mut from)?;
+        let response = Response::from_flags(from.raw(4)?[0]);
+        let target = Target::decode(&mut from)?;
+        let operation = identifier(&mut from)?;
+        let contexts = TaggedList::decode(&mut from)?;
+        to_body(&mut from);
+        Ok(Request { id, response, target, operation, contexts, arguments: from })
+    }
+
+    /// Up to 1.1.
+    fn decode_old(mut from: Decoder<'a>) -> Result<Self, DecodeError> {
+        let contexts = TaggedList::decode(&mut from)?;
+        let id = u32::decode(&mut from)?;
+        // Some peers write other values than 1 for true.
+        let response = if u8::decode(&mut from)? == 0 { Response::None } else { Response::Target };
+        if from.version() == Version::V1_1 {
+            from.raw(3)?;
+        }
+        let target = Target::decode(&mut from)?;
+        let operation = identifier(&mut from)?;
+        // The principal: deprecated, and of no use.
+        <&[u8]>::decode(&mut from)?;
+        Ok(Request { id, response, target, operation, contexts, arguments: from })
+    }
+}
+
+/// In 1.2 the body of requests and replies is aligned to eight octets, unless it is empty (9.4.2.2). Some
+/// peers pad an empty one too, or a part of the way.
+#[inline]
+pub(super) fn to_body(from: &mut Decoder<'_>) {
+    if from.align(8).is_err() {
+        let left = from.left();
+        // Cannot fail: just what is left.
+        drop(from.raw(left));
+    }
+}
+
+/// The client no longer waits for this reply; the server may send it all the same.
+///
+/// # Errors
+///
+/// None in practice: nothing in it depends on the version.
+pub fn cancel_request(id: u32, to: &mut Encoder) -> Result<(), EncodeError> {
+    let begun = Begun::new(Kind::CancelRequest, to);
+    id.encode(to)?;
+    begun.end(to)
+}

@@ -1,0 +1,61 @@
+//! Messages cut into fragments, to be sent.
+
+use super::{Header, Kind};
+use crate::cdr::Version;
+
+/// A part of a message as it goes over the wire: a header of its own, and octets of the message. Nothing is
+/// copied: a gathering write takes both.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    head: [u8; Header::LEN + 4],
+    length: usize,
+    body: &'a [u8],
+}
+
+impl<'a> Piece<'a> {
+    /// What goes first.
+    pub fn head(&self) -> &[u8] {
+        &self.head[..self.length]
+    }
+
+    /// What follows.
+    pub fn body(&self) -> &'a [u8] {
+        self.body
+    }
+}
+
+/// Cuts a message, header included, into pieces of at most `most` octets each, headers included: a multiple of
+/// eight, at least 64 (others are rounded). What cannot have fragments, or needs none, comes as one piece: only
+/// requests, replies and their locate kin in 1.2 are cut, since hardly anybody takes fragments of 1.1.
+///
+/// Each piece but the last is a multiple of eight long, so that alignment within a piece is that within the message.
+pub fn split(message: &[u8], most: usize) -> impl Iterator<Item = Piece<'_>> {
+    let most = most.max(64) & !7;
+    let header = message.first_chunk().and_then(|octets| Header::decode(octets).ok());
+    let cut = header.filter(|header| {
+        header.version == Version::V1_2
+            && header.kind.fragmentable(header.version)
+            && header.kind != Kind::Fragment
+            && message.len() > most
+    });
+    let mut rest = Some(message);
+    core::iter::from_fn(move || {
+        let body = rest.take()?;
+        let Some(header) = cut else { return Some(Piece { head: [0; 16], length: 0, body }) };
+        let first = body.len() == message.len();
+        let (body, length, kind) = if first {
+            (&body[Header::LEN..], Header::LEN, header.kind)
+        } else {
+            (body, Header::LEN + 4, Kind::Fragment)
+        };
+        let room = most - length;
+        let more = body.len() > room;
+        let (body, after) = body.split_at(room.min(body.len()));
+        rest = more.then_some(after);
+        let size = (body.len() + length - Header::LEN) as u32;
+        let mut head = [0; Header::LEN + 4];
+        head[..Header::LEN].copy_from_slice(&Header { more, kind, size, ..header }.encode());
+        head[Header::LEN..].copy_from_slice(&message[Header::LEN..Header::LEN + 4]);
+        Some(Piece { head, length, body })
+    })
+}

@@ -1,0 +1,114 @@
+//! Minor codes: what precisely a system exception of this ORB means. [`SystemException::meaning`] tells it of OMG's own
+//! codes too, which mean something else for each exception.
+//!
+//! [`SystemException::meaning`]: crate::SystemException::meaning
+//!
+//! Where OMG defines a code (CORBA 3.3 part 1, annex A.6) that one is used; the others are ours,
+//! under a vendor id of their own. `docs/orb.md` has the table for readers.
+
+/// OMG's vendor id.
+pub const OMG: u32 = 0x4f4d_0000;
+/// Ours: `HY`. Not registered with OMG.
+pub const HYOSHI: u32 = 0x4859_0000;
+
+macro_rules! codes {
+    ($($vendor:ident + $number:literal $name:ident $meaning:literal)*) => {
+        $(#[doc = $meaning] pub const $name: u32 = $vendor + $number;)*
+
+        const CODES: &[(u32, &str)] = &[$(($name, $meaning),)*];
+
+        /// What a minor code means, if this ORB raises it; OMG's have one meaning for each exception.
+        pub fn meaning(minor: u32) -> Option<&'static str> {
+            CODES.iter().find(|(code, _)| *code == minor).map(|(_, meaning)| *meaning)
+        }
+    };
+}
+
+codes! {
+    OMG + 1 DISCARDED "The adapter discards requests, or too many wait while it holds them (TRANSIENT)."
+    OMG + 2 NO_USABLE_PROFILE "The reference has no profile that this ORB can use (TRANSIENT), or no object has the key (OBJECT_NOT_EXIST)."
+    OMG + 1 CODE_SETS "The server's code sets are none that this ORB speaks (CODESET_INCOMPATIBLE); or the adapter discards requests, or too many wait while it holds them (TRANSIENT)."
+    OMG + 2 CODE_SET_REFUSED "The client chose a code set that this server does not speak (CODESET_INCOMPATIBLE); or the reference has no profile that this ORB can use (TRANSIENT), or no object has the key (OBJECT_NOT_EXIST)."
+    HYOSHI + 0x01 NO_ADAPTER "No adapter of that name is there (OBJECT_NOT_EXIST)."
+    HYOSHI + 0x02 NO_OBJECT "The adapter has no such object (OBJECT_NOT_EXIST)."
+    HYOSHI + 0x03 OLD_INCARNATION "The reference is to a transient object of an earlier run of the server (OBJECT_NOT_EXIST)."
+    HYOSHI + 0x05 NO_OPERATION "The interface has no such operation (BAD_OPERATION)."
+    HYOSHI + 0x06 NO_REPOSITORY "There is no interface repository (INTF_REPOS)."
+    HYOSHI + 0x07 ARGUMENTS "The arguments cannot be decoded (MARSHAL, before the call)."
+    HYOSHI + 0x08 RESULTS "The result cannot be encoded or decoded (MARSHAL, after the call)."
+    HYOSHI + 0x09 NO_REPLY "The servant returned without a reply: a fault of generated code (INTERNAL)."
+    HYOSHI + 0x0a PANICKED "The servant panicked (UNKNOWN)."
+    HYOSHI + 0x0b UNDECLARED "An exception was raised that the operation does not declare (UNKNOWN)."
+    HYOSHI + 0x0c CHARACTER "A character that the connection's code set lacks (DATA_CONVERSION)."
+    HYOSHI + 0x10 CONNECT "No connection could be made, though somebody may listen: the network or host is unreachable (TRANSIENT)."
+    HYOSHI + 0x11 CONNECT_TIMEOUT "No connection was made in time, finding the host's address included (TIMEOUT)."
+    HYOSHI + 0x12 SEND "The request could not be sent (COMM_FAILURE, not done)."
+    HYOSHI + 0x13 LOST "The connection was lost before the reply came (COMM_FAILURE, perhaps done)."
+    HYOSHI + 0x14 CLOSED "The server closes connections without serving requests (TRANSIENT)."
+    HYOSHI + 0x15 REPLY_TIMEOUT "The reply did not come in time (TIMEOUT, perhaps done)."
+    HYOSHI + 0x16 IN_FLIGHT "As many requests as allowed wait for replies (TRANSIENT)."
+    HYOSHI + 0x17 FORWARD_LOOP "The request was forwarded too often (TRANSIENT)."
+    HYOSHI + 0x18 BAD_REPLY "The reply cannot be understood (MARSHAL, perhaps done)."
+    HYOSHI + 0x19 NOT_UNDERSTOOD "The server did not understand the request: MessageError (COMM_FAILURE, not done)."
+    HYOSHI + 0x1a NO_ORB "The reference belongs to no ORB that still runs (BAD_INV_ORDER)."
+    HYOSHI + 0x1b SHUT_DOWN "The ORB is shut down (BAD_INV_ORDER)."
+    HYOSHI + 0x1c HOST_UNKNOWN "The host's name cannot be resolved, or too many names are being looked up (TRANSIENT)."
+    HYOSHI + 0x1d REFUSED "Nobody listens at the address: the connection was refused, or there is no such socket (TRANSIENT)."
+    HYOSHI + 0x1e NOT_RESOLVED "The address cannot be resolved or read (INV_OBJREF)."
+    HYOSHI + 0x1f WRONG_INTERFACE "The object does not have the interface asked for (BAD_PARAM)."
+    HYOSHI + 0x20 ADDRESSING "The server asks for a form of address again and again (TRANSIENT)."
+    HYOSHI + 0x21 INACTIVE "The adapter takes no requests any more (OBJ_ADAPTER)."
+    HYOSHI + 0x22 ENCODE "The arguments cannot be encoded (BAD_PARAM)."
+    HYOSHI + 0x23 NO_MEMORY_LIMIT "A message beyond the limit (IMP_LIMIT)."
+    HYOSHI + 0x24 NO_WAY_BACK "The object's ORB listens nowhere, and the connection that it opened is gone (TRANSIENT)."
+    HYOSHI + 0x25 SEND_TIMEOUT "The server took nothing of the request in time, or not all of it (TIMEOUT, not done)."
+    HYOSHI + 0x28 NOT_MADE "The object was made or ended by an activator for too long (TRANSIENT)."
+    HYOSHI + 0x29 OWN_OBJECT "An activator calls the object that it is just making or ending (BAD_INV_ORDER)."
+    HYOSHI + 0x30 NAMING_LIMIT "The naming service holds as much as it may, or the name or reference is too long (IMP_LIMIT)."
+    HYOSHI + 0x31 NAMING_STORE "The naming service could not write to its disk: nothing was changed (PERSIST_STORE)."
+    HYOSHI + 0x32 NAMING_ROOT "The root context cannot be destroyed (NO_PERMISSION)."
+    HYOSHI + 0x33 NAMING_NIL "A nil reference cannot be bound to a name (BAD_PARAM)."
+    HYOSHI + 0x34 NAMING_NONE "An iterator was asked for no bindings at all (BAD_PARAM)."
+    HYOSHI + 0x35 NAME_UNBOUND "The naming service has nothing bound to the name (INV_OBJREF)."
+    HYOSHI + 0x36 NAME_WAY "The way to the name leads through a naming service that does not answer (INV_OBJREF)."
+    HYOSHI + 0x37 NO_INITIAL "No initial reference of that name was given to the ORB (INV_OBJREF)."
+    HYOSHI + 0x40 TLS_UNKNOWN_CA "No authority that is believed signed the server's certificate (NO_PERMISSION)."
+    HYOSHI + 0x41 TLS_EXPIRED "The server's certificate has expired or is not valid yet (NO_PERMISSION)."
+    HYOSHI + 0x42 TLS_NAME "The server's certificate is for another host than the reference names (NO_PERMISSION)."
+    HYOSHI + 0x43 TLS_CERTIFICATE "The server's certificate is bad otherwise (NO_PERMISSION)."
+    HYOSHI + 0x44 TLS_REFUSED "The server refused this client's certificate, or that it shows none (NO_PERMISSION)."
+    HYOSHI + 0x45 TLS_HANDSHAKE "The handshake of TLS failed: perhaps the server speaks something else there (COMM_FAILURE)."
+    HYOSHI + 0x46 TLS_EXPECTED "The server speaks TLS where the reference promises plain GIOP (COMM_FAILURE)."
+    HYOSHI + 0x47 TLS_NOT_SET_UP "The object is reached over TLS only and the ORB has no settings for it, or over plain TCP only and the settings forbid that (NO_PERMISSION)."
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::format;
+
+    use super::*;
+
+    #[test]
+    fn each_of_our_codes_means_one_thing() {
+        let mut seen = BTreeMap::new();
+        // OMG gives a number to each exception anew.
+        for (code, meaning) in CODES.iter().filter(|(code, _)| code & 0xffff_f000 == HYOSHI) {
+            if let Some(other) = seen.insert(code, meaning) {
+                panic!("{code:#010x} means both \"{other}\" and \"{meaning}\"");
+            }
+        }
+        assert!(seen.len() > 50, "only {} codes are ours", seen.len());
+    }
+
+    #[test]
+    fn every_code_is_within_its_vendors_range_and_tells_its_meaning() {
+        assert!(meaning(CONNECT).is_some_and(|text| text.contains("TRANSIENT")));
+        assert_eq!(meaning(7), None);
+        assert_eq!(CONNECT & 0xffff_f000, HYOSHI);
+        let documented = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/orb.md")).unwrap();
+        for code in (OMG..OMG + 0x100).chain(HYOSHI..HYOSHI + 0x100).filter(|code| meaning(*code).is_some()) {
+            assert!(documented.contains(&format!("| {code:#010x} |")), "docs/orb.md lacks {code:#010x}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Parameters and members that are references to objects: they can be nil, so in Rust they are `Option<Stub>`.
+
+use crate::cdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
+use crate::ior::Ior;
+
+/// A stub, seen as the reference it holds.
+pub trait ToIor {
+    /// The reference.
+    fn to_ior(&self) -> &Ior;
+}
+
+/// A stub made from a reference that came.
+pub trait FromIor {
+    /// The stub; the reference is not nil.
+    fn from_ior(ior: Ior) -> Self;
+}
+
+impl<T: ToIor> ToIor for &T {
+    fn to_ior(&self) -> &Ior {
+        (**self).to_ior()
+    }
+}
+
+/// None is the nil reference.
+impl<T: ToIor> Encode for Option<T> {
+    fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
+        self.as_ref().map_or(&Ior::NIL, ToIor::to_ior).encode(to)
+    }
+}
+
+/// The nil reference is none.
+impl<T: FromIor> Decode<'_> for Option<T> {
+    const LEAST: usize = Ior::LEAST;
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let ior = Ior::decode(from)?;
+        Ok((!ior.is_nil()).then(|| T::from_ior(ior)))
+    }
+}

@@ -1,0 +1,128 @@
+//! What CORBA tags with a number so that others may skip it: service contexts, profiles, components.
+
+use alloc::vec::Vec;
+
+use crate::cdr::{ByteOrder, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
+
+/// Octets whose meaning a number tells: a service context, a profile or a component of a reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tagged<'a> {
+    /// The number: a service context's id, the tag of a profile or component.
+    pub tag: u32,
+    /// Mostly an encapsulation.
+    pub data: &'a [u8],
+}
+
+impl<'a> Decode<'a> for Tagged<'a> {
+    const LEAST: usize = 8;
+
+    #[inline]
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        Ok(Tagged { tag: u32::decode(from)?, data: Decode::decode(from)? })
+    }
+}
+
+impl Encode for Tagged<'_> {
+    fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
+        self.tag.encode(to)?;
+        self.data.encode(to)
+    }
+}
+
+/// A sequence of them within a message: checked as a whole when it was decoded, read again one by
+/// one, never copied.
+#[derive(Clone, Debug)]
+pub struct TaggedList<'a> {
+    left: usize,
+    from: Decoder<'a>,
+}
+
+impl<'a> TaggedList<'a> {
+    /// An empty one.
+    pub fn empty() -> Self {
+        TaggedList { left: 0, from: Decoder::new(&[], Default::default()) }
+    }
+
+    /// The data of the first with this tag.
+    pub fn get(&self, tag: u32) -> Option<&'a [u8]> {
+        self.clone().find(|item| item.tag == tag).map(|item| item.data)
+    }
+}
+
+impl<'a> Iterator for TaggedList<'a> {
+    type Item = Tagged<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Tagged<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        Tagged::decode(&mut self.from).ok()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for TaggedList<'_> {}
+
+impl<'a> Decode<'a> for TaggedList<'a> {
+    const LEAST: usize = 4;
+
+    #[inline]
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        let count = from.length(Tagged::LEAST)?;
+        let list = TaggedList { left: count, from: from.clone() };
+        for _ in 0..count {
+            Tagged::decode(from)?;
+        }
+        Ok(list)
+    }
+}
+
+impl PartialEq for TaggedList<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.clone().eq(other.clone())
+    }
+}
+
+/// An encapsulation that stands alone (9.3.3), as the data of most of them is: the byte order, then what `body` writes.
+///
+/// # Errors
+///
+/// Those of `body`.
+pub fn encapsulation(
+    order: ByteOrder,
+    body: impl FnOnce(&mut Encoder) -> Result<(), EncodeError>,
+) -> Result<Vec<u8>, EncodeError> {
+    let mut to = Encoder::new(order);
+    to.raw(&[order.flag()]);
+    body(&mut to)?;
+    Ok(to.into_bytes())
+}
+
+/// A string that is no text of users, whatever the connection's character set: an operation's name, a repository
+/// id, a host. Borrowed.
+#[inline]
+pub(crate) fn identifier<'a>(from: &mut Decoder<'a>) -> Result<&'a str, DecodeError> {
+    let start = from.at();
+    let octets = <&[u8]>::decode(from)?;
+    let text = match octets {
+        // Against the standard, but some peers write an empty string so.
+        [] => b"",
+        [text @ .., 0] if !text.contains(&0) => text,
+        _ => return Err(DecodeError { at: start, kind: DecodeErrorKind::String }),
+    };
+    core::str::from_utf8(text).map_err(|_| DecodeError { at: start, kind: DecodeErrorKind::CharSet })
+}
+
+/// Writes one as [`identifier`] reads it.
+#[inline]
+pub(crate) fn put_identifier(text: &str, to: &mut Encoder) -> Result<(), EncodeError> {
+    if text.as_bytes().contains(&0) {
+        return Err(EncodeError::NulInString);
+    }
+    to.length(text.len() + 1)?;
+    to.raw(text.as_bytes());
+    to.raw(&[0]);
+    Ok(())
+}
