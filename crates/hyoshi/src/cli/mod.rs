@@ -14,6 +14,7 @@ mod doctor;
 mod exec;
 mod export;
 mod from;
+mod hourglass;
 mod idl;
 mod ior;
 mod jobs;
@@ -89,6 +90,8 @@ enum Verb {
     Exec(exec::Exec),
     /// Bring a running process under the broker
     Attach(exec::Attach),
+    /// Play a real-time program: periodic, CPU-bound; and tell whether it had its time
+    Hourglass(hourglass::Hourglass),
     /// What `exec` leaves beside the program
     #[command(hide = true)]
     ExecWatch(exec::Watch),
@@ -239,6 +242,7 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Broker(arguments) => (arguments.name(), broker::broker(&arguments, format)),
         Verb::Exec(arguments) => return exec::exec(&arguments, format),
         Verb::Attach(arguments) => ("attach", exec::attach(&arguments, format)),
+        Verb::Hourglass(arguments) => ("hourglass", hourglass::hourglass(&arguments, format)),
         Verb::ExecWatch(arguments) => ("exec-watch", exec::watch(&arguments)),
         Verb::Strategies => ("strategies", list(&strategies, format)),
         Verb::Schema => ("schema", streams::out(hyoshi_model::schema()).map(|()| Held::Yes)),

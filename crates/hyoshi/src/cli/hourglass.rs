@@ -1,0 +1,223 @@
+//! `hyoshi hourglass`: a synthetic real-time program, which tells from its own view whether it had its time.
+//!
+//! After the application of that name in J. Regehr, "Inferring scheduling behavior with Hourglass" (USENIX FREENIX
+//! 2002), with which the CPU Broker's paper makes its figures 4 and 5. A period's work is CPU time by the threads' own
+//! clocks; what is not done at the end of the period is given up, so that one period's trouble is not the next one's.
+
+mod demand;
+mod tally;
+mod work;
+
+use std::sync::Arc;
+
+use clap::Args;
+use hyoshi_model::{Instant, Span};
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
+use serde_json::json;
+
+use super::load::span;
+use super::{Failure, Format, Held, head, streams};
+use demand::{Demand, Length, Phase, Spike};
+use tally::{Cycle, Tally};
+use work::Crew;
+
+#[derive(Debug, Args)]
+#[command(after_help = "It ends after --for, or when it is interrupted; then it says how it all went.\n  \
+                        hyoshi hourglass --period 33ms --work 10ms --for 10s\n  \
+                        hyoshi hourglass --period 300ms --work 100ms --phase 10:150ms --phase 20:200ms --repeat 30\n  \
+                        hyoshi exec --period 33ms -- hyoshi hourglass --period 33ms --work 10ms --spike 12:25ms")]
+pub(super) struct Hourglass {
+    /// How often the work comes round: 33ms for 30 times a second
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    period: Span,
+    /// CPU time that it takes in each period, of all threads together
+    #[arg(long, value_name = "TIME", value_parser = demand::time)]
+    work: Span,
+    /// From then on (a time, or a number of periods) it takes that; may be given several times
+    #[arg(long, value_name = "FROM:WORK")]
+    phase: Vec<Phase>,
+    /// After so long, a time or a number of periods, the phases begin again
+    #[arg(long, value_name = "LENGTH", requires = "phase")]
+    repeat: Option<Length>,
+    /// One of so many periods takes that instead; may be given several times
+    #[arg(long, value_name = "EVERY:WORK")]
+    spike: Vec<Spike>,
+    /// So many threads share the work of each period
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
+    threads: u32,
+    /// How long it runs [default: until it is interrupted]
+    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    length: Option<Span>,
+    /// Tell of each period, not of each second
+    #[arg(long)]
+    each: bool,
+    /// Exit with 1 if a deadline was missed
+    #[arg(long)]
+    strict: bool,
+}
+
+const MOST_THREADS: i64 = 1_024;
+/// As short as a reservation's may be.
+const SHORTEST_PERIOD: Span = Span::from_micros(100);
+const LONGEST_PERIOD: Span = Span::from_secs(3_600);
+const SECOND: Span = Span::from_secs(1);
+
+impl Hourglass {
+    /// What it is to do, if that makes sense.
+    fn demand(&self) -> Result<Demand, Failure> {
+        let Hourglass { period, threads, .. } = *self;
+        if !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period) {
+            return Err(Failure::new(format!("a period of {period} cannot be kept"))
+                .help(format!("--period takes {SHORTEST_PERIOD} to {LONGEST_PERIOD}")));
+        }
+        if self.length.is_some_and(|length| length < period) {
+            return Err(Failure::new("it ends before its first period does").help("give a longer --for, or none"));
+        }
+        let phases: Vec<_> = self.phase.iter().map(|phase| (phase.from.periods(period), phase.work)).collect();
+        if let Some(pair) = phases.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
+            let (first, then) = (pair[0].0, pair[1].0);
+            return Err(Failure::new(format!(
+                "a phase from period {then} on cannot follow one from period {first} on"
+            ))
+            .help("give phases in the order in which they begin, each at least a period long"));
+        }
+        let repeat = self.repeat.map(|repeat| repeat.periods(period));
+        if let (Some(round), Some((last, _))) = (repeat, phases.last())
+            && round <= *last
+        {
+            return Err(Failure::new(format!(
+                "a round of {round} periods ends before the phase from period {last} on begins"
+            ))
+            .help("give --repeat the length of the whole round"));
+        }
+        let repeat = repeat.and_then(std::num::NonZeroU64::new);
+        let demand = Demand { work: self.work, phases, repeat, spikes: self.spike.clone() };
+        let (most, greatest) = (period.as_nanos() * u64::from(threads), demand.greatest());
+        if greatest.as_nanos() > most {
+            let crew = if threads == 1 { "one thread".into() } else { format!("{threads} threads") };
+            return Err(Failure::new(format!("{greatest} of work are more than {crew} can do in {period}"))
+                .help("give less work, a longer --period, or more --threads"));
+        }
+        Ok(demand)
+    }
+}
+
+pub(super) fn hourglass(arguments: &Hourglass, format: Format) -> Result<Held, Failure> {
+    let demand = arguments.demand()?;
+    let wake = Arc::new(Wake::new());
+    let interrupt = Interrupt::on_signals(wake.clone())
+        .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+    let clock = MonotonicClock::start();
+    let crew = Crew::new(arguments.threads, clock, &interrupt);
+    let total = std::thread::scope(|scope| {
+        for number in 1..arguments.threads {
+            let thread = std::thread::Builder::new().name(format!("hourglass-{number}"));
+            if let Err(error) = thread.spawn_scoped(scope, || crew.join_in()) {
+                // Those that are there wait for the others, who will never come.
+                Failure::new(format!("cannot start thread {number}: {error}"))
+                    .help("give fewer --threads, or allow more of them (ulimit -u)")
+                    .print("hourglass", format);
+                std::process::exit(2);
+            }
+        }
+        let told = play(arguments, &demand, &crew, &Time { clock, wake: &wake, interrupt: &interrupt }, format);
+        crew.dismiss();
+        told
+    })?;
+    match format {
+        Format::Text => streams::out(total.closing())?,
+        Format::Json => streams::out(format_args!("{}\n", json!({ "hyoshi": head("hourglass"), "total": total })))?,
+    }
+    Ok(Held::when(!arguments.strict || total.missed == 0))
+}
+
+/// The clock, and who may end it all.
+struct Time<'a> {
+    clock: MonotonicClock,
+    wake: &'a Wake,
+    interrupt: &'a Interrupt,
+}
+
+/// One period after the other, to the end.
+fn play(
+    arguments: &Hourglass,
+    demand: &Demand,
+    crew: &Crew<'_>,
+    time: &Time<'_>,
+    format: Format,
+) -> Result<Tally, Failure> {
+    let Hourglass { period, each, .. } = *arguments;
+    let start = |number: u64| Instant::from_nanos(number.saturating_mul(period.as_nanos()));
+    let periods = arguments.length.map_or(u64::MAX, |length| length.as_nanos() / period.as_nanos());
+    open(arguments, time.clock, format)?;
+    let (mut total, mut since, mut next_line) = (Tally::default(), Tally::default(), Instant::ZERO + SECOND);
+    let mut number = 0;
+    loop {
+        let release = start(number);
+        while number < periods && time.clock.now() < release && !time.interrupt.requested() {
+            time.wake.wait_until(&time.clock, release);
+        }
+        if number >= periods || time.interrupt.requested() {
+            break;
+        }
+        let (demanded, deadline) = (demand.of(number), start(number + 1));
+        let (obtained, ended) = crew.work(demanded, deadline);
+        if time.interrupt.requested() {
+            break;
+        }
+        let met = obtained >= demanded && ended <= deadline;
+        let cycle = Cycle { number, release, ended, demanded, obtained, met };
+        total.add(&cycle);
+        since.add(&cycle);
+        if each {
+            tell(format, || cycle.line(), || cycle.json())?;
+        }
+        // What has passed altogether meanwhile is missed; what has begun may still be met.
+        number += 1;
+        let now = (ended.as_nanos() / period.as_nanos()).min(periods);
+        while number < now {
+            total.skip(demand.of(number));
+            since.skip(demand.of(number));
+            number += 1;
+        }
+        let until = start(number);
+        if !each && (until >= next_line || number >= periods) {
+            tell(format, || since.line(until), || second(until, &since))?;
+            since = Tally::default();
+            while next_line <= until {
+                next_line += SECOND;
+            }
+        }
+    }
+    Ok(total)
+}
+
+/// Says who it is: others may want to attach it, or to know when its time began.
+fn open(arguments: &Hourglass, clock: MonotonicClock, format: Format) -> Result<(), Failure> {
+    let Hourglass { period, work, threads, .. } = *arguments;
+    let process = std::process::id();
+    let threads_too = if threads == 1 { String::new() } else { format!(", {threads} threads") };
+    tell(
+        format,
+        || format!("process {process}: {work} of each {period}{threads_too}\n"),
+        || json!({ "process": process, "origin_ns": clock.origin(), "period_ns": period.as_nanos(), "threads": threads }),
+    )
+}
+
+fn second(until: Instant, since: &Tally) -> serde_json::Value {
+    let mut line = json!(since);
+    line["until_ns"] = until.as_nanos().into();
+    line
+}
+
+/// One line, at once: somebody may be waiting for it.
+fn tell(
+    format: Format,
+    text: impl FnOnce() -> String,
+    json: impl FnOnce() -> serde_json::Value,
+) -> Result<(), Failure> {
+    match format {
+        Format::Text => streams::out(text()),
+        Format::Json => streams::out(format_args!("{}\n", json())),
+    }
+}

@@ -1,0 +1,79 @@
+//! Threads that compute for a given CPU time, all together, one period after the other.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
+
+use hyoshi_model::{Instant, Span};
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, own_cpu_time};
+
+/// Some microseconds of work, after which a thread looks at the clocks: two readings are about a tenth of it.
+const STEP: u64 = 4_000;
+
+/// The threads, the caller's among them.
+pub(super) struct Crew<'a> {
+    clock: MonotonicClock,
+    interrupt: &'a Interrupt,
+    size: u32,
+    /// What to do next; `None`: nothing any more.
+    order: Mutex<Option<Order>>,
+    /// All meet before and after the work of a period.
+    meet: Barrier,
+    obtained: AtomicU64,
+}
+
+/// A thread's part of a period's work, and until when it makes sense.
+#[derive(Clone, Copy)]
+struct Order {
+    each: Span,
+    deadline: Instant,
+}
+
+impl<'a> Crew<'a> {
+    pub fn new(size: u32, clock: MonotonicClock, interrupt: &'a Interrupt) -> Self {
+        let meet = Barrier::new(size as usize);
+        Crew { clock, interrupt, size, order: Mutex::new(None), meet, obtained: AtomicU64::new(0) }
+    }
+
+    /// Has the work done by the deadline, or given up then. What was obtained, and when that was over.
+    pub fn work(&self, demanded: Span, deadline: Instant) -> (Span, Instant) {
+        let each = Span::from_nanos(demanded.as_nanos().div_ceil(u64::from(self.size)));
+        let order = Order { each, deadline };
+        self.give(Some(order));
+        self.obtained.store(0, Ordering::Relaxed);
+        self.meet.wait();
+        self.compute(order);
+        self.meet.wait();
+        (Span::from_nanos(self.obtained.load(Ordering::Relaxed)), self.clock.now())
+    }
+
+    /// Lets the others end.
+    pub fn dismiss(&self) {
+        self.give(None);
+        self.meet.wait();
+    }
+
+    /// The life of every thread but the caller's.
+    pub fn join_in(&self) {
+        loop {
+            self.meet.wait();
+            let order = *self.order.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(order) = order else { break };
+            self.compute(order);
+            self.meet.wait();
+        }
+    }
+
+    fn give(&self, order: Option<Order>) {
+        *self.order.lock().unwrap_or_else(PoisonError::into_inner) = order;
+    }
+
+    fn compute(&self, Order { each, deadline }: Order) {
+        let begun = own_cpu_time();
+        let mut had = Span::ZERO;
+        while had < each && self.clock.now() < deadline && !self.interrupt.requested() {
+            std::hint::black_box((0..STEP).fold(0, |sum: u64, next| std::hint::black_box(sum ^ next)));
+            had = own_cpu_time().saturating_sub(begun);
+        }
+        self.obtained.fetch_add(had.as_nanos(), Ordering::Relaxed);
+    }
+}
