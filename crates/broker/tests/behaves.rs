@@ -4,6 +4,7 @@ mod common;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hyoshi_broker::kernel::Kernel as _;
 use hyoshi_broker::machine::Machine;
@@ -47,6 +48,13 @@ fn broker() {
 
 fn millis(budget: u64, period: u64) -> Reservation {
     Reservation::new(Span::from_millis(budget), Span::from_millis(period)).unwrap()
+}
+
+/// Held by tests that reserve by SCHED_DEADLINE: one of them fills the kernel's limit, which is the machine's.
+static BANDWIDTH: Mutex<()> = Mutex::new(());
+
+fn bandwidth() -> MutexGuard<'static, ()> {
+    BANDWIDTH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A machine with the way, or `None`, with words, where this one does not grant it.
@@ -179,6 +187,7 @@ fn thousands_of_short_lived_threads_are_counted_and_none_is_left_raised() {
 
 #[test]
 fn after_a_sigkill_the_next_start_puts_everything_back() {
+    let _bandwidth = bandwidth();
     for way in ["window", "deadline", "weights"] {
         let place = Place::new(&format!("killed-{way}"));
         let Some(machine) = machine(&place, way) else { continue };
@@ -268,6 +277,7 @@ fn a_task_whose_processes_have_ended_is_over_and_its_number_means_nobody() {
 
 #[test]
 fn bandwidth_of_ones_own_is_shared_out_among_threads_and_given_back() {
+    let _bandwidth = bandwidth();
     let place = Place::new("shared-out");
     let Some(mut machine) = machine(&place, "deadline") else { return };
     let program = Program::spinning(3);
