@@ -19,6 +19,7 @@ mod idl;
 mod ior;
 mod jobs;
 mod load;
+mod manual;
 mod naming;
 mod new;
 mod output;
@@ -99,6 +100,10 @@ enum Verb {
     Strategies,
     /// Print the JSON schema of system.toml, for editors
     Schema,
+    /// Print a script that completes verbs and options in a shell
+    Completion(manual::Completion),
+    /// Print a page of the manual, or write all of them
+    Man(manual::Manual),
 }
 
 /// How results are printed.
@@ -245,6 +250,8 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Hourglass(arguments) => ("hourglass", hourglass::hourglass(&arguments, format)),
         Verb::ExecWatch(arguments) => ("exec-watch", exec::watch(&arguments)),
         Verb::Strategies => ("strategies", list(&strategies, format)),
+        Verb::Completion(arguments) => ("completion", manual::completion(&arguments)),
+        Verb::Man(arguments) => ("man", manual::manual(&arguments, format)),
         Verb::Schema => ("schema", streams::out(hyoshi_model::schema()).map(|()| Held::Yes)),
     };
     match ended {
