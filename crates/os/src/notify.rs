@@ -1,0 +1,79 @@
+//! Telling the service manager how a service is doing (sd_notify(3)): a datagram to the socket that it names in the
+//! environment. Whoever was started by hand has none, and tells nobody.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// Where messages go.
+#[derive(Debug)]
+pub struct Notifier {
+    to: Option<(UnixDatagram, SocketAddr)>,
+}
+
+impl Notifier {
+    /// To the manager that started this process, if one did that wants to know (`NOTIFY_SOCKET`).
+    ///
+    /// # Errors
+    ///
+    /// Of an address that is none.
+    pub fn of_environment() -> io::Result<Notifier> {
+        match std::env::var_os("NOTIFY_SOCKET") {
+            Some(name) => Notifier::to(name.as_encoded_bytes()),
+            None => Ok(Notifier { to: None }),
+        }
+    }
+
+    /// To a socket: a path, or, after `@`, a name of the abstract kind (unix(7)).
+    fn to(name: &[u8]) -> io::Result<Notifier> {
+        let address = match name {
+            [b'/', ..] => SocketAddr::from_pathname(std::str::from_utf8(name).map_err(io::Error::other)?)?,
+            [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest)?,
+            _ => return Err(io::Error::other("NOTIFY_SOCKET is neither a path nor an abstract name")),
+        };
+        let socket = UnixDatagram::unbound()?;
+        // A manager that does not read holds up nobody.
+        socket.set_nonblocking(true)?;
+        Ok(Notifier { to: Some((socket, address)) })
+    }
+
+    /// It serves now. `status` is for people, on one line.
+    ///
+    /// # Errors
+    ///
+    /// If the manager cannot be reached.
+    pub fn ready(&self, status: &str) -> io::Result<()> {
+        let Some((socket, address)) = &self.to else { return Ok(()) };
+        let message = format!("READY=1\nSTATUS={}", status.replace('\n', " "));
+        socket.send_to_addr(message.as_bytes(), address).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_arrives_at_a_path_and_at_an_abstract_name() {
+        let path = std::env::temp_dir().join(format!("hyoshi-os-notify-{}", std::process::id()));
+        let name = format!("hyoshi-os-notify-{}", std::process::id());
+        let both = [
+            (UnixDatagram::bind(&path).unwrap(), path.display().to_string()),
+            (UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap(), format!("@{name}")),
+        ];
+        for (manager, address) in both {
+            let notifier = Notifier::to(address.as_bytes()).unwrap();
+            notifier.ready("serves\nat /run").unwrap();
+            let mut message = [0; 64];
+            let length = manager.recv(&mut message).unwrap();
+            assert_eq!(&message[..length], b"READY=1\nSTATUS=serves at /run");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn nobody_is_told_where_nobody_asked_and_a_bad_address_is_an_error() {
+        Notifier { to: None }.ready("alone").unwrap();
+        assert!(Notifier::to(b"here").is_err() && Notifier::to(b"").is_err());
+    }
+}
