@@ -3,7 +3,7 @@
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
-use hyoshi_os::process::{NoProcess, Process};
+use hyoshi_os::process::{Identity, NoProcess, Process};
 
 /// Why a reservation could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +40,13 @@ pub trait Kernel: Send {
     /// Of a process that has just ended.
     fn add(&mut self, task: TaskId, process: Process) -> Result<(), NoProcess>;
 
-    /// Numbers of the task's processes.
-    fn processes(&self, task: TaskId) -> Vec<u32>;
+    /// The task's processes, in the order in which they joined.
+    fn members(&self, task: TaskId) -> Vec<Identity>;
+
+    /// Their numbers.
+    fn processes(&self, task: TaskId) -> Vec<u32> {
+        self.members(task).iter().map(|process| process.number).collect()
+    }
 
     /// The task that a process belongs to.
     fn task_of(&self, pid: u32) -> Option<TaskId>;

@@ -8,7 +8,7 @@ use std::path::Path;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::priority;
-use hyoshi_os::process::{NoProcess, Process};
+use hyoshi_os::process::{Identity, NoProcess, Process};
 use hyoshi_os::{Policy, Spawn, allowed_cpus, fifo_limit, raise_file_limit};
 
 use crate::kernel::{Kernel, NotReserved, Way};
@@ -106,9 +106,9 @@ impl Kernel for Machine {
         self.ground.tasks.entry(task).or_default().add(process)
     }
 
-    fn processes(&self, task: TaskId) -> Vec<u32> {
+    fn members(&self, task: TaskId) -> Vec<Identity> {
         let members = self.ground.tasks.get(&task);
-        members.map_or(Vec::new(), |members| members.processes().map(|process| process.identity().number).collect())
+        members.map_or(Vec::new(), |members| members.processes().map(Process::identity).collect())
     }
 
     fn task_of(&self, pid: u32) -> Option<TaskId> {

@@ -23,6 +23,7 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
 
 use crate::access::Caller;
 use crate::external::Externals;
+use crate::idl::cpu_broker::{BrokerStanding, ProxyStanding};
 use crate::place;
 use crate::state::State;
 
@@ -92,8 +93,12 @@ impl Service {
             }
         });
         let externals = externals.map_err(ServiceError::Orb)?;
-        shared.core.lock().ask_others(externals.clone());
-        let tasks = orb.adapter("tasks").default_servant::<dyn task::Task>(Arc::new(task::Tasks(shared.clone())));
+        // Whoever asks before all tasks are here again waits for that.
+        let mut core = shared.core.lock();
+        core.ask_others(externals.clone());
+        // Numbers are not given twice, so references outlive the broker as tasks do.
+        let tasks =
+            orb.adapter("tasks").persistent().default_servant::<dyn task::Task>(Arc::new(task::Tasks(shared.clone())));
         let tasks = tasks.build().map_err(ServiceError::Adapter)?;
         // Cannot be set already: it was made above.
         let _ = shared.adapter.set(tasks);
@@ -101,7 +106,14 @@ impl Service {
         let broker = broker.activate_as::<dyn broker::Broker>("broker", Arc::new(broker::Served(shared.clone())));
         orb.publish(KEY, &broker.map_err(ServiceError::Adapter)?).map_err(ServiceError::Adapter)?;
         place::open_to_clients(socket, uid).map_err(|error| ServiceError::Socket(socket.to_owned(), error))?;
+        core.rejoin(shared.clock.now());
+        drop(core);
         Ok(Service { shared, orb, externals })
+    }
+
+    /// How it stands.
+    pub fn standing(&self) -> BrokerStanding {
+        self.shared.standing()
     }
 
     /// Drives the broker until `interrupt` asks for its end; then everything is put back as it was. `tell` is given what
@@ -127,6 +139,21 @@ impl Service {
 }
 
 impl Shared {
+    fn standing(&self) -> BrokerStanding {
+        let core = self.core.lock();
+        let (policy, cap, reserved) = core.policy();
+        let way = |way: crate::kernel::Way| ProxyStanding { name: way.name.into(), used: way.used, why: way.why };
+        BrokerStanding {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process: std::process::id(),
+            policy,
+            cap: cap.as_millionths(),
+            reserved: reserved.as_millionths(),
+            tasks: u32::try_from(core.count()).unwrap_or(u32::MAX),
+            proxies: core.ways().into_iter().map(way).collect(),
+        }
+    }
+
     /// An external advocate has answered, or failed.
     fn answered(&self, task: TaskId, notice: Option<String>) {
         {

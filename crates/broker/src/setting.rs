@@ -2,12 +2,13 @@
 
 use hyoshi_control::Spec;
 use hyoshi_control::advocate::SpecError;
+use serde::{Deserialize, Serialize};
 
 use crate::idl::cpu_broker::{AdvocateSetting, Parameter};
 use crate::trouble::Trouble;
 
 /// An advocate's kind, and what differs from the kind's defaults.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     /// Such as `max-decay`.
     pub kind: String,

@@ -3,6 +3,7 @@
 
 mod change;
 mod join;
+mod rejoin;
 mod tell;
 mod tick;
 
@@ -18,6 +19,7 @@ use crate::audit::Audit;
 use crate::external::Externals;
 use crate::kernel::Kernel;
 use crate::lines::Lines;
+use crate::roster::Roster;
 use crate::setting::{self, Setting};
 use crate::trouble::Trouble;
 
@@ -45,6 +47,10 @@ pub struct State {
     externals: Option<Arc<Externals>>,
     /// What advocates log.
     log: Option<Lines>,
+    /// For the next broker; nobody finds the tasks again without it.
+    roster: Option<Roster>,
+    /// It could not be written to, and that was said.
+    unnoted: bool,
     /// Kept for their memory.
     changes: VecDeque<Change>,
     /// What the broker's operator should know; at most [`NOTICES`].
@@ -77,6 +83,31 @@ struct Task {
     own: bool,
     /// Why the machine reserved less than was granted.
     why: Option<String>,
+    /// When it was noted for the next broker.
+    noted: Instant,
+}
+
+impl Task {
+    /// Nobody's, without processes.
+    fn new(now: Instant) -> Task {
+        Task {
+            name: String::new(),
+            owner: 0,
+            importance: 1,
+            weight: 1,
+            group: String::new(),
+            settings: Vec::new(),
+            waits: Some(now),
+            due: now + PATIENCE,
+            last: now,
+            total: Span::ZERO,
+            consumed: Span::ZERO,
+            reports: 0,
+            own: false,
+            why: None,
+            noted: now,
+        }
+    }
 }
 
 impl State {
@@ -93,6 +124,8 @@ impl State {
             audit,
             externals: None,
             log: None,
+            roster: None,
+            unnoted: false,
             changes: VecDeque::new(),
             notices: VecDeque::new(),
             next: Instant::ZERO,
@@ -227,6 +260,10 @@ impl State {
     ) -> Result<T, Trouble> {
         let refused = done.as_ref().err().map(Trouble::to_string);
         self.audit.tell(caller, change, task, to, refused.as_deref());
+        // What was changed is so for the next broker, too.
+        if let (true, Some(id)) = (done.is_ok(), task.and_then(|name| self.names.get(name)).copied()) {
+            self.note(id);
+        }
         done
     }
 

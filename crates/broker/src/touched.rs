@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,8 @@ use hyoshi_os::cpu::{cpu_list, parse_cpu_list};
 use hyoshi_os::priority;
 use hyoshi_os::process::{Identity, boot_id, identity_of_thread, is_same};
 use hyoshi_os::scheduling::{Affinity, Bandwidth, Class, Scheduling};
+
+use crate::journal::Journal;
 
 /// A thread as it was before the broker's first change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +43,9 @@ pub struct Before {
 /// What is changed at present. One broker at a time has the file.
 #[derive(Debug)]
 pub struct Touched {
-    path: PathBuf,
-    file: File,
+    journal: Journal,
     /// Held for as long as this lives; also through renames of the file.
     _lock: File,
-    length: u64,
-    lines: usize,
     threads: BTreeMap<Identity, Before>,
     moved: BTreeMap<Identity, PathBuf>,
     groups: Vec<PathBuf>,
@@ -78,11 +77,6 @@ pub enum StateError {
     },
 }
 
-/// A file above this is none of ours.
-const LONGEST: u64 = 64 << 20;
-/// Lines that are no longer true are tolerated up to this, and up to as many as are.
-const STALE: usize = 4096;
-
 impl Touched {
     /// Takes the directory's state file, and puts back what another broker left there.
     ///
@@ -95,30 +89,17 @@ impl Touched {
             move |error| StateError::Unusable { path, error }
         };
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable(directory))?;
-        let options = |path: &Path| {
-            let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-            file.map_err(unusable(path))
-        };
         let lock_path = directory.join("touched.lock");
-        let lock = options(&lock_path)?;
+        let lock = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
+        let lock = lock.map_err(unusable(&lock_path))?;
         if !hyoshi_os::file::take(&lock).map_err(unusable(&lock_path))? {
             return Err(StateError::Taken(directory.to_owned()));
         }
         let path = directory.join("touched");
-        let mut file = options(&path)?;
-        let mut text = Vec::new();
-        Read::by_ref(&mut file).take(LONGEST).read_to_end(&mut text).map_err(unusable(&path))?;
-        let mut touched = Touched {
-            path: path.clone(),
-            file,
-            _lock: lock,
-            length: 0,
-            lines: 0,
-            threads: BTreeMap::new(),
-            moved: BTreeMap::new(),
-            groups: Vec::new(),
-        };
-        touched.read(&String::from_utf8_lossy(&text));
+        let (journal, text) = Journal::open(&path).map_err(unusable(&path))?;
+        let mut touched =
+            Touched { journal, _lock: lock, threads: BTreeMap::new(), moved: BTreeMap::new(), groups: Vec::new() };
+        touched.read(&text);
         let report = touched.put_all_back();
         // What could not be put back stays in the file, for another start to try.
         touched.compact().map_err(unusable(&path))?;
@@ -222,25 +203,13 @@ impl Touched {
     }
 
     fn append(&mut self, line: &str) -> io::Result<()> {
-        if self.lines > 2 * (self.threads.len() + self.moved.len() + self.groups.len()) + STALE {
+        if self.journal.is_stale(self.threads.len() + self.moved.len() + self.groups.len()) {
             self.compact()?;
         }
-        match self.file.write_all(line.as_bytes()) {
-            Ok(()) => {
-                self.length += line.len() as u64;
-                self.lines += 1;
-                Ok(())
-            }
-            Err(error) => {
-                // Half a line would spoil the next one.
-                self.file.set_len(self.length)?;
-                self.file.seek(SeekFrom::Start(self.length))?;
-                Err(error)
-            }
-        }
+        self.journal.append(line)
     }
 
-    /// Writes the file anew with what is true, beside it and then in its place.
+    /// Writes the file anew with what is true.
     fn compact(&mut self) -> io::Result<()> {
         let mut text = format!("hyoshi-touched 1 {}\n", boot_id());
         self.threads.values().for_each(|before| text.push_str(&thread_line(before)));
@@ -248,13 +217,7 @@ impl Touched {
         for group in &self.groups {
             let _ = writeln!(text, "group {}", group.display());
         }
-        let beside = self.path.with_extension("new");
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(&beside, &self.path)?;
-        (self.file, self.length) = (file, text.len() as u64);
-        self.lines = self.threads.len() + self.moved.len() + self.groups.len();
-        Ok(())
+        self.journal.replace(&text)
     }
 
     fn read(&mut self, text: &str) {

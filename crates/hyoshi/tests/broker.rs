@@ -4,7 +4,12 @@
 //! --test broker`, then read the diff by eye.
 
 mod common;
+#[path = "broker/rejoin.rs"]
+mod rejoin;
+#[path = "broker/unit.rs"]
+mod unit;
 
+use std::borrow::BorrowMut;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write as _};
@@ -36,7 +41,9 @@ impl Broker {
         Broker::of(command)
     }
 
-    fn of(mut command: Command) -> Broker {
+    fn of(command: impl BorrowMut<Command>) -> Broker {
+        let mut command = command;
+        let command = command.borrow_mut();
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
@@ -496,7 +503,7 @@ fn a_program_is_raised_and_put_back_when_its_broker_ends_and_by_the_next_after_a
     let pid = program.0.id();
     let attach = format!("attach {pid} --name a --period 100ms");
     for signal in ["-TERM", "-KILL"] {
-        let mut broker = Broker::start(&place, "--scheduler window");
+        let mut broker = Broker::start(&place, "--scheduler window --forget");
         let mut command = place.command(&attach);
         command.args(["--advocate", "rate 30%", "--socket"]).arg(place.path().join("run/broker.sock"));
         assert!(command.status().unwrap().success());

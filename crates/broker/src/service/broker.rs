@@ -7,7 +7,7 @@ use hyoshi_model::{Share, Span};
 use hyoshi_orb::SystemException;
 
 pub(crate) use crate::idl::cpu_broker::Broker;
-use crate::idl::cpu_broker::{self as wire, AdvocateSetting, BrokerStanding, ProxyStanding, TaskStanding, TaskStub};
+use crate::idl::cpu_broker::{self as wire, AdvocateSetting, BrokerStanding, TaskStanding, TaskStub};
 use crate::idl::cpu_broker::{
     AddAdvocateError, ExplainError, FindError, JoinError, RemoveAdvocateError, SetChainError, SetGroupError,
     SetImportanceError, SetPeriodError, SetPolicyError, SetWeightError,
@@ -55,19 +55,7 @@ impl Broker for Served {
     }
 
     fn standing(&self) -> Result<BrokerStanding, SystemException> {
-        Ok(self.0.with(|core, _, _| {
-            let (policy, cap, reserved) = core.policy();
-            let way = |way: crate::kernel::Way| ProxyStanding { name: way.name.into(), used: way.used, why: way.why };
-            BrokerStanding {
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                process: std::process::id(),
-                policy,
-                cap: cap.as_millionths(),
-                reserved: reserved.as_millionths(),
-                tasks: u32::try_from(core.count()).unwrap_or(u32::MAX),
-                proxies: core.ways().into_iter().map(way).collect(),
-            }
-        }))
+        Ok(self.0.standing())
     }
 
     fn explain(&self, name: &str) -> Result<String, ExplainError> {

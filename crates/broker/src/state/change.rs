@@ -148,6 +148,9 @@ impl State {
     /// Of a policy that there is not, and of callers who may not.
     pub fn set_policy(&mut self, who: &Caller, policy: &str, cap: Option<Share>, now: Instant) -> Result<(), Trouble> {
         let done = self.try_set_policy(who, policy, cap, now);
+        if done.is_ok() {
+            self.note_policy(policy, cap);
+        }
         let told = match cap {
             Some(cap) => format!("{policy} cap {cap}"),
             None => policy.to_owned(),

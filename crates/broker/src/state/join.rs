@@ -109,35 +109,37 @@ impl State {
                 self.chain(&settings, id, &joining.name)?,
             )
         };
+        let task = Task {
+            name: joining.name.clone(),
+            owner,
+            importance: joining.importance,
+            weight: joining.weight,
+            group: joining.group.clone(),
+            settings,
+            ..Task::new(now)
+        };
+        self.enter(id, task, entry, now)?;
+        Ok(id)
+    }
+
+    /// A task of which everything is known but processes.
+    pub(super) fn enter(
+        &mut self,
+        id: TaskId,
+        task: Task,
+        entry: hyoshi_control::Joining,
+        now: Instant,
+    ) -> Result<(), Trouble> {
         let decision = self
             .arbiter
             .join(id, entry, now)
             .map_err(|refusal| Trouble::refused(refusal, "`hyoshi broker list` shows the tasks that there are"))?;
         self.changes.extend(decision.changes);
-        let due = now + PATIENCE;
-        self.tasks.insert(
-            id,
-            Task {
-                name: joining.name.clone(),
-                owner,
-                importance: joining.importance,
-                weight: joining.weight,
-                group: joining.group.clone(),
-                settings,
-                waits: Some(now),
-                due,
-                last: now,
-                total: Span::ZERO,
-                consumed: Span::ZERO,
-                reports: 0,
-                own: false,
-                why: None,
-            },
-        );
-        self.due.insert((due, id));
-        self.names.insert(joining.name.clone(), id);
+        self.due.insert((task.due, id));
+        self.names.insert(task.name.clone(), id);
+        self.tasks.insert(id, task);
         self.apply(now);
-        Ok(id)
+        Ok(())
     }
 
     /// A process joins a task, with its threads and the children it will have. `started` is when it began, in the
@@ -197,12 +199,18 @@ impl State {
             ));
         }
         self.kernel.add(id, process)?;
+        self.begin(id, now);
+        Ok(())
+    }
+
+    /// What it was granted is reserved, if a task had no process until now.
+    pub(super) fn begin(&mut self, id: TaskId, now: Instant) {
         let total = self.kernel.consumed(id).unwrap_or_default();
         let held = self.arbiter.held(id);
         let period = self.period(id);
-        let task = self.task(id)?;
+        let Some(task) = self.tasks.get_mut(&id) else { return };
         if task.waits.take().is_none() {
-            return Ok(());
+            return;
         }
         (task.last, task.total) = (now, total);
         self.look_at(id, next_multiple(now, period));
@@ -211,7 +219,6 @@ impl State {
             self.apply(now);
         }
         self.next = Instant::ZERO;
-        Ok(())
     }
 
     /// A task goes; its processes stay.
@@ -239,12 +246,13 @@ impl State {
         let _: Result<(), Trouble> = self.audited(&Caller::Broker, "leave", Some(&name), why, Ok(()));
     }
 
-    fn remove(&mut self, id: TaskId, now: Instant) {
+    pub(super) fn remove(&mut self, id: TaskId, now: Instant) {
         let Some(task) = self.tasks.remove(&id) else { return };
         self.due.remove(&(task.due, id));
         self.names.remove(&task.name);
         // First: there must be room before others take it.
         self.kernel.forget(id);
+        self.forget_noted(id);
         if let Ok(decision) = self.arbiter.leave(id) {
             self.changes.extend(decision.changes);
         }

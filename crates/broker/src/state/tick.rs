@@ -75,6 +75,7 @@ impl State {
         }
         let Some(total) = total else { return self.over(id, now) };
         if task.own {
+            self.note_sometimes(id, now);
             return self.look_at(id, now + LIFE);
         }
         // A period that was missed, since the machine was busy or asleep, belongs to this report.
@@ -85,6 +86,7 @@ impl State {
         task.reports += 1;
         self.look_at(id, next_multiple(now, period));
         self.report(id, Status { cycles, ..Status::of_cycle(now, consumed) });
+        self.note_sometimes(id, now);
     }
 
     /// An advocate wants to be asked although no report has come.
@@ -113,7 +115,7 @@ impl State {
         Ok(())
     }
 
-    fn report(&mut self, id: TaskId, status: Status) {
+    pub(super) fn report(&mut self, id: TaskId, status: Status) {
         let Ok(decision) = self.arbiter.report(id, status) else { return };
         for emission in decision.emitted {
             if let (Emission::Log { position, status, asked }, Some(log)) = (emission, &self.log) {

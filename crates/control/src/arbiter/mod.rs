@@ -268,6 +268,11 @@ impl Arbiter {
         self.tasks.iter().map(|(id, task)| (*id, &task.joining))
     }
 
+    /// What is known of a task.
+    pub fn joining(&self, task: TaskId) -> Option<&Joining> {
+        self.tasks.get(&task).map(|task| &task.joining)
+    }
+
     /// Everything that is granted.
     pub fn reserved(&self) -> Share {
         self.grants.iter().map(Grant::share).sum()

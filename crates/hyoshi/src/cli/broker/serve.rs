@@ -7,14 +7,14 @@ use std::sync::Arc;
 use clap::Args;
 use hyoshi_broker::access::Access;
 use hyoshi_broker::audit::Audit;
-use hyoshi_broker::idl::cpu_broker::{BrokerStanding, ProxyStanding};
 use hyoshi_broker::lines::Lines;
 use hyoshi_broker::machine::Machine;
+use hyoshi_broker::roster::{NotedPolicy, Roster};
 use hyoshi_broker::touched::PutBack;
-use hyoshi_broker::{Service, ServiceError, State, place, policy};
+use hyoshi_broker::{Service, ServiceError, State, Trouble, place, policy};
 use hyoshi_control::Arbiter;
 use hyoshi_model::Share;
-use hyoshi_os::{Credentials, Interrupt, Policy, Wake, allowed_cpus, priority, set_own_policy};
+use hyoshi_os::{Credentials, Interrupt, Notifier, Policy, Wake, allowed_cpus, priority, set_own_policy};
 use serde_json::json;
 
 use super::{At, look};
@@ -39,6 +39,9 @@ pub(super) struct Serve {
     /// beside the socket]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Begin without the tasks of the broker before, and with the policy of this command line
+    #[arg(long)]
+    forget: bool,
     /// Append what advocates of kind `log` log to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -56,6 +59,7 @@ impl Serve {
             ("cap", self.cap.is_some()),
             ("scheduler", self.scheduler.is_some()),
             ("state", self.state.is_some()),
+            ("forget", self.forget),
             ("log", self.log.is_some()),
             ("audit", self.audit.is_some()),
         ];
@@ -86,36 +90,24 @@ pub(super) fn serve(serve: &Serve, at: &At, format: Format) -> Result<Held, Fail
                 .help("--audit FILE, in a directory that the broker can write to")
         })?,
     };
-    let named = policy::named(serve.policy.as_deref().unwrap_or("strict"))
-        .map_err(|trouble| Failure::new(&trouble).help(trouble.remedy()))?;
-    let cap = serve.cap.unwrap_or_else(|| Share::from_percent(75 * allowed_cpus().len() as u64));
     let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
     let opened = Machine::open(&state, serve.scheduler.as_deref());
     let (machine, put_back) = opened.map_err(|error| Failure::new(&error).help(error.remedy()))?;
     if put_back != PutBack::default() {
         streams::err(format_args!("hyoshi broker: another broker left something behind: {put_back}\n"));
     }
-    let mut core = State::new(Arbiter::new(named, cap), Box::new(machine), Access { broker: uid, group }, audit);
+    let roster = roster(&state, serve.forget)?;
+    let arbiter = arbiter(serve, roster.policy())?;
+    let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
+    core.note_in(roster);
     if let Some(path) = &serve.log {
         core.log_to(Lines::to(path).map_err(|error| {
             Failure::new(format_args!("cannot open the log {}: {error}", path.display()))
                 .help("--log FILE, in a directory that the broker can write to")
         })?);
     }
-    let (name, ways) = (core.policy().0, core.ways());
     let service = Service::start(core, &socket, uid, wake).map_err(|error| refused(&error, &socket))?;
-    let standing = BrokerStanding {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        process: std::process::id(),
-        policy: name,
-        cap: cap.as_millionths(),
-        reserved: 0,
-        tasks: 0,
-        proxies: ways
-            .into_iter()
-            .map(|way| ProxyStanding { name: way.name.to_owned(), used: way.used, why: way.why })
-            .collect(),
-    };
+    let standing = service.standing();
     match format {
         Format::Text => streams::out(format_args!("{}at          {}\n", look::told(&standing), socket.display()))?,
         Format::Json => {
@@ -127,8 +119,48 @@ pub(super) fn serve(serve: &Serve, at: &At, format: Format) -> Result<Held, Fail
     if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER)) {
         streams::err(format_args!("hyoshi broker: it runs at normal priority, so windows may open late: {refused}\n"));
     }
+    if let Err(error) =
+        Notifier::of_environment().and_then(|manager| manager.ready(&format!("serves at {}", socket.display())))
+    {
+        streams::err(format_args!("hyoshi broker: the service manager cannot be told that it serves: {error}\n"));
+    }
     service.run(&interrupt, |notice| streams::err(format_args!("hyoshi broker: {notice}\n")));
     Ok(Held::Yes)
+}
+
+/// What is noted of the tasks of the broker before.
+fn roster(state: &Path, forget: bool) -> Result<Roster, Failure> {
+    let opened = Roster::open(state).and_then(|(mut roster, warning)| {
+        if forget {
+            roster.forget()?;
+        }
+        Ok((roster, warning))
+    });
+    let (roster, warning) = opened.map_err(|error| {
+        Failure::new(format_args!("tasks cannot be noted in {}: {error}", state.display()))
+            .help("--state DIR, one that the broker can write to")
+    })?;
+    if let Some(warning) = warning {
+        streams::err(format_args!("hyoshi broker: {warning}\n"));
+    }
+    Ok(roster)
+}
+
+/// With the policy and the cap of the command line, else those that were set while the broker before ran.
+fn arbiter(serve: &Serve, before: &NotedPolicy) -> Result<Arbiter, Failure> {
+    let failed = |trouble: Trouble| Failure::new(&trouble).help(trouble.remedy());
+    let noted = Some(before.policy.as_str()).filter(|policy| !policy.is_empty());
+    let policy = match (serve.policy.as_deref(), noted) {
+        (Some(policy), _) => policy::named(policy).map_err(failed)?,
+        (None, Some(noted)) => policy::named(noted).or_else(|trouble| {
+            streams::err(format_args!("hyoshi broker: policy strict instead of `{noted}`, as it was: {trouble}\n"));
+            policy::named("strict").map_err(failed)
+        })?,
+        (None, None) => policy::named("strict").map_err(failed)?,
+    };
+    let cap = serve.cap.or_else(|| (before.cap > 0).then(|| Share::from_millionths(before.cap)));
+    let cap = cap.unwrap_or_else(|| Share::from_percent(75 * allowed_cpus().len() as u64));
+    Ok(Arbiter::new(policy, cap))
 }
 
 fn refused(error: &ServiceError, socket: &Path) -> Failure {

@@ -1,0 +1,402 @@
+//! Who was under the broker, so that the next one finds them again, however this one ended: each task with its setting and its
+//! processes, and the policy if somebody changed it. It stands in the file `tasks` of the state directory:
+//!
+//! ```text
+//! hyoshi-tasks 1 BOOT-ID      processes of another boot mean nothing any more
+//! last NUMBER                 tasks have been numbered up to here: numbers are not given twice
+//! policy JSON                 as it was set while the broker ran
+//! task JSON                   as it is now; the last line of a number counts
+//! left NUMBER                 it is no more
+//! ```
+//!
+//! A last line without an end was cut off by the broker's. Any other line that is not understood means that the file is
+//! damaged: it is set aside as `tasks.damaged`, and what is understood of it counts.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use hyoshi_control::{Arbiter, GroupId, TaskId};
+use hyoshi_model::{Reservation, Share, Span};
+use hyoshi_os::process::{Identity, boot_id};
+use serde::{Deserialize, Serialize};
+
+use crate::journal::Journal;
+use crate::setting::Setting;
+
+/// Processes of a task that are noted: children are found by their parents.
+pub const MOST_PROCESSES: usize = 256;
+
+/// A task as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Noted {
+    /// Its number: references to the task stay good.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub owner: u32,
+    /// For policy strict.
+    pub importance: u32,
+    /// For policy weighted.
+    pub weight: u32,
+    /// For policy partition.
+    pub group: String,
+    /// What was declared, in ns.
+    pub budget: u64,
+    /// In ns.
+    pub period: u64,
+    /// In ns within the period.
+    pub deadline: u64,
+    /// The least that is of use to it, in millionths of a CPU.
+    pub least: u64,
+    /// Its advocates.
+    pub chain: Vec<Setting>,
+    /// What its last cycle consumed, in ns, about.
+    pub consumed: u64,
+    /// Its processes, each by number and start; at most [`MOST_PROCESSES`].
+    pub processes: Vec<(u32, u64)>,
+}
+
+/// A policy that was set while the broker ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotedPolicy {
+    /// As people write it; empty for that of the command line.
+    pub policy: String,
+    /// Of one CPU, in millionths; 0 for that of the command line.
+    pub cap: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Roster {
+    journal: Journal,
+    last: u32,
+    policy: NotedPolicy,
+    tasks: BTreeMap<u32, Noted>,
+}
+
+impl Noted {
+    /// What was declared.
+    pub fn declared(&self) -> Option<Reservation> {
+        let reservation = Reservation::new(Span::from_nanos(self.budget), Span::from_nanos(self.period)).ok()?;
+        reservation.within(Span::from_nanos(self.deadline)).ok()
+    }
+
+    /// As the arbiter takes it, without advocates.
+    pub(crate) fn joining(&self, group: GroupId) -> Option<hyoshi_control::Joining> {
+        Some(hyoshi_control::Joining {
+            importance: self.importance,
+            weight: self.weight,
+            group,
+            least: Share::from_millionths(self.least),
+            ..hyoshi_control::Joining::new(&self.name, self.declared()?, hyoshi_control::Chain::default())
+        })
+    }
+
+    /// Its processes.
+    pub fn identities(&self) -> impl Iterator<Item = Identity> + '_ {
+        self.processes.iter().map(|(number, start)| Identity { number: *number, start: *start })
+    }
+
+    /// What it consumed last.
+    pub fn consumed(&self) -> Span {
+        Span::from_nanos(self.consumed)
+    }
+
+    /// True if the difference is worth a line: other settings or processes, or half as much again consumed, or half as little.
+    pub fn differs(&self, other: &Noted) -> bool {
+        let (less, more) = (self.consumed.min(other.consumed), self.consumed.max(other.consumed));
+        more - less > more / 2 || Noted { consumed: other.consumed, ..self.clone() } != *other
+    }
+}
+
+impl Roster {
+    /// Opens the directory's file, or makes it; with a word about it if it was damaged. The directory is this broker's alone.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read or written.
+    pub fn open(directory: &Path) -> io::Result<(Roster, Option<String>)> {
+        let (journal, text) = Journal::open(&directory.join("tasks"))?;
+        let mut roster = Roster { journal, last: 0, policy: NotedPolicy::default(), tasks: BTreeMap::new() };
+        let warning = roster.read(&text).err().map(|line| {
+            let aside = roster.journal.path().with_extension("damaged");
+            let kept = fs::write(&aside, &text);
+            let kept = kept.map_or_else(|error| format!("cannot be kept: {error}"), |()| "is kept".to_owned());
+            format!(
+                "line {line} of {} cannot be read; the file, {}, {kept}; {} tasks of it are understood",
+                roster.journal.path().display(),
+                aside.display(),
+                roster.tasks.len()
+            )
+        });
+        roster.compact()?;
+        Ok((roster, warning))
+    }
+
+    /// Forgets all tasks and the policy; their numbers are not given again.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn forget(&mut self) -> io::Result<()> {
+        self.tasks.clear();
+        self.policy = NotedPolicy::default();
+        self.compact()
+    }
+
+    /// All tasks, by number.
+    pub fn tasks(&self) -> impl Iterator<Item = &Noted> {
+        self.tasks.values()
+    }
+
+    /// The greatest number that was given to a task.
+    pub fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// The policy, if it was set while a broker ran.
+    pub fn policy(&self) -> &NotedPolicy {
+        &self.policy
+    }
+
+    /// A task is like this now. Nothing is written where it differs by little.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn task(&mut self, task: Noted) -> io::Result<()> {
+        if self.tasks.get(&task.id).is_some_and(|before| !before.differs(&task)) {
+            return Ok(());
+        }
+        self.last = self.last.max(task.id);
+        let line = line("task", &task);
+        self.tasks.insert(task.id, task);
+        self.append(&line)
+    }
+
+    /// A task is no more.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written: then the next broker finds that its processes have ended, or that they have not.
+    pub fn left(&mut self, id: TaskId) -> io::Result<()> {
+        match self.tasks.remove(&id.0) {
+            Some(_) => self.append(&format!("left {}\n", id.0)),
+            None => Ok(()),
+        }
+    }
+
+    /// The policy was changed, or the cap, or both; what is empty or 0 was not.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn set_policy(&mut self, policy: &str, cap: Option<Share>) -> io::Result<()> {
+        if !policy.is_empty() {
+            policy.clone_into(&mut self.policy.policy);
+        }
+        if let Some(cap) = cap {
+            self.policy.cap = cap.as_millionths();
+        }
+        let line = line("policy", &self.policy);
+        self.append(&line)
+    }
+
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        // What is to be appended is in what it would be made anew of.
+        match self.journal.is_stale(self.tasks.len()) {
+            true => self.compact(),
+            false => self.journal.append(line),
+        }
+    }
+
+    /// Writes the file anew with what is true.
+    fn compact(&mut self) -> io::Result<()> {
+        let mut text = format!("{}\nlast {}\n", head(), self.last);
+        if self.policy != NotedPolicy::default() {
+            text += &line("policy", &self.policy);
+        }
+        self.tasks.values().for_each(|task| text += &line("task", task));
+        self.journal.replace(&text)
+    }
+
+    /// The first line that is not understood, if there is one.
+    fn read(&mut self, text: &str) -> Result<(), usize> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        let Some(first) = lines.next() else { return Ok(()) };
+        if first != head() {
+            // Of another boot, there is nothing to be found; anything else is none of ours.
+            let other_boot = first.strip_prefix("hyoshi-tasks 1 ").is_some_and(|boot| !boot.contains(' '));
+            return if other_boot { Ok(()) } else { Err(1) };
+        }
+        let mut damaged = None;
+        for (number, line) in (2..).zip(lines) {
+            if self.take(line).is_none() {
+                damaged = damaged.or(Some(number));
+            }
+        }
+        damaged.map_or(Ok(()), Err)
+    }
+
+    fn take(&mut self, line: &str) -> Option<()> {
+        let (kind, rest) = line.split_once(' ')?;
+        match kind {
+            "last" => self.last = self.last.max(rest.parse().ok()?),
+            "policy" => self.policy = serde_json::from_str(rest).ok()?,
+            "left" => drop(self.tasks.remove(&rest.parse().ok()?)),
+            "task" => {
+                let task: Noted = serde_json::from_str(rest).ok()?;
+                let known = self.tasks.contains_key(&task.id);
+                task.declared()?;
+                if task.processes.len() > MOST_PROCESSES || (!known && self.tasks.len() >= Arbiter::MOST_TASKS) {
+                    return None;
+                }
+                self.last = self.last.max(task.id);
+                self.tasks.insert(task.id, task);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn head() -> String {
+    format!("hyoshi-tasks 1 {}", boot_id())
+}
+
+fn line(kind: &str, what: &impl Serialize) -> String {
+    let mut line = format!("{kind} ");
+    // Structures of numbers and strings can be written, and a string takes them.
+    let _ = writeln!(line, "{}", serde_json::to_string(what).unwrap_or_default());
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("hyoshi-roster-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Place(path)
+        }
+
+        fn open(&self) -> (Roster, Option<String>) {
+            Roster::open(&self.0).unwrap()
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn noted(id: u32) -> Noted {
+        Noted {
+            id,
+            name: format!("task-{id}"),
+            owner: 1000,
+            importance: 5,
+            weight: 2,
+            group: "video \"quoted\"".to_owned(),
+            budget: 33_000,
+            period: 33_000_000,
+            deadline: 20_000_000,
+            least: 1_000,
+            chain: vec![Setting::from_words(&["max-decay".into(), "--reports".into(), "10".into()]).unwrap()],
+            consumed: 7_000_000,
+            processes: vec![(4242, 1234), (4243, 1235)],
+        }
+    }
+
+    #[test]
+    fn what_is_noted_is_found_again_and_what_has_left_is_not() {
+        let place = Place::new("again");
+        let (mut roster, warning) = place.open();
+        assert_eq!(warning, None);
+        roster.task(noted(1)).unwrap();
+        roster.task(noted(2)).unwrap();
+        roster.task(Noted { importance: 9, ..noted(1) }).unwrap();
+        roster.set_policy("weighted", None).unwrap();
+        roster.set_policy("", Some(Share::from_percent(75))).unwrap();
+        roster.task(noted(7)).unwrap();
+        roster.left(TaskId(7)).unwrap();
+        for _ in 0..2 {
+            drop(roster);
+            (roster, _) = place.open();
+            let all: Vec<_> = roster.tasks().cloned().collect();
+            assert_eq!(all, [Noted { importance: 9, ..noted(1) }, noted(2)]);
+            assert_eq!(roster.policy(), &NotedPolicy { policy: "weighted".into(), cap: 750_000 });
+            assert_eq!(roster.last(), 7, "numbers are not given twice");
+        }
+        roster.forget().unwrap();
+        let (roster, _) = place.open();
+        assert_eq!((roster.tasks().count(), roster.last(), &roster.policy().policy[..]), (0, 7, ""));
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_anywhere_is_read_without_a_word_and_of_another_boot_as_none() {
+        let place = Place::new("cut");
+        let text = format!("{}\nlast 2\n{}{}", head(), line("task", &noted(1)), line("task", &noted(2)));
+        let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).collect();
+        for length in 0..=text.len() {
+            fs::write(place.0.join("tasks"), &text[..length]).unwrap();
+            let (roster, warning) = place.open();
+            assert_eq!(warning, None, "{length}");
+            assert_eq!(roster.tasks().count(), ends[2..].iter().filter(|end| **end <= length).count(), "{length}");
+        }
+        fs::write(place.0.join("tasks"), text.replacen(&boot_id(), "another", 1)).unwrap();
+        let (roster, warning) = place.open();
+        assert_eq!((roster.tasks().count(), warning), (0, None));
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_and_what_is_understood_counts() {
+        let place = Place::new("damaged");
+        let whole = Noted { period: 0, ..noted(2) };
+        let text = format!("{}\n{}{}task {{\n", head(), line("task", &noted(1)), line("task", &whole));
+        fs::write(place.0.join("tasks"), &text).unwrap();
+        let (roster, warning) = place.open();
+        let warning = warning.unwrap();
+        assert!(
+            warning.starts_with("line 3 of ") && warning.ends_with("is kept; 1 tasks of it are understood"),
+            "{warning}"
+        );
+        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&noted(1)]);
+        assert_eq!(fs::read_to_string(place.0.join("tasks.damaged")).unwrap(), text);
+        assert_eq!(place.open().1, None, "once");
+        fs::write(place.0.join("tasks"), "hyoshi-tasks 2 later\n").unwrap();
+        assert!(place.open().1.unwrap().starts_with("line 1 of "));
+    }
+
+    #[test]
+    fn little_differences_are_not_written_and_a_long_life_does_not_make_a_long_file() {
+        let place = Place::new("long");
+        let (mut roster, _) = place.open();
+        roster.task(noted(1)).unwrap();
+        let length = || fs::metadata(place.0.join("tasks")).unwrap().len();
+        let before = length();
+        roster.task(Noted { consumed: 9_000_000, ..noted(1) }).unwrap();
+        assert_eq!(length(), before);
+        for round in 0..10_000 {
+            roster.task(Noted { weight: round, ..noted(1) }).unwrap();
+        }
+        assert!(length() < 4 << 20, "{}", length());
+        drop(roster);
+        assert_eq!(place.open().0.tasks().next().unwrap().weight, 9_999);
+    }
+}

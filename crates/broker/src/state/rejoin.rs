@@ -1,0 +1,172 @@
+//! Tasks outlive their broker: what there is of them is noted, and the next one begins with those whose processes live.
+
+use hyoshi_control::{GroupId, Status, TaskId};
+use hyoshi_model::{Instant, Share, Span};
+use hyoshi_os::process::Process;
+
+use super::{State, Task};
+use crate::access::Caller;
+use crate::roster::{MOST_PROCESSES, Noted, Roster};
+use crate::setting;
+use crate::trouble::Trouble;
+
+/// How often it is looked at whether a task is still as it was noted.
+const NOTE: Span = Span::from_secs(1);
+
+impl State {
+    /// What tasks there are is noted from now on, and found again by [`State::rejoin`].
+    pub fn note_in(&mut self, roster: Roster) {
+        self.roster = Some(roster);
+    }
+
+    /// Tasks of the broker before whose processes live are under this one, with the numbers they had.
+    pub fn rejoin(&mut self, now: Instant) {
+        let Some(roster) = &self.roster else { return };
+        self.last = self.last.max(roster.last());
+        let noted: Vec<Noted> = roster.tasks().cloned().collect();
+        let (mut here, mut ended) = (Vec::new(), 0);
+        for task in noted {
+            match self.rejoin_one(&task, now) {
+                Ok(true) => here.push(task.name),
+                Ok(false) => ended += 1,
+                Err(trouble) => self.notice(format!("task {} is not found again: {trouble}", task.name)),
+            }
+            if !self.tasks.contains_key(&TaskId(task.id)) {
+                self.forget_noted(TaskId(task.id));
+            }
+        }
+        if !here.is_empty() {
+            self.notice(format!("tasks of the broker before are here again: {}", some(&here)));
+        }
+        if ended > 0 {
+            self.notice(format!("tasks of the broker before have ended meanwhile: {ended}"));
+        }
+    }
+
+    /// False if none of its processes lives.
+    fn rejoin_one(&mut self, noted: &Noted, now: Instant) -> Result<bool, Trouble> {
+        let id = TaskId(noted.id);
+        let processes: Vec<Process> = noted.identities().filter_map(|who| Process::open_same(who).ok()).collect();
+        if processes.is_empty() {
+            return Ok(false);
+        }
+        if self.names.contains_key(&noted.name) {
+            return Err(Trouble::refused("another has its name", "the roster was edited"));
+        }
+        // A group that the policy does not have now is in none, as after a change of the policy.
+        let group = self.group(&noted.group).unwrap_or(GroupId(u32::MAX));
+        let mut settings = noted.chain.clone();
+        let chain = match self.chain(&settings, id, &noted.name) {
+            Ok(chain) => chain,
+            Err(trouble) => {
+                self.notice(format!(
+                    "task {} begins with max-decay: its advocates cannot be had: {trouble}",
+                    noted.name
+                ));
+                settings = setting::default_chain();
+                self.chain(&settings, id, &noted.name)?
+            }
+        };
+        let Some(entry) = noted.joining(group) else { return Ok(false) };
+        let task = Task {
+            name: noted.name.clone(),
+            owner: noted.owner,
+            importance: noted.importance,
+            weight: noted.weight,
+            group: noted.group.clone(),
+            settings,
+            consumed: noted.consumed(),
+            ..Task::new(now)
+        };
+        self.enter(id, task, hyoshi_control::Joining { chain, ..entry }, now)?;
+        let added = processes.into_iter().filter_map(|process| self.kernel.add(id, process).ok()).count();
+        if added == 0 {
+            self.remove(id, now);
+            return Ok(false);
+        }
+        self.begin(id, now);
+        // Its advocates begin where they were, about: with what the last cycle consumed.
+        if noted.consumed > 0 {
+            self.report(id, Status::of_cycle(now, noted.consumed()));
+        }
+        let _: Result<(), Trouble> = self.audited(&Caller::Broker, "rejoin", Some(&noted.name), "", Ok(()));
+        Ok(true)
+    }
+
+    /// Notes a task as it is; one that has no process yet is none to be found.
+    pub(super) fn note(&mut self, id: TaskId) {
+        let (Some(task), Some(joining), Some(roster)) =
+            (self.tasks.get_mut(&id), self.arbiter.joining(id), &mut self.roster)
+        else {
+            return;
+        };
+        if task.waits.is_some() {
+            return;
+        }
+        task.noted = task.last;
+        let declared = joining.declared;
+        let members = self.kernel.members(id);
+        let noted = Noted {
+            id: id.0,
+            name: task.name.clone(),
+            owner: task.owner,
+            importance: task.importance,
+            weight: task.weight,
+            group: task.group.clone(),
+            budget: declared.budget().as_nanos(),
+            period: declared.period().as_nanos(),
+            deadline: declared.deadline().as_nanos(),
+            least: joining.least.as_millionths(),
+            chain: task.settings.clone(),
+            consumed: task.consumed.as_nanos(),
+            processes: members.iter().take(MOST_PROCESSES).map(|who| (who.number, who.start)).collect(),
+        };
+        let done = roster.task(noted);
+        self.noted(done);
+    }
+
+    /// Notes a task now and then: processes come and go.
+    pub(super) fn note_sometimes(&mut self, id: TaskId, now: Instant) {
+        if self.tasks.get(&id).is_some_and(|task| now.since(task.noted) >= NOTE) {
+            self.note(id);
+        }
+    }
+
+    /// The policy or its cap was changed.
+    pub(super) fn note_policy(&mut self, policy: &str, cap: Option<Share>) {
+        if let Some(done) = self.roster.as_mut().map(|roster| roster.set_policy(policy, cap)) {
+            self.noted(done);
+        }
+    }
+
+    /// A task is no more.
+    pub(super) fn forget_noted(&mut self, id: TaskId) {
+        if let Some(done) = self.roster.as_mut().map(|roster| roster.left(id)) {
+            self.noted(done);
+        }
+    }
+
+    /// Tasks run on all the same; said once, until it works again.
+    fn noted(&mut self, done: std::io::Result<()>) {
+        match done {
+            Ok(()) => self.unnoted = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.unnoted, true) {
+                    self.notice(format!(
+                        "tasks cannot be noted: the next broker will not know of all of them: {error}"
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// A few of them, and how many there are besides.
+fn some(names: &[String]) -> String {
+    const FEW: usize = 8;
+    let few = names[..names.len().min(FEW)].join(", ");
+    match names.len().checked_sub(FEW) {
+        Some(more @ 1..) => format!("{few} and {more} more"),
+        _ => few,
+    }
+}

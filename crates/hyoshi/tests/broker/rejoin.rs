@@ -1,0 +1,100 @@
+//! Tasks outlive their broker.
+
+use hyoshi_broker::Joining;
+use hyoshi_broker::client::Client;
+use hyoshi_broker::idl::cpu_broker::{Cycle, Task as _};
+use hyoshi_model::Span;
+
+use super::*;
+
+/// What people set of a task, and what is reserved for it.
+fn set(task: &Value) -> [&Value; 7] {
+    ["processes", "user", "importance", "weight", "group", "advocates", "held"].map(|name| &task[name])
+}
+
+/// All tasks, at once: what is there when the broker says that it serves.
+fn names(place: &Place) -> Vec<String> {
+    let tasks = ask(place, "broker list --format json").exits(0).json()["tasks"].clone();
+    tasks.as_array().unwrap().iter().map(|task| task["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_next_broker_finds_tasks_again_with_their_settings_and_reservations() {
+    let place = Place::new();
+    let mut broker = Broker::start(&place, "--scheduler simulated");
+    let mut command = exec(&place, "--name a --period 40ms --importance 5");
+    let mut program = Program::start(command.args(["sh", "-c", SPIN]));
+    let mut brief = spinner(&place, "--name brief --period 50ms");
+    task(&place, "brief", |task| reports(task) > 0);
+    task(&place, "a", |task| reports(task) > 0);
+    ask(&place, "broker set a weight 7").exits(0);
+    ask(&place, "broker advocate add a rate 30%").exits(0);
+    ask(&place, "broker advocate remove a 0").exits(0);
+    ask(&place, "broker policy set weighted --cap 90%").exits(0);
+    let before = task(&place, "a", |task| task["held"]["budget_ns"] == 12_000_000);
+    assert_eq!((&before["weight"], &before["advocates"]), (&7.into(), &serde_json::json!(["rate 30%"])));
+    for signal in ["-KILL", "-TERM"] {
+        broker.ends(signal);
+        brief.0.kill().unwrap();
+        brief.0.wait().unwrap();
+        broker = Broker::start(&place, "--scheduler simulated");
+        assert_eq!(names(&place), ["a"], "{signal}: those that have ended meanwhile are gone");
+        let after = ask(&place, "broker show a --format json").exits(0).json()["task"].clone();
+        assert_eq!(set(&after), set(&before), "{signal}");
+        let standing = ask(&place, "broker show --format json").json()["broker"].clone();
+        assert_eq!((&standing["policy"], &standing["cap_millionths"]), (&"weighted".into(), &900_000.into()));
+        task(&place, "a", |task| reports(task) > 2 && task["consumed_ns"].as_u64() > Some(0));
+        brief = spinner(&place, "--name brief --period 50ms");
+        let other = task(&place, "brief", |task| reports(task) > 0);
+        assert_eq!(other["processes"][0], brief.0.id());
+    }
+    ask(&place, "broker detach a").exits(0);
+    assert!(program.0.try_wait().unwrap().is_none(), "it goes on");
+    broker.ends("-KILL");
+    broker = Broker::start(&place, "--scheduler simulated --policy strict");
+    assert_eq!(names(&place), ["brief"], "what was detached stays so");
+    assert_eq!(ask(&place, "broker show --format json").json()["broker"]["policy"], "strict", "the command line's");
+    broker.ends("-TERM");
+    broker = Broker::start(&place, "--scheduler simulated --forget");
+    assert_eq!(names(&place), [""; 0]);
+    broker.ends("-KILL");
+    let _broker = Broker::start(&place, "--scheduler simulated");
+    assert_eq!(names(&place), [""; 0]);
+}
+
+#[test]
+fn a_program_that_reports_goes_on_reporting_to_the_next_broker() {
+    let place = Place::new();
+    let mut broker = Broker::start(&place, "");
+    let client = Client::connect(Some(&place.path().join("run/broker.sock"))).unwrap();
+    let own = client.join(&Joining::new("own", Span::from_millis(50))).unwrap();
+    own.add_process(std::process::id(), 0).unwrap();
+    let cycle = Cycle { consumed: 10_000_000, cycles: 1, mode: -1, numbers: vec![] };
+    assert_eq!(own.report(&cycle).unwrap().asked.budget, 10_500_000);
+    broker.ends("-KILL");
+    assert!(own.report(&cycle).is_err(), "there is none");
+    let _broker = Broker::start(&place, "");
+    assert_eq!(own.report(&cycle).unwrap().asked.budget, 10_500_000, "by the reference that it had");
+    own.leave().unwrap();
+    assert_eq!(names(&place), [""; 0]);
+}
+
+#[test]
+fn a_damaged_roster_is_set_aside_with_a_warning_and_the_rest_is_found() {
+    let place = Place::new();
+    let mut broker = Broker::start(&place, "");
+    let _program = spinner(&place, "--name a --period 50ms");
+    task(&place, "a", |task| reports(task) > 0);
+    broker.ends("-KILL");
+    let roster = "run/state/tasks";
+    place.write(roster, place.read(roster) + "task {\"id\":\n");
+    let mut command = place.command("broker --scheduler none --socket");
+    let mut broker = Broker::of(command.arg(place.path().join("run/broker.sock")).stderr(Stdio::piped()));
+    assert_eq!(names(&place), ["a"]);
+    broker.ends("-TERM");
+    let mut said = String::new();
+    broker.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("cannot be read; the file, ") && said.contains("tasks.damaged, is kept; 1 tasks"), "{said}");
+    assert!(said.contains("tasks of the broker before are here again: a\n"), "{said}");
+    assert!(place.has("run/state/tasks.damaged"));
+}
