@@ -73,6 +73,51 @@ fn the_first_screen_is_the_verdicts_and_where_the_charts_are() {
     assert!(fetches.iter().all(|fetch| !page.contains(fetch)));
 }
 
+/// Experiments on the kernel take half a minute: they are not among the tests that everybody runs.
+#[test]
+fn the_brokers_claims_are_judged_in_virtual_time_and_what_takes_a_kernel_says_so() {
+    let place = Place::new();
+    let json = place.hyoshi("reproduce broker --sim-only --no-report --format json").exits(0).json();
+    let claims = json["claims"].as_array().unwrap();
+    let verdicts: Vec<(&str, &str)> =
+        claims.iter().map(|claim| (claim["id"].as_str().unwrap(), claim["verdict"].as_str().unwrap())).collect();
+    let (yes, no) = ("reproduced", "not-measured");
+    assert_eq!(verdicts, [("B1", no), ("B2", yes), ("B3", yes), ("B4", yes), ("B5", no), ("B6", no), ("B7", no)]);
+    assert!(claims.iter().all(|claim| !claim["reason"].as_str().unwrap().is_empty()));
+    assert_eq!((&json["paper"], &json["kernel"]), (&"broker".into(), &Value::Null));
+    let held: Vec<u64> =
+        json["arbitrated"][1]["held_ns"].as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+    assert_eq!(held, [95_000_000, 52_500_000, 40_000_000]);
+
+    let ended = place.hyoshi("reproduce broker --sim-only").exits(0);
+    assert!(ended.out.contains("charts: broker-reproduced.html"), "{}", ended.out);
+    let page = place.read("broker-reproduced.html");
+    for figure in 4..=6 {
+        assert!(page.contains(&format!("figure {figure}")), "figure {figure}");
+    }
+    assert!(page.contains("<svg") && page.contains("B7"));
+}
+
+#[test]
+#[ignore = "half a minute of the whole machine"]
+fn the_brokers_experiments_run_on_the_kernel() {
+    let place = Place::new();
+    let json = place.hyoshi("reproduce broker --length short --no-report --format json").exits(0).json();
+    let kernel = &json["kernel"];
+    // What needs no privileges.
+    assert_eq!(kernel["overhead"].as_array().unwrap().len(), 3, "{kernel}");
+    assert_eq!(kernel["openness"]["lived"], true, "{kernel}");
+    if common::real_time() {
+        assert_eq!(kernel["tracked"]["own_process"], true, "{kernel}");
+        let stages = kernel["soft"]["stages"].as_array().unwrap();
+        assert_eq!(stages.len(), 3);
+        for stage in stages {
+            let sum: u64 = stage["held_ns"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
+            assert!(sum.abs_diff(187_500_000) < 250_000, "{stage}");
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_done_is_said_before_anything_takes_time() {
     let place = Place::new();
@@ -83,4 +128,6 @@ fn what_cannot_be_done_is_said_before_anything_takes_time() {
     place.hyoshi("reproduce").exits(2);
     place.hyoshi("reproduce tao").exits(2);
     place.hyoshi("reproduce kokyu --sim-only --kernel 1min").exits(2);
+    place.hyoshi("reproduce broker --sim-only --length short").exits(2);
+    place.hyoshi("reproduce broker --length eternal").exits(2);
 }

@@ -7,12 +7,13 @@ use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::Child;
 
 use hyoshi_model::Span;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, open, seek};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use rustix::time::Timespec;
 
 /// Names a process or a thread for good: numbers are used again, pairs of number and start are not
@@ -212,6 +213,15 @@ pub fn wait_for_either(first: &Process, second: &Process) -> io::Result<usize> {
             Err(errno) => return Err(errno.into()),
         }
     }
+}
+
+/// Asks a child to end (SIGTERM): it may put things in order first.
+///
+/// # Errors
+///
+/// If it is another user's since, or a filter forbids it.
+pub fn ask_to_end(child: &Child) -> io::Result<()> {
+    Ok(kill_process(Pid::from_child(child), Signal::TERM)?)
 }
 
 /// Programs that this process becomes or starts from now on get none of its descriptors from `first` on

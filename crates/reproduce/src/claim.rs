@@ -1,5 +1,8 @@
 //! A paper's claims, and what became of them here.
 
+pub mod html;
+pub mod terminal;
+
 use serde::Serialize;
 
 /// A numbered claim of a paper.

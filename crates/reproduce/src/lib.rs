@@ -6,7 +6,8 @@
 //!
 //! ```
 //! use hyoshi_model::Span;
-//! use hyoshi_reproduce::kokyu::{Reproduced, Setup, Watch, run};
+//! use hyoshi_reproduce::Watch;
+//! use hyoshi_reproduce::kokyu::{Reproduced, Setup, run};
 //!
 //! let setup = Setup { region: Span::from_secs(1), ..Setup::default() }; // 150 s in the paper
 //! let watch = Watch { step: &|_| (), stop: &|| false };
@@ -18,7 +19,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod broker;
 pub mod claim;
 pub mod kokyu;
+mod watch;
 
 pub use claim::{Claim, Finding, Judgement, Verdict};
+pub use watch::{Stopped, Watch};

@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use hyoshi_model::Span;
-use hyoshi_reproduce::kokyu::{Reproduced, Setup, Watch, kernel, run};
+use hyoshi_reproduce::Watch;
+use hyoshi_reproduce::broker;
+use hyoshi_reproduce::broker::arbitration::Served;
+use hyoshi_reproduce::broker::kernel::{Arbitrated, Cost, Kernel, Length, Openness, TrackedOnKernel};
+use hyoshi_reproduce::kokyu::{Reproduced, Setup, kernel, run};
 use serde_json::Value;
 
 fn keys(value: &Value, into: &mut BTreeSet<String>) {
@@ -18,10 +22,22 @@ fn keys(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
+/// Asserts that each key of an object stands in `docs/json.md`.
+fn is_documented(written: &Value) {
+    let mut keys_of_it = BTreeSet::new();
+    keys(written, &mut keys_of_it);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
+    let doc = std::fs::read_to_string(path).unwrap();
+    let documented = |key: &&String| doc.lines().any(|line| line.starts_with(&format!("| `{key}` ")));
+    let missing: Vec<&String> = keys_of_it.iter().filter(|key| !documented(key)).collect();
+    assert!(missing.is_empty(), "docs/json.md says nothing of {missing:?}");
+}
+
+const WATCH: Watch<'_> = Watch { step: &|_| (), stop: &|| false };
+
 #[test]
-fn every_key_is_documented() {
-    let watch = Watch { step: &|_| (), stop: &|| false };
-    let mut figures = run(Setup { region: Span::from_secs(1), seed: 1 }, watch).unwrap();
+fn every_key_of_kokyu_is_documented() {
+    let mut figures = run(Setup { region: Span::from_secs(1), seed: 1 }, WATCH).unwrap();
     // What a run on the kernel would add, without one.
     figures.kernel = Some(kernel::Kernel {
         region_ns: 1,
@@ -33,11 +49,41 @@ fn every_key_is_documented() {
         queueing: figures.queueing.clone(),
         notes: Vec::new(),
     });
-    let mut written = BTreeSet::new();
-    keys(&serde_json::to_value(Reproduced::judge(figures)).unwrap(), &mut written);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
-    let doc = std::fs::read_to_string(path).unwrap();
-    let documented = |key: &&String| doc.lines().any(|line| line.starts_with(&format!("| `{key}` ")));
-    let missing: Vec<&String> = written.iter().filter(|key| !documented(key)).collect();
-    assert!(missing.is_empty(), "docs/json.md says nothing of {missing:?}");
+    is_documented(&serde_json::to_value(Reproduced::judge(figures)).unwrap());
+}
+
+#[test]
+fn every_key_of_the_broker_is_documented() {
+    let mut figures = broker::run(WATCH).unwrap();
+    let cost = Cost {
+        configuration: "two-way",
+        reports: 1,
+        cpu_ns: 1,
+        latency_ns: None,
+        median_latency_ns: None,
+        paper_cpu_ns: 1,
+        paper_latency_ns: 1,
+    };
+    let mut stages = figures.arbitrated.clone();
+    stages[0].served.push(Served::default());
+    let soft = Arbitrated { scheduler: "window", cpu: Some(0), spinners: 1, stages };
+    let openness = Openness {
+        reports: 1,
+        consumed_ns: 1,
+        asked_ns: 1,
+        asked_twice_ns: 1,
+        advice: 1,
+        policies: Vec::new(),
+        lived: true,
+    };
+    figures.kernel = Some(Kernel {
+        length: Length::Usual,
+        overhead: Some(vec![cost]),
+        tracked: Some(TrackedOnKernel { spinners: 1, own_process: true, tracked: figures.tracked.clone() }),
+        soft: Some(soft),
+        hard: None,
+        openness: Some(openness),
+        notes: Vec::new(),
+    });
+    is_documented(&serde_json::to_value(broker::Reproduced::judge(figures)).unwrap());
 }

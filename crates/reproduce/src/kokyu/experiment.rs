@@ -11,6 +11,7 @@ use super::slack::{Slack, muf_at_hybrid_costs, stealing, strategies};
 use super::switching;
 use super::trial::{Row, observe, row, trial};
 use super::{Advertised, Figures};
+use crate::watch::{Stopped, Watch};
 
 /// What to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,25 +27,6 @@ impl Default for Setup {
         Setup { region: PAPER_REGION, seed: 1 }
     }
 }
-
-/// Who waits for it.
-#[derive(Clone, Copy)]
-pub struct Watch<'a> {
-    /// Told of each step.
-    pub step: &'a (dyn Fn(&str) + Sync),
-    /// Asked now and then; true ends the experiment.
-    pub stop: &'a (dyn Fn() -> bool + Sync),
-}
-
-impl std::fmt::Debug for Watch<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Watch")
-    }
-}
-
-/// It was ended before it was over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped;
 
 /// Worst cases that a leg advertises, in percent of what it takes.
 const ADVERTISED: [u64; 4] = [150, 200, 250, 300];

@@ -12,7 +12,7 @@ use super::queueing::{QueueingCost, RowQueueing};
 use super::tally::{Counts, Deadlines};
 use super::trial::Row;
 use super::{Class, Figures, Reproduced};
-use crate::claim::{Finding, Judgement, Verdict};
+use crate::claim::html::{tiles, verdicts};
 
 impl Reproduced {
     /// The page. `command` is what it was made with.
@@ -30,7 +30,7 @@ impl Reproduced {
             (tiles(&self.claims))
             @let notes = self.notes();
             @if !notes.is_empty() { ul class="notes" { @for note in &notes { li class="degraded" { (note) } } } }
-            (verdicts(&self.claims))
+            (verdicts(&self.claims, "Each claim of the paper, judged by a rule from the figures below: simulations of full length first, runs on the kernel beside them."))
             (regions(&self.figures))
             (requests(&self.figures))
             (deadlines(&self.figures))
@@ -41,64 +41,6 @@ impl Reproduced {
             section { h2 { "To do it again" } pre { code { (command) } } }
         };
         document("Kokyu reproduced", &body).into_string()
-    }
-}
-
-fn variable(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Reproduced => "color:var(--good)",
-        Verdict::InPart => "color:var(--warn)",
-        Verdict::NotReproduced => "color:var(--bad)",
-        Verdict::NotMeasured => "color:var(--soft)",
-    }
-}
-
-fn badge(verdict: Verdict) -> Markup {
-    html! { span class="badge" style=(variable(verdict)) { (verdict.words()) } }
-}
-
-fn tiles(claims: &[Judgement]) -> Markup {
-    let kinds = [Verdict::Reproduced, Verdict::InPart, Verdict::NotReproduced, Verdict::NotMeasured];
-    html! {
-        div class="tiles" {
-            @for kind in kinds {
-                @let which: Vec<&str> = claims.iter().filter(|one| one.finding.verdict == kind).map(|one| one.claim.id).collect();
-                @if !which.is_empty() {
-                    div class="tile" {
-                        div class="name" { (kind.words()) }
-                        div class="value" { (which.len()) }
-                        div class="detail" { (which.join(", ")) }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn verdicts(claims: &[Judgement]) -> Markup {
-    let on_kernel = |found: &Finding| {
-        html! { div { "On the kernel " (badge(found.verdict)) " " (found.reason) } }
-    };
-    html! {
-        section {
-            h2 { "Claims" }
-            p { "Each claim of the paper, judged by a rule from the figures below: simulations of full length first, runs on the kernel beside them." }
-            div class="wide" {
-                table {
-                    thead { tr { th { "claim" } th { "verdict" } th { "what is claimed" } th { "what was found" } } }
-                    tbody {
-                        @for Judgement { claim, finding, on_kernel: kernel } in claims {
-                            tr {
-                                td { b { (claim.id) } }
-                                td { (badge(finding.verdict)) }
-                                td class="words" { (claim.says) div class="remedy" style="color:var(--soft)" { (claim.paper) } }
-                                td class="words" { (finding.reason) @if let Some(kernel) = kernel { (on_kernel(kernel)) } }
-                            }
-                        }
-                    }
-                }
-            }
-        }
     }
 }
 

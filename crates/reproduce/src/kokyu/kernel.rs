@@ -11,11 +11,11 @@ use hyoshi_sched::Plan;
 use hyoshi_trace::{Decision, Event};
 use serde::Serialize;
 
-use super::experiment::{Stopped, Watch};
 use super::program::{Program, REGIONS, Trial};
 use super::queueing::{QueueingCost, RowQueueing};
 use super::tally::Tally;
 use super::trial::{Row, row};
+use crate::watch::{Stopped, Watch};
 
 /// What lanes may use of their CPU: the usual cap, for Linux itself takes 5 % from real-time
 /// threads that want everything, critical ones included.

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use crate::claim::Judgement;
 
-pub use experiment::{Setup, Stopped, Watch, kernel_trials, run, trials};
+pub use experiment::{Setup, kernel_trials, run, trials};
 use kernel::Kernel;
 use overhead::Threshold;
 use queueing::RowQueueing;

@@ -6,10 +6,11 @@ use hyoshi_model::{Costs, Span};
 use hyoshi_sched::Strategies;
 use serde::Serialize;
 
-use super::experiment::{Stopped, Watch, each};
+use super::experiment::each;
 use super::program::{LAST_FEASIBLE, Program, REGIONS, STRATEGIES, Trial};
 use super::tally::Tally;
 use super::trial::trial;
+use crate::watch::{Stopped, Watch};
 
 /// What the paper tells of costs, and what we assume where it does not.
 ///

@@ -1,0 +1,66 @@
+//! `hyoshi reproduce broker`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use hyoshi_reproduce::broker::kernel::{self, Length};
+use hyoshi_reproduce::broker::{self, Reproduced};
+
+use super::{Pieces, stopped, tell, watched};
+use crate::cli::output::try_out;
+use crate::cli::{Failure, Format, Held};
+
+#[derive(Debug, Args)]
+pub(super) struct Broker {
+    /// How long the experiments on the kernel are
+    #[arg(long, value_enum, default_value_t)]
+    length: How,
+    /// Leave the kernel out
+    #[arg(long, conflicts_with = "length")]
+    sim_only: bool,
+    /// Where the page with the charts goes
+    #[arg(long, value_name = "FILE", default_value = "broker-reproduced.html")]
+    report: PathBuf,
+    /// Write no page
+    #[arg(long, conflicts_with = "report")]
+    no_report: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum How {
+    /// Half a minute: enough to see that it works
+    Short,
+    /// Three quarters of a minute
+    #[default]
+    Usual,
+    /// As in the paper: three minutes and a half
+    Paper,
+}
+
+pub(super) fn broker(arguments: &Broker, format: Format) -> Result<Held, Failure> {
+    let report = (!arguments.no_report).then_some(arguments.report.as_path());
+    report.map_or(Ok(()), |path| try_out("the page", path, ""))?;
+    let figures = watched(format, |watch| {
+        let mut figures = broker::run(watch).map_err(stopped)?;
+        if !arguments.sim_only {
+            let hyoshi = std::env::current_exe()
+                .map_err(|error| Failure::new(format!("cannot tell where this program lies: {error}")))?;
+            let length = match arguments.length {
+                How::Short => Length::Short,
+                How::Usual => Length::Usual,
+                How::Paper => Length::Paper,
+            };
+            figures.kernel = Some(kernel::run(&hyoshi, length, watch).map_err(stopped)?);
+        }
+        Ok(figures)
+    })?;
+    let reproduced = Reproduced::judge(figures);
+    let pieces = Pieces {
+        paper: "broker",
+        claims: &reproduced.claims,
+        heading: &|look| reproduced.heading(look),
+        tables: &|look| reproduced.tables(look),
+        page: &|command| reproduced.html(command),
+    };
+    tell(&pieces, &reproduced, report, format)
+}

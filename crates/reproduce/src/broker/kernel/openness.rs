@@ -1,0 +1,116 @@
+//! What needs no change: a program that runs already and knows of no broker, and the broker itself when an advocate
+//! comes from another process and the policy is another.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hyoshi_broker::client::ClientError;
+use hyoshi_broker::idl::cpu_broker::{Advocate, Broker as _, Outcome, Reservation, Status};
+use hyoshi_broker::setting::Setting;
+use hyoshi_orb::{Orb, SystemException};
+use serde::Serialize;
+
+use super::host::{Broker, Glass, NoResult, wait_for};
+use crate::watch::Watch;
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Openness {
+    /// Reports that the broker had of the attached program.
+    pub reports: u64,
+    /// CPU time that the program consumed in a period, as the broker saw it.
+    pub consumed_ns: u64,
+    /// What was asked for it by the broker's own advocate.
+    pub asked_ns: u64,
+    /// What was asked after an advocate of another process that asks twice as much was added.
+    pub asked_twice_ns: u64,
+    /// How often that one was asked.
+    pub advice: u64,
+    /// Policies that ruled one after the other, as the broker calls them.
+    pub policies: Vec<String>,
+    /// The program went on all the while.
+    pub lived: bool,
+}
+
+const PERIOD: &str = "50ms";
+const WORK: &str = "5ms";
+const POLICIES: [&str; 3] = ["strict", "weighted", "partition(video 40% strict, rest 30% weighted)"];
+
+/// Asks for twice as much as was asked before it.
+#[derive(Debug, Default)]
+struct Twice(AtomicU64);
+
+impl Advocate for Twice {
+    fn advise(&self, _: &str, _: &Status, asked: &Reservation) -> Result<Reservation, SystemException> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Reservation { budget: (asked.budget * 2).min(asked.deadline), ..*asked })
+    }
+
+    fn granted(&self, _: &str, _: &Outcome) -> Result<(), SystemException> {
+        Ok(())
+    }
+
+    fn describe(&self) -> Result<String, SystemException> {
+        Ok("twice what was asked".into())
+    }
+}
+
+pub(super) fn run(hyoshi: &Path, watch: Watch<'_>) -> Result<Openness, NoResult> {
+    // The program first: it knows of nothing.
+    let mut program = Command::new(hyoshi);
+    program.args(["hourglass", "--period", PERIOD, "--work", WORK, "--for", "2min"]);
+    let mut program = Glass::start(program)?;
+    program.listen(|_| ());
+    let broker = Broker::start(hyoshi, &["--policy", POLICIES[0]])?;
+    let mut attach = broker.command("attach");
+    attach.arg(program.process().to_string()).args(["--name", "program", "--period", PERIOD]).stdout(Stdio::null());
+    let attached = attach.stdin(Stdio::null()).stderr(Stdio::piped()).output()?;
+    if !attached.status.success() {
+        return Err(NoResult::Because(String::from_utf8_lossy(&attached.stderr).trim().replace('\n', "; ")));
+    }
+    let enough = |least: u64| {
+        wait_for("the broker's reports of a program", watch, || {
+            let task = broker.task("program")?;
+            Ok((task.reports >= least && task.consumed > 0).then_some(task))
+        })
+    };
+    let before = enough(10)?;
+
+    let orb = Orb::builder().listen("iiop://127.0.0.1:0").map_err(because)?.build().map_err(because)?;
+    let twice = Arc::new(Twice::default());
+    let adapter = orb.adapter("advocates").build().map_err(because)?;
+    let reference = adapter.activate::<dyn Advocate>(twice.clone()).map_err(because)?.ior().to_string();
+    let words = ["external", "--object", &reference, "--timeout", "200ms"].map(String::from);
+    let setting = Setting::from_words(&words).map_err(because)?;
+    let added = broker.client.broker().add_advocate("program", &setting.to_wire(), u32::MAX);
+    added.map_err(ClientError::from)?;
+    let asked_ns = before.granted.asked.budget;
+    let doubled = wait_for("an answer of the advocate of another process", watch, || {
+        let task = broker.task("program")?;
+        let done = task.granted.asked.budget > asked_ns * 3 / 2 && task.reports > before.reports + 4;
+        Ok(done.then_some(task))
+    })?;
+
+    let mut policies = Vec::new();
+    for policy in POLICIES {
+        broker.client.broker().set_policy(policy, 0).map_err(ClientError::from)?;
+        policies.push(broker.client.broker().standing().map_err(ClientError::from)?.policy);
+    }
+    let advice = twice.0.load(Ordering::Relaxed);
+    orb.shutdown();
+    Ok(Openness {
+        reports: before.reports,
+        consumed_ns: before.consumed,
+        asked_ns,
+        asked_twice_ns: doubled.granted.asked.budget,
+        advice,
+        policies,
+        lived: !program.has_ended(),
+    })
+}
+
+fn because(error: impl std::fmt::Display) -> NoResult {
+    NoResult::Because(error.to_string())
+}

@@ -1,0 +1,152 @@
+//! Table I: what a report costs the monitored program and the broker, in three configurations.
+
+use std::path::Path;
+use std::process::Command;
+
+use hyoshi_broker::Joining;
+use hyoshi_broker::client::ClientError;
+use hyoshi_broker::idl::cpu_broker::{Broker as _, Cycle, Task as _, TaskStub};
+use hyoshi_model::{Instant, Span};
+use hyoshi_os::Clock;
+use hyoshi_os::meter::Meter;
+use hyoshi_os::process::{NoProcess, Process};
+use serde::Serialize;
+
+use super::host::{Broker, Glass, NoResult, clock, wait_for};
+use crate::watch::Watch;
+
+/// One of the configurations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// Which.
+    pub configuration: &'static str,
+    /// Reports that were counted.
+    pub reports: u64,
+    /// CPU time of monitor and broker for each, on average.
+    pub cpu_ns: u64,
+    /// How long the monitor is held up, on average; `null` if nobody waits.
+    pub latency_ns: Option<u64>,
+    /// The same, median.
+    pub median_latency_ns: Option<u64>,
+    /// The paper's CPU time, on a processor of 850 MHz.
+    pub paper_cpu_ns: u64,
+    /// The paper's latency.
+    pub paper_latency_ns: u64,
+}
+
+/// Names of the configurations, and the paper's figures in microseconds.
+const TWO_WAY: (&str, u64, u64) = ("two-way", 1_742, 1_587);
+const ONE_WAY: (&str, u64, u64) = ("one-way", 1_716, 660);
+const IN_BROKER: (&str, u64, u64) = ("in-broker", 400, 400);
+
+/// How often the broker reports by itself, so that a thousand reports do not take half a minute.
+const OWN_PERIOD: Span = Span::from_millis(1);
+const WARM_UP: u64 = 100;
+
+/// Measures all three: so many reports, so far apart.
+pub(super) fn run(hyoshi: &Path, reports: u64, apart: Span, watch: Watch<'_>) -> Result<Vec<Cost>, NoResult> {
+    let broker = Broker::start(hyoshi, &["--scheduler", "none", "--policy", "weighted"])?;
+    let mut sleeper = Command::new(hyoshi);
+    sleeper.args(["hourglass", "--period", "1h", "--work", "0s"]);
+    let sleeper = Glass::start(sleeper)?;
+    let mut meter = Meter::new();
+    for process in [std::process::id(), broker.process()] {
+        meter.add(&Process::open(process).map_err(gone)?, false);
+    }
+    let (two_way, one_way) = from_outside(&broker, &sleeper, &mut meter, reports, apart, watch)?;
+    let in_broker = by_the_broker(&broker, &sleeper, &mut meter, reports, watch)?;
+    Ok(vec![two_way, one_way, in_broker])
+}
+
+fn gone(error: NoProcess) -> NoResult {
+    NoResult::Because(error.to_string())
+}
+
+fn cost((configuration, cpu, latency): (&'static str, u64, u64), reports: u64, consumed: Span) -> Cost {
+    Cost {
+        configuration,
+        reports,
+        cpu_ns: consumed.as_nanos() / reports.max(1),
+        latency_ns: None,
+        median_latency_ns: None,
+        paper_cpu_ns: cpu * 1_000,
+        paper_latency_ns: latency * 1_000,
+    }
+}
+
+/// As the paper's delegates: a monitor reads what its task has consumed, and reports it over IPC.
+fn from_outside(
+    broker: &Broker,
+    sleeper: &Glass,
+    meter: &mut Meter,
+    reports: u64,
+    apart: Span,
+    watch: Watch<'_>,
+) -> Result<(Cost, Cost), NoResult> {
+    let task = broker.client.join(&Joining::new("reported", Span::from_secs(10)))?;
+    task.add_process(sleeper.process(), 0).map_err(ClientError::from)?;
+    let mut own = Meter::new();
+    own.add(&Process::open(sleeper.process()).map_err(gone)?, false);
+    let mut measure = |configuration, one_way: bool| {
+        let mut report = |number: u64| one_report(&task, &mut own, number, one_way);
+        for number in 0..WARM_UP {
+            report(number)?;
+        }
+        let (before, clock) = (meter.read(), clock());
+        let mut next = clock.now();
+        let mut latencies = Vec::new();
+        for number in 0..reports {
+            latencies.push(report(number)?.as_nanos());
+            // As a program that reports once a period: what it finds is not what the last one has warmed.
+            next += apart;
+            clock.sleep_until(next);
+            if number % 16 == 0 && (watch.stop)() {
+                return Err(NoResult::Stopped);
+            }
+        }
+        // A two-way call behind the one-way ones: they are all done.
+        broker.client.broker().standing().map_err(ClientError::from)?;
+        let mut cost = cost(configuration, reports, meter.read().saturating_sub(before));
+        latencies.sort_unstable();
+        cost.latency_ns = Some(latencies.iter().sum::<u64>() / reports.max(1));
+        cost.median_latency_ns = latencies.get(latencies.len() / 2).copied();
+        Ok(cost)
+    };
+    let both = (measure(TWO_WAY, false)?, measure(ONE_WAY, true)?);
+    task.leave().map_err(ClientError::from)?;
+    Ok(both)
+}
+
+/// One report, and how long it held up who made it.
+fn one_report(task: &TaskStub, own: &mut Meter, number: u64, one_way: bool) -> Result<Span, NoResult> {
+    let began: Instant = clock().now();
+    // Something that varies, so that now and then a reservation changes.
+    let consumed = own.read().as_nanos() + 5_000_000 + number % 7 * 100_000;
+    let cycle = Cycle { consumed, cycles: 1, mode: -1, numbers: Vec::new() };
+    match one_way {
+        true => task.tell(&cycle).map_err(ClientError::from)?,
+        false => drop(task.report(&cycle).map_err(ClientError::from)?),
+    }
+    Ok(clock().now().since(began))
+}
+
+/// As the paper's in-broker process advocate: the broker looks after the task by itself.
+fn by_the_broker(
+    broker: &Broker,
+    sleeper: &Glass,
+    meter: &mut Meter,
+    reports: u64,
+    watch: Watch<'_>,
+) -> Result<Cost, NoResult> {
+    let task = broker.client.join(&Joining::new("looked-after", OWN_PERIOD))?;
+    task.add_process(sleeper.process(), 0).map_err(ClientError::from)?;
+    let count = || Ok::<_, NoResult>(task.standing().map_err(ClientError::from)?.reports);
+    wait_for("the broker's first report", watch, || Ok((count()? > WARM_UP).then_some(())))?;
+    // Asking costs, too: only what lies between two looks at the meter counts.
+    let (first, before) = (count()?, meter.read());
+    let until = clock().now() + Span::from_nanos(OWN_PERIOD.as_nanos() * reports);
+    clock().sleep_until(until);
+    let consumed = meter.read().saturating_sub(before);
+    let reports = count()? - first;
+    Ok(cost(IN_BROKER, reports, consumed))
+}
