@@ -12,6 +12,7 @@ use crate::adapter::Adapters;
 use crate::bidir::{self, Claims, Offer};
 use crate::care::{self, Care};
 use crate::client::Peers;
+use crate::delegate::{self, Delegate, Settings};
 use crate::endpoint::{EndpointError, Listening};
 use crate::intercept::{ClientInterceptor, ServerInterceptor};
 use crate::limits::{ClientLimits, Scope, ServerLimits, Timeouts};
@@ -50,6 +51,8 @@ pub enum OrbError {
     },
     /// An endpoint over TLS without [`OrbBuilder::tls_server`].
     NoCertificate(hyoshi_os::Address),
+    /// What the environment's `HYOSHI_DELEGATE` says cannot be read: why, and what to write.
+    Delegate(String),
     /// The system has no thread or file descriptor left.
     System(io::Error),
 }
@@ -61,6 +64,7 @@ impl fmt::Display for OrbError {
             OrbError::NoCertificate(address) => {
                 write!(f, "ssliop://{address} needs a certificate and its key: OrbBuilder::tls_server")
             }
+            OrbError::Delegate(why) => write!(f, "the environment's {}: {why}", delegate::VARIABLE),
             OrbError::System(error) => write!(f, "the system refused a thread or a file descriptor: {error}"),
         }
     }
@@ -215,12 +219,13 @@ impl OrbBuilder {
         self
     }
 
-    /// The ORB; it listens from now on.
+    /// The ORB; it listens from now on. One that serves reports to the CPU broker what its invocations use, if the
+    /// environment's `HYOSHI_DELEGATE` says so (`docs/orb.md`).
     ///
     /// # Errors
     ///
-    /// If it cannot listen, or the system refuses a thread.
-    pub fn build(self) -> Result<Orb, OrbError> {
+    /// If it cannot listen, the system refuses a thread, or `HYOSHI_DELEGATE` cannot be read.
+    pub fn build(mut self) -> Result<Orb, OrbError> {
         let mut endpoints = Vec::new();
         let mut lanes = Vec::new();
         let (tls_supports, tls_requires) = self.tls_server.as_ref().map_or((0, 0), TlsServer::options);
@@ -253,7 +258,15 @@ impl OrbBuilder {
                 lanes.push((first, Vec::new(), Vec::new()));
             }
         }
+        // Calls within the process count for their callers: delegates see those from outside.
         let intercepted = !self.server_interceptors.is_empty() || !self.client_interceptors.is_empty();
+        if !lanes.is_empty()
+            && let Some(said) = std::env::var_os(delegate::VARIABLE)
+        {
+            let settings = Settings::parse(&said.to_string_lossy()).map_err(OrbError::Delegate)?;
+            let delegate = Delegate::start(settings).map_err(OrbError::System)?;
+            self.server_interceptors.insert(0, Arc::new(delegate));
+        }
         let care = Arc::new(Care::default());
         let shared = Arc::new(Shared {
             adapters: Adapters::new(incarnation),

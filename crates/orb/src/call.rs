@@ -1,5 +1,6 @@
 //! A request on its way through a servant.
 
+use hyoshi_model::Span;
 use hyoshi_wire::giop::{Header, Reply, ReplyHeader, ReplyStatus, Request, ServiceContext, ServiceContexts};
 use hyoshi_wire::{Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind, Version};
 
@@ -15,6 +16,8 @@ pub struct Call<'a> {
     contexts: Vec<(u32, Vec<u8>)>,
     replied: Option<Replied>,
     silent: bool,
+    /// CPU time of its thread when a delegate began to measure it.
+    pub(crate) began: Option<Span>,
 }
 
 /// How a call ended.
@@ -30,7 +33,7 @@ pub enum Replied {
 
 impl<'a> Call<'a> {
     pub(crate) fn new(request: &'a Request<'a>, to: &'a mut Encoder) -> Self {
-        Call { request, to, contexts: Vec::new(), replied: None, silent: !request.response.expected() }
+        Call { request, to, contexts: Vec::new(), replied: None, silent: !request.response.expected(), began: None }
     }
 
     /// The operation's name.

@@ -24,7 +24,12 @@ struct Current {
 
 /// The key of the object whose request this thread carries out.
 pub fn object_key() -> Option<Vec<u8>> {
-    CURRENT.with_borrow(|current| current.depth.checked_sub(1).map(|at| current.keys[at].clone()))
+    with_object_key(|key| key.map(<[u8]>::to_vec))
+}
+
+/// The same, without a copy.
+pub(crate) fn with_object_key<R>(with: impl FnOnce(Option<&[u8]>) -> R) -> R {
+    CURRENT.with_borrow(|current| with(current.depth.checked_sub(1).map(|at| current.keys[at].as_slice())))
 }
 
 /// The id of that object in its adapter: how a default servant or locator's servant tells whom it stands for.

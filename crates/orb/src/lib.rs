@@ -30,8 +30,10 @@ mod bidir;
 mod builder;
 mod call;
 mod care;
+mod certificate;
 mod client;
 pub mod current;
+mod delegate;
 mod endpoint;
 mod intake;
 mod intercept;
@@ -52,6 +54,7 @@ pub use adapter::{Activator, Adapter, AdapterBuilder, AdapterError, Elsewhere, L
 pub use bidir::Claims;
 pub use builder::{OrbBuilder, OrbError};
 pub use call::{Call, Replied};
+pub use certificate::certificate_names;
 pub use client::Pending;
 pub use endpoint::EndpointError;
 pub use intercept::{ClientInterceptor, Outgoing, ServerInterceptor};

@@ -1,0 +1,128 @@
+//! What the environment says of delegates: `task=tracker period=33ms operation=locate,place`.
+
+use std::path::PathBuf;
+
+use hyoshi_model::Span;
+use hyoshi_wire::ior::{Address, Corbaloc};
+
+/// The machine's broker, of which nobody has to be told.
+const MACHINE: &str = "/run/hyoshi/broker.sock";
+/// The key of a broker's object.
+const KEY: &str = "Broker";
+/// The longest text that is read, in octets.
+const LONGEST: usize = 4_096;
+const HELP: &str = "write task=NAME period=TIME, and as wanted importance=NUMBER, broker=/PATH, and what is to count: \
+                    adapter=NAME,... object=ID,... operation=NAME,...";
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// The name of the process's task, if it has none yet.
+    pub(super) task: String,
+    /// Its period.
+    pub(super) period: Span,
+    pub(super) importance: u32,
+    /// The broker's object.
+    pub(super) broker: String,
+    /// Invocations that count: any, where nothing is said.
+    adapters: Vec<String>,
+    objects: Vec<String>,
+    operations: Vec<String>,
+}
+
+impl Settings {
+    /// Reads them.
+    ///
+    /// # Errors
+    ///
+    /// Of what is missing or not understood, with what to write.
+    pub(crate) fn parse(text: &str) -> Result<Settings, String> {
+        if text.len() > LONGEST {
+            return Err(format!("{} octets, of {LONGEST} at most; {HELP}", text.len()));
+        }
+        let (mut task, mut period) = (None, None);
+        let broker = broker(MACHINE);
+        let mut settings = Settings { importance: 1, broker, ..Settings::default() };
+        for word in text.split_whitespace() {
+            let (name, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is no NAME=VALUE; {HELP}"))?;
+            let listed = || value.split(',').filter(|one| !one.is_empty()).map(str::to_owned);
+            match name {
+                "task" => task = Some(value.to_owned()),
+                "period" => {
+                    let span = value.parse::<Span>().map_err(|error| format!("`period={value}`: {error}"))?;
+                    period = Some(span);
+                }
+                "importance" => {
+                    let number = value.parse();
+                    settings.importance = number.map_err(|_| format!("`importance={value}` is no number"))?;
+                }
+                "broker" if value.starts_with('/') => settings.broker = self::broker(value),
+                "broker" if value.starts_with("corbaloc:") || value.starts_with("IOR:") => {
+                    settings.broker = value.to_owned();
+                }
+                "broker" => return Err(format!("`broker={value}` is neither a socket's path nor a reference")),
+                "adapter" => settings.adapters.extend(listed()),
+                "object" => settings.objects.extend(listed()),
+                "operation" => settings.operations.extend(listed()),
+                _ => return Err(format!("there is no setting `{name}`; {HELP}")),
+            }
+        }
+        settings.task = task.ok_or_else(|| format!("the task's name is missing; {HELP}"))?;
+        settings.period = period.ok_or_else(|| format!("the task's period is missing; {HELP}"))?;
+        Ok(settings)
+    }
+
+    /// Whether an invocation counts.
+    pub(super) fn counts(&self, adapter: &[u8], object: &[u8], operation: &str) -> bool {
+        let among = |names: &[String], name: &[u8]| names.is_empty() || names.iter().any(|one| one.as_bytes() == name);
+        among(&self.operations, operation.as_bytes()) && among(&self.adapters, adapter) && among(&self.objects, object)
+    }
+}
+
+fn broker(path: &str) -> String {
+    let address = Address::Unix { path: PathBuf::from(path).to_string_lossy().into_owned() };
+    Corbaloc { addresses: vec![address], key: KEY.into() }.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_environment_says_what_counts_for_which_task() {
+        let said = "task=tracker period=33ms importance=5 broker=/tmp/b.sock adapter=trackers operation=locate,place";
+        let settings = Settings::parse(said).unwrap();
+        assert_eq!((settings.task.as_str(), settings.period), ("tracker", Span::from_millis(33)));
+        assert_eq!((settings.importance, settings.broker.as_str()), (5, "corbaloc:omniunix:/tmp/b.sock:/Broker"));
+        assert!(settings.counts(b"trackers", b"yard", "locate") && settings.counts(b"trackers", b"\xff", "place"));
+        assert!(!settings.counts(b"trackers", b"yard", "targets") && !settings.counts(b"maps", b"yard", "place"));
+        let all = Settings::parse("task=t period=1s").unwrap();
+        assert!(all.counts(b"", b"", "") && all.broker.contains("/run/hyoshi/broker.sock") && all.importance == 1);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_with_what_to_write() {
+        for (said, why) in [
+            ("", "the task's name is missing"),
+            ("task=a", "the task's period is missing"),
+            ("task=a period=often", "`period=often`"),
+            ("task=a period=1s importance=very", "`importance=very` is no number"),
+            ("task=a period=1s colour=red", "there is no setting `colour`"),
+            ("task=a period=1s broker=b.sock", "neither a socket's path nor a reference"),
+            ("tracker", "`tracker` is no NAME=VALUE"),
+        ] {
+            let error = Settings::parse(said).unwrap_err();
+            assert!(error.contains(why), "{said}: {error}");
+        }
+        assert!(Settings::parse(&"x".repeat(LONGEST + 1)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,200}") {
+            let _ = Settings::parse(&text);
+        }
+    }
+}
