@@ -1,6 +1,6 @@
 //! Who may do what. Everybody sees all tasks and changes those of their own; root, the broker's own user and the members
-//! of one group change all of them, and the policy. The kernel says who calls (SO_PEERCRED); over TCP nobody is known,
-//! and nothing can be changed.
+//! of one group change all of them, and the policy. The kernel says who calls (SO_PEERCRED); over TLS a certificate does
+//! ([`Certificates`](crate::certificates::Certificates)).
 
 use hyoshi_os::Credentials;
 
@@ -15,8 +15,32 @@ pub enum Caller {
     Broker,
     /// Somebody on this machine.
     Known(Credentials),
+    /// Somebody with a certificate, perhaps on another machine.
+    Certified(Certified),
     /// Somebody of whom nothing is known.
     Unknown,
+}
+
+/// Whom a certificate is for, and what that means here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certified {
+    /// The name that counted, else the first of the certificate's.
+    pub name: String,
+    /// What its holder may do with all tasks.
+    pub right: Right,
+    /// The user of this machine whose tasks are its holder's own.
+    pub user: Option<u32>,
+}
+
+/// What somebody may do with tasks of whomever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Right {
+    /// Nothing.
+    None,
+    /// See them.
+    See,
+    /// Change them, and the policy.
+    Direct,
 }
 
 /// Whose the broker is.
@@ -38,13 +62,14 @@ impl Access {
                     || who.uid == self.broker
                     || self.group.is_some_and(|group| who.gid == group || who.groups.contains(&group))
             }
+            Caller::Certified(who) => who.right == Right::Direct,
             Caller::Unknown => false,
         }
     }
 
     /// Whether they may change a task of user `owner`.
     pub fn may_change(&self, caller: &Caller, owner: u32) -> bool {
-        self.may_direct(caller) || matches!(caller, Caller::Known(who) if who.uid == owner)
+        self.may_direct(caller) || caller.uid(self) == Some(owner)
     }
 
     /// The most importance that they may give.
@@ -59,6 +84,7 @@ impl Caller {
         match self {
             Caller::Broker => Some(access.broker),
             Caller::Known(who) => Some(who.uid),
+            Caller::Certified(who) => who.user,
             Caller::Unknown => None,
         }
     }
@@ -85,6 +111,18 @@ mod tests {
         let ann = user(1000, 1000, &[4]);
         assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.may_direct(&ann));
         assert_eq!(ACCESS.most_importance(&ann), ORDINARY_IMPORTANCE);
+    }
+
+    #[test]
+    fn a_certificate_gives_the_rights_that_it_was_given_and_those_of_its_user() {
+        let holder = |right, user| Caller::Certified(Certified { name: "ann".to_owned(), right, user });
+        assert!(ACCESS.may_direct(&holder(Right::Direct, None)) && ACCESS.may_change(&holder(Right::Direct, None), 7));
+        assert_eq!(ACCESS.most_importance(&holder(Right::Direct, None)), u32::MAX);
+        let ann = holder(Right::See, Some(1000));
+        assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.may_direct(&ann));
+        assert!(!ACCESS.may_change(&holder(Right::See, None), 1000));
+        // The user's number is no name of the kernel's: the broker's own user directs over the Unix socket only.
+        assert!(!ACCESS.may_direct(&holder(Right::See, Some(900))));
     }
 
     #[test]

@@ -26,6 +26,9 @@ struct Line<'a> {
     uid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
+    /// Whose certificate it was, over TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate: Option<&'a str>,
     change: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<&'a str>,
@@ -54,9 +57,13 @@ impl Audit {
     /// Tells of a change.
     pub fn tell(&self, caller: &Caller, change: &str, task: Option<&str>, to: &str, refused: Option<&str>) {
         let Some(lines) = &self.lines else { return };
-        let who = if let Caller::Known(who) = caller { Some(who) } else { None };
+        let (uid, pid, certificate) = match caller {
+            Caller::Known(who) => (Some(who.uid), Some(who.pid), None),
+            Caller::Certified(who) => (who.user, None, Some(who.name.as_str())),
+            Caller::Broker | Caller::Unknown => (None, None, None),
+        };
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let line = Line { at_ms, uid: who.map(|who| who.uid), pid: who.map(|who| who.pid), change, task, to, refused };
+        let line = Line { at_ms, uid, pid, certificate, change, task, to, refused };
         // Numbers and text: there is nothing in it that JSON does not have.
         lines.push(serde_json::to_string(&line).unwrap_or_default());
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use hyoshi_model::Span;
-use hyoshi_orb::{Orb, OrbError, SystemException, SystemKind, Timeouts};
+use hyoshi_orb::{Orb, OrbBuilder, OrbError, SystemException, SystemKind, Timeouts};
 
 use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Broker, BrokerStub, TaskStub};
@@ -15,13 +15,18 @@ use crate::trouble::Trouble;
 /// How long a broker is given for an answer.
 pub const PATIENCE: Span = Span::from_secs(5);
 
+/// How addresses of brokers that serve other machines begin.
+const SECURE: &str = "ssliop://";
+/// What names a broker.
+const ADDRESSES: &str = "ssliop://HOST:PORT, unix:/PATH, or a reference (corbaloc:..., IOR:...)";
+
 /// A connection to a broker.
 #[derive(Debug)]
 pub struct Client {
     // Ends its calls when it goes.
     _orb: Orb,
     broker: BrokerStub,
-    socket: PathBuf,
+    at: String,
 }
 
 /// Why the broker did not do it.
@@ -30,10 +35,17 @@ pub struct Client {
 pub enum ClientError {
     /// The ORB cannot be set up.
     Orb(OrbError),
-    /// Nobody answers at the socket.
+    /// What is no address of a broker, and what is wrong with it.
+    Address {
+        /// What was given.
+        given: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// Nobody answers there.
     NoBroker {
         /// Where.
-        socket: PathBuf,
+        at: String,
         /// Why, in the kernel's words or the ORB's.
         why: String,
     },
@@ -48,6 +60,10 @@ impl ClientError {
     pub fn remedy(&self) -> String {
         match self {
             ClientError::Orb(_) => "free some memory, threads or file descriptors".to_owned(),
+            ClientError::Address { .. } => format!("write {ADDRESSES}"),
+            ClientError::NoBroker { at, .. } if !at.starts_with('/') => {
+                format!("is one there? `hyoshi broker --listen {SECURE}HOST:PORT` serves other machines")
+            }
             ClientError::NoBroker { .. } => "`hyoshi broker` starts one; --socket names another's socket".to_owned(),
             ClientError::Trouble(trouble) => trouble.remedy(),
             ClientError::System(exception) => match hyoshi_orb::minor::meaning(exception.minor) {
@@ -62,7 +78,8 @@ impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ClientError::Orb(error) => error.fmt(f),
-            ClientError::NoBroker { socket, why } => write!(f, "no broker answers at {}: {why}", socket.display()),
+            ClientError::Address { given, why } => write!(f, "`{given}` is no address of a broker: {why}"),
+            ClientError::NoBroker { at, why } => write!(f, "no broker answers at {at}: {why}"),
             ClientError::Trouble(trouble) => trouble.fmt(f),
             ClientError::System(exception) => write!(f, "the broker answers: {exception}"),
         }
@@ -101,6 +118,9 @@ raised! {
     FindError: NoSuchTask;
     ExplainError: NoSuchTask;
     StandingError: NoSuchTask;
+    StandingOfError: NoSuchTask;
+    DetachError: NoSuchTask NotAllowed Refused;
+    OwnTaskError: NoSuchTask NotAllowed Refused;
 }
 
 impl From<wire::NoSuchTask> for ClientError {
@@ -141,30 +161,64 @@ impl Client {
                 place::to_ask(hyoshi_os::Credentials::own().uid, runtime.as_deref())
             }
         };
-        let missing = |why: String| ClientError::NoBroker { socket: socket.clone(), why };
         // The kernel's words are better than those of an ORB whose connection was refused.
         if let Err(error) = std::os::unix::net::UnixStream::connect(&socket) {
-            return Err(missing(match error.kind() {
+            let why = match error.kind() {
                 std::io::ErrorKind::ConnectionRefused => "a broker was there, and has ended".to_owned(),
                 std::io::ErrorKind::NotFound => "there is no such socket".to_owned(),
                 _ => error.to_string(),
-            }));
+            };
+            return Err(ClientError::NoBroker { at: socket.display().to_string(), why });
         }
-        let timeouts = Timeouts { connect: PATIENCE, round_trip: Some(PATIENCE), reply: None };
-        let orb = Orb::builder().timeouts(timeouts).build().map_err(ClientError::Orb)?;
-        let broker = match orb.resolve::<dyn Broker>(&place::corbaloc(&socket)) {
-            Ok(broker) => broker,
-            Err(exception) if matches!(exception.kind, SystemKind::Transient | SystemKind::CommFailure) => {
-                return Err(missing(exception.to_string()));
-            }
-            Err(exception) => return Err(ClientError::System(exception)),
-        };
-        Ok(Client { _orb: orb, broker, socket })
+        Client::resolve(socket.display().to_string(), &place::corbaloc(&socket), Orb::builder(), PATIENCE)
     }
 
-    /// Where it is.
-    pub fn socket(&self) -> &Path {
-        &self.socket
+    /// Asks the broker at an address: `ssliop://HOST:PORT`, `unix:/PATH` or a reference. The ORB that asks is made by
+    /// `builder`, which knows how to speak TLS; the broker is given so long for each answer.
+    ///
+    /// # Errors
+    ///
+    /// Of what is no address, and if none answers.
+    pub fn at(address: &str, builder: OrbBuilder, patience: Span) -> Result<Client, ClientError> {
+        let wrong = |why| ClientError::Address { given: address.to_owned(), why };
+        if address.starts_with("iiop://") || address.starts_with("corbaloc:iiop:") || address.starts_with("corbaloc::")
+        {
+            return Err(wrong("over plain TCP nobody can prove who they are, so that brokers do not serve it"));
+        }
+        if let Some(path) = address.strip_prefix("unix:") {
+            return Client::connect(Some(Path::new(path)));
+        }
+        let reference = match address.strip_prefix(SECURE) {
+            Some(place) if place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
+                format!("corbaloc:ssliop:1.2@{place}/{}", crate::KEY)
+            }
+            Some(_) => return Err(wrong("a port is missing")),
+            None if ["IOR:", "corbaloc:"].iter().any(|scheme| address.starts_with(scheme)) => address.to_owned(),
+            None => return Err(wrong("it says not how to get there")),
+        };
+        Client::resolve(address.to_owned(), &reference, builder, patience)
+    }
+
+    fn resolve(at: String, reference: &str, builder: OrbBuilder, patience: Span) -> Result<Client, ClientError> {
+        let timeouts = Timeouts { connect: patience, round_trip: Some(patience), reply: None };
+        let orb = builder.timeouts(timeouts).build().map_err(ClientError::Orb)?;
+        match orb.resolve::<dyn Broker>(reference) {
+            Ok(broker) => Ok(Client { _orb: orb, broker, at }),
+            Err(exception) => match exception.kind {
+                SystemKind::InvObjref => {
+                    Err(ClientError::Address { given: at, why: "it cannot be read as a reference" })
+                }
+                SystemKind::Transient | SystemKind::CommFailure | SystemKind::Timeout => {
+                    Err(ClientError::NoBroker { at, why: exception.to_string() })
+                }
+                _ => Err(ClientError::System(exception)),
+            },
+        }
+    }
+
+    /// Where it is: its socket, or its address.
+    pub fn place(&self) -> &str {
+        &self.at
     }
 
     /// All that the broker can do.

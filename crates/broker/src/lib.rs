@@ -20,6 +20,7 @@
 
 pub mod access;
 pub mod audit;
+pub mod certificates;
 pub mod client;
 mod external;
 mod journal;
@@ -37,7 +38,7 @@ mod state;
 pub mod touched;
 mod trouble;
 
-pub use service::{KEY, Service, ServiceError};
+pub use service::{KEY, Remote, Service, ServiceError};
 pub use state::{Cycle, Joining, Standing, State};
 pub use trouble::Trouble;
 

@@ -1,7 +1,7 @@
 //! The broker's objects on the ORB, and the thread that drives it.
 //!
 //! ```text
-//!   clients ── Unix socket ──► threads of the ORB ──┐ lock (priority inheritance), change, unlock
+//!   clients ─ Unix socket, TLS ► threads of the ORB ──┐ lock (priority inheritance), change, unlock
 //!                                                   ▼
 //!   reports and windows ──► the broker's thread ──► State ──► machine
 //! ```
@@ -18,10 +18,12 @@ use std::sync::Arc;
 
 use hyoshi_control::TaskId;
 use hyoshi_model::Instant;
-use hyoshi_orb::{Adapter, AdapterError, EndpointError, Orb, OrbError, SystemException, SystemKind, current};
+use hyoshi_orb::{Adapter, AdapterError, Endpoint, EndpointError, LaneOptions, Orb, OrbError, SystemException};
+use hyoshi_orb::{SystemKind, TlsServer};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
 
 use crate::access::Caller;
+use crate::certificates::{Certificates, Door};
 use crate::external::Externals;
 use crate::idl::cpu_broker::{BrokerStanding, ProxyStanding};
 use crate::place;
@@ -44,7 +46,22 @@ pub(crate) struct Shared {
     clock: MonotonicClock,
     /// Of tasks.
     adapter: std::sync::OnceLock<Adapter>,
+    certificates: Certificates,
 }
+
+/// How a broker serves other machines, besides its socket.
+#[derive(Debug)]
+pub struct Remote {
+    /// Where it listens: `ssliop://HOST:PORT`.
+    pub endpoints: Vec<String>,
+    /// What it shows, and whose certificates it believes.
+    pub tls: TlsServer,
+    /// What they mean.
+    pub certificates: Certificates,
+}
+
+/// Threads for other machines at most: those of this one have others, which nobody elsewhere keeps busy.
+const REMOTE_THREADS: usize = 8;
 
 /// Why there is no broker.
 #[derive(Debug)]
@@ -81,11 +98,37 @@ impl Service {
     ///
     /// If another broker listens there, or the system refuses.
     pub fn start(core: State, socket: &std::path::Path, uid: u32, wake: Arc<Wake>) -> Result<Service, ServiceError> {
-        let endpoint = format!("unix:{}", socket.display());
-        let orb =
-            Orb::builder().listen(&endpoint).map_err(ServiceError::Endpoint)?.build().map_err(ServiceError::Orb)?;
+        Service::start_for(core, socket, uid, None, wake)
+    }
+
+    /// The same, for other machines, too.
+    ///
+    /// # Errors
+    ///
+    /// If another broker listens at one of the places, or the system refuses.
+    pub fn start_for(
+        core: State,
+        socket: &std::path::Path,
+        uid: u32,
+        remote: Option<Remote>,
+        wake: Arc<Wake>,
+    ) -> Result<Service, ServiceError> {
+        let mut builder =
+            Orb::builder().listen(&format!("unix:{}", socket.display())).map_err(ServiceError::Endpoint)?;
+        let mut certificates = Certificates::default();
+        if let Some(remote) = remote {
+            let lane = LaneOptions { name: "broker-tls".to_owned(), threads: REMOTE_THREADS, ..LaneOptions::default() };
+            builder = builder.lane(lane).tls_server(remote.tls);
+            for endpoint in &remote.endpoints {
+                builder = builder.listen(endpoint).map_err(ServiceError::Endpoint)?;
+            }
+            builder = builder.server_interceptor(Door(remote.certificates.clone()));
+            certificates = remote.certificates;
+        }
+        let orb = builder.build().map_err(ServiceError::Orb)?;
         let clock = MonotonicClock::start();
-        let shared = Arc::new(Shared { core: PiMutex::new(core), wake, clock, adapter: Default::default() });
+        let shared =
+            Arc::new(Shared { core: PiMutex::new(core), wake, clock, adapter: Default::default(), certificates });
         let weak = Arc::downgrade(&shared);
         let externals = Externals::new(move |task, notice| {
             if let Some(shared) = weak.upgrade() {
@@ -114,6 +157,17 @@ impl Service {
     /// How it stands.
     pub fn standing(&self) -> BrokerStanding {
         self.shared.standing()
+    }
+
+    /// Where it serves other machines, as it turned out: port 0 is one that the system chose.
+    pub fn remote(&self) -> impl Iterator<Item = String> {
+        self.orb.endpoints().iter().filter_map(|endpoint| match endpoint {
+            Endpoint::Tls { host, port, .. } => Some(match host.contains(':') {
+                true => format!("ssliop://[{host}]:{port}"),
+                false => format!("ssliop://{host}:{port}"),
+            }),
+            _ => None,
+        })
     }
 
     /// Drives the broker until `interrupt` asks for its end; then everything is put back as it was. `tell` is given what
@@ -166,7 +220,7 @@ impl Shared {
 
     /// Does something with the broker's state, at an instant, for whoever calls.
     fn with<R>(&self, act: impl FnOnce(&mut State, &Caller, Instant) -> R) -> R {
-        let caller = current::peer().map_or(Caller::Unknown, Caller::Known);
+        let caller = self.certificates.caller();
         let (done, sooner) = {
             let mut core = self.core.lock();
             let before = core.next;

@@ -9,8 +9,8 @@ use hyoshi_orb::SystemException;
 pub(crate) use crate::idl::cpu_broker::Broker;
 use crate::idl::cpu_broker::{self as wire, AdvocateSetting, BrokerStanding, TaskStanding, TaskStub};
 use crate::idl::cpu_broker::{
-    AddAdvocateError, ExplainError, FindError, JoinError, RemoveAdvocateError, SetChainError, SetGroupError,
-    SetImportanceError, SetPeriodError, SetPolicyError, SetWeightError,
+    AddAdvocateError, DetachError, ExplainError, FindError, JoinError, OwnTaskError, RemoveAdvocateError,
+    SetChainError, SetGroupError, SetImportanceError, SetPeriodError, SetPolicyError, SetWeightError, StandingOfError,
 };
 use crate::service::task::{no_such, to_wire};
 use crate::service::{Shared, ending};
@@ -45,6 +45,12 @@ impl Broker for Served {
         Ok(self.reference(id)?)
     }
 
+    fn own_task(&self, name: &str, period: u64, importance: u32) -> Result<Option<TaskStub>, OwnTaskError> {
+        let joining = Joining { importance, ..Joining::new(name, Span::from_nanos(period)) };
+        let id = self.0.with(|core, who, now| core.own_task(who, &joining, now));
+        Ok(self.reference(id.map_err(Trouble::raise::<OwnTaskError>)?)?)
+    }
+
     fn find(&self, name: &str) -> Result<Option<TaskStub>, FindError> {
         let id = self.0.with(|core, _, _| core.find(name)).map_err(|trouble| FindError::from(no_such(trouble)))?;
         Ok(self.reference(id)?)
@@ -52,6 +58,20 @@ impl Broker for Served {
 
     fn tasks(&self) -> Result<Vec<TaskStanding>, SystemException> {
         Ok(self.0.with(|core, _, _| core.standings()).iter().map(to_wire).collect())
+    }
+
+    fn standing_of(&self, name: &str) -> Result<TaskStanding, StandingOfError> {
+        let standing = self.0.with(|core, _, _| core.standing(core.find(name)?));
+        standing.map(|standing| to_wire(&standing)).map_err(|trouble| no_such(trouble).into())
+    }
+
+    fn detach(&self, name: &str) -> Result<(), DetachError> {
+        self.0
+            .with(|core, who, now| {
+                let id = core.find(name)?;
+                core.leave(who, id, now)
+            })
+            .map_err(Trouble::raise)
     }
 
     fn standing(&self) -> Result<BrokerStanding, SystemException> {

@@ -70,10 +70,13 @@ impl State {
 
     fn try_join(&mut self, caller: &Caller, joining: &Joining, now: Instant) -> Result<TaskId, Trouble> {
         let Some(owner) = caller.uid(&self.access) else {
-            return Err(Trouble::NotAllowed {
-                what: "nobody knows who asks for that".to_owned(),
-                remedy: "ask over the broker's Unix socket, where the kernel says who it is".to_owned(),
-            });
+            let what = match caller {
+                Caller::Certified(who) => format!("the certificate \"{}\" is no user's of this machine", who.name),
+                _ => "nobody knows who asks for that".to_owned(),
+            };
+            let remedy = "ask over the broker's Unix socket, where the kernel says who it is; over TLS, \
+                          `hyoshi broker --tls-user NAME=USER` says whose tasks a certificate begins";
+            return Err(Trouble::NotAllowed { what, remedy: remedy.to_owned() });
         };
         named(&joining.name)?;
         self.allow_importance(caller, joining.importance)?;
@@ -175,7 +178,7 @@ impl State {
             start => Process::open_same(Identity { number: pid, start }),
         }?;
         let owner = process.owner().ok_or(NoProcess::Gone(pid))?;
-        let own = matches!(caller, Caller::Known(who) if owner.is_only(who.uid));
+        let own = caller.uid(&self.access).is_some_and(|uid| owner.is_only(uid));
         if !own && !self.access.may_direct(caller) {
             let (what, remedy) = if owner.real == owner.effective && owner.real == owner.saved {
                 (format!("process {pid} ({}) belongs to user {}", process.name(), owner.real), self.who_may())
@@ -219,6 +222,31 @@ impl State {
             self.apply(now);
         }
         self.next = Instant::ZERO;
+    }
+
+    /// The task of the calling process: the one that it is in, else the one of that name, which it joins, else a new one.
+    ///
+    /// # Errors
+    ///
+    /// Of callers whose process is not known, and as [`State::join`] and [`State::add_process`].
+    pub fn own_task(&mut self, caller: &Caller, joining: &Joining, now: Instant) -> Result<TaskId, Trouble> {
+        let Caller::Known(who) = caller else {
+            let what = "nobody knows which process asks for its task".to_owned();
+            let remedy =
+                "ask over the broker's Unix socket, where the kernel says; elsewhere `join`, then `add_process`";
+            return Err(Trouble::NotAllowed { what, remedy: remedy.to_owned() });
+        };
+        if let Some(id) = self.kernel.task_of(who.pid) {
+            self.allow(caller, id)?;
+            return Ok(id);
+        }
+        let known = self.names.get(&joining.name).copied();
+        let id = known.map_or_else(|| self.join(caller, joining, now), Ok)?;
+        let added = self.add_process(caller, id, who.pid, 0, now);
+        if added.is_err() && known.is_none() {
+            self.remove(id, now);
+        }
+        added.map(|()| id)
     }
 
     /// A task goes; its processes stay.

@@ -1,20 +1,28 @@
 //! `hyoshi broker`: the CPU broker, and what its clients do from the shell.
 
+mod answer;
 mod change;
 mod look;
+mod remote;
 mod serve;
+mod several;
+mod whom;
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use hyoshi_broker::Trouble;
 use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_model::Share;
 use serde_json::json;
 
+use answer::{Answer, Told};
 pub(super) use look::task_json;
+use whom::Asked;
+pub(super) use whom::Whom;
 
-use super::{Failure, Format, Held, head, streams};
+use super::{Failure, Format, Held, head, streams, tls};
 
 #[derive(Debug, Args)]
 #[command(
@@ -24,7 +32,11 @@ use super::{Failure, Format, Held, head, streams};
                   hyoshi broker list\n  \
                   hyoshi broker explain player\n  \
                   hyoshi broker set player importance 9\n  \
-                  hyoshi broker advocate add player max-decay --reports 10"
+                  hyoshi broker advocate add player max-decay --reports 10\n\
+                  For other machines, and asked from there:\n  \
+                  hyoshi broker --listen ssliop://0.0.0.0:2811 --tls-cert yard.pem --tls-clients plant.pem --tls-operator chief\n  \
+                  hyoshi broker list --broker ssliop://yard.plant:2811 --tls-roots plant.pem --tls-cert chief.pem\n  \
+                  hyoshi broker policy set strict --cap 75% --hosts plant.hosts --tls-roots plant.pem --tls-cert chief.pem"
 )]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -33,14 +45,35 @@ pub(super) struct Arguments {
     serve: serve::Serve,
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    whom: Whom,
 }
 
-/// Which broker.
+/// Which broker of this machine.
 #[derive(Debug, Args)]
 pub(super) struct At {
     /// The broker's socket [default: /run/hyoshi/broker.sock; of a user's own broker hyoshi/broker.sock in XDG_RUNTIME_DIR]
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
+}
+
+/// For verbs that are about processes of this machine: a broker elsewhere can do nothing for those.
+#[derive(Debug, Args)]
+pub(super) struct Here {
+    #[arg(long = "broker", hide = true, value_name = "ADDRESS")]
+    elsewhere: Option<String>,
+    #[arg(long = "hosts", hide = true, value_name = "FILE")]
+    hosts: Option<PathBuf>,
+}
+
+impl Here {
+    pub fn check(&self) -> Result<(), Failure> {
+        match (&self.elsewhere, &self.hosts) {
+            (None, None) => Ok(()),
+            _ => Err(Failure::new("a broker reserves time of its own machine, for processes there")
+                .help("run this on that machine (ssh), where --socket names its broker; `hyoshi broker set --broker ...` changes the task from here")),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -96,38 +129,50 @@ impl Arguments {
 }
 
 pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
-    let Some(verb) = &arguments.verb else { return serve::serve(&arguments.serve, &arguments.at, format) };
-    if let Some(flag) = arguments.serve.given() {
+    let Arguments { verb, serve, at, whom } = arguments;
+    let Some(verb) = verb else {
+        if let Some(flag) = whom.given() {
+            let failure = Failure::new(format_args!("{flag} is for asking a broker, not for starting one"));
+            return Err(
+                failure.help("`hyoshi broker list` and its like ask; `hyoshi help broker` tells of all of them")
+            );
+        }
+        return serve::serve(serve, at, &whom.tls, format);
+    };
+    if let Some(flag) = serve.given() {
         let failure = Failure::new(format_args!("--{flag} is for starting a broker, not for asking one"));
         return Err(failure.help("`hyoshi broker policy set` changes the policy and the cap of one that runs"));
     }
     let name = arguments.name();
-    let client = match Client::connect(arguments.at.socket.as_deref()) {
-        Ok(client) => client,
-        Err(error) => return ended(name, &error, format),
-    };
-    let done = match verb {
-        Verb::List => look::list(&client, format),
-        Verb::Show { name: Some(task) } => look::show(&client, task, format),
-        Verb::Show { name: None } => look::standing(&client, format),
-        Verb::Explain { name: task } => look::explain(&client, task, format),
-        Verb::Watch(watch) => look::watch(&client, watch, format),
-        Verb::Set(set) => change::set(&client, set, format),
-        Verb::Policy { verb: None } => look::standing(&client, format),
-        Verb::Policy { verb: Some(policy) } => change::policy(&client, policy, format),
-        Verb::Advocate { verb } => change::advocate(&client, verb, format),
-        Verb::Detach { name: task } => {
-            let left = client.find(task).and_then(|stub| {
-                use hyoshi_broker::idl::cpu_broker::Task;
-                Ok(stub.leave()?)
-            });
-            left.map_err(Into::into).and_then(|()| change::done(name, task, format))
-        }
-    };
+    if let Asked::Several(brokers) = whom.asked(at)? {
+        return several::ask(verb, name, whom, &brokers, format);
+    }
+    let done = whom.one(at).and_then(|client| match verb {
+        Verb::Watch(watch) => look::watch_one(&client, watch, format),
+        _ => Ok(ask(verb, &client)?.print(name, format)?),
+    });
     done.or_else(|error| match error {
         Ended::Told(failure) => Err(failure),
         Ended::Broker(error) => ended(name, &error, format),
     })
+}
+
+/// What a broker answers to a verb, other than to one that goes on until it is interrupted.
+fn ask(verb: &Verb, client: &Client) -> Result<Answer, Ended> {
+    match verb {
+        Verb::List => look::list(client),
+        Verb::Show { name: Some(task) } => look::show(client, task),
+        Verb::Show { name: None } | Verb::Policy { verb: None } => look::standing(client),
+        Verb::Explain { name: task } => look::explain(client, task),
+        Verb::Watch(_) => Ok(Answer { told: Told::Nothing, json: json!({}) }),
+        Verb::Set(set) => change::set(client, set),
+        Verb::Policy { verb: Some(policy) } => change::policy(client, policy),
+        Verb::Advocate { verb } => change::advocate(client, verb),
+        Verb::Detach { name: task } => {
+            client.broker().detach(task).map_err(ClientError::from)?;
+            Ok(change::done(task))
+        }
+    }
 }
 
 /// Why a client's verb did not do its work.
@@ -136,6 +181,25 @@ pub(super) enum Ended {
     Broker(ClientError),
     /// Anything else.
     Told(Failure),
+}
+
+impl Ended {
+    /// What went wrong.
+    fn message(&self) -> String {
+        match self {
+            Ended::Broker(error) => error.to_string(),
+            Ended::Told(failure) => failure.json().iter().filter_map(|error| error["message"].as_str()).collect(),
+        }
+    }
+
+    /// What to do about it.
+    fn help(&self) -> Option<String> {
+        match self {
+            Ended::Broker(error) => Some(remedy(error)),
+            Ended::Told(Failure::Other { help, .. }) => help.clone(),
+            Ended::Told(_) => None,
+        }
+    }
 }
 
 impl From<ClientError> for Ended {
@@ -156,9 +220,17 @@ impl From<Trouble> for Ended {
     }
 }
 
+/// In the flags of the command line, where TLS is what is in the way.
+pub(super) fn remedy(error: &ClientError) -> String {
+    match error {
+        ClientError::System(exception) => tls::help(exception).map_or_else(|| error.remedy(), str::to_owned),
+        _ => error.remedy(),
+    }
+}
+
 /// What the broker refuses ends with exit code 1; what cannot be asked, with 2.
 pub(super) fn ended(verb: &str, error: &ClientError, format: Format) -> Result<Held, Failure> {
-    let failure = Failure::new(error).help(error.remedy());
+    let failure = Failure::new(error).help(remedy(error));
     if !matches!(error, ClientError::Trouble(_)) {
         return Err(failure);
     }

@@ -26,7 +26,7 @@ use hyoshi_model::Span;
 use hyoshi_os::process::{Process, wait_for_either};
 use serde_json::json;
 
-use super::broker::{At, ended};
+use super::broker::{At, Here, ended};
 use super::{Failure, Format, Held, head, streams};
 
 /// How `exec` ends if it could not even try, as env(1), nice(1) and timeout(1) do.
@@ -77,6 +77,8 @@ pub(super) struct Exec {
     asked: Asked,
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    here: Here,
     /// Run the program even if there is no broker, or it does not take it
     #[arg(long)]
     anyway: bool,
@@ -95,6 +97,8 @@ pub(super) struct Attach {
     asked: Asked,
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    here: Here,
 }
 
 /// What the process beside a program is told.
@@ -124,6 +128,10 @@ impl Asked {
 
 pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
     let Some((program, rest)) = arguments.program.split_first() else { return ExitCode::from(NOT_TRIED) };
+    if let Err(failure) = arguments.here.check() {
+        failure.print("exec", format);
+        return ExitCode::from(NOT_TRIED);
+    }
     let name = task_name(Path::new(program));
     let joined = match joined(arguments, &name) {
         Ok(joined) => Some(joined),
@@ -221,6 +229,7 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
 }
 
 pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure> {
+    arguments.here.check()?;
     let attached = || {
         let process = Process::open(arguments.pid).map_err(|error| ClientError::Trouble(error.into()))?;
         let joining = arguments.asked.joining(&task_name(Path::new(process.name())))?;

@@ -97,6 +97,57 @@ impl TlsService {
     }
 }
 
+/// How the broker's verbs speak TLS, whichever side they are: the same flags name their papers.
+#[derive(Debug, Args)]
+pub(super) struct TlsPapers {
+    /// Over TLS, show this certificate (PEM: it, then those that lead to its root)
+    #[arg(long, value_name = "FILE", global = true)]
+    tls_cert: Option<PathBuf>,
+    /// Its private key [default: in the certificate's file]
+    #[arg(long, value_name = "FILE", global = true)]
+    tls_key: Option<PathBuf>,
+    /// Believe servers with a certificate from one of the authorities in this file (PEM)
+    #[arg(long, value_name = "FILE", global = true)]
+    tls_roots: Option<PathBuf>,
+    /// Servers' certificates are for this name, whatever host their address tells
+    #[arg(long, value_name = "NAME", global = true)]
+    tls_name: Option<String>,
+}
+
+impl TlsPapers {
+    /// The ORB of one who asks.
+    pub fn client(&self, builder: OrbBuilder) -> Result<OrbBuilder, Failure> {
+        let with_roots = [("--tls-name", self.tls_name.is_some()), self.own()];
+        if let (None, Some((flag, _))) = (&self.tls_roots, with_roots.into_iter().find(|(_, given)| *given)) {
+            return Err(Failure::new(format_args!("{flag} without --tls-roots"))
+                .help("--tls-roots FILE names the authorities whose servers are believed"));
+        }
+        let own = identity(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
+        believing(builder, self.tls_roots.as_ref(), own, self.tls_name.as_deref())
+    }
+
+    /// How one serves who believes clients of the authorities in this file.
+    pub fn server(&self, clients: &std::path::Path) -> Result<TlsServer, Failure> {
+        let own = identity(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
+        let own = own.ok_or_else(|| {
+            Failure::new("to serve over TLS needs a certificate")
+                .help("--tls-cert FILE names it, --tls-key FILE its private key")
+        })?;
+        let roots = TlsRoots::from_file(clients).map_err(|error| unusable("--tls-clients", &error))?;
+        TlsServer::for_clients_of(own, &roots).map_err(|error| unusable("--tls-cert and --tls-key", &error))
+    }
+
+    /// What is of use to one who asks only.
+    pub fn for_asking(&self) -> [(&'static str, bool); 2] {
+        [("--tls-roots", self.tls_roots.is_some()), ("--tls-name", self.tls_name.is_some())]
+    }
+
+    /// One's own papers.
+    pub fn own(&self) -> (&'static str, bool) {
+        if self.tls_cert.is_some() { ("--tls-cert", true) } else { ("--tls-key", self.tls_key.is_some()) }
+    }
+}
+
 fn identity(certificate: Option<&PathBuf>, key: Option<&PathBuf>) -> Result<Option<TlsIdentity>, Failure> {
     let Some(certificate) = certificate else { return Ok(None) };
     let own = TlsIdentity::from_files(certificate, key.unwrap_or(certificate));
@@ -159,6 +210,7 @@ pub(super) fn help(raised: &SystemException) -> Option<&'static str> {
         minor::TLS_HANDSHAKE => "see that the server speaks TLS at that port (ssliop), 1.2 or 1.3",
         minor::TLS_EXPECTED => "call it over TLS: corbaloc:ssliop:..., with --tls-roots FILE",
         minor::TLS_NOT_SET_UP => "say which authorities to believe: --tls-roots FILE",
+        minor::BROKER_NAME => "whoever runs that broker lets a certificate in by its name: --tls-reader NAME",
         _ => return None,
     })
 }

@@ -5,6 +5,7 @@
 
 mod agree;
 mod bidirectional;
+mod broker;
 mod naming;
 mod orbs;
 mod ours;

@@ -2,13 +2,14 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use hyoshi_broker::client::{Client, ClientError};
-use hyoshi_broker::idl::cpu_broker::{Broker, Task};
+use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::{Share, Span};
 use serde_json::json;
 
 use super::Ended;
-use crate::cli::{Failure, Format, Held, head, streams};
+use super::answer::{Answer, Told};
+use crate::cli::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct Set {
@@ -72,7 +73,7 @@ pub(super) enum Advocate {
     },
 }
 
-pub(super) fn set(client: &Client, set: &Set, format: Format) -> Result<Held, Ended> {
+pub(super) fn set(client: &Client, set: &Set) -> Result<Answer, Ended> {
     let Set { name, what, value } = set;
     let broker = client.broker();
     match what {
@@ -85,7 +86,7 @@ pub(super) fn set(client: &Client, set: &Set, format: Format) -> Result<Held, En
             broker.set_period(name, period.as_nanos()).map_err(ClientError::from)?;
         }
     }
-    done("broker set", name, format)
+    Ok(done(name))
 }
 
 fn reference(path: &str) -> Result<String, Failure> {
@@ -100,7 +101,7 @@ fn number(value: &str) -> Result<u32, Failure> {
     })
 }
 
-pub(super) fn policy(client: &Client, policy: &Policy, format: Format) -> Result<Held, Ended> {
+pub(super) fn policy(client: &Client, policy: &Policy) -> Result<Answer, Ended> {
     let Policy::Set { policy, cap } = policy;
     if *cap == Some(Share::ZERO) {
         let failure = Failure::new("a cap of 0% leaves nothing to reserve");
@@ -108,10 +109,10 @@ pub(super) fn policy(client: &Client, policy: &Policy, format: Format) -> Result
     }
     let cap = cap.map_or(0, Share::as_millionths);
     client.broker().set_policy(policy.as_deref().unwrap_or_default(), cap).map_err(ClientError::from)?;
-    super::look::standing(client, format)
+    super::look::standing(client)
 }
 
-pub(super) fn advocate(client: &Client, verb: &Advocate, format: Format) -> Result<Held, Ended> {
+pub(super) fn advocate(client: &Client, verb: &Advocate) -> Result<Answer, Ended> {
     match verb {
         Advocate::Add { at, name, advocate } => {
             let mut setting = Setting::from_words(advocate)?;
@@ -123,36 +124,26 @@ pub(super) fn advocate(client: &Client, verb: &Advocate, format: Format) -> Resu
             }
             let place = at.unwrap_or(u32::MAX);
             client.broker().add_advocate(name, &setting.to_wire(), place).map_err(ClientError::from)?;
-            list(client, name, format)
+            list(client, name)
         }
         Advocate::Remove { name, place } => {
             client.broker().remove_advocate(name, *place).map_err(ClientError::from)?;
-            list(client, name, format)
+            list(client, name)
         }
-        Advocate::List { name } => list(client, name, format),
+        Advocate::List { name } => list(client, name),
     }
 }
 
-fn list(client: &Client, name: &str, format: Format) -> Result<Held, Ended> {
-    let task = client.find(name)?.standing().map_err(ClientError::from)?;
+fn list(client: &Client, name: &str) -> Result<Answer, Ended> {
+    let task = client.broker().standing_of(name).map_err(ClientError::from)?;
     let chain: Vec<String> = task.advocates.iter().map(|setting| Setting::from_wire(setting).to_string()).collect();
-    match format {
-        Format::Text if chain.is_empty() => streams::out("no advocates: it asks for what was declared\n")?,
-        Format::Text => {
-            let lines: String = chain.iter().enumerate().map(|(place, one)| format!("{place}  {one}\n")).collect();
-            streams::out(lines)?;
-        }
-        Format::Json => {
-            let answer = json!({ "hyoshi": head("broker advocate"), "task": name, "advocates": chain });
-            streams::out(format_args!("{answer:#}\n"))?;
-        }
-    }
-    Ok(Held::Yes)
+    let lines = match chain.is_empty() {
+        true => "no advocates: it asks for what was declared\n".to_owned(),
+        false => chain.iter().enumerate().map(|(place, one)| format!("{place}  {one}\n")).collect(),
+    };
+    Ok(Answer { told: Told::Lines(lines), json: json!({ "task": name, "advocates": chain }) })
 }
 
-pub(super) fn done(verb: &str, name: &str, format: Format) -> Result<Held, Ended> {
-    if let Format::Json = format {
-        streams::out(format_args!("{:#}\n", json!({ "hyoshi": head(verb), "task": name })))?;
-    }
-    Ok(Held::Yes)
+pub(super) fn done(name: &str) -> Answer {
+    Answer { told: Told::Nothing, json: json!({ "task": name }) }
 }

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use clap::Args;
 use hyoshi_broker::client::{Client, ClientError};
-use hyoshi_broker::idl::cpu_broker::{Broker, BrokerStanding, Reservation, Task, TaskStanding};
+use hyoshi_broker::idl::cpu_broker::{Broker, BrokerStanding, Reservation, TaskStanding};
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
 use serde_json::{Value as Json, json};
 
+use super::answer::{Answer, Table, Told, with};
 use super::{Ended, share};
-use crate::cli::{Failure, Format, Held, head, streams};
+use crate::cli::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Watch {
@@ -22,84 +23,62 @@ pub(super) struct Watch {
     every: Span,
 }
 
-pub(super) fn list(client: &Client, format: Format) -> Result<Held, Ended> {
+pub(super) fn list(client: &Client) -> Result<Answer, Ended> {
     let tasks = client.broker().tasks().map_err(ClientError::from)?;
-    match format {
-        Format::Text if tasks.is_empty() => {
-            streams::out("no tasks: `hyoshi exec` and `hyoshi attach` bring programs under the broker\n")?;
-        }
-        Format::Text => {
-            let rows = tasks.iter().map(|task| {
-                [
-                    task.name.clone(),
-                    processes(&task.processes),
-                    task.importance.to_string(),
-                    about(task.consumed).to_string(),
-                    reserved(&task.granted.asked),
-                    reserved(&task.granted.held),
-                    task.granted.because.clone(),
-                ]
-            });
-            let heads = ["TASK", "PROCESSES", "IMPORTANCE", "CONSUMED", "ASKS", "HOLDS", "BECAUSE"].map(str::to_owned);
-            streams::out(columns(std::iter::once(heads).chain(rows)))?;
-        }
-        Format::Json => {
-            let tasks: Vec<_> = tasks.iter().map(task_json).collect();
-            streams::out(format_args!("{:#}\n", json!({ "hyoshi": head("broker list"), "tasks": tasks })))?;
-        }
-    }
-    Ok(Held::Yes)
+    let row = |task: &TaskStanding| {
+        vec![
+            task.name.clone(),
+            processes(&task.processes),
+            task.importance.to_string(),
+            about(task.consumed).to_string(),
+            reserved(&task.granted.asked),
+            reserved(&task.granted.held),
+            task.granted.because.clone(),
+        ]
+    };
+    let table = Table {
+        heads: &["TASK", "PROCESSES", "IMPORTANCE", "CONSUMED", "ASKS", "HOLDS", "BECAUSE"],
+        rows: tasks.iter().map(row).collect(),
+        empty: "no tasks: `hyoshi exec` and `hyoshi attach` bring programs under the broker\n",
+    };
+    let tasks: Vec<_> = tasks.iter().map(task_json).collect();
+    Ok(Answer { told: Told::Table(table), json: json!({ "tasks": tasks }) })
 }
 
-pub(super) fn show(client: &Client, name: &str, format: Format) -> Result<Held, Ended> {
-    let task = client.find(name)?.standing().map_err(ClientError::from)?;
-    match format {
-        Format::Text => {
-            let mut text = String::new();
-            let mut line = |what: &str, value: String| {
-                // Writing to a string cannot fail.
-                let _ = writeln!(text, "{what:<12}{value}");
-            };
-            line("task", task.name.clone());
-            line("processes", processes(&task.processes));
-            line("user", task.owner.to_string());
-            line("period", Span::from_nanos(task.period).to_string());
-            line("importance", task.importance.to_string());
-            line("weight", task.weight.to_string());
-            if !task.group.is_empty() {
-                line("group", task.group.clone());
-            }
-            for (place, setting) in task.advocates.iter().enumerate() {
-                let what = if place == 0 { "advocates" } else { "" };
-                line(what, format!("{place}  {}", Setting::from_wire(setting)));
-            }
-            line("reports", task.reports.to_string());
-            line("consumed", format!("{} at the last one", about(task.consumed)));
-            line("asks for", reserved(&task.granted.asked));
-            line("holds", reserved(&task.granted.held));
-            if !task.granted.because.is_empty() {
-                line("because", task.granted.because.clone());
-            }
-            streams::out(text)?;
-        }
-        Format::Json => {
-            let answer = json!({ "hyoshi": head("broker show"), "task": task_json(&task) });
-            streams::out(format_args!("{answer:#}\n"))?;
-        }
+pub(super) fn show(client: &Client, name: &str) -> Result<Answer, Ended> {
+    let task = client.broker().standing_of(name).map_err(ClientError::from)?;
+    let mut text = String::new();
+    let mut line = |what: &str, value: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{what:<12}{value}");
+    };
+    line("task", task.name.clone());
+    line("processes", processes(&task.processes));
+    line("user", task.owner.to_string());
+    line("period", Span::from_nanos(task.period).to_string());
+    line("importance", task.importance.to_string());
+    line("weight", task.weight.to_string());
+    if !task.group.is_empty() {
+        line("group", task.group.clone());
     }
-    Ok(Held::Yes)
+    for (place, setting) in task.advocates.iter().enumerate() {
+        let what = if place == 0 { "advocates" } else { "" };
+        line(what, format!("{place}  {}", Setting::from_wire(setting)));
+    }
+    line("reports", task.reports.to_string());
+    line("consumed", format!("{} at the last one", about(task.consumed)));
+    line("asks for", reserved(&task.granted.asked));
+    line("holds", reserved(&task.granted.held));
+    if !task.granted.because.is_empty() {
+        line("because", task.granted.because.clone());
+    }
+    Ok(Answer { told: Told::Lines(text), json: json!({ "task": task_json(&task) }) })
 }
 
-pub(super) fn standing(client: &Client, format: Format) -> Result<Held, Ended> {
+pub(super) fn standing(client: &Client) -> Result<Answer, Ended> {
     let standing = client.broker().standing().map_err(ClientError::from)?;
-    match format {
-        Format::Text => streams::out(format_args!("{}at          {}\n", told(&standing), client.socket().display()))?,
-        Format::Json => {
-            let answer = json!({ "hyoshi": head("broker show"), "broker": standing_json(&standing) });
-            streams::out(format_args!("{answer:#}\n"))?;
-        }
-    }
-    Ok(Held::Yes)
+    let text = format!("{}at          {}\n", told(&standing), client.place());
+    Ok(Answer { told: Told::Lines(text), json: json!({ "broker": standing_json(&standing) }) })
 }
 
 /// The broker, in lines.
@@ -131,62 +110,75 @@ pub(super) fn standing_json(standing: &BrokerStanding) -> Json {
     })
 }
 
-pub(super) fn explain(client: &Client, name: &str, format: Format) -> Result<Held, Ended> {
+pub(super) fn explain(client: &Client, name: &str) -> Result<Answer, Ended> {
     let words = client.broker().explain(name).map_err(ClientError::from)?;
-    match format {
-        Format::Text => streams::out(format_args!("{}\n", words.trim_end()))?,
-        Format::Json => {
-            let answer = json!({ "hyoshi": head("broker explain"), "task": name, "words": words.trim_end() });
-            streams::out(format_args!("{answer:#}\n"))?;
-        }
-    }
+    let words = words.trim_end();
+    Ok(Answer { told: Told::Lines(format!("{words}\n")), json: json!({ "task": name, "words": words }) })
+}
+
+/// How somebody watches.
+pub(super) struct Watched<'a> {
+    /// What the broker is called, and how wide that column is; none if it is the only one.
+    pub host: Option<(&'a str, usize)>,
+    pub interrupt: &'a Interrupt,
+    pub wake: &'a Wake,
+}
+
+pub(super) fn watch_one(client: &Client, watch_: &Watch, format: Format) -> Result<Held, Ended> {
+    let wake = Arc::new(Wake::new());
+    let interrupt = Interrupt::on_signals(wake.clone());
+    let interrupt = interrupt.map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+    watch(client, watch_, &Watched { host: None, interrupt: &interrupt, wake: &wake }, format)?;
     Ok(Held::Yes)
 }
 
-pub(super) fn watch(client: &Client, watch: &Watch, format: Format) -> Result<Held, Ended> {
+pub(super) fn watch(client: &Client, watch: &Watch, watched: &Watched<'_>, format: Format) -> Result<(), Ended> {
     if watch.every < Span::from_millis(10) {
         let failure = Failure::new(format_args!("--every {} is too often", watch.every));
         return Err(failure.help("10ms is the least: each look costs the broker time").into());
     }
-    let (wake, clock) = (Arc::new(Wake::new()), MonotonicClock::start());
-    let interrupt = Interrupt::on_signals(wake.clone());
-    let interrupt = interrupt.map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+    let clock = MonotonicClock::start();
     let mut before: BTreeMap<String, (Reservation, Reservation)> = BTreeMap::new();
-    while !interrupt.requested() {
+    while !watched.interrupt.requested() {
         let tasks = client.broker().tasks().map_err(ClientError::from)?;
         let mut now = BTreeMap::new();
         for task in &tasks {
             let granted = (task.granted.asked, task.granted.held);
             if before.get(&task.name) != Some(&granted) {
-                changed(task, format)?;
+                watched.tell(&changed(task), task_json(task), format)?;
             }
             now.insert(task.name.clone(), granted);
         }
         for name in before.keys().filter(|name| !now.contains_key(*name)) {
-            match format {
-                Format::Text => streams::out(format_args!("{name:<20} has left\n"))?,
-                Format::Json => streams::out(format_args!("{}\n", json!({ "task": name, "left": true })))?,
-            }
+            watched.tell(&format!("{name:<20} has left"), json!({ "task": name, "left": true }), format)?;
         }
         before = now;
-        wake.wait_until(&clock, clock.now() + watch.every);
+        watched.wake.wait_until(&clock, clock.now() + watch.every);
     }
-    Ok(Held::Yes)
+    // Others who watch shall see that it is over, too.
+    watched.wake.post();
+    Ok(())
 }
 
-fn changed(task: &TaskStanding, format: Format) -> Result<(), Failure> {
-    match format {
-        Format::Text => {
-            let because = match task.granted.because.as_str() {
-                "" => String::new(),
-                because => format!(" ({because})"),
-            };
-            let (asked, held) = (reserved(&task.granted.asked), reserved(&task.granted.held));
-            streams::out(format_args!("{:<20} asks for {asked}, holds {held}{because}\n", task.name))
+impl Watched<'_> {
+    fn tell(&self, line: &str, object: Json, format: Format) -> Result<(), Failure> {
+        match (format, self.host) {
+            (Format::Text, None) => streams::out(format_args!("{line}\n")),
+            (Format::Text, Some((host, width))) => streams::out(format_args!("{host:<width$}  {line}\n")),
+            // One object a line: what reads it need not wait for an end.
+            (Format::Json, None) => streams::out(format_args!("{object}\n")),
+            (Format::Json, Some((host, _))) => streams::out(format_args!("{}\n", with("host", host, object))),
         }
-        // One object a line: what reads it need not wait for an end.
-        Format::Json => streams::out(format_args!("{}\n", task_json(task))),
     }
+}
+
+fn changed(task: &TaskStanding) -> String {
+    let because = match task.granted.because.as_str() {
+        "" => String::new(),
+        because => format!(" ({because})"),
+    };
+    let (asked, held) = (reserved(&task.granted.asked), reserved(&task.granted.held));
+    format!("{:<20} asks for {asked}, holds {held}{because}", task.name)
 }
 
 pub(in crate::cli) fn task_json(task: &TaskStanding) -> Json {
@@ -225,22 +217,4 @@ fn processes(pids: &[u32]) -> String {
         [first] => first.to_string(),
         [first, rest @ ..] => format!("{first} and {} more", rest.len()),
     }
-}
-
-/// Words below each other.
-fn columns<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> String {
-    let rows: Vec<_> = rows.collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..N).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (word, width) in row.iter().zip(&widths) {
-            // Writing to a string cannot fail.
-            let _ = write!(line, "{word:<width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }

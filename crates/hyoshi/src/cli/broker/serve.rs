@@ -14,10 +14,12 @@ use hyoshi_broker::touched::PutBack;
 use hyoshi_broker::{Service, ServiceError, State, Trouble, place, policy};
 use hyoshi_control::Arbiter;
 use hyoshi_model::Share;
-use hyoshi_os::{Credentials, Interrupt, Notifier, Policy, Wake, allowed_cpus, priority, set_own_policy};
+use hyoshi_orb::OrbError;
+use hyoshi_os::{Address, Credentials, Interrupt, Notifier, Policy, Wake, allowed_cpus, priority, set_own_policy};
 use serde_json::json;
 
 use super::{At, look};
+use crate::cli::tls::TlsPapers;
 use crate::cli::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
@@ -48,6 +50,8 @@ pub(super) struct Serve {
     /// Append a line to this file for each change, done or refused
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
+    #[command(flatten)]
+    remote: super::remote::Listen,
 }
 
 impl Serve {
@@ -63,11 +67,11 @@ impl Serve {
             ("log", self.log.is_some()),
             ("audit", self.audit.is_some()),
         ];
-        all.iter().find_map(|(flag, given)| given.then_some(*flag))
+        all.iter().chain(&self.remote.given()).find_map(|(flag, given)| given.then_some(*flag))
     }
 }
 
-pub(super) fn serve(serve: &Serve, at: &At, format: Format) -> Result<Held, Failure> {
+pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> Result<Held, Failure> {
     // Before anything else: a request to end may come at any time.
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(wake.clone())
@@ -83,6 +87,7 @@ pub(super) fn serve(serve: &Serve, at: &At, format: Format) -> Result<Held, Fail
     };
     place::prepare(&socket, uid).map_err(misplaced)?;
     let group = serve.operators.as_deref().map(group).transpose()?;
+    let remote = serve.remote.remote(tls)?;
     let audit = match &serve.audit {
         None => Audit::none(),
         Some(path) => Audit::to(path).map_err(|error| {
@@ -106,12 +111,15 @@ pub(super) fn serve(serve: &Serve, at: &At, format: Format) -> Result<Held, Fail
                 .help("--log FILE, in a directory that the broker can write to")
         })?);
     }
-    let service = Service::start(core, &socket, uid, wake).map_err(|error| refused(&error, &socket))?;
-    let standing = service.standing();
+    let service = Service::start_for(core, &socket, uid, remote, wake).map_err(|error| refused(&error, &socket))?;
+    let (standing, remote) = (service.standing(), service.remote().collect::<Vec<_>>());
     match format {
-        Format::Text => streams::out(format_args!("{}at          {}\n", look::told(&standing), socket.display()))?,
+        Format::Text => {
+            let remote: String = remote.iter().map(|at| format!("            {at}\n")).collect();
+            streams::out(format_args!("{}at          {}\n{remote}", look::told(&standing), socket.display()))?;
+        }
         Format::Json => {
-            let answer = json!({ "hyoshi": head("broker"), "broker": look::standing_json(&standing), "at": socket });
+            let answer = json!({ "hyoshi": head("broker"), "broker": look::standing_json(&standing), "at": socket, "remote": remote });
             streams::out(format_args!("{answer:#}\n"))?;
         }
     }
@@ -166,6 +174,9 @@ fn arbiter(serve: &Serve, before: &NotedPolicy) -> Result<Arbiter, Failure> {
 fn refused(error: &ServiceError, socket: &Path) -> Failure {
     let failure = Failure::new(error);
     match error {
+        ServiceError::Orb(OrbError::Listen { address: Address::Tcp(_), .. }) => {
+            failure.help("--listen ssliop://HOST:PORT, with an address of this machine and a port that nobody else has")
+        }
         ServiceError::Orb(_) => failure.help(format_args!(
             "`hyoshi broker show --socket {}` shows the broker that is there, if one is; --socket PATH puts another elsewhere",
             socket.display()
@@ -176,15 +187,26 @@ fn refused(error: &ServiceError, socket: &Path) -> Failure {
 
 /// A group's number (group(5)).
 fn group(name: &str) -> Result<u32, Failure> {
+    number("/etc/group", name).ok_or_else(|| {
+        Failure::new(format_args!("there is no group `{name}`")).help("`getent group` shows all; a number will do, too")
+    })
+}
+
+/// A user's number (passwd(5)).
+pub(super) fn user(name: &str) -> Result<u32, Failure> {
+    number("/etc/passwd", name).ok_or_else(|| {
+        Failure::new(format_args!("there is no user `{name}`")).help("`getent passwd` shows all; a number will do, too")
+    })
+}
+
+/// The third field of a name's line, unless the name is a number.
+fn number(file: &str, name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
-        return Ok(number);
+        return Some(number);
     }
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
-    let found = groups.lines().find_map(|line| {
+    let lines = fs::read_to_string(file).unwrap_or_default();
+    lines.lines().find_map(|line| {
         let mut parts = line.split(':');
         (parts.next() == Some(name)).then(|| parts.nth(1)?.parse().ok()).flatten()
-    });
-    found.ok_or_else(|| {
-        Failure::new(format_args!("there is no group `{name}`")).help("`getent group` shows all; a number will do, too")
     })
 }

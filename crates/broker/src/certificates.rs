@@ -1,0 +1,108 @@
+//! What certificates mean to the broker: which of their names may change all tasks, which stand for users of this machine, and
+//! which may look.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hyoshi_orb::{Call, ServerInterceptor, SystemException, SystemKind, certificate_names, current, minor};
+
+use crate::access::{Caller, Certified, Right};
+
+/// Rights by the names that certificates have ([`certificate_names`]). Whose certificate none of them names may look, unless
+/// it is said who may.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Certificates {
+    /// They may change all tasks, and the policy.
+    pub operators: BTreeSet<String>,
+    /// They are users of this machine, and may change tasks of those.
+    pub users: BTreeMap<String, u32>,
+    /// Besides those above only they may look; all who have a certificate if it is none.
+    pub readers: Option<BTreeSet<String>>,
+}
+
+impl Certificates {
+    /// What the holder of a certificate with these names may do: as much as the best of them.
+    pub fn holder(&self, names: &[String]) -> Certified {
+        let nameless = if self.readers.is_none() { Right::See } else { Right::None };
+        let right = names.iter().map(|name| self.right(name)).max().unwrap_or(nameless);
+        let user = names.iter().find_map(|name| Some((name, *self.users.get(name)?)));
+        let told = match user {
+            Some((name, _)) if right < Right::Direct => Some(name),
+            _ => names.iter().find(|name| self.right(name) == right),
+        };
+        let name = told.map_or_else(|| "without a name".to_owned(), String::clone);
+        Certified { name, right, user: user.map(|(_, user)| user) }
+    }
+
+    fn right(&self, name: &str) -> Right {
+        match &self.readers {
+            _ if self.operators.contains(name) => Right::Direct,
+            Some(readers) if !readers.contains(name) && !self.users.contains_key(name) => Right::None,
+            _ => Right::See,
+        }
+    }
+
+    /// Who makes the call that this thread carries out.
+    pub fn caller(&self) -> Caller {
+        if let Some(who) = current::peer() {
+            return Caller::Known(who);
+        }
+        let names = current::peer_certificate().and_then(|certificate| certificate_names(&certificate).ok());
+        names.map_or(Caller::Unknown, |names| Caller::Certified(self.holder(&names)))
+    }
+}
+
+/// Turns those away who may not even look, before any object hears of them.
+pub(crate) struct Door(pub(crate) Certificates);
+
+impl ServerInterceptor for Door {
+    fn before(&self, _: &mut Call<'_>) -> Result<(), SystemException> {
+        match self.0.caller() {
+            Caller::Unknown | Caller::Certified(Certified { right: Right::None, .. }) => {
+                Err(SystemKind::NoPermission.not_done(minor::BROKER_NAME))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn plant(readers: Option<&[&str]>) -> Certificates {
+        let users = BTreeMap::from([("ann".to_owned(), 1000)]);
+        Certificates { operators: set(&["chief"]), users, readers: readers.map(set) }
+    }
+
+    fn holder(of: &Certificates, names: &[&str]) -> (String, Right, Option<u32>) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let Certified { name, right, user } = of.holder(&names);
+        (name, right, user)
+    }
+
+    #[test]
+    fn the_best_of_a_certificates_names_counts() {
+        let all = plant(None);
+        assert_eq!(holder(&all, &["chief"]), ("chief".to_owned(), Right::Direct, None));
+        assert_eq!(holder(&all, &["desk", "chief"]), ("chief".to_owned(), Right::Direct, None));
+        assert_eq!(holder(&all, &["chief", "ann"]), ("chief".to_owned(), Right::Direct, Some(1000)));
+        assert_eq!(holder(&all, &["desk", "ann"]), ("ann".to_owned(), Right::See, Some(1000)));
+        assert_eq!(holder(&all, &["desk", "other"]), ("desk".to_owned(), Right::See, None));
+        assert_eq!(holder(&all, &[]), ("without a name".to_owned(), Right::See, None));
+    }
+
+    #[test]
+    fn where_it_is_said_who_may_look_nobody_else_may() {
+        let few = plant(Some(&["desk"]));
+        assert_eq!(holder(&few, &["desk"]).1, Right::See);
+        assert_eq!(holder(&few, &["ann"]).1, Right::See);
+        assert_eq!(holder(&few, &["chief"]).1, Right::Direct);
+        assert_eq!(holder(&few, &["stranger"]).1, Right::None);
+        assert_eq!(holder(&few, &[]).1, Right::None);
+        assert_eq!(holder(&plant(Some(&[])), &["desk"]).1, Right::None);
+    }
+}

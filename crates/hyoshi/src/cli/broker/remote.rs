@@ -1,0 +1,97 @@
+//! How a broker serves other machines: over TLS, to those whose certificates it was told of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use clap::Args;
+use hyoshi_broker::Remote;
+use hyoshi_broker::certificates::Certificates;
+
+use super::serve::user;
+use crate::cli::Failure;
+use crate::cli::tls::TlsPapers;
+
+#[derive(Debug, Args)]
+pub(super) struct Listen {
+    /// Serve other machines, too, at ssliop://HOST:PORT (TLS; port 0: any); several times for several
+    #[arg(long, value_name = "ENDPOINT")]
+    listen: Vec<String>,
+    /// Serve there those with a certificate from one of the authorities in this file (PEM)
+    #[arg(long, value_name = "FILE")]
+    tls_clients: Option<PathBuf>,
+    /// Certificates for this name may change all tasks and the policy; several with commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    tls_operator: Vec<String>,
+    /// Certificates for this name stand for that user of this machine, who has a say over tasks of their own; several with commas
+    #[arg(long, value_name = "NAME=USER", value_delimiter = ',')]
+    tls_user: Vec<String>,
+    /// Besides those above, only certificates for this name may see tasks [default: all certificates may]; several with commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    tls_reader: Vec<String>,
+}
+
+impl Listen {
+    /// The flags, and which were given.
+    pub fn given(&self) -> [(&'static str, bool); 5] {
+        [
+            ("listen", !self.listen.is_empty()),
+            ("tls-clients", self.tls_clients.is_some()),
+            ("tls-operator", !self.tls_operator.is_empty()),
+            ("tls-user", !self.tls_user.is_empty()),
+            ("tls-reader", !self.tls_reader.is_empty()),
+        ]
+    }
+
+    /// What these flags ask for; none if it serves its own machine alone.
+    pub fn remote(&self, tls: &TlsPapers) -> Result<Option<Remote>, Failure> {
+        if self.listen.is_empty() {
+            let own = tls.own();
+            let without = self.given().into_iter().map(|(flag, given)| (format!("--{flag}"), given));
+            return match without.chain([(own.0.to_owned(), own.1)]).find(|(_, given)| *given) {
+                Some((flag, _)) => Err(Failure::new(format_args!("{flag}, and the broker listens nowhere over TLS"))
+                    .help("--listen ssliop://HOST:PORT does")),
+                None => Ok(None),
+            };
+        }
+        for endpoint in &self.listen {
+            check(endpoint)?;
+        }
+        let clients = self.tls_clients.as_ref().ok_or_else(|| {
+            Failure::new("whom shall the broker serve over TLS? Whoever reaches its port would be served")
+                .help("--tls-clients FILE names the authorities whose certificates it believes")
+        })?;
+        let users = self.tls_user.iter().map(|given| {
+            let (name, of) = given.split_once('=').ok_or_else(|| {
+                Failure::new(format_args!("`{given}` names no user"))
+                    .help("--tls-user NAME=USER, such as ann.plant=ann")
+            })?;
+            Ok((name.to_owned(), user(of)?))
+        });
+        let certificates = Certificates {
+            operators: self.tls_operator.iter().cloned().collect(),
+            users: users.collect::<Result<BTreeMap<_, _>, Failure>>()?,
+            readers: match self.tls_reader.is_empty() {
+                true => None,
+                false => Some(BTreeSet::from_iter(self.tls_reader.iter().cloned())),
+            },
+        };
+        Ok(Some(Remote { endpoints: self.listen.clone(), tls: tls.server(clients)?, certificates }))
+    }
+}
+
+fn check(endpoint: &str) -> Result<(), Failure> {
+    match endpoint.split_once(':') {
+        Some(("ssliop", _)) => Ok(()),
+        Some(("iiop", _)) => Err(Failure::new(
+            "the broker does not serve plain TCP: nobody could prove there who they are",
+        )
+        .help(format_args!(
+            "--listen {}, with --tls-cert, --tls-key and --tls-clients",
+            endpoint.replacen("iiop", "ssliop", 1)
+        ))),
+        Some(("unix", _)) => {
+            Err(Failure::new("--listen is for other machines").help("--socket PATH names the broker's Unix socket"))
+        }
+        _ => Err(Failure::new(format_args!("`{endpoint}` is no endpoint")).help("--listen ssliop://HOST:PORT")),
+    }
+}

@@ -1,0 +1,108 @@
+//! Several brokers at once: each is asked by a thread of its own, so that one that is silent keeps no other's answer back.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread;
+
+use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_os::{Interrupt, Wake};
+use serde_json::{Value as Json, json};
+
+use super::answer::{Answer, beside, with};
+use super::look::{self, Watch, Watched};
+use super::whom::{Elsewhere, Whom};
+use super::{Ended, Verb};
+use crate::cli::{Failure, Format, Held, head, streams};
+
+/// Asks all of them, and tells what each answers: those that answered first, then why others did not.
+///
+/// Exit code 2 if one could not be asked, else 1 if one refused.
+pub(super) fn ask(
+    verb: &Verb,
+    name: &str,
+    whom: &Whom,
+    brokers: &[Elsewhere],
+    format: Format,
+) -> Result<Held, Failure> {
+    if let Verb::Watch(watch) = verb {
+        return watch_all(watch, whom, brokers, format);
+    }
+    let answers = each(whom, brokers, |_, client| super::ask(verb, &client?))?;
+    match format {
+        Format::Text => {
+            let (mut good, mut bad) = (Vec::new(), Vec::new());
+            let mut held = Ok(Held::Yes);
+            for (broker, answer) in brokers.iter().zip(answers) {
+                match answer {
+                    Ok(answer) => good.push((broker.name.as_str(), answer.told)),
+                    Err(ended) => {
+                        bad.push(told(&broker.name, &ended));
+                        held = worse(held, &ended);
+                    }
+                }
+            }
+            streams::out(beside(good))?;
+            bad.iter().for_each(streams::err);
+            held
+        }
+        Format::Json => {
+            let mut held = Ok(Held::Yes);
+            let object = |(broker, answer): (&Elsewhere, Result<Answer, Ended>)| match answer {
+                Ok(answer) => with("host", broker.name.as_str(), answer.json),
+                Err(ended) => {
+                    held = worse(std::mem::replace(&mut held, Ok(Held::Yes)), &ended);
+                    let errors = json!([{ "message": ended.message(), "help": ended.help() }]);
+                    json!({ "host": broker.name, "errors": errors })
+                }
+            };
+            let hosts: Vec<Json> = brokers.iter().zip(answers).map(object).collect();
+            streams::out(format_args!("{:#}\n", json!({ "hyoshi": head(name), "hosts": hosts })))?;
+            held
+        }
+    }
+}
+
+/// What becomes of each.
+fn each<R: Send>(
+    whom: &Whom,
+    brokers: &[Elsewhere],
+    ask: impl Fn(&Elsewhere, Result<Client, Ended>) -> R + Sync,
+) -> Result<Vec<R>, Failure> {
+    // What is wrong with a flag is wrong for all of them.
+    let orbs = brokers.iter().map(|_| whom.orb()).collect::<Result<Vec<_>, _>>()?;
+    let ask = &ask;
+    Ok(thread::scope(|scope| {
+        let with_orbs = brokers.iter().zip(orbs);
+        let asked = with_orbs
+            .map(|(broker, orb)| scope.spawn(move || ask(broker, whom.connect(orb, broker).map_err(Ended::from))));
+        let asked: Vec<_> = asked.collect();
+        asked.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    }))
+}
+
+fn watch_all(watch: &Watch, whom: &Whom, brokers: &[Elsewhere], format: Format) -> Result<Held, Failure> {
+    let wake = Arc::new(Wake::new());
+    let interrupt = Interrupt::on_signals(wake.clone())
+        .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+    let width = brokers.iter().map(|broker| broker.name.chars().count()).max().unwrap_or(0);
+    let ends = each(whom, brokers, |broker, client| {
+        let watched = Watched { host: Some((&broker.name, width)), interrupt: &interrupt, wake: &wake };
+        let ended = client.and_then(|client| look::watch(&client, watch, &watched, format));
+        // Now: the others are watched on.
+        ended.inspect_err(|ended| streams::err(told(&broker.name, ended)))
+    })?;
+    ends.iter().filter_map(|end| end.as_ref().err()).fold(Ok(Held::Yes), worse)
+}
+
+fn told(host: &str, ended: &Ended) -> String {
+    let help = ended.help().map_or(String::new(), |help| format!("help: {help}\n"));
+    format!("error: {host}: {}\n{help}", ended.message())
+}
+
+fn worse(held: Result<Held, Failure>, ended: &Ended) -> Result<Held, Failure> {
+    match ended {
+        Ended::Broker(ClientError::Trouble(_)) => held.map(|_| Held::No),
+        // Told already.
+        _ => Err(Failure::Told),
+    }
+}

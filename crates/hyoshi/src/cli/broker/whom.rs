@@ -1,0 +1,182 @@
+//! Which brokers a verb asks: this machine's, one elsewhere, or several.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use hyoshi_broker::client::{Client, ClientError, PATIENCE};
+use hyoshi_model::Span;
+use hyoshi_orb::{Orb, OrbBuilder};
+
+use super::{At, Ended};
+use crate::cli::Failure;
+use crate::cli::tls::TlsPapers;
+
+/// Brokers that one command asks at most: each with a thread of its own.
+const MOST: usize = 64;
+
+/// See the module.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Whom {
+    /// Ask the broker there: ssliop://HOST:PORT, unix:/PATH, a reference, or a name of --hosts; several with commas
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    broker: Vec<String>,
+    /// Ask all brokers in this file, a line each: NAME ADDRESS
+    #[arg(long, value_name = "FILE", global = true)]
+    hosts: Option<PathBuf>,
+    /// Give each of them so long for an answer
+    #[arg(long, value_name = "TIME", global = true, default_value_t = PATIENCE)]
+    patience: Span,
+    #[command(flatten)]
+    pub tls: TlsPapers,
+}
+
+/// A broker elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Elsewhere {
+    /// What it is called in what is printed.
+    pub name: String,
+    address: String,
+}
+
+/// Whom a verb asks.
+pub(in crate::cli) enum Asked {
+    /// The broker of this machine, or of this user.
+    Here,
+    /// One.
+    One(Elsewhere),
+    /// Several, or a file's: answers tell whose they are.
+    Several(Vec<Elsewhere>),
+}
+
+impl Whom {
+    /// What was given of flags that are for asking.
+    pub fn given(&self) -> Option<&'static str> {
+        let all = [("--broker", !self.broker.is_empty()), ("--hosts", self.hosts.is_some())];
+        all.into_iter().chain(self.tls.for_asking()).find_map(|(flag, given)| given.then_some(flag))
+    }
+
+    /// `at` is this machine's, unless others are named.
+    pub fn asked(&self, at: &At) -> Result<Asked, Failure> {
+        let asked = self.named()?;
+        match (&at.socket, &asked) {
+            (Some(_), Asked::One(_) | Asked::Several(_)) => {
+                Err(Failure::new("--socket and --broker name different brokers")
+                    .help("--broker unix:/PATH, if it is one of several"))
+            }
+            _ => Ok(asked),
+        }
+    }
+
+    /// A verb asks one broker only.
+    pub fn one(&self, at: &At) -> Result<Client, Ended> {
+        match self.asked(at)? {
+            Asked::Here => Ok(Client::connect(at.socket.as_deref())?),
+            Asked::One(broker) => Ok(self.connect(self.orb()?, &broker)?),
+            Asked::Several(_) => {
+                Err(Failure::new("it shows one broker at a time").help("choose one with --broker NAME").into())
+            }
+        }
+    }
+
+    fn named(&self) -> Result<Asked, Failure> {
+        let known = self.hosts.as_deref().map(read).transpose()?;
+        // Commas of a corbaloc stand between addresses of one object.
+        let split = |given: &String| match given.contains("corbaloc:") {
+            true => vec![given.clone()],
+            false => given.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect(),
+        };
+        let given: Vec<String> = self.broker.iter().flat_map(split).collect();
+        let mut some = match (&known, given.is_empty()) {
+            (None, true) if self.broker.is_empty() => return Ok(Asked::Here),
+            (None, true) => return Err(Failure::new("--broker names none").help("--broker ssliop://HOST:PORT")),
+            (Some(known), true) => known.clone(),
+            (known, false) => given.iter().map(|given| find(given, known.as_deref())).collect::<Result<Vec<_>, _>>()?,
+        };
+        if some.len() > MOST {
+            return Err(Failure::new(format_args!("{} brokers are too many", some.len()))
+                .help(format_args!("ask {MOST} at once at most, with --broker NAME,NAME")));
+        }
+        match some.len() {
+            1 if !given.is_empty() => Ok(Asked::One(some.remove(0))),
+            _ => Ok(Asked::Several(some)),
+        }
+    }
+
+    /// The ORB that asks one of them.
+    pub fn orb(&self) -> Result<OrbBuilder, Failure> {
+        self.tls.client(Orb::builder())
+    }
+
+    /// Asks it.
+    pub fn connect(&self, orb: OrbBuilder, broker: &Elsewhere) -> Result<Client, ClientError> {
+        Client::at(&broker.address, orb, self.patience)
+    }
+}
+
+fn find(given: &str, known: Option<&[Elsewhere]>) -> Result<Elsewhere, Failure> {
+    if let Some(found) = known.and_then(|known| known.iter().find(|broker| broker.name == given)) {
+        return Ok(found.clone());
+    }
+    if let (Some(known), false) = (known, given.contains(':')) {
+        let names: Vec<_> = known.iter().map(|broker| broker.name.as_str()).collect();
+        return Err(Failure::new(format_args!("--hosts names no `{given}`"))
+            .help(format_args!("it names {}", names.join(", "))));
+    }
+    let name = given.rsplit_once("//").map_or(given, |(_, place)| place);
+    Ok(Elsewhere { name: name.to_owned(), address: given.to_owned() })
+}
+
+fn read(path: &Path) -> Result<Vec<Elsewhere>, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| {
+        Failure::new(format_args!("cannot read {}: {error}", path.display()))
+            .help("--hosts names a file with a line for each broker: NAME ADDRESS")
+    })?;
+    parse(&text).map_err(|(line, what)| {
+        Failure::new(format_args!("{}:{line}: {what}", path.display()))
+            .help("a line is NAME ADDRESS, such as `yard ssliop://yard.plant:2811`; what follows # is left out")
+    })
+}
+
+fn parse(text: &str) -> Result<Vec<Elsewhere>, (usize, String)> {
+    let mut all: Vec<Elsewhere> = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let Some(name) = words.next() else { continue };
+        let (Some(address), None) = (words.next(), words.next()) else {
+            return Err((number, format!("`{name}` needs one address")));
+        };
+        if name.contains([':', ',']) {
+            return Err((number, format!("`{name}` is no name: it has a colon or a comma")));
+        }
+        if all.iter().any(|broker| broker.name == name) {
+            return Err((number, format!("`{name}` was named before")));
+        }
+        all.push(Elsewhere { name: name.to_owned(), address: address.to_owned() });
+    }
+    if all.is_empty() { Err((1, "it names no broker".to_owned())) } else { Ok(all) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_read_or_refused_with_their_line() {
+        let two = parse("# the plant\nyard ssliop://yard:2811 # east\n\nmill  unix:/run/mill.sock\n").unwrap();
+        let told: Vec<_> = two.iter().map(|broker| (broker.name.as_str(), broker.address.as_str())).collect();
+        assert_eq!(told, [("yard", "ssliop://yard:2811"), ("mill", "unix:/run/mill.sock")]);
+        assert_eq!(parse("a unix:/a\na unix:/b").unwrap_err(), (2, "`a` was named before".to_owned()));
+        assert_eq!(parse("\na").unwrap_err(), (2, "`a` needs one address".to_owned()));
+        assert_eq!(parse("# none").unwrap_err().0, 1);
+        assert!(parse("a:1 unix:/a").is_err());
+    }
+
+    #[test]
+    fn a_broker_is_called_as_in_the_file_or_else_by_its_address() {
+        let known = parse("yard ssliop://yard:2811").unwrap();
+        assert_eq!(find("yard", Some(&known)).unwrap().address, "ssliop://yard:2811");
+        assert_eq!(find("ssliop://mill:1", Some(&known)).unwrap().name, "mill:1");
+        assert!(find("mill", Some(&known)).is_err());
+    }
+}

@@ -1,0 +1,111 @@
+// A program of omniORB's that reports to the CPU broker by itself, over the broker's Unix socket.
+//
+//   reporter REFERENCE [-ORB...]
+//
+// Prints a line a check, and ends with status 1 if one failed.
+#include <cstdio>
+#include <string>
+#include <unistd.h>
+#include "broker.hh"
+
+namespace {
+
+int checks = 0, failures = 0;
+
+template <class F> void check(const std::string& name, F run) {
+  checks++;
+  std::string why = "a wrong answer";
+  try {
+    if (run()) {
+      std::printf("ok %s\n", name.c_str());
+      return;
+    }
+  } catch (CORBA::Exception& e) {
+    why = e._name();
+  }
+  failures++;
+  std::printf("FAILED %s: %s\n", name.c_str(), why.c_str());
+}
+
+CpuBroker::Cycle cycle() {
+  CpuBroker::Cycle one;
+  one.consumed = 2000000;
+  one.cycles = 1;
+  one.mode = -1;
+  return one;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CORBA::ORB_var orb = CORBA::ORB_init(argc, argv);
+  CORBA::Object_var object = orb->string_to_object(argv[1]);
+  CpuBroker::Broker_var broker;
+  CpuBroker::Task_var task;
+  check("the broker is one", [&] {
+    broker = CpuBroker::Broker::_narrow(object);
+    return !CORBA::is_nil(broker);
+  });
+  if (failures) return 1;
+  check("the kernel tells whose task is asked for", [&] {
+    task = broker->own_task("omni", 50000000, 3);
+    CpuBroker::TaskStanding_var standing = task->standing();
+    return standing->processes.length() == 1 && standing->processes[0] == CORBA::ULong(getpid()) &&
+           std::string(standing->name) == "omni" && standing->importance == 3;
+  });
+  if (failures) return 1;
+  check("a report is answered with what is granted", [&] {
+    CpuBroker::Outcome_var outcome = task->report(cycle());
+    return outcome->asked.budget >= 2000000 && outcome->asked.period == 50000000;
+  });
+  check("oneways arrive, each once", [&] {
+    CpuBroker::TaskStanding_var before = task->standing();
+    for (int i = 0; i < 10; i++) task->tell(cycle());
+    CpuBroker::TaskStanding_var standing;
+    for (int i = 0; i < 500; i++) {
+      standing = task->standing();
+      if (standing->reports == before->reports + 10) break;
+      usleep(10000);
+    }
+    return standing->reports == before->reports + 10;
+  });
+  check("numbers and a mode are taken", [&] {
+    CpuBroker::Cycle one = cycle();
+    one.mode = 2;
+    one.numbers.length(2);
+    one.numbers[0] = -5;
+    one.numbers[1] = 7;
+    CpuBroker::Outcome_var outcome = task->report(one);
+    return outcome->asked.budget > 0;
+  });
+  check("what is wrong with a report is told", [&] {
+    CpuBroker::Cycle one = cycle();
+    one.mode = 5000000000LL;
+    try {
+      CpuBroker::Outcome_var outcome = task->report(one);
+    } catch (CpuBroker::Refused& refused) {
+      return std::string(refused.what) == "5000000000 is no mode";
+    }
+    return false;
+  });
+  check("a task that there is not is told with the one that is meant", [&] {
+    try {
+      CpuBroker::Task_var other = broker->find("onmi");
+    } catch (CpuBroker::NoSuchTask& none) {
+      return std::string(none.nearest) == "omni";
+    }
+    return false;
+  });
+  check("a task ends", [&] {
+    task->leave();
+    try {
+      CpuBroker::TaskStanding_var standing = task->standing();
+    } catch (CpuBroker::NoSuchTask&) {
+      return true;
+    }
+    return false;
+  });
+  orb->destroy();
+  std::printf("%d checks, %d failed\n", checks, failures);
+  return failures ? 1 : 0;
+}
