@@ -51,7 +51,7 @@ pub trait Kernel: Send {
     /// The task that a process belongs to.
     fn task_of(&self, pid: u32) -> Option<TaskId>;
 
-    /// Reserves time, in place of what was reserved.
+    /// Reserves time, in place of what was reserved. It is done, unless the kernel [awaits](Kernel::awaits) a word on it.
     ///
     /// # Errors
     ///
@@ -66,6 +66,17 @@ pub trait Kernel: Send {
 
     /// What the task's processes have consumed so far, those that have ended too; none once all have.
     fn consumed(&mut self, task: TaskId) -> Option<Span>;
+
+    /// Whether somebody else has yet to say that what was reserved last for the task is.
+    fn awaits(&self, task: TaskId) -> bool {
+        let _ = task;
+        false
+    }
+
+    /// What has become of reservations that were awaited, and of those that had to be made by another way.
+    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
+        None
+    }
 
     /// Does what is due. Returns when something will be again.
     fn tick(&mut self, now: Instant) -> Instant;

@@ -93,9 +93,35 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Has somebody else reserve, who is given the proxy that would have been used.
+    ///
+    /// # Errors
+    ///
+    /// Those of `behind`.
+    pub fn put_behind<E>(
+        mut self,
+        behind: impl FnOnce(Box<dyn SchedulerProxy>) -> Result<Box<dyn SchedulerProxy>, E>,
+    ) -> Result<Machine, E> {
+        let own = std::mem::replace(&mut self.proxy, Box::new(NoneProxy::new("another reserves")));
+        self.proxy = behind(own)?;
+        for way in self.ways.iter_mut().filter(|way| way.used) {
+            way.used = false;
+            way.why = format!("while the external scheduler is passed over: {}", way.why);
+        }
+        let why = self.proxy.standing().unwrap_or_default();
+        self.ways.insert(0, Way { name: self.proxy.name(), used: true, why });
+        Ok(self)
+    }
+}
+
 impl Kernel for Machine {
     fn ways(&self) -> Vec<Way> {
-        self.ways.clone()
+        let mut ways = self.ways.clone();
+        if let (Some(way), Some(standing)) = (ways.iter_mut().find(|way| way.used), self.proxy.standing()) {
+            way.why = standing;
+        }
+        ways
     }
 
     fn name(&self) -> &'static str {
@@ -132,6 +158,14 @@ impl Kernel for Machine {
     fn consumed(&mut self, task: TaskId) -> Option<Span> {
         let members = self.ground.tasks.get_mut(&task)?;
         (!members.all_ended()).then(|| members.consumed())
+    }
+
+    fn awaits(&self, task: TaskId) -> bool {
+        self.proxy.awaits(task)
+    }
+
+    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
+        self.proxy.news()
     }
 
     fn tick(&mut self, now: Instant) -> Instant {

@@ -1,8 +1,13 @@
 //! Policies as people write them.
 
+use std::sync::Arc;
+
 use hyoshi_control::PolicySpec;
 use hyoshi_control::policy::AnyPolicy;
 
+use crate::external::Externals;
+use crate::library;
+use crate::setting::Setting;
 use crate::trouble::Trouble;
 
 /// The policy that a text means: `strict`, `weighted`, `partition(video 40% strict, rest 30% weighted)`.
@@ -16,4 +21,24 @@ pub fn named(text: &str) -> Result<AnyPolicy, Trouble> {
         Trouble::refused(error, remedy)
     })?;
     Ok(spec.build())
+}
+
+/// The policy that a text means, also one from elsewhere: `external --object IOR:...`, `library --path /DIR/NAME.so`;
+/// `--fallback POLICY` at its end, or strict, decides where that does not.
+///
+/// # Errors
+///
+/// Of a text that is none, and of what is not to be had.
+pub fn read(text: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Trouble> {
+    if !matches!(text.split_whitespace().next(), Some("external" | "library")) {
+        return named(text);
+    }
+    let (own, fallback) = text.split_once("--fallback").unwrap_or((text, "strict"));
+    let fallback = named(fallback.trim())?;
+    let words: Vec<String> = own.split_whitespace().map(str::to_owned).collect();
+    let setting = Setting::from_words(&words)?;
+    match setting.kind.as_str() {
+        "external" => externals.policy(&setting, fallback),
+        _ => library::policy(&setting, fallback, externals.bulletin()),
+    }
 }

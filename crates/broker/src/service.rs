@@ -16,7 +16,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hyoshi_control::TaskId;
 use hyoshi_model::Instant;
 use hyoshi_orb::{Adapter, AdapterError, Endpoint, EndpointError, LaneOptions, Orb, OrbError, SystemException};
 use hyoshi_orb::{SystemKind, TlsServer};
@@ -24,7 +23,7 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
 
 use crate::access::Caller;
 use crate::certificates::{Certificates, Door};
-use crate::external::Externals;
+use crate::external::{About, Externals};
 use crate::idl::cpu_broker::{BrokerStanding, ProxyStanding};
 use crate::place;
 use crate::state::State;
@@ -129,13 +128,14 @@ impl Service {
         let clock = MonotonicClock::start();
         let shared =
             Arc::new(Shared { core: PiMutex::new(core), wake, clock, adapter: Default::default(), certificates });
+        let given = shared.core.lock().externals().cloned();
+        let externals = given.map_or_else(Externals::new, Ok).map_err(ServiceError::Orb)?;
         let weak = Arc::downgrade(&shared);
-        let externals = Externals::new(move |task, notice| {
+        externals.bulletin().listen(move |about| {
             if let Some(shared) = weak.upgrade() {
-                shared.answered(task, notice);
+                shared.answered(about);
             }
         });
-        let externals = externals.map_err(ServiceError::Orb)?;
         // Whoever asks before all tasks are here again waits for that.
         let mut core = shared.core.lock();
         core.ask_others(externals.clone());
@@ -187,8 +187,8 @@ impl Service {
         }
         // Clients first: nobody shall be granted anything that is taken back at once.
         self.orb.shutdown();
-        self.externals.end();
         self.shared.core.lock().end();
+        self.externals.end();
     }
 }
 
@@ -208,12 +208,13 @@ impl Shared {
         }
     }
 
-    /// An external advocate has answered, or failed.
-    fn answered(&self, task: TaskId, notice: Option<String>) {
-        {
-            let mut core = self.core.lock();
-            notice.into_iter().for_each(|notice| core.notice(notice));
-            core.look_ahead(task, self.clock.now());
+    /// Somebody elsewhere has answered, or failed.
+    fn answered(&self, about: About) {
+        match about {
+            About::Task(task) => self.core.lock().look_ahead(task, self.clock.now()),
+            About::Policy => self.core.lock().policy_answered(self.clock.now()),
+            // Its answers are heard when the broker is driven.
+            About::Scheduler => (),
         }
         self.wake.post();
     }

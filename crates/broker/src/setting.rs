@@ -22,6 +22,11 @@ impl Setting {
         Setting { kind: kind.to_owned(), parameters: Vec::new() }
     }
 
+    /// Whether it comes from elsewhere, another process or a library.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.kind.as_str(), "external" | "library")
+    }
+
     /// What is meant by words of the command line: `max-decay --reports 10`.
     ///
     /// # Errors
@@ -90,13 +95,13 @@ pub fn default_chain() -> Vec<Setting> {
 pub fn advocate(setting: &Setting) -> Result<Box<dyn hyoshi_control::Advocate>, Trouble> {
     let told = match setting.kind.as_str() {
         "conditions" => "what it keeps is for contracts, and there are none yet",
-        "external" => "nobody can be asked: the broker has no ORB",
+        "external" | "library" => "nothing comes from elsewhere here",
         _ => {
             let parameters = setting.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
             let spec = Spec::new(&setting.kind, parameters);
             return spec.map(|spec| spec.build()).map_err(|error| {
                 let remedy = match &error {
-                    SpecError::Kind(_) => format!("{}, external", error.remedy()),
+                    SpecError::Kind(_) => format!("{}, external, library", error.remedy()),
                     _ => error.remedy(),
                 };
                 Trouble::refused(error, remedy)

@@ -18,6 +18,7 @@ use crate::access::{Access, Caller};
 use crate::audit::Audit;
 use crate::external::Externals;
 use crate::kernel::Kernel;
+use crate::library;
 use crate::lines::Lines;
 use crate::roster::Roster;
 use crate::setting::{self, Setting};
@@ -43,7 +44,7 @@ pub struct State {
     last: u32,
     access: Access,
     audit: Audit,
-    /// Advocates in other processes; none can be asked without it.
+    /// What comes from elsewhere; nothing can without it.
     externals: Option<Arc<Externals>>,
     /// What advocates log.
     log: Option<Lines>,
@@ -138,14 +139,19 @@ impl State {
     }
 
     /// Other processes can be asked from now on.
-    pub(crate) fn ask_others(&mut self, externals: Arc<Externals>) {
+    pub fn ask_others(&mut self, externals: Arc<Externals>) {
         self.externals = Some(externals);
+    }
+
+    pub(crate) fn externals(&self) -> Option<&Arc<Externals>> {
+        self.externals.as_ref()
     }
 
     /// One advocate of a task.
     fn advocate(&self, setting: &Setting, id: TaskId, name: &str) -> Result<Box<dyn Advocate>, Trouble> {
         match (&self.externals, setting.kind.as_str()) {
             (Some(externals), "external") => externals.advocate(setting, id, name),
+            (Some(externals), "library") => library::advocate(setting, name, externals.bulletin()),
             (_, "log") if self.log.is_none() => Err(Trouble::refused(
                 "the broker has no file for what advocates log",
                 "start it with `hyoshi broker --log FILE`",
@@ -215,6 +221,10 @@ impl State {
                 Some(reservation) => self.kernel.reserve(id, reservation, now).err(),
             };
             let Some(refused) = refused else {
+                if self.kernel.awaits(id) {
+                    task.why = None;
+                    continue;
+                }
                 task.why = if change.to.is_some() { None } else { task.why.take() };
                 self.confirm(id, change.to, now);
                 continue;
@@ -231,6 +241,38 @@ impl State {
         }
         self.changes.clear();
         self.next = Instant::ZERO;
+    }
+
+    /// What others have said on what was reserved.
+    fn hear(&mut self, now: Instant) {
+        while let Some((id, done)) = self.kernel.news() {
+            let Some(task) = self.tasks.get_mut(&id) else { continue };
+            task.why = done.as_ref().err().map(|refused| refused.why.clone());
+            match done {
+                Ok(held) => self.confirm(id, Some(held), now),
+                Err(refused) => {
+                    if let Ok(decision) = self.arbiter.refused(id, refused.most) {
+                        self.changes.extend(decision.changes);
+                        self.apply(now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The policy has answered, or failed.
+    pub(crate) fn policy_answered(&mut self, now: Instant) {
+        self.changes.extend(self.arbiter.answered().changes);
+        self.apply(now);
+    }
+
+    /// What those from elsewhere have noted, for the operator and the log.
+    fn read_notes(&mut self) {
+        let Some(externals) = &self.externals else { return };
+        for note in externals.bulletin().take_notes() {
+            self.audit.tell(&Caller::Broker, note.change, note.task.as_deref(), &note.why, None);
+            self.notice(note.text);
+        }
     }
 
     fn confirm(&mut self, id: TaskId, held: Option<Reservation>, now: Instant) {

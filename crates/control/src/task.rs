@@ -112,6 +112,8 @@ pub enum Reason {
     NoGroup(GroupId),
     /// Less than the policy gave: the scheduler took no more, or nothing.
     Scheduler,
+    /// Less than was asked, or nothing: the policy, one from elsewhere that gives no reasons, gives no more.
+    Policy,
     /// Nothing: the policy itself, a remote one or a plug-in, returned no grant for this task.
     Unanswered,
 }

@@ -45,6 +45,7 @@ pub mod memory;
 pub mod meter;
 pub mod net;
 pub mod notify;
+pub mod plugin;
 pub mod poller;
 pub mod priority;
 pub mod process;

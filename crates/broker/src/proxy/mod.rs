@@ -6,6 +6,7 @@
 //! | [`deadline`] | SCHED_DEADLINE for each thread | asked for: few fixed threads, hard |
 //! | [`weights`] | a control group's weight | without the privilege for the others |
 //! | [`none`] | reserves nothing and counts what is consumed | where the kernel grants nothing else |
+//! | [`external`](crate::external) | tells another process | asked for: a scheduler of one's own |
 //! | [`simulated`] | admits as windows do, and changes nothing | asked for: to see what a broker would do |
 //!
 //! A further one is a file, and a line in [`crate::machine`].
@@ -68,6 +69,22 @@ pub trait SchedulerProxy: Send {
 
     /// Reserves nothing any more; the threads are as they were before.
     fn release(&mut self, task: TaskId, ground: &mut Ground);
+
+    /// Whether somebody else has yet to say that what was reserved last for the task is.
+    fn awaits(&self, task: TaskId) -> bool {
+        let _ = task;
+        false
+    }
+
+    /// What has become of reservations that were awaited, and of those that had to be made by another way.
+    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
+        None
+    }
+
+    /// How it is doing, where that changes while it runs.
+    fn standing(&self) -> Option<String> {
+        None
+    }
 
     /// Does what is due, and says when something will be again.
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant;

@@ -36,7 +36,7 @@ impl Task for Tasks {
         let standing = self.0.with(|core, who, now| {
             let id = this()?;
             core.cycle(who, id, cycle, now)?;
-            core.standing(id)
+            core.brief(id)
         });
         standing.map(|standing| granted(&standing)).map_err(Trouble::raise)
     }
@@ -112,6 +112,7 @@ pub(super) fn to_wire(standing: &Standing) -> TaskStanding {
         group: standing.group.clone(),
         period: standing.grant.asked.period().as_nanos(),
         advocates: standing.advocates.iter().map(Setting::to_wire).collect(),
+        sayings: standing.sayings.clone(),
         consumed: standing.consumed.as_nanos(),
         reports: standing.reports,
         granted: granted(standing),

@@ -6,6 +6,7 @@ use hyoshi_model::{Instant, Reservation, Share, Span};
 use super::State;
 use super::join::next_multiple;
 use crate::access::Caller;
+use crate::policy;
 use crate::setting::Setting;
 use crate::trouble::Trouble;
 
@@ -163,9 +164,10 @@ impl State {
             let what = "the policy is one for all tasks".to_owned();
             return Err(Trouble::NotAllowed { what, remedy: self.who_may() });
         }
-        let policy = match policy {
-            "" => None,
-            name => Some(crate::policy::named(name)?),
+        let policy = match (policy, &self.externals) {
+            ("", _) => None,
+            (name, Some(externals)) => Some(policy::read(name, externals)?),
+            (name, None) => Some(policy::named(name)?),
         };
         if let Some(cap) = cap {
             self.changes.extend(self.arbiter.set_cap(cap).changes);

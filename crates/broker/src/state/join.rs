@@ -138,6 +138,9 @@ impl State {
             .join(id, entry, now)
             .map_err(|refusal| Trouble::refused(refusal, "`hyoshi broker list` shows the tasks that there are"))?;
         self.changes.extend(decision.changes);
+        if let Some(externals) = &self.externals {
+            externals.bulletin().name(id, &task.name);
+        }
         self.due.insert((task.due, id));
         self.names.insert(task.name.clone(), id);
         self.tasks.insert(id, task);
@@ -278,6 +281,9 @@ impl State {
         let Some(task) = self.tasks.remove(&id) else { return };
         self.due.remove(&(task.due, id));
         self.names.remove(&task.name);
+        if let Some(externals) = &self.externals {
+            externals.bulletin().forget(id);
+        }
         // First: there must be room before others take it.
         self.kernel.forget(id);
         self.forget_noted(id);
@@ -323,10 +329,10 @@ impl State {
     }
 
     pub(super) fn allow_settings(&self, caller: &Caller, settings: &[Setting]) -> Result<(), Trouble> {
-        if self.access.may_direct(caller) || settings.iter().all(|setting| setting.kind != "external") {
+        if self.access.may_direct(caller) || settings.iter().all(|setting| !setting.is_foreign()) {
             return Ok(());
         }
-        let what = "an external advocate makes the broker call where it is told to".to_owned();
+        let what = "external advocates and libraries have the broker call where it is told to".to_owned();
         Err(Trouble::NotAllowed { what, remedy: self.who_may() })
     }
 

@@ -1,6 +1,8 @@
 //! How the broker and its tasks stand.
 
-use hyoshi_control::{Grant, Limit, Reason, TaskId};
+use hyoshi_control::advocate::Words;
+use hyoshi_control::policy::PolicyWords;
+use hyoshi_control::{Advocate, Grant, Limit, Reason, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
 use super::{State, gone};
@@ -25,6 +27,8 @@ pub struct Standing {
     pub group: String,
     /// Its advocates.
     pub advocates: Vec<Setting>,
+    /// What each of them says of itself now; empty in a brief one.
+    pub sayings: Vec<String>,
     /// What it consumed by the last report, since the one before.
     pub consumed: Span,
     /// How many there were.
@@ -49,6 +53,7 @@ impl Standing {
             }
             Reason::NoGroup(group) => format!("the policy has no group {}", group.0),
             Reason::Scheduler => "the kernel takes no more".to_owned(),
+            Reason::Policy => "the policy gives no more".to_owned(),
             Reason::Unanswered => "the policy returned nothing for it".to_owned(),
         };
         match &self.why {
@@ -73,6 +78,15 @@ impl State {
     ///
     /// If it has left.
     pub fn standing(&self, id: TaskId) -> Result<Standing, Trouble> {
+        Ok(Standing { sayings: self.sayings(id), ..self.brief(id)? })
+    }
+
+    /// The same without what its advocates say, which has to be written for each who asks.
+    ///
+    /// # Errors
+    ///
+    /// If it has left.
+    pub fn brief(&self, id: TaskId) -> Result<Standing, Trouble> {
         let task = self.tasks.get(&id).ok_or_else(|| gone(id))?;
         let grant = self.arbiter.grant(id).ok_or_else(|| gone(id))?;
         Ok(Standing {
@@ -83,12 +97,19 @@ impl State {
             weight: task.weight,
             group: task.group.clone(),
             advocates: task.settings.clone(),
+            sayings: Vec::new(),
             consumed: task.consumed,
             reports: task.reports,
             held: grant.reservation.filter(|_| task.waits.is_none()),
             grant,
             why: task.why.clone(),
         })
+    }
+
+    /// What each of a task's advocates says of itself now.
+    fn sayings(&self, id: TaskId) -> Vec<String> {
+        let words = |(advocate, _): (&dyn Advocate, _)| Words(advocate).to_string();
+        self.arbiter.joining(id).map_or(Vec::new(), |joining| joining.chain.iter().map(words).collect())
     }
 
     /// All tasks, by name.
@@ -122,7 +143,7 @@ impl State {
     /// The policy, its cap, what is reserved of it.
     pub fn policy(&self) -> (String, Share, Share) {
         let policy = self.arbiter.policy();
-        let name = policy.spec().map_or_else(|| policy.name().to_owned(), |spec| spec.to_string());
+        let name = policy.spec().map_or_else(|| PolicyWords(policy).to_string(), |spec| spec.to_string());
         (name, self.arbiter.cap(), self.arbiter.reserved())
     }
 

@@ -50,6 +50,8 @@ impl State {
             self.look_ahead(id, now);
         }
         let machine = self.kernel.tick(now);
+        self.hear(now);
+        self.read_notes();
         if let Some(trouble) = self.audit.trouble() {
             self.notice(format!("the audit log is incomplete: {trouble}"));
         }

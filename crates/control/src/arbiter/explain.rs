@@ -9,6 +9,7 @@ use hyoshi_model::{Instant, Reservation, Share, Span};
 
 use super::Arbiter;
 use crate::advocate::Words;
+use crate::policy::PolicyWords;
 use crate::task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId};
 
 /// Everything that led to a task's grant.
@@ -114,7 +115,7 @@ impl Arbiter {
             advocates: advocates.collect(),
             grant,
             because,
-            policy: self.policy.name().to_string(),
+            policy: PolicyWords(&*self.policy).to_string(),
             manner: self.policy.manner(joining.group).to_string(),
             cap: self.cap,
             reserved: self.reserved(),
@@ -198,6 +199,7 @@ impl Explanation {
                 Some(Some(most)) => write!(f, "the scheduler takes no more than {most} for it"),
                 _ => f.write_str("the scheduler takes nothing for it"),
             },
+            Reason::Policy => f.write_str("the policy gives no more"),
             Reason::Unanswered => f.write_str("the policy gave no answer for it"),
         }
     }

@@ -227,6 +227,14 @@ impl Arbiter {
         self.settle()
     }
 
+    /// Settles again with what a policy from elsewhere has answered meanwhile. Ceilings stay: to lift them would be
+    /// another question, whose answer another cause to lift them.
+    pub fn answered(&mut self) -> Decision<'_> {
+        self.begin();
+        self.arbitrate();
+        self.apply()
+    }
+
     /// The scheduler holds this.
     pub fn confirmed(&mut self, task: TaskId, confirmation: Confirmation) {
         if let Some(entry) = self.tasks.get_mut(&task) {

@@ -1,5 +1,6 @@
 //! Policies: whom to give how much when not everybody can have what was asked (the paper's section III-B).
 
+mod foreign;
 mod partition;
 mod spec;
 mod strict;
@@ -13,6 +14,7 @@ use hyoshi_model::{Reservation, Share};
 
 use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
 
+pub use foreign::{Exceeded, Foreign};
 pub use partition::{GroupError, Partition};
 pub use spec::{POLICIES, PartSpec, PolicyError, PolicySpec};
 pub use strict::Strict;
@@ -75,6 +77,11 @@ pub trait Policy: fmt::Debug + Send {
         ""
     }
 
+    /// What it is called where it decides, for `explain` and `show`: its name, and for one from elsewhere how it fares.
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+
     /// Whether everybody gets all that was asked wherever that fits the limit altogether.
     /// Then most reports touch no other task, and the arbiter asks the policy only in contention.
     fn grants_all_that_fits(&self) -> bool {
@@ -118,6 +125,15 @@ pub trait Policy: fmt::Debug + Send {
     /// What makes the same policy; `None` where it comes from elsewhere (another process, a plug-in).
     fn spec(&self) -> Option<PolicySpec> {
         None
+    }
+}
+
+/// A policy's own words, to be printed.
+pub struct PolicyWords<'a>(pub &'a dyn Policy);
+
+impl fmt::Display for PolicyWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.describe(f)
     }
 }
 

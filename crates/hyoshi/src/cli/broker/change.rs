@@ -38,12 +38,83 @@ enum What {
 pub(super) enum Policy {
     /// Change the policy, the cap, or both
     Set {
-        /// strict, weighted, or "partition(video 40% strict, rest 30% weighted)"
+        /// strict, weighted, "partition(video 40% strict, rest 30% weighted)", external (another process), or library
         policy: Option<String>,
         /// How much all tasks may have together: 75% of one CPU, 150% is one and a half
         #[arg(long, value_name = "SHARE", required_unless_present = "policy")]
         cap: Option<Share>,
+        #[command(flatten)]
+        foreign: Foreign,
     },
+}
+
+/// A policy from elsewhere.
+#[derive(Debug, Args)]
+pub(super) struct Foreign {
+    /// Of external: the reference of the CpuBroker::Policy, IOR:..., corbaloc:..., or file:PATH that holds one
+    #[arg(long, value_name = "REFERENCE")]
+    object: Option<String>,
+    /// Of external: how long each answer is waited for [default: 5ms]
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<Span>,
+    /// Of library: the shared library, which only root and the broker's user may be able to write to
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+    /// Of library: a parameter of its own, several times for several
+    #[arg(long = "with", value_name = "NAME=VALUE")]
+    parameters: Vec<String>,
+    /// The policy that decides while the other does not [default: strict]
+    #[arg(long, value_name = "POLICY")]
+    fallback: Option<String>,
+}
+
+impl Foreign {
+    /// As it is written after the policy's name.
+    fn words(&self) -> Result<String, Failure> {
+        let mut text = String::new();
+        let mut word = |name: &str, value: &str| {
+            if value.contains(char::is_whitespace) && name != "fallback" {
+                let failure = Failure::new(format_args!("`--{name}` has a blank in it: `{}`", value.escape_debug()));
+                return Err(failure.help("policies are written in words: give it another name"));
+            }
+            text.push_str(&format!(" --{name} {value}"));
+            Ok(())
+        };
+        if let Some(object) = &self.object {
+            word("object", &referred(object)?)?;
+        }
+        if let Some(timeout) = self.timeout {
+            word("timeout", &timeout.to_string())?;
+        }
+        if let Some(path) = &self.path {
+            word("path", path)?;
+        }
+        for parameter in &self.parameters {
+            let Some((name, value)) = parameter.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+                return Err(Failure::new(format_args!("`{parameter}` is no parameter")).help("write --with NAME=VALUE"));
+            };
+            word(name, value)?;
+        }
+        // At the end: what follows belongs to it.
+        if let Some(fallback) = &self.fallback {
+            word("fallback", fallback)?;
+        }
+        Ok(text)
+    }
+}
+
+/// A policy with the references that are read from files.
+pub(super) fn referring(policy: &str) -> Result<String, Failure> {
+    if !policy.contains("file:") {
+        return Ok(policy.to_owned());
+    }
+    let words: Result<Vec<_>, _> = policy.split_whitespace().map(referred).collect();
+    Ok(words?.join(" "))
+}
+
+/// A reference, read from its file if it names one: the broker reads no files for others.
+pub(super) fn referred(object: &str) -> Result<String, Failure> {
+    object.strip_prefix("file:").map_or_else(|| Ok(object.to_owned()), reference)
 }
 
 #[derive(Debug, Subcommand)]
@@ -102,13 +173,15 @@ fn number(value: &str) -> Result<u32, Failure> {
 }
 
 pub(super) fn policy(client: &Client, policy: &Policy) -> Result<Answer, Ended> {
-    let Policy::Set { policy, cap } = policy;
+    let Policy::Set { policy, cap, foreign } = policy;
+    let words = foreign.words()?;
     if *cap == Some(Share::ZERO) {
         let failure = Failure::new("a cap of 0% leaves nothing to reserve");
         return Err(failure.help("`hyoshi broker detach` ends a task's reservation").into());
     }
     let cap = cap.map_or(0, Share::as_millionths);
-    client.broker().set_policy(policy.as_deref().unwrap_or_default(), cap).map_err(ClientError::from)?;
+    let policy = format!("{}{words}", policy.as_deref().unwrap_or_default());
+    client.broker().set_policy(&policy, cap).map_err(ClientError::from)?;
     super::look::standing(client)
 }
 
@@ -117,9 +190,8 @@ pub(super) fn advocate(client: &Client, verb: &Advocate) -> Result<Answer, Ended
         Advocate::Add { at, name, advocate } => {
             let mut setting = Setting::from_words(advocate)?;
             for (name, value) in &mut setting.parameters {
-                if let ("object", Some(path)) = (name.as_str(), value.strip_prefix("file:")) {
-                    // Read here: the broker reads no files for others.
-                    *value = reference(path)?;
+                if name == "object" {
+                    *value = referred(value)?;
                 }
             }
             let place = at.unwrap_or(u32::MAX);

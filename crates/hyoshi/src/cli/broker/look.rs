@@ -63,7 +63,10 @@ pub(super) fn show(client: &Client, name: &str) -> Result<Answer, Ended> {
     }
     for (place, setting) in task.advocates.iter().enumerate() {
         let what = if place == 0 { "advocates" } else { "" };
-        line(what, format!("{place}  {}", Setting::from_wire(setting)));
+        line(what, format!("{place}  {}", brief(&Setting::from_wire(setting))));
+        if let Some(saying) = task.sayings.get(place).filter(|saying| !saying.is_empty()) {
+            line("", format!("   {saying}"));
+        }
     }
     line("reports", task.reports.to_string());
     line("consumed", format!("{} at the last one", about(task.consumed)));
@@ -187,10 +190,21 @@ pub(in crate::cli) fn task_json(task: &TaskStanding) -> Json {
         |one: &Reservation| json!({ "budget_ns": one.budget, "period_ns": one.period, "deadline_ns": one.deadline });
     json!({
         "name": task.name, "user": task.owner, "processes": task.processes, "importance": task.importance,
-        "weight": task.weight, "group": task.group, "period_ns": task.period, "advocates": advocates, "consumed_ns": task.consumed,
+        "weight": task.weight, "group": task.group, "period_ns": task.period, "advocates": advocates,
+        "sayings": task.sayings, "consumed_ns": task.consumed,
         "reports": task.reports, "asked": reservation(&task.granted.asked), "held": reservation(&task.granted.held),
         "because": task.granted.because,
     })
+}
+
+/// An advocate's setting, without the many digits of a reference.
+fn brief(setting: &Setting) -> String {
+    let mut setting = setting.clone();
+    for (_, value) in setting.parameters.iter_mut().filter(|(_, value)| value.starts_with("IOR:") && value.len() > 40) {
+        value.truncate(24);
+        value.push_str("...");
+    }
+    setting.to_string()
 }
 
 /// A reservation as people say it.

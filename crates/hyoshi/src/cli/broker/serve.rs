@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use hyoshi_broker::access::Access;
 use hyoshi_broker::audit::Audit;
+use hyoshi_broker::external::Externals;
 use hyoshi_broker::lines::Lines;
 use hyoshi_broker::machine::Machine;
 use hyoshi_broker::roster::{NotedPolicy, Roster};
@@ -18,7 +19,7 @@ use hyoshi_orb::OrbError;
 use hyoshi_os::{Address, Credentials, Interrupt, Notifier, Policy, Wake, allowed_cpus, priority, set_own_policy};
 use serde_json::json;
 
-use super::{At, look};
+use super::{At, change, look};
 use crate::cli::tls::TlsPapers;
 use crate::cli::{Failure, Format, Held, head, streams};
 
@@ -27,14 +28,15 @@ pub(super) struct Serve {
     /// Members of this group may change all tasks and the policy, as root may
     #[arg(long, value_name = "GROUP")]
     operators: Option<String>,
-    /// How tasks share what there is: strict, weighted, or "partition(video 40% strict, rest 30% weighted)" [default: strict]
+    /// How tasks share what there is: strict, weighted, "partition(video 40% strict, rest 30% weighted)", "external --object
+    /// REFERENCE --fallback weighted" or "library --path PATH" [default: strict]
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
     /// How much all tasks may have together: 75% of one CPU, 150% is one and a half [default: 75% of each CPU]
     #[arg(long, value_name = "SHARE")]
     cap: Option<Share>,
-    /// How time is reserved: window, deadline, weights or none [default: the best of them that this machine grants, but
-    /// for deadline]
+    /// How time is reserved: window, deadline, weights, none, or external:REFERENCE for another process's [default: the
+    /// best that this machine grants, but for deadline]
     #[arg(long, value_name = "SCHEDULER")]
     scheduler: Option<String>,
     /// Note there what is changed of programs, so that it is put back even after the broker was killed [default: state,
@@ -96,15 +98,23 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
         })?,
     };
     let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
-    let opened = Machine::open(&state, serve.scheduler.as_deref());
-    let (machine, put_back) = opened.map_err(|error| Failure::new(&error).help(error.remedy()))?;
+    let elsewhere = serve.scheduler.as_deref().and_then(|scheduler| scheduler.strip_prefix("external:"));
+    let opened = Machine::open(&state, serve.scheduler.as_deref().filter(|_| elsewhere.is_none()));
+    let (mut machine, put_back) = opened.map_err(|error| Failure::new(&error).help(error.remedy()))?;
+    let externals = Externals::new().map_err(|error| refused(&ServiceError::Orb(error), &socket))?;
+    if let Some(object) = elsewhere {
+        let object = change::referred(object)?;
+        let behind = machine.put_behind(|own| externals.scheduler(&object, own));
+        machine = behind.map_err(|trouble| Failure::new(&trouble).help(trouble.remedy()))?;
+    }
     if put_back != PutBack::default() {
         streams::err(format_args!("hyoshi broker: another broker left something behind: {put_back}\n"));
     }
     let roster = roster(&state, serve.forget)?;
-    let arbiter = arbiter(serve, roster.policy())?;
+    let arbiter = arbiter(serve, roster.policy(), &externals)?;
     let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
     core.note_in(roster);
+    core.ask_others(externals);
     if let Some(path) = &serve.log {
         core.log_to(Lines::to(path).map_err(|error| {
             Failure::new(format_args!("cannot open the log {}: {error}", path.display()))
@@ -155,12 +165,12 @@ fn roster(state: &Path, forget: bool) -> Result<Roster, Failure> {
 }
 
 /// With the policy and the cap of the command line, else those that were set while the broker before ran.
-fn arbiter(serve: &Serve, before: &NotedPolicy) -> Result<Arbiter, Failure> {
+fn arbiter(serve: &Serve, before: &NotedPolicy, externals: &Arc<Externals>) -> Result<Arbiter, Failure> {
     let failed = |trouble: Trouble| Failure::new(&trouble).help(trouble.remedy());
     let noted = Some(before.policy.as_str()).filter(|policy| !policy.is_empty());
     let policy = match (serve.policy.as_deref(), noted) {
-        (Some(policy), _) => policy::named(policy).map_err(failed)?,
-        (None, Some(noted)) => policy::named(noted).or_else(|trouble| {
+        (Some(policy), _) => policy::read(&change::referring(policy)?, externals).map_err(failed)?,
+        (None, Some(noted)) => policy::read(noted, externals).or_else(|trouble| {
             streams::err(format_args!("hyoshi broker: policy strict instead of `{noted}`, as it was: {trouble}\n"));
             policy::named("strict").map_err(failed)
         })?,

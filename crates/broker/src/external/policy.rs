@@ -1,0 +1,232 @@
+//! A policy in another process.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hyoshi_control::policy::{AnyPolicy, Foreign, PolicyWords};
+use hyoshi_control::{Ask, Grant, GroupId, Limit, Policy, TaskId};
+use hyoshi_model::{Share, Span};
+use hyoshi_os::PiMutex;
+
+use super::pool::{After, Asked};
+use super::{About, Bulletin, Externals, Note, printable, reservation, why};
+use crate::foreign::{self, exceeded};
+use crate::idl::cpu_broker as wire;
+use crate::idl::cpu_broker::{Policy as _, PolicyStub};
+use crate::setting::Setting;
+use crate::trouble::Trouble;
+
+/// Between two attempts, until the third has failed.
+const BRIEF: Span = Span::from_millis(100);
+
+impl Externals {
+    /// The policy of a setting; `fallback` decides when it does not.
+    ///
+    /// # Errors
+    ///
+    /// Of settings that name no object, or cannot be read.
+    pub(crate) fn policy(self: &Arc<Self>, setting: &Setting, fallback: AnyPolicy) -> Result<AnyPolicy, Trouble> {
+        let (stub, timeout) = self.object::<dyn wire::Policy>(setting)?;
+        self.policies.start()?;
+        let exchange =
+            Exchange { stub: stub.within(timeout), timeout, bulletin: self.bulletin.clone(), talk: PiMutex::default() };
+        let (externals, exchange) = (self.clone(), Arc::new(exchange));
+        Ok(Box::new(External { externals, exchange, foreign: Foreign::new(fallback), last: None }))
+    }
+}
+
+/// What is asked at once: the asks, and how much there is.
+type Question = (Vec<Ask>, Share);
+
+/// A policy in another process, between the broker and the thread that asks it.
+struct Exchange {
+    stub: PolicyStub,
+    timeout: Span,
+    bulletin: Arc<Bulletin>,
+    talk: PiMutex<Talk>,
+}
+
+#[derive(Default)]
+struct Talk {
+    question: Option<Question>,
+    /// Somebody has it in hand.
+    busy: bool,
+    /// What has come of the question before; taken by the broker.
+    outcome: Option<Result<(Vec<Ask>, Vec<Span>), String>>,
+    /// What it says of itself.
+    words: Option<String>,
+    failed: bool,
+    failures: u32,
+    /// It is the policy no more.
+    gone: bool,
+}
+
+impl Exchange {
+    fn ask(&self, asks: &[Ask], cap: Share) -> Result<Vec<Span>, String> {
+        let asks: Vec<wire::Ask> = asks.iter().map(|ask| to_wire(ask, self.bulletin.name_of(ask.task))).collect();
+        let budgets = self.stub.arbitrate(cap.as_millionths(), &asks).map_err(|error| why(&error, self.timeout))?;
+        match budgets.len() == asks.len() {
+            true => Ok(budgets.into_iter().map(Span::from_nanos).collect()),
+            false => Err(format!("it returned {} budgets for {} requests", budgets.len(), asks.len())),
+        }
+    }
+}
+
+impl Asked for Exchange {
+    fn talk_once(&self) -> Option<About> {
+        let (question, introduced) = {
+            let mut talk = self.talk.lock();
+            (talk.question.take()?, talk.words.is_some())
+        };
+        let answered = self.ask(&question.0, question.1);
+        let words = match answered.is_ok() && !introduced {
+            true => self.stub.describe().ok().map(|words| printable(&words)),
+            false => None,
+        };
+        let mut talk = self.talk.lock();
+        talk.words = words.or(talk.words.take());
+        match answered {
+            Ok(budgets) => {
+                talk.failures = 0;
+                talk.outcome = Some(Ok((question.0, budgets)));
+                if std::mem::take(&mut talk.failed) {
+                    let text = "the external policy answers again".to_owned();
+                    self.bulletin.note(Note { change: "policy-answers", task: None, why: String::new(), text });
+                }
+            }
+            Err(why) => {
+                talk.failures += 1;
+                if !std::mem::replace(&mut talk.failed, true) {
+                    let text = format!("the external policy is passed over: {why}");
+                    self.bulletin.note(Note { change: "policy-passed-over", task: None, why: why.clone(), text });
+                }
+                // Asked again when it has rested, unless something else is to be asked by then.
+                talk.question.get_or_insert(question);
+                talk.outcome = Some(Err(why));
+            }
+        }
+        Some(About::Policy)
+    }
+
+    fn after(&self) -> After {
+        let mut talk = self.talk.lock();
+        talk.busy = talk.question.is_some() && !talk.gone;
+        match (talk.busy, talk.failed) {
+            (false, _) => After::Over,
+            (true, false) => After::Again,
+            (true, true) if talk.failures < 3 => After::Later(BRIEF),
+            (true, true) => After::Later(Span::from_secs(1 << (talk.failures - 3).min(5))),
+        }
+    }
+
+    fn give_up(&self) {
+        self.talk.lock().busy = false;
+    }
+}
+
+fn to_wire(ask: &Ask, name: String) -> wire::Ask {
+    wire::Ask {
+        number: ask.task.0,
+        name,
+        importance: ask.importance,
+        weight: ask.weight,
+        asked: reservation(ask.asked),
+        least: ask.least.as_millionths(),
+    }
+}
+
+/// What the arbiter has of it.
+struct External {
+    externals: Arc<Externals>,
+    exchange: Arc<Exchange>,
+    foreign: Foreign,
+    /// What was asked last.
+    last: Option<Question>,
+}
+
+impl External {
+    /// What has come meanwhile.
+    fn hear(&mut self) {
+        match self.exchange.talk.lock().outcome.take() {
+            None => (),
+            Some(Ok((asks, budgets))) => {
+                self.foreign.answered(&asks, &budgets);
+            }
+            Some(Err(why)) => self.foreign.failed(why),
+        }
+    }
+
+    fn ask(&mut self, asks: &[Ask], cap: Share) {
+        if self.last.as_ref().is_some_and(|(before, limit)| before == asks && *limit == cap) {
+            return;
+        }
+        self.last = Some((asks.to_vec(), cap));
+        let mut talk = self.exchange.talk.lock();
+        talk.question = self.last.clone();
+        if !std::mem::replace(&mut talk.busy, true) {
+            drop(talk);
+            if !self.externals.policies.ask(self.exchange.clone()) {
+                self.exchange.give_up();
+            }
+        }
+    }
+}
+
+impl Policy for External {
+    fn name(&self) -> &'static str {
+        "external"
+    }
+
+    fn manner(&self, group: GroupId) -> &str {
+        foreign::manner(&self.foreign, group)
+    }
+
+    fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
+        self.hear();
+        self.foreign.arbitrate(asks, limit, grants);
+        self.ask(asks, limit.share());
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.foreign.decides() {
+            let instead = PolicyWords(&*self.foreign.fallback);
+            return match self.foreign.why() {
+                None => write!(f, "{instead}, until the external policy answers"),
+                Some(why) => write!(f, "{instead}, for the external policy is passed over, {why}"),
+            };
+        }
+        match &self.exchange.talk.lock().words {
+            Some(words) => write!(f, "external ({words})")?,
+            None => f.write_str("external")?,
+        }
+        exceeded(&self.foreign, &self.exchange.bulletin, f)
+    }
+
+    fn blame(&self, asks: &[Ask], grants: &[Grant], index: usize, name: &mut dyn FnMut(TaskId, Share)) {
+        foreign::blame(&self.foreign, asks, grants, index, name);
+    }
+
+    fn group_count(&self) -> u32 {
+        self.foreign.fallback.group_count()
+    }
+
+    fn group(&self, name: &str) -> Option<GroupId> {
+        self.foreign.fallback.group(name)
+    }
+
+    fn group_name(&self, group: GroupId) -> Option<&str> {
+        self.foreign.fallback.group_name(group)
+    }
+}
+
+impl Drop for External {
+    fn drop(&mut self) {
+        self.exchange.talk.lock().gone = true;
+    }
+}
+
+impl fmt::Debug for External {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("External").field("foreign", &self.foreign).finish_non_exhaustive()
+    }
+}

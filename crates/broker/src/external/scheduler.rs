@@ -1,0 +1,486 @@
+//! A scheduler proxy in another process, and the machine's own that reserves while the other does not answer.
+//!
+//! ```text
+//!              late, or failed: all tasks reserved for here
+//!   Elsewhere ──────────────────────────────────────────────► Here
+//!       ▲                                                       │
+//!       └───────────────────────────────────────────────────────┘
+//!     describe is answered: it is told all reservations anew; each is given up here once it is confirmed there
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use hyoshi_control::TaskId;
+use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_os::PiMutex;
+
+use super::pool::{After, Asked};
+use super::{About, Bulletin, Externals, Note, printable, reservation, why};
+use crate::idl::cpu_broker as wire;
+use crate::idl::cpu_broker::{ReserveError, SchedulerProxy as _, SchedulerProxyStub};
+use crate::kernel::NotReserved;
+use crate::proxy::{Abilities, Ground, SchedulerProxy};
+use crate::trouble::Trouble;
+
+/// It changes other processes' scheduling, which takes its time.
+const TIMEOUT: Span = Span::from_millis(50);
+/// Processes of one task that it is told.
+const PROCESSES: usize = 1_024;
+
+impl Externals {
+    /// The scheduler proxy that a reference names; `own` reserves when it does not.
+    ///
+    /// # Errors
+    ///
+    /// Of what is no reference.
+    pub fn scheduler(
+        self: &Arc<Self>,
+        object: &str,
+        own: Box<dyn SchedulerProxy>,
+    ) -> Result<Box<dyn SchedulerProxy>, Trouble> {
+        let stub = self.reference::<dyn wire::SchedulerProxy>(object)?;
+        self.schedulers.start()?;
+        let exchange = Arc::new(Exchange {
+            stub: stub.within(TIMEOUT),
+            bulletin: self.bulletin.clone(),
+            talk: PiMutex::default(),
+        });
+        Ok(Box::new(ExternalScheduler::new(own, External { externals: self.clone(), exchange })))
+    }
+}
+
+/// What somebody elsewhere is told to do for a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// What to reserve, for which processes; none to release it.
+    pub what: Option<(Reservation, Vec<u32>)>,
+}
+
+/// What came of what somebody elsewhere was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Done, or not, for a task; with what had been told.
+    Done(TaskId, Reservation, Result<(), NotReserved>),
+    /// It is passed over.
+    Failed(String),
+    /// It answers again.
+    Again,
+}
+
+/// The way to somebody elsewhere.
+pub trait Elsewhere: Send {
+    /// Tells it to do something for a task, in place of what waits to be told for it. Does not wait.
+    fn order(&mut self, task: TaskId, order: Order);
+
+    /// What has come since, in order.
+    fn reports(&mut self) -> Vec<Report>;
+
+    /// What it says of itself.
+    fn words(&self) -> Option<String>;
+}
+
+/// See the module.
+pub struct ExternalScheduler {
+    own: Box<dyn SchedulerProxy>,
+    elsewhere: Box<dyn Elsewhere>,
+    /// What is granted to each task.
+    wanted: BTreeMap<TaskId, Reservation>,
+    /// Those for which it is reserved here.
+    here: BTreeSet<TaskId>,
+    /// Those for which something may be reserved there.
+    there: BTreeSet<TaskId>,
+    /// Those whose reservation is not confirmed yet.
+    awaited: BTreeSet<TaskId>,
+    failed: Option<String>,
+    news: VecDeque<(TaskId, Result<Reservation, NotReserved>)>,
+}
+
+impl ExternalScheduler {
+    /// Of nobody yet.
+    pub fn new(own: Box<dyn SchedulerProxy>, elsewhere: impl Elsewhere + 'static) -> Self {
+        ExternalScheduler {
+            own,
+            elsewhere: Box::new(elsewhere),
+            wanted: BTreeMap::new(),
+            here: BTreeSet::new(),
+            there: BTreeSet::new(),
+            awaited: BTreeSet::new(),
+            failed: None,
+            news: VecDeque::new(),
+        }
+    }
+
+    fn order(&mut self, task: TaskId, reservation: Reservation, ground: &Ground) {
+        let members = ground.tasks.get(&task);
+        let numbers = members.map_or(Vec::new(), |members| {
+            members.processes().map(|process| process.identity().number).take(PROCESSES).collect()
+        });
+        self.there.insert(task);
+        self.awaited.insert(task);
+        self.elsewhere.order(task, Order { what: Some((reservation, numbers)) });
+    }
+
+    fn hear(&mut self, report: Report, now: Instant, ground: &mut Ground) {
+        match report {
+            // Something else has been told since.
+            Report::Done(task, what, _) if self.wanted.get(&task) != Some(&what) || !self.awaited.contains(&task) => {}
+            Report::Done(task, what, done) => {
+                self.awaited.remove(&task);
+                match done {
+                    Ok(()) => {
+                        if self.here.remove(&task) {
+                            self.own.release(task, ground);
+                        }
+                        self.news.push_back((task, Ok(what)));
+                    }
+                    Err(refused) => {
+                        self.wanted.remove(&task);
+                        self.news.push_back((task, Err(refused)));
+                    }
+                }
+            }
+            Report::Failed(why) => {
+                self.failed = Some(why);
+                self.awaited.clear();
+                for (task, what) in self.wanted.clone() {
+                    let done = self.own.reserve(task, what, now, ground);
+                    match done.is_ok() {
+                        true => self.here.insert(task),
+                        false => self.wanted.remove(&task).is_some(),
+                    };
+                    self.news.push_back((task, done.map(|()| what)));
+                }
+            }
+            Report::Again => {
+                self.failed = None;
+                for task in std::mem::take(&mut self.there) {
+                    if !self.wanted.contains_key(&task) {
+                        self.elsewhere.order(task, Order { what: None });
+                    }
+                }
+                for (task, what) in self.wanted.clone() {
+                    self.order(task, what, ground);
+                }
+            }
+        }
+    }
+}
+
+impl SchedulerProxy for ExternalScheduler {
+    fn name(&self) -> &'static str {
+        if self.failed.is_some() { self.own.name() } else { "external" }
+    }
+
+    fn abilities(&self) -> Abilities {
+        self.own.abilities()
+    }
+
+    fn reserve(
+        &mut self,
+        task: TaskId,
+        reservation: Reservation,
+        now: Instant,
+        ground: &mut Ground,
+    ) -> Result<(), NotReserved> {
+        if self.failed.is_some() {
+            self.own.reserve(task, reservation, now, ground)?;
+            self.here.insert(task);
+            self.wanted.insert(task, reservation);
+            return Ok(());
+        }
+        self.wanted.insert(task, reservation);
+        self.order(task, reservation, ground);
+        Ok(())
+    }
+
+    fn release(&mut self, task: TaskId, ground: &mut Ground) {
+        self.wanted.remove(&task);
+        self.awaited.remove(&task);
+        if self.here.remove(&task) {
+            self.own.release(task, ground);
+        }
+        // One that does not answer is told when it does.
+        if self.failed.is_none() && self.there.remove(&task) {
+            self.elsewhere.order(task, Order { what: None });
+        }
+    }
+
+    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
+        for report in self.elsewhere.reports() {
+            self.hear(report, now, ground);
+        }
+        self.own.tick(now, ground)
+    }
+
+    fn awaits(&self, task: TaskId) -> bool {
+        self.awaited.contains(&task)
+    }
+
+    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
+        self.news.pop_front()
+    }
+
+    fn standing(&self) -> Option<String> {
+        Some(match &self.failed {
+            Some(why) => format!("passed over, {why}; {} reserves meanwhile", self.own.name()),
+            None => self.elsewhere.words().unwrap_or_else(|| "another process reserves".to_owned()),
+        })
+    }
+}
+
+impl fmt::Debug for ExternalScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExternalScheduler").field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}
+
+/// The way to another process.
+struct External {
+    externals: Arc<Externals>,
+    exchange: Arc<Exchange>,
+}
+
+impl Elsewhere for External {
+    fn order(&mut self, task: TaskId, order: Order) {
+        let mut talk = self.exchange.talk.lock();
+        talk.orders.insert(task, order);
+        if !std::mem::replace(&mut talk.busy, true) {
+            drop(talk);
+            // There is room: it alone is asked by that pool.
+            self.externals.schedulers.ask(self.exchange.clone());
+        }
+    }
+
+    fn reports(&mut self) -> Vec<Report> {
+        std::mem::take(&mut self.exchange.talk.lock().reports)
+    }
+
+    fn words(&self) -> Option<String> {
+        self.exchange.talk.lock().words.clone()
+    }
+}
+
+/// A scheduler in another process, between the broker and the thread that tells it.
+struct Exchange {
+    stub: SchedulerProxyStub,
+    bulletin: Arc<Bulletin>,
+    talk: PiMutex<Talk>,
+}
+
+#[derive(Default)]
+struct Talk {
+    /// At most one for each task.
+    orders: BTreeMap<TaskId, Order>,
+    reports: Vec<Report>,
+    busy: bool,
+    words: Option<String>,
+    /// In a row.
+    failures: u32,
+}
+
+impl Exchange {
+    /// It is asked what it is, until it answers.
+    fn knock(&self) -> Option<About> {
+        let answered = self.stub.describe();
+        let mut talk = self.talk.lock();
+        match answered {
+            Ok(words) => {
+                talk.failures = 0;
+                talk.words = Some(printable(&words));
+                talk.reports.push(Report::Again);
+                let text = "the external scheduler answers again".to_owned();
+                self.bulletin.note(Note { change: "scheduler-answers", task: None, why: String::new(), text });
+                Some(About::Scheduler)
+            }
+            Err(_) => {
+                talk.failures = talk.failures.saturating_add(1);
+                None
+            }
+        }
+    }
+
+    fn tell(&self, task: TaskId, order: &Order) -> Result<Option<Report>, String> {
+        let Some((what, processes)) = &order.what else {
+            return self.stub.release(task.0).map(|()| None).map_err(|error| why(&error, TIMEOUT));
+        };
+        let name = self.bulletin.name_of(task);
+        let done = match self.stub.reserve(task.0, &name, processes, &reservation(*what)) {
+            Ok(()) => Ok(()),
+            Err(ReserveError::NotReserved(refused)) => Err(not_reserved(&refused, *what)),
+            Err(ReserveError::System(error)) => return Err(why(&error, TIMEOUT)),
+        };
+        Ok(Some(Report::Done(task, *what, done)))
+    }
+}
+
+/// A refusal must leave less than was refused, or it would be told for ever.
+fn not_reserved(refused: &wire::NotReserved, what: Reservation) -> NotReserved {
+    let most = Span::from_nanos(refused.most.budget);
+    let most = (most > Span::ZERO && most < what.budget()).then(|| what.with_budget(most));
+    let why = printable(&refused.why);
+    NotReserved { most, why: if why.is_empty() { "the external scheduler refuses".to_owned() } else { why } }
+}
+
+impl Asked for Exchange {
+    fn talk_once(&self) -> Option<About> {
+        let (order, introduced) = {
+            let mut talk = self.talk.lock();
+            if talk.failures > 0 {
+                drop(talk);
+                return self.knock();
+            }
+            (talk.orders.pop_first(), talk.words.is_some())
+        };
+        let (task, order) = order?;
+        let told = self.tell(task, &order);
+        let words = match told.is_ok() && !introduced {
+            true => self.stub.describe().ok().map(|words| printable(&words)),
+            false => None,
+        };
+        let mut talk = self.talk.lock();
+        talk.words = words.or(talk.words.take());
+        match told {
+            Ok(report) => talk.reports.push(report?),
+            Err(why) => {
+                talk.failures = 1;
+                talk.orders.clear();
+                let text = format!("the external scheduler is passed over: {why}");
+                self.bulletin.note(Note { change: "scheduler-passed-over", task: None, why: why.clone(), text });
+                talk.reports.push(Report::Failed(why));
+            }
+        }
+        Some(About::Scheduler)
+    }
+
+    fn after(&self) -> After {
+        let mut talk = self.talk.lock();
+        if talk.failures > 0 {
+            return After::Later(Span::from_secs(1 << (talk.failures - 1).min(5)));
+        }
+        talk.busy = !talk.orders.is_empty();
+        if talk.busy { After::Again } else { After::Over }
+    }
+
+    fn give_up(&self) {
+        self.talk.lock().busy = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use hyoshi_model::Share;
+
+    use super::*;
+    use crate::proxy::simulated::SimulatedProxy;
+    use crate::touched::Touched;
+
+    /// Does what the test says.
+    #[derive(Clone, Default)]
+    struct Fake(Arc<PiMutex<(Vec<(u32, Option<u64>)>, Vec<Report>)>>);
+
+    impl Fake {
+        fn orders(&self) -> Vec<(u32, Option<u64>)> {
+            std::mem::take(&mut self.0.lock().0)
+        }
+
+        fn reports(&self, report: Report) {
+            self.0.lock().1.push(report);
+        }
+    }
+
+    impl Elsewhere for Fake {
+        fn order(&mut self, task: TaskId, order: Order) {
+            let millis = order.what.map(|(what, _)| what.budget().as_nanos() / 1_000_000);
+            self.0.lock().0.push((task.0, millis));
+        }
+
+        fn reports(&mut self) -> Vec<Report> {
+            std::mem::take(&mut self.0.lock().1)
+        }
+
+        fn words(&self) -> Option<String> {
+            None
+        }
+    }
+
+    fn millis(budget: u64) -> Reservation {
+        Reservation::new(Span::from_millis(budget), Span::from_millis(100)).unwrap()
+    }
+
+    struct Stage {
+        proxy: ExternalScheduler,
+        fake: Fake,
+        ground: Ground,
+        place: PathBuf,
+    }
+
+    impl Stage {
+        fn new(name: &str) -> Stage {
+            let place = std::env::temp_dir().join(format!("hyoshi-elsewhere-{name}-{}", std::process::id()));
+            let (touched, _) = Touched::open(&place).unwrap_or_else(|error| panic!("{error}"));
+            let own = Box::new(SimulatedProxy::new(vec![0], Share::from_percent(95)));
+            let fake = Fake::default();
+            let ground = Ground { tasks: BTreeMap::new(), touched };
+            Stage { proxy: ExternalScheduler::new(own, fake.clone()), fake, ground, place }
+        }
+
+        fn reserve(&mut self, task: u32, budget: u64) {
+            self.proxy.reserve(TaskId(task), millis(budget), Instant::ZERO, &mut self.ground).unwrap();
+        }
+
+        fn hears(&mut self, report: Report) -> Vec<(u32, bool)> {
+            self.fake.reports(report);
+            self.proxy.tick(Instant::ZERO, &mut self.ground);
+            std::iter::from_fn(|| self.proxy.news()).map(|(task, done)| (task.0, done.is_ok())).collect()
+        }
+    }
+
+    impl Drop for Stage {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.place);
+        }
+    }
+
+    #[test]
+    fn nothing_is_confirmed_before_it_is_and_a_refusal_is_told() {
+        let mut stage = Stage::new("confirmed");
+        stage.reserve(1, 20);
+        stage.reserve(2, 30);
+        assert_eq!(stage.fake.orders(), [(1, Some(20)), (2, Some(30))]);
+        assert!(stage.proxy.awaits(TaskId(1)));
+        assert_eq!(stage.hears(Report::Done(TaskId(1), millis(20), Ok(()))), [(1, true)]);
+        assert!(!stage.proxy.awaits(TaskId(1)));
+        let refused = NotReserved { most: Some(millis(10)), why: "full".into() };
+        assert_eq!(stage.hears(Report::Done(TaskId(2), millis(30), Err(refused))), [(2, false)]);
+        // What was told before the last order is no word on that.
+        stage.reserve(2, 10);
+        assert_eq!(stage.hears(Report::Done(TaskId(2), millis(30), Ok(()))), []);
+        assert!(stage.proxy.awaits(TaskId(2)));
+    }
+
+    #[test]
+    fn while_it_is_passed_over_the_machine_reserves_and_afterwards_it_is_told_all_anew() {
+        let mut stage = Stage::new("passed-over");
+        stage.reserve(1, 60);
+        stage.reserve(2, 60);
+        stage.reserve(3, 10);
+        stage.fake.orders();
+        let news = stage.hears(Report::Failed("late".into()));
+        assert_eq!(news, [(1, true), (2, false), (3, true)], "one CPU has no room for the second");
+        assert_eq!(stage.proxy.name(), "simulated");
+        assert!(stage.proxy.standing().unwrap().contains("passed over, late; simulated reserves meanwhile"));
+        stage.proxy.release(TaskId(3), &mut stage.ground);
+        stage.reserve(4, 10);
+        assert_eq!(stage.fake.orders(), [], "it is told nothing meanwhile");
+        assert_eq!(stage.hears(Report::Again), []);
+        assert_eq!(stage.fake.orders(), [(2, None), (3, None), (1, Some(60)), (4, Some(10))]);
+        assert_eq!(stage.proxy.name(), "external");
+        assert_eq!(stage.proxy.here.len(), 2, "here until it is confirmed there");
+        assert_eq!(stage.hears(Report::Done(TaskId(1), millis(60), Ok(()))), [(1, true)]);
+        assert_eq!(stage.proxy.here.len(), 1);
+    }
+}

@@ -1,0 +1,211 @@
+//! Advocates and policies from shared libraries. They answer at once; what they answer is judged as that of another process.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hyoshi_control::policy::{AnyPolicy, Foreign, PolicyWords};
+use hyoshi_control::{Advice, Advocate, Ask, Grant, GroupId, Limit, Policy, Status, TaskId};
+use hyoshi_model::{Reservation, Share, Span};
+use hyoshi_os::plugin::{AdvocatePlugin, NamedAsk, NotLoaded, PolicyPlugin, abi};
+
+use crate::external::{Bulletin, Note, advised};
+use crate::foreign;
+use crate::idl::cpu_broker as wire;
+use crate::setting::Setting;
+use crate::trouble::Trouble;
+
+impl From<NotLoaded> for Trouble {
+    fn from(error: NotLoaded) -> Self {
+        let remedy = error.remedy();
+        Trouble::refused(error, remedy)
+    }
+}
+
+/// The library's path, and the parameters that are its own.
+fn path(setting: &Setting) -> Result<(PathBuf, Vec<(String, String)>), Trouble> {
+    let (paths, own): (Vec<_>, Vec<_>) = setting.parameters.iter().cloned().partition(|(name, _)| name == "path");
+    match paths.as_slice() {
+        [(_, path)] => Ok((path.into(), own)),
+        [] => Err(Trouble::refused("`library` needs its `path`", "give the library's whole path: --path /DIR/NAME.so")),
+        _ => Err(Trouble::refused("`path` of `library` is given twice", "give one: --path /DIR/NAME.so")),
+    }
+}
+
+/// An advocate of a task.
+///
+/// # Errors
+///
+/// Of settings that name no library, and of libraries that cannot be used.
+pub(crate) fn advocate(setting: &Setting, name: &str, bulletin: &Arc<Bulletin>) -> Result<Box<dyn Advocate>, Trouble> {
+    let (path, own) = path(setting)?;
+    let plugin = AdvocatePlugin::load(&path, name, &own)?;
+    Ok(Box::new(Plugin { plugin, task: name.to_owned(), bulletin: bulletin.clone(), failed: None }))
+}
+
+/// The policy of a setting; `fallback` decides when it does not.
+///
+/// # Errors
+///
+/// Of settings that name no library, and of libraries that cannot be used.
+pub(crate) fn policy(setting: &Setting, fallback: AnyPolicy, bulletin: &Arc<Bulletin>) -> Result<AnyPolicy, Trouble> {
+    let (path, own) = path(setting)?;
+    let plugin = PolicyPlugin::load(&path, &own)?;
+    Ok(Box::new(Divider { plugin, foreign: Foreign::new(fallback), bulletin: bulletin.clone() }))
+}
+
+#[derive(Debug)]
+struct Plugin {
+    plugin: AdvocatePlugin,
+    task: String,
+    bulletin: Arc<Bulletin>,
+    failed: Option<String>,
+}
+
+impl Advocate for Plugin {
+    fn name(&self) -> &'static str {
+        "library"
+    }
+
+    fn advise(&mut self, status: &Status, asked: Reservation) -> Advice {
+        let answered = self.plugin.advise(&to_abi(status), &reservation(asked));
+        let answered = answered.map_err(|number| format!("it failed with {number}")).and_then(|answer| {
+            let abi::Reservation { budget, period, deadline } = answer;
+            advised(&wire::Reservation { budget, period, deadline }, asked)
+        });
+        match answered {
+            Ok(answer) => {
+                if self.failed.take().is_some() {
+                    self.bulletin.note(Note::of_advocate("library", &self.task, None));
+                }
+                answer.into()
+            }
+            Err(why) => {
+                if self.failed.is_none() {
+                    self.bulletin.note(Note::of_advocate("library", &self.task, Some(&why)));
+                }
+                self.failed = Some(why);
+                asked.into()
+            }
+        }
+    }
+
+    fn granted(&mut self, grant: &Grant) {
+        let held = grant.reservation.unwrap_or(grant.asked.with_budget(Span::ZERO));
+        let budget = grant.reservation.map_or(0, |held| held.budget().as_nanos());
+        self.plugin.granted(&reservation(grant.asked), &abi::Reservation { budget, ..reservation(held) });
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.failed {
+            Some(why) => write!(f, "passed over, {why}"),
+            None => f.write_str(&self.plugin.words().unwrap_or_else(|| "it says nothing of itself".to_owned())),
+        }
+    }
+}
+
+fn reservation(one: Reservation) -> abi::Reservation {
+    let nanos = Span::as_nanos;
+    abi::Reservation { budget: nanos(one.budget()), period: nanos(one.period()), deadline: nanos(one.deadline()) }
+}
+
+fn to_abi(status: &Status) -> abi::Status {
+    let values = status.values.as_slice();
+    let mut numbers = [0; 8];
+    numbers[..values.len()].copy_from_slice(values);
+    abi::Status {
+        at: status.at.as_nanos(),
+        consumed: status.consumed.as_nanos(),
+        held: status.held.map_or(abi::Reservation::default(), reservation),
+        mode: status.mode.map_or(-1, i64::from),
+        cycles: status.cycles,
+        count: values.len() as u32,
+        numbers,
+    }
+}
+
+#[derive(Debug)]
+struct Divider {
+    plugin: PolicyPlugin,
+    foreign: Foreign,
+    bulletin: Arc<Bulletin>,
+}
+
+impl Divider {
+    fn ask(&mut self, asks: &[Ask], cap: Share) {
+        let answered = {
+            let names = self.bulletin.names();
+            let named = |ask: &Ask| NamedAsk {
+                name: names.get(&ask.task).map_or(c"", |name| name.as_c_str()),
+                asked: reservation(ask.asked),
+                least: ask.least.as_millionths(),
+                task: ask.task.0,
+                importance: ask.importance,
+                weight: ask.weight,
+            };
+            let named: Vec<NamedAsk<'_>> = asks.iter().map(named).collect();
+            self.plugin.arbitrate(cap.as_millionths(), &named)
+        };
+        match answered {
+            Ok(budgets) => {
+                let budgets: Vec<Span> = budgets.into_iter().map(Span::from_nanos).collect();
+                if self.foreign.why().is_some() {
+                    let text = "the library's policy answers again".to_owned();
+                    self.bulletin.note(Note { change: "policy-answers", task: None, why: String::new(), text });
+                }
+                self.foreign.answered(asks, &budgets);
+            }
+            Err(number) => {
+                let why = format!("it failed with {number}");
+                if self.foreign.why().is_none() {
+                    let text = format!("the library's policy is passed over: {why}");
+                    self.bulletin.note(Note { change: "policy-passed-over", task: None, why: why.clone(), text });
+                }
+                self.foreign.failed(why);
+            }
+        }
+    }
+}
+
+impl Policy for Divider {
+    fn name(&self) -> &'static str {
+        "library"
+    }
+
+    fn manner(&self, group: GroupId) -> &str {
+        foreign::manner(&self.foreign, group)
+    }
+
+    fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
+        self.ask(asks, limit.share());
+        self.foreign.arbitrate(asks, limit, grants);
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = self.foreign.why() {
+            let instead = PolicyWords(&*self.foreign.fallback);
+            return write!(f, "{instead}, for the library's policy is passed over, {why}");
+        }
+        match self.plugin.words() {
+            Some(words) => write!(f, "library ({words})")?,
+            None => f.write_str("library")?,
+        }
+        foreign::exceeded(&self.foreign, &self.bulletin, f)
+    }
+
+    fn blame(&self, asks: &[Ask], grants: &[Grant], index: usize, name: &mut dyn FnMut(TaskId, Share)) {
+        foreign::blame(&self.foreign, asks, grants, index, name);
+    }
+
+    fn group_count(&self) -> u32 {
+        self.foreign.fallback.group_count()
+    }
+
+    fn group(&self, name: &str) -> Option<GroupId> {
+        self.foreign.fallback.group(name)
+    }
+
+    fn group_name(&self, group: GroupId) -> Option<&str> {
+        self.foreign.fallback.group_name(group)
+    }
+}

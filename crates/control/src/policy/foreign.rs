@@ -1,0 +1,141 @@
+//! What a policy from elsewhere gives, another process's or a library's, held to the laws of all policies.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use hyoshi_model::{Reservation, Share, Span};
+
+use super::{AnyPolicy, Ask};
+use crate::task::{Grant, Limit, Reason, TaskId};
+
+/// Makes grants of what a policy from elsewhere said last.
+///
+/// ```text
+///              answered                     failed
+///   Unasked ─────────────► By its answer ────────────► Passed over
+///      │                     ▲   │ answered                │
+///      │ failed              └───┴─────────────────────────┘ answered
+///      └────────────────────────────────────────────────► Passed over
+/// ```
+///
+/// By its answer, each task has what it was given there, at most what it asks for now; who has joined since has
+/// nothing until the next answer. Unasked and passed over, the policy that was declared for it decides.
+#[derive(Debug)]
+pub struct Foreign {
+    /// Decides as long as there is no answer.
+    pub fallback: AnyPolicy,
+    answer: Option<BTreeMap<TaskId, Given>>,
+    failed: Option<String>,
+    exceeded: Option<Exceeded>,
+}
+
+/// What an answer gives to one task.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    /// In each of its periods.
+    budget: Span,
+    /// Of which it was asked.
+    period: Span,
+}
+
+/// How an answer broke the laws, before it was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exceeded {
+    /// It gave a task more than it asks for.
+    Ask(TaskId),
+    /// It gave more than there is, up to this task.
+    Limit(TaskId),
+}
+
+impl Foreign {
+    /// Without an answer.
+    pub fn new(fallback: AnyPolicy) -> Self {
+        Foreign { fallback, answer: None, failed: None, exceeded: None }
+    }
+
+    /// What it gave to each of the asks, in their order. False, and nothing of it counts, if there are not as many.
+    pub fn answered(&mut self, asks: &[Ask], budgets: &[Span]) -> bool {
+        (self.exceeded, self.failed) = (None, None);
+        if asks.len() != budgets.len() {
+            self.answer = None;
+            return false;
+        }
+        let given = asks.iter().zip(budgets).map(|(ask, budget)| {
+            if *budget > ask.asked.budget() {
+                self.exceeded.get_or_insert(Exceeded::Ask(ask.task));
+            }
+            (ask.task, Given { budget: *budget, period: ask.asked.period() })
+        });
+        self.answer = Some(given.collect());
+        true
+    }
+
+    /// It is passed over from now on.
+    pub fn failed(&mut self, why: String) {
+        (self.answer, self.failed) = (None, Some(why));
+    }
+
+    /// Why it is passed over, if it is.
+    pub fn why(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    /// Whether it decides, not its fallback.
+    pub fn decides(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// How its last answer broke the laws, as far as that has shown.
+    pub fn exceeded(&self) -> Option<Exceeded> {
+        self.exceeded
+    }
+
+    /// As [`Policy::arbitrate`](super::Policy::arbitrate).
+    pub fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
+        let Some(answer) = &self.answer else { return self.fallback.arbitrate(asks, limit, grants) };
+        let mut left = limit.share();
+        for ask in asks {
+            let grant = match answer.get(&ask.task) {
+                None => ask.granted(None, Reason::Unanswered),
+                Some(given) => {
+                    let wanted = given.of(ask);
+                    let share = wanted.map_or(Share::ZERO, Reservation::share);
+                    if share > left {
+                        self.exceeded.get_or_insert(Exceeded::Limit(ask.task));
+                        ask.grant(left, limit)
+                    } else {
+                        kept(ask, wanted, limit)
+                    }
+                }
+            };
+            left = left.saturating_sub(grant.share());
+            grants.push(grant);
+        }
+    }
+}
+
+impl Given {
+    /// Of what is asked now.
+    fn of(&self, ask: &Ask) -> Option<Reservation> {
+        let budget = match ask.asked.period() == self.period {
+            true => self.budget,
+            // The same part of the CPU in the new period.
+            false => Reservation::new(self.budget.min(self.period), self.period)
+                .map_or(Span::ZERO, |given| given.share().of(ask.asked.period())),
+        };
+        let budget = budget.min(ask.asked.budget());
+        (budget > Span::ZERO).then(|| ask.asked.with_budget(budget))
+    }
+}
+
+/// What is left of the limit suffices for it.
+fn kept(ask: &Ask, given: Option<Reservation>, limit: Limit) -> Grant {
+    match given {
+        Some(all) if all.budget() == ask.asked.budget() => ask.granted(given, Reason::Granted),
+        Some(less) if less.share() < ask.least.min(ask.asked.share()) => {
+            ask.granted(None, Reason::BelowLeast(limit, less.share()))
+        }
+        _ => ask.granted(given, Reason::Policy),
+    }
+}

@@ -1,0 +1,144 @@
+//! A shared library that may be loaded: dlopen(3), after a look at who could have written it.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+use super::NotLoaded;
+use super::abi;
+
+/// Loaded until it is dropped.
+#[derive(Debug)]
+pub(super) struct Library {
+    handle: NonNull<c_void>,
+    path: PathBuf,
+}
+
+// SAFETY: a handle is a number to the loader, whose functions may be called from any thread (dlsym(3), attributes).
+unsafe impl Send for Library {}
+
+impl Library {
+    /// Loads it, which runs what it does at its start.
+    pub fn open(path: &Path) -> Result<Library, NotLoaded> {
+        let path = trusted(path, rustix::process::geteuid().as_raw())?;
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| NotLoaded::Nul)?;
+        // SAFETY: the name ends with a zero. What the library does when it is loaded is trusted as the broker itself is:
+        // only root and the broker's user could have written it.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        match NonNull::new(handle) {
+            Some(handle) => Ok(Library { handle, path }),
+            None => Err(NotLoaded::Loader { path, why: last_error() }),
+        }
+    }
+
+    /// The table that a function of this name returns, once its head says that it is one of this version: the version and
+    /// the size are the first two words of every table, of whatever version.
+    pub fn table<T: Copy>(&self, function: &'static CStr) -> Result<T, NotLoaded> {
+        // SAFETY: the handle is open, and the name ends with a zero.
+        let found = unsafe { libc::dlsym(self.handle.as_ptr(), function.as_ptr()) };
+        let path = || self.path.clone();
+        if found.is_null() {
+            return Err(NotLoaded::NoFunction { path: path(), function: function.to_str().unwrap_or_default() });
+        }
+        // SAFETY: the header says what a function of this name is; a pointer to it has the size of one to data (POSIX).
+        let function = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const T>(found) };
+        // SAFETY: it takes nothing.
+        let table = unsafe { function() };
+        if table.is_null() || !table.is_aligned() {
+            return Err(NotLoaded::NoTable { path: path() });
+        }
+        // SAFETY: tables of all versions begin with these two words.
+        let [version, size] = unsafe { table.cast::<[u32; 2]>().read() };
+        if version != abi::VERSION {
+            return Err(NotLoaded::Version { path: path(), version });
+        }
+        if (size as usize) < size_of::<T>() {
+            return Err(NotLoaded::NoTable { path: path() });
+        }
+        // SAFETY: it says that it is as long, and of this version.
+        Ok(unsafe { table.read() })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: it is open, and whatever was made by it has been destroyed: its owners hold the library.
+        unsafe { libc::dlclose(self.handle.as_ptr()) };
+    }
+}
+
+fn last_error() -> String {
+    // SAFETY: the text is this thread's own until its next call of the loader (dlerror(3)).
+    let text: *const c_char = unsafe { libc::dlerror() };
+    match text.is_null() {
+        true => "the loader does not say why".to_owned(),
+        // SAFETY: as above, and it ends with a zero.
+        false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
+    }
+}
+
+/// The path without links, if nobody but root and `user` can have written the file or can put another in its place.
+/// Groups that an access list lets write show in the permissions of the group (acl(5)).
+pub(super) fn trusted(path: &Path, user: u32) -> Result<PathBuf, NotLoaded> {
+    if !path.is_absolute() {
+        return Err(NotLoaded::Relative(path.to_owned()));
+    }
+    let missing = |error| NotLoaded::Missing(path.to_owned(), error);
+    let path = path.canonicalize().map_err(missing)?;
+    for part in path.ancestors() {
+        let found = fs::symlink_metadata(part).map_err(missing)?;
+        let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+        if part == path && !found.is_file() {
+            return Err(NotLoaded::NoFile(path));
+        }
+        // In a directory such as /tmp others can add files, but replace none.
+        let sticky = part != path && mode & 0o1000 != 0;
+        if (owner != 0 && owner != user) || (mode & 0o022 != 0 && !sticky) {
+            return Err(NotLoaded::Open { path: part.to_owned(), owner, mode });
+        }
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn only_files_that_nobody_else_could_have_written_are_trusted() {
+        let user = rustix::process::geteuid().as_raw();
+        let place = std::env::temp_dir().join(format!("hyoshi-trusted-{}", std::process::id()));
+        let (inner, file) = (place.join("inner"), place.join("inner/a.so"));
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(&file, "").unwrap();
+        let modes = |directory: u32, mode: u32| {
+            fs::set_permissions(&inner, fs::Permissions::from_mode(directory)).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            trusted(&file, user)
+        };
+        assert_eq!(modes(0o755, 0o644).unwrap(), file.canonicalize().unwrap());
+        assert!(matches!(modes(0o755, 0o664), Err(NotLoaded::Open { mode: 0o664, .. })));
+        assert!(matches!(modes(0o777, 0o644), Err(NotLoaded::Open { mode: 0o777, .. })));
+        assert!(modes(0o1777, 0o644).is_ok(), "nobody replaces files of others there");
+        assert!(matches!(modes(0o755, 0o646), Err(NotLoaded::Open { .. })));
+        assert!(modes(0o755, 0o644).is_ok());
+        // Another's eyes: it belongs neither to them nor, unless root runs this test, to root.
+        assert_eq!(trusted(&file, user + 1).is_ok(), user == 0);
+        let link = place.join("link.so");
+        symlink(&file, &link).unwrap();
+        assert_eq!(trusted(&link, user).unwrap(), file.canonicalize().unwrap());
+        assert!(matches!(trusted(&inner, user), Err(NotLoaded::NoFile(_))));
+        assert!(matches!(trusted(Path::new("a.so"), user), Err(NotLoaded::Relative(_))));
+        assert!(matches!(trusted(&inner.join("b.so"), user), Err(NotLoaded::Missing(..))));
+        fs::remove_dir_all(&place).unwrap();
+    }
+}

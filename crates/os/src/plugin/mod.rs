@@ -1,0 +1,181 @@
+//! Plug-ins: advocates and policies of the CPU broker from shared libraries, behind a small C interface
+//! (`crates/broker/include/hyoshi-plugin.h`; [`abi`] in Rust).
+//!
+//! The contract. A library is loaded only from an absolute path which only root and this process's user can write to, along
+//! with all directories above it: whoever can change those files could run code as the broker anyhow. Before anything else
+//! is asked of it, its table must be of [`abi::VERSION`]. Its functions are called as the header says: never two at once
+//! for one instance, with pointers that hold during the call. What they return is only numbers and text, which the caller
+//! judges; that they return, and write nowhere else, is trusted. A library that crashes takes the broker with it.
+
+pub mod abi;
+mod advocate;
+mod library;
+mod policy;
+
+use std::ffi::{CString, c_char, c_void};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+
+pub use advocate::AdvocatePlugin;
+pub use policy::{NamedAsk, PolicyPlugin};
+
+/// Why a library is not used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NotLoaded {
+    /// Its path does not begin with a slash.
+    Relative(PathBuf),
+    /// It is not to be found or looked at.
+    Missing(PathBuf, io::Error),
+    /// It is no file.
+    NoFile(PathBuf),
+    /// Others could have written it, or put another in its place.
+    Open {
+        /// The file or a directory above it.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The system's loader refuses it.
+    Loader {
+        /// Which.
+        path: PathBuf,
+        /// In its words.
+        why: String,
+    },
+    /// It does not export the function that is asked for its table.
+    NoFunction {
+        /// Which.
+        path: PathBuf,
+        /// The function.
+        function: &'static str,
+    },
+    /// Its table is none, is too short, or lacks a function that it must have.
+    NoTable {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It was made for another version of the interface.
+    Version {
+        /// Which.
+        path: PathBuf,
+        /// For which.
+        version: u32,
+    },
+    /// It does not take its parameters; in its words.
+    Unwilling {
+        /// Which.
+        path: PathBuf,
+        /// In its words; may be empty.
+        why: String,
+    },
+    /// A zero inside a text.
+    Nul,
+}
+
+impl NotLoaded {
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            NotLoaded::Relative(_) | NotLoaded::Missing(..) | NotLoaded::NoFile(_) | NotLoaded::Nul => {
+                "give the library's whole path: --path /usr/local/lib/hyoshi/NAME.so".to_owned()
+            }
+            NotLoaded::Open { path, .. } => {
+                format!("chown root {0} and chmod go-w {0}, or keep it where only root writes", path.display())
+            }
+            NotLoaded::Loader { .. } => "build it as a shared library for this machine: cc -shared -fPIC".to_owned(),
+            NotLoaded::NoFunction { .. } | NotLoaded::NoTable { .. } => {
+                "export it as hyoshi-plugin.h declares it".to_owned()
+            }
+            NotLoaded::Version { .. } => "build it anew with this version's hyoshi-plugin.h".to_owned(),
+            NotLoaded::Unwilling { .. } => "give it the parameters that it takes: --NAME VALUE".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for NotLoaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotLoaded::Relative(path) => write!(f, "the library's path must begin with /: {}", path.display()),
+            NotLoaded::Missing(path, error) => write!(f, "{} cannot be looked at: {error}", path.display()),
+            NotLoaded::NoFile(path) => write!(f, "{} is no file", path.display()),
+            NotLoaded::Open { path, owner, mode } => write!(
+                f,
+                "others could have put something into the library: {} belongs to user {owner} and has mode {mode:o}",
+                path.display()
+            ),
+            NotLoaded::Loader { path, why } => write!(f, "{} cannot be loaded: {why}", path.display()),
+            NotLoaded::NoFunction { path, function } => write!(f, "{} has no function {function}", path.display()),
+            NotLoaded::NoTable { path } => write!(f, "{} has no whole table of functions", path.display()),
+            NotLoaded::Version { path, version } => write!(
+                f,
+                "{} was made for version {version} of the interface, this broker speaks {}",
+                path.display(),
+                abi::VERSION
+            ),
+            NotLoaded::Unwilling { path, why } if why.is_empty() => write!(f, "{} refuses", path.display()),
+            NotLoaded::Unwilling { path, why } => write!(f, "{} refuses: {why}", path.display()),
+            NotLoaded::Nul => f.write_str("a path or a parameter has a zero in it"),
+        }
+    }
+}
+
+impl std::error::Error for NotLoaded {}
+
+/// Room for a plug-in's words, in octets with the zero at their end.
+const ROOM: usize = 256;
+
+/// What one function of a plug-in wrote into the room that it was given.
+fn words(write: impl FnOnce(*mut c_char, usize)) -> String {
+    let mut room = [0_u8; ROOM];
+    write(room.as_mut_ptr().cast(), ROOM - 1);
+    let end = room.iter().position(|octet| *octet == 0).unwrap_or(ROOM);
+    String::from_utf8_lossy(&room[..end]).chars().filter(|c| !c.is_control()).collect()
+}
+
+/// Parameters as C has them; the texts must outlive what is made of them.
+struct Parameters(Vec<(CString, CString)>);
+
+impl Parameters {
+    fn new(all: &[(String, String)]) -> Result<Parameters, NotLoaded> {
+        let text = |text: &String| CString::new(text.as_str()).map_err(|_| NotLoaded::Nul);
+        Ok(Parameters(all.iter().map(|(name, value)| Ok((text(name)?, text(value)?))).collect::<Result<_, _>>()?))
+    }
+
+    fn table(&self) -> Vec<abi::Parameter> {
+        self.0.iter().map(|(name, value)| abi::Parameter { name: name.as_ptr(), value: value.as_ptr() }).collect()
+    }
+}
+
+/// What a library has made, and its words about itself.
+#[derive(Debug)]
+struct Instance {
+    state: NonNull<c_void>,
+    describe: Option<abi::Describe>,
+    destroy: Option<abi::Destroy>,
+    // Dropped after the instance was destroyed.
+    _library: library::Library,
+}
+
+// SAFETY: the header demands that calls may come from different threads, one at a time.
+unsafe impl Send for Instance {}
+
+impl Instance {
+    fn words(&self) -> Option<String> {
+        // SAFETY: it lives, and the room is as long as is said.
+        self.describe.map(|describe| words(|into, room| unsafe { describe(self.state.as_ptr(), into, room) }))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        if let Some(destroy) = self.destroy {
+            // SAFETY: nobody calls it afterwards.
+            unsafe { destroy(self.state.as_ptr()) };
+        }
+    }
+}

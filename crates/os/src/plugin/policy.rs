@@ -1,0 +1,85 @@
+//! A policy from a shared library.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::path::Path;
+use std::ptr::NonNull;
+
+use super::abi::{self, PolicyTable, Reservation};
+use super::library::Library;
+use super::{Instance, NotLoaded, Parameters, words};
+
+/// Made by a library; destroyed when it is dropped.
+#[derive(Debug)]
+pub struct PolicyPlugin {
+    arbitrate: unsafe extern "C" fn(*mut c_void, u64, *const abi::Ask, usize, *mut u64) -> c_int,
+    instance: Instance,
+}
+
+/// What one task asks, with its name.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedAsk<'a> {
+    /// Its name.
+    pub name: &'a CStr,
+    /// What it asks for.
+    pub asked: Reservation,
+    /// The least that is of use to it, in millionths of a CPU.
+    pub least: u64,
+    /// Its number.
+    pub task: u32,
+    /// The larger, the more important.
+    pub importance: u32,
+    /// The larger, the less it should give way.
+    pub weight: u32,
+}
+
+impl PolicyPlugin {
+    /// Loads the library at this path and has it make one.
+    ///
+    /// # Errors
+    ///
+    /// Of a path that others could write to, of a library that is none of this version, and if it refuses.
+    pub fn load(path: &Path, parameters: &[(String, String)]) -> Result<PolicyPlugin, NotLoaded> {
+        let given = Parameters::new(parameters)?;
+        let library = Library::open(path)?;
+        let table: PolicyTable = library.table(c"hyoshi_policy_plugin")?;
+        let (Some(create), Some(arbitrate)) = (table.create, table.arbitrate) else {
+            return Err(NotLoaded::NoTable { path: library.path().to_owned() });
+        };
+        let given = given.table();
+        let mut state = std::ptr::null_mut();
+        let why = words(|why, room| {
+            // SAFETY: all texts end with a zero and outlive the call; there are as many parameters and as much room as said.
+            state = unsafe { create(given.as_ptr(), given.len(), why, room) };
+        });
+        let Some(state) = NonNull::new(state) else {
+            return Err(NotLoaded::Unwilling { path: library.path().to_owned(), why });
+        };
+        let PolicyTable { describe, destroy, .. } = table;
+        Ok(PolicyPlugin { arbitrate, instance: Instance { state, describe, destroy, _library: library } })
+    }
+
+    /// A budget in ns for each of the asks, in their order.
+    ///
+    /// # Errors
+    ///
+    /// With the number that it returned, if that is not 0.
+    pub fn arbitrate(&mut self, cap: u64, asks: &[NamedAsk<'_>]) -> Result<Vec<u64>, i32> {
+        let one = |ask: &NamedAsk<'_>| {
+            let NamedAsk { name, asked, least, task, importance, weight } = *ask;
+            abi::Ask { name: name.as_ptr(), asked, least, task, importance, weight, unused: 0 }
+        };
+        let asks: Vec<abi::Ask> = asks.iter().map(one).collect();
+        let mut budgets = vec![0; asks.len()];
+        let state = self.instance.state.as_ptr();
+        // SAFETY: the instance lives; there are as many asks, and as many places for budgets, as is said.
+        match unsafe { (self.arbitrate)(state, cap, asks.as_ptr(), asks.len(), budgets.as_mut_ptr()) } {
+            0 => Ok(budgets),
+            failed => Err(failed),
+        }
+    }
+
+    /// What it says of itself, if it says anything.
+    pub fn words(&self) -> Option<String> {
+        self.instance.words()
+    }
+}
