@@ -41,6 +41,7 @@ static int advise(void *self_, const struct hyoshi_status *how, const struct hyo
   struct high_water *self = self_;
   uint64_t budget;
   if (how->cycles > 0 && how->consumed / how->cycles > self->most) self->most = how->consumed / how->cycles;
+  if (self->most == 0) return 0; /* it is not known yet: what is asked for, is */
   budget = self->most + self->most / 100 * self->margin;
   wanted->budget = budget < asked->deadline ? budget : asked->deadline;
   return 0;

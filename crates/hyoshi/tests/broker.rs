@@ -4,6 +4,8 @@
 //! --test broker`, then read the diff by eye.
 
 mod common;
+#[path = "broker/open.rs"]
+mod open;
 #[path = "broker/rejoin.rs"]
 mod rejoin;
 #[path = "broker/unit.rs"]
@@ -14,10 +16,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::{Ended, Place};

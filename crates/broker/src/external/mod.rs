@@ -13,6 +13,7 @@
 //! ```
 
 mod advocate;
+mod orders;
 mod policy;
 mod pool;
 mod scheduler;

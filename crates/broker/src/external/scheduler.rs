@@ -10,46 +10,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::Arc;
 
 use hyoshi_control::TaskId;
-use hyoshi_model::{Instant, Reservation, Span};
-use hyoshi_os::PiMutex;
+use hyoshi_model::{Instant, Reservation};
 
-use super::pool::{After, Asked};
-use super::{About, Bulletin, Externals, Note, printable, reservation, why};
-use crate::idl::cpu_broker as wire;
-use crate::idl::cpu_broker::{ReserveError, SchedulerProxy as _, SchedulerProxyStub};
 use crate::kernel::NotReserved;
 use crate::proxy::{Abilities, Ground, SchedulerProxy};
-use crate::trouble::Trouble;
 
-/// It changes other processes' scheduling, which takes its time.
-const TIMEOUT: Span = Span::from_millis(50);
 /// Processes of one task that it is told.
 const PROCESSES: usize = 1_024;
-
-impl Externals {
-    /// The scheduler proxy that a reference names; `own` reserves when it does not.
-    ///
-    /// # Errors
-    ///
-    /// Of what is no reference.
-    pub fn scheduler(
-        self: &Arc<Self>,
-        object: &str,
-        own: Box<dyn SchedulerProxy>,
-    ) -> Result<Box<dyn SchedulerProxy>, Trouble> {
-        let stub = self.reference::<dyn wire::SchedulerProxy>(object)?;
-        self.schedulers.start()?;
-        let exchange = Arc::new(Exchange {
-            stub: stub.within(TIMEOUT),
-            bulletin: self.bulletin.clone(),
-            talk: PiMutex::default(),
-        });
-        Ok(Box::new(ExternalScheduler::new(own, External { externals: self.clone(), exchange })))
-    }
-}
 
 /// What somebody elsewhere is told to do for a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,143 +205,13 @@ impl fmt::Debug for ExternalScheduler {
     }
 }
 
-/// The way to another process.
-struct External {
-    externals: Arc<Externals>,
-    exchange: Arc<Exchange>,
-}
-
-impl Elsewhere for External {
-    fn order(&mut self, task: TaskId, order: Order) {
-        let mut talk = self.exchange.talk.lock();
-        talk.orders.insert(task, order);
-        if !std::mem::replace(&mut talk.busy, true) {
-            drop(talk);
-            // There is room: it alone is asked by that pool.
-            self.externals.schedulers.ask(self.exchange.clone());
-        }
-    }
-
-    fn reports(&mut self) -> Vec<Report> {
-        std::mem::take(&mut self.exchange.talk.lock().reports)
-    }
-
-    fn words(&self) -> Option<String> {
-        self.exchange.talk.lock().words.clone()
-    }
-}
-
-/// A scheduler in another process, between the broker and the thread that tells it.
-struct Exchange {
-    stub: SchedulerProxyStub,
-    bulletin: Arc<Bulletin>,
-    talk: PiMutex<Talk>,
-}
-
-#[derive(Default)]
-struct Talk {
-    /// At most one for each task.
-    orders: BTreeMap<TaskId, Order>,
-    reports: Vec<Report>,
-    busy: bool,
-    words: Option<String>,
-    /// In a row.
-    failures: u32,
-}
-
-impl Exchange {
-    /// It is asked what it is, until it answers.
-    fn knock(&self) -> Option<About> {
-        let answered = self.stub.describe();
-        let mut talk = self.talk.lock();
-        match answered {
-            Ok(words) => {
-                talk.failures = 0;
-                talk.words = Some(printable(&words));
-                talk.reports.push(Report::Again);
-                let text = "the external scheduler answers again".to_owned();
-                self.bulletin.note(Note { change: "scheduler-answers", task: None, why: String::new(), text });
-                Some(About::Scheduler)
-            }
-            Err(_) => {
-                talk.failures = talk.failures.saturating_add(1);
-                None
-            }
-        }
-    }
-
-    fn tell(&self, task: TaskId, order: &Order) -> Result<Option<Report>, String> {
-        let Some((what, processes)) = &order.what else {
-            return self.stub.release(task.0).map(|()| None).map_err(|error| why(&error, TIMEOUT));
-        };
-        let name = self.bulletin.name_of(task);
-        let done = match self.stub.reserve(task.0, &name, processes, &reservation(*what)) {
-            Ok(()) => Ok(()),
-            Err(ReserveError::NotReserved(refused)) => Err(not_reserved(&refused, *what)),
-            Err(ReserveError::System(error)) => return Err(why(&error, TIMEOUT)),
-        };
-        Ok(Some(Report::Done(task, *what, done)))
-    }
-}
-
-/// A refusal must leave less than was refused, or it would be told for ever.
-fn not_reserved(refused: &wire::NotReserved, what: Reservation) -> NotReserved {
-    let most = Span::from_nanos(refused.most.budget);
-    let most = (most > Span::ZERO && most < what.budget()).then(|| what.with_budget(most));
-    let why = printable(&refused.why);
-    NotReserved { most, why: if why.is_empty() { "the external scheduler refuses".to_owned() } else { why } }
-}
-
-impl Asked for Exchange {
-    fn talk_once(&self) -> Option<About> {
-        let (order, introduced) = {
-            let mut talk = self.talk.lock();
-            if talk.failures > 0 {
-                drop(talk);
-                return self.knock();
-            }
-            (talk.orders.pop_first(), talk.words.is_some())
-        };
-        let (task, order) = order?;
-        let told = self.tell(task, &order);
-        let words = match told.is_ok() && !introduced {
-            true => self.stub.describe().ok().map(|words| printable(&words)),
-            false => None,
-        };
-        let mut talk = self.talk.lock();
-        talk.words = words.or(talk.words.take());
-        match told {
-            Ok(report) => talk.reports.push(report?),
-            Err(why) => {
-                talk.failures = 1;
-                talk.orders.clear();
-                let text = format!("the external scheduler is passed over: {why}");
-                self.bulletin.note(Note { change: "scheduler-passed-over", task: None, why: why.clone(), text });
-                talk.reports.push(Report::Failed(why));
-            }
-        }
-        Some(About::Scheduler)
-    }
-
-    fn after(&self) -> After {
-        let mut talk = self.talk.lock();
-        if talk.failures > 0 {
-            return After::Later(Span::from_secs(1 << (talk.failures - 1).min(5)));
-        }
-        talk.busy = !talk.orders.is_empty();
-        if talk.busy { After::Again } else { After::Over }
-    }
-
-    fn give_up(&self) {
-        self.talk.lock().busy = false;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::sync::Arc;
 
-    use hyoshi_model::Share;
+    use hyoshi_model::{Share, Span};
+    use hyoshi_os::PiMutex;
 
     use super::*;
     use crate::proxy::simulated::SimulatedProxy;
@@ -380,26 +219,33 @@ mod tests {
 
     /// Does what the test says.
     #[derive(Clone, Default)]
-    struct Fake(Arc<PiMutex<(Vec<(u32, Option<u64>)>, Vec<Report>)>>);
+    struct Fake(Arc<PiMutex<Said>>);
+
+    /// Both ways; budgets in ms.
+    #[derive(Default)]
+    struct Said {
+        orders: Vec<(u32, Option<u64>)>,
+        reports: Vec<Report>,
+    }
 
     impl Fake {
         fn orders(&self) -> Vec<(u32, Option<u64>)> {
-            std::mem::take(&mut self.0.lock().0)
+            std::mem::take(&mut self.0.lock().orders)
         }
 
         fn reports(&self, report: Report) {
-            self.0.lock().1.push(report);
+            self.0.lock().reports.push(report);
         }
     }
 
     impl Elsewhere for Fake {
         fn order(&mut self, task: TaskId, order: Order) {
             let millis = order.what.map(|(what, _)| what.budget().as_nanos() / 1_000_000);
-            self.0.lock().0.push((task.0, millis));
+            self.0.lock().orders.push((task.0, millis));
         }
 
         fn reports(&mut self) -> Vec<Report> {
-            std::mem::take(&mut self.0.lock().1)
+            std::mem::take(&mut self.0.lock().reports)
         }
 
         fn words(&self) -> Option<String> {
