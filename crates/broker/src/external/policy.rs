@@ -37,6 +37,8 @@ impl Externals {
 
 /// What is asked at once: the asks, and how much there is.
 type Question = (Vec<Ask>, Share);
+/// What was asked and a budget for each, or why there is none.
+type Outcome = Result<(Vec<Ask>, Vec<Span>), String>;
 
 /// A policy in another process, between the broker and the thread that asks it.
 struct Exchange {
@@ -52,7 +54,7 @@ struct Talk {
     /// Somebody has it in hand.
     busy: bool,
     /// What has come of the question before; taken by the broker.
-    outcome: Option<Result<(Vec<Ask>, Vec<Span>), String>>,
+    outcome: Option<Outcome>,
     /// What it says of itself.
     words: Option<String>,
     failed: bool,
