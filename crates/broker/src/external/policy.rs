@@ -223,7 +223,8 @@ impl Policy for External {
 
 impl Drop for External {
     fn drop(&mut self) {
-        self.exchange.talk.lock().gone = true;
+        let mut talk = self.exchange.talk.lock();
+        (talk.gone, talk.question) = (true, None);
     }
 }
 
