@@ -11,6 +11,8 @@
 //! - [`arbiter`]: the broker's whole decision as one state machine, with an explanation of each grant.
 //! - [`window`]: when a task's threads are raised and lowered so that it gets what was granted, and
 //!   on which CPU.
+//! - [`admission`]: all of it, carried out by placement alone; [`file`]: the programs of a system's file, and what its
+//!   CPUs admit of them.
 //!
 //! ```
 //! use hyoshi_control::{Arbiter, Chain, Joining, Status, Strict, TaskId};
@@ -38,12 +40,15 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod admission;
 pub mod advocate;
 pub mod arbiter;
+pub mod file;
 pub mod policy;
 pub mod task;
 pub mod window;
 
+pub use admission::Admission;
 pub use advocate::{Advice, Advocate, Chain, Emission, Spec};
 pub use arbiter::{Arbiter, Change, Decision, Explanation, Joining, Refusal};
 pub use policy::{AnyPolicy, Ask, Partition, Policy, PolicySpec, Strict, Weighted};

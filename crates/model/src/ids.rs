@@ -20,6 +20,7 @@ index!(/** A position in [`System::processors`](crate::System::processors). */ P
 index!(/** A position in [`System::operations`](crate::System::operations). */ OperationId);
 index!(/** A position in [`System::resources`](crate::System::resources). */ ResourceId);
 index!(/** A position in [`System::chains`](crate::System::chains). */ ChainId);
+index!(/** A position in [`Brokered::programs`](crate::Brokered::programs). */ ProgramId);
 
 /// Which execution of an operation: the operation, the number of its release counted from 0, and
 /// for load chains the leg, counted from 0.

@@ -7,6 +7,7 @@
 //! - [`time`]: instants and spans in whole nanoseconds; [`quantity`]: `"2.5ms"`, `"40Hz"`, `"75%"`.
 //! - [`system`]: what a system is. Releases are periodic, or triggered by completions; a chain is an
 //!   end-to-end requirement; an epoch is an operating region (Kokyu, section III-B).
+//! - [`program`]: what runs beside the operations, under the CPU broker.
 //! - [`reservation`]: so much CPU time in each period, and shares of a CPU.
 //! - [`takes`]: what jobs really take, drawn repeatably.
 //! - `file` (feature `toml`, on by default): the reader, its diagnostics, and the table of all keys.
@@ -46,6 +47,7 @@ pub mod costs;
 #[cfg(feature = "toml")]
 pub mod file;
 pub mod ids;
+pub mod program;
 pub mod quantity;
 pub mod reservation;
 pub mod system;
@@ -56,10 +58,11 @@ pub mod write;
 pub use costs::Costs;
 #[cfg(feature = "toml")]
 pub use file::{
-    Diagnostic, FileErrors, Known, Loaded, MeasuredCosts, Severity, read, read_costs, read_costs_file, read_file,
+    Diagnostic, FileErrors, Known, Laws, Loaded, MeasuredCosts, Severity, read, read_costs, read_costs_file, read_file,
     read_file_knowing, read_knowing, schema,
 };
 pub use ids::*;
+pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};
 pub use system::*;
 pub use takes::Takes;

@@ -5,6 +5,7 @@ use alloc::{string::String, sync::Arc, vec::Vec};
 
 use crate::costs::Costs;
 use crate::ids::{HostId, OperationId, ProcessorId, ResourceId};
+use crate::program::Brokered;
 use crate::takes::Takes;
 use crate::time::{Instant, Span};
 
@@ -31,6 +32,8 @@ pub struct System {
     pub links: Vec<Link>,
     /// Operating regions in order of time; the first starts at 0, so there is always one.
     pub epochs: Vec<Epoch>,
+    /// Programs under the CPU broker.
+    pub brokered: Brokered,
 }
 
 /// A machine.

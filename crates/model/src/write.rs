@@ -8,6 +8,7 @@ use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
 use crate::ids::{OperationId, ResourceId};
+use crate::program::{AdvocateWords, Broker};
 use crate::system::{
     Deadline, Epoch, Guard, OnBusy, OnOverrun, Operation, Preemption, Processor, Setting, System, Trigger, WhenFull,
     tightest,
@@ -23,6 +24,11 @@ pub fn write(system: &System) -> String {
     line(&mut text, "duration", time(system.duration));
     if system.hosts.len() > 1 || system.hosts.iter().any(|host| host.name != "local") {
         system.hosts.iter().for_each(|host| header(&mut text, "host", &host.name));
+    }
+    for (host, broker) in system.hosts.iter().zip(&system.brokered.brokers) {
+        // Under its host's name, so that one host's is not another's.
+        let _ = writeln!(text, "\n[host.{}.broker]", key_of(&plain(&host.name)));
+        write_broker(&mut text, broker);
     }
     system.processors.iter().for_each(|processor| write_processor(&mut text, system, processor));
     let mut templates = templates(system);
@@ -44,6 +50,7 @@ pub fn write(system: &System) -> String {
         line(&mut text, "between", format!("[{}, {}]", host(link.between.0), host(link.between.1)));
         line(&mut text, "delay", one_or_pair(link.delay));
     }
+    write_programs(&mut text, system);
     write_epochs(&mut text, system, &templates);
     text
 }
@@ -128,6 +135,51 @@ fn write_processor(text: &mut String, system: &System, processor: &Processor) {
     let costs = processor.costs.named().into_iter().filter(|(_, span)| !span.is_zero());
     let costs: Vec<String> = costs.map(|(key, span)| format!("{key} = {}", time(span))).collect();
     line(text, "costs", if costs.is_empty() { "{}".into() } else { format!("{{ {} }}", costs.join(", ")) });
+}
+
+fn write_broker(text: &mut String, broker: &Broker) {
+    line(text, "policy", quoted(&broker.policy));
+    line(text, "cap", quoted(&broker.cap.to_string()));
+    let cpus: Vec<String> = broker.cpus.iter().map(u32::to_string).collect();
+    line(text, "cpus", format!("[{}]", cpus.join(", ")));
+}
+
+fn write_programs(text: &mut String, system: &System) {
+    for program in &system.brokered.programs {
+        header(text, "reservation", &program.name);
+        let words: Vec<String> = program.words.iter().map(|word| quoted(word)).collect();
+        line(text, "program", format!("[{}]", words.join(", ")));
+        if system.hosts.len() > 1 {
+            line(text, "host", quoted(&plain(&system.hosts[program.host.index()].name)));
+        }
+        line(text, "period", time(program.period));
+        let deadline = (program.deadline < program.period).then_some(program.deadline);
+        let times = [("deadline", deadline), ("budget", program.budget), ("least", program.least)];
+        times.into_iter().for_each(|(key, span)| span.into_iter().for_each(|span| line(text, key, time(span))));
+        if !program.advocates.is_empty() {
+            let advocates: Vec<String> = program.advocates.iter().map(advocate).collect();
+            line(text, "advocate", format!("[{}]", advocates.join(", ")));
+        }
+        line(text, "importance", program.importance.to_string());
+        line(text, "weight", program.weight.to_string());
+        if !program.group.is_empty() {
+            line(text, "group", quoted(&program.group));
+        }
+        if let Some((_, takes)) = program.takes.first().filter(|(from, _)| *from == Instant::ZERO) {
+            line(text, "takes", self::takes(takes));
+        }
+    }
+}
+
+fn advocate(words: &AdvocateWords) -> String {
+    let parameters = match words.parameters.as_slice() {
+        [(name, value)] if name.is_empty() => quoted(value),
+        parameters => {
+            let each = parameters.iter().map(|(name, value)| format!("{} = {}", key_of(name), quoted(value)));
+            format!("{{ {} }}", each.collect::<Vec<_>>().join(", "))
+        }
+    };
+    format!("{{ {} = {parameters} }}", key_of(&words.kind))
 }
 
 /// Operations that a file declares as one, or a single one.
@@ -434,7 +486,8 @@ fn write_epochs(text: &mut String, system: &System, templates: &[Template<'_>]) 
         before.extend((0..template.len()).map(|_| base.clone()));
     }
     for (index, epoch) in system.epochs.iter().enumerate() {
-        let sets = epoch_sets(system, epoch, &before, templates);
+        let mut sets = epoch_sets(system, epoch, &before, templates);
+        sets.extend(program_sets(system, epoch));
         before.clone_from_slice(&epoch.settings);
         let unsaid = index == 0 && sets.is_empty() && epoch.name == "0" && epoch.at == Instant::ZERO;
         if unsaid {
@@ -450,6 +503,15 @@ fn write_epochs(text: &mut String, system: &System, templates: &[Template<'_>]) 
             }
         }
     }
+}
+
+/// What an epoch sets of programs; at the start their tables have said it.
+fn program_sets(system: &System, epoch: &Epoch) -> Vec<String> {
+    let changed = system.brokered.programs.iter().flat_map(|program| {
+        let here = program.takes.iter().filter(|(from, _)| *from == epoch.at && *from > Instant::ZERO);
+        here.map(|(_, takes)| format!("\"reservation.{}.takes\" = {}", program.name, self::takes(takes)))
+    });
+    changed.collect()
 }
 
 /// What an epoch sets, once for all instances of a template where they agree.

@@ -48,6 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         time: &[],
         threads: &[],
         lost_events: 0,
+        programs: Vec::new(),
         notes: vec![Note {
             level: Level::Degraded,
             topic: "real-time priority".into(),

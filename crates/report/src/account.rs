@@ -9,6 +9,8 @@ use hyoshi_trace::timeline::Window;
 use hyoshi_trace::{Reign, Stats, TimeSplit};
 use serde::Serialize;
 
+use crate::programs::ProgramSummary;
+
 /// What was done, with what, and what was seen.
 #[derive(Clone, Debug)]
 pub struct Account<'a> {
@@ -52,6 +54,8 @@ pub struct Account<'a> {
     pub lost_events: u64,
     /// What else a reader must know: privileges that were not granted, warnings.
     pub notes: Vec<Note>,
+    /// What became of programs under the CPU broker, in the file's order.
+    pub programs: Vec<ProgramSummary>,
 }
 
 /// What an analysis says of the system.

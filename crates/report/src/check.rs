@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use crossterm::style::Color;
+use hyoshi_control::file::HostAdmission;
 use hyoshi_model::{OperationId, System, Trigger};
 use hyoshi_sched::analysis::{
     ChainReport, Counted, CountedFrom, OperationReport, Outcome, Report, Requirement, SceneReport, Sensitivity,
@@ -14,6 +15,7 @@ use hyoshi_sched::analysis::{
 use serde::Serialize;
 
 mod margins;
+mod programs;
 
 use crate::account::Note;
 use crate::figures::{nanos, percent, printable, signed};
@@ -37,6 +39,8 @@ pub struct Checked<'a> {
     pub counterexample: Option<&'a Seen>,
     /// How much could change, if that was asked.
     pub sensitivity: Option<&'a Sensitivity>,
+    /// What is admitted of programs under the CPU broker, host by host.
+    pub admissions: &'a [HostAdmission],
     /// In a terminal: which analyses there were, and what they rest on.
     pub explain: bool,
 }
@@ -73,6 +77,8 @@ struct Json<'a> {
     counterexample: Option<&'a Seen>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sensitivity: Option<&'a Sensitivity>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reservations: Vec<programs::HostJson>,
     #[serde(flatten)]
     report: &'a Report,
 }
@@ -137,7 +143,21 @@ impl Judged for ChainReport {
 impl<'a> Checked<'a> {
     /// A check with nothing told besides what was proved.
     pub fn new(command: &'a str, system: &'a System, report: &'a Report) -> Self {
-        Checked { command, system, report, notes: &[], counterexample: None, sensitivity: None, explain: false }
+        Checked {
+            command,
+            system,
+            report,
+            notes: &[],
+            counterexample: None,
+            sensitivity: None,
+            admissions: &[],
+            explain: false,
+        }
+    }
+
+    /// Whether everything that counts is proved, and every program can rely on what it needs.
+    pub fn holds(&self) -> bool {
+        self.report.outcome == Outcome::Holds && programs::refused(self.system, self.admissions).is_none()
     }
 
     /// The check for other programs; `docs/json.md` tells every field.
@@ -150,11 +170,12 @@ impl<'a> Checked<'a> {
                 command: self.command.into(),
                 started_unix_ns: None,
             },
-            holds: self.report.outcome == Outcome::Holds,
+            holds: self.holds(),
             verdict: self.sentence(),
             notes: self.notes,
             counterexample: self.counterexample,
             sensitivity: self.sensitivity,
+            reservations: programs::json(self.system, self.admissions),
             report: self.report,
         };
         // As of a run: nothing in it can fail to be written.
@@ -166,11 +187,15 @@ impl<'a> Checked<'a> {
     /// The check for a terminal.
     pub fn terminal(&self, look: Look) -> String {
         let colour = match self.report.outcome {
+            Outcome::Holds if !self.holds() => Color::Red,
             Outcome::Holds => Color::Green,
             Outcome::DoesNotHold => Color::Red,
             Outcome::Unknown => Color::Yellow,
         };
-        let about = format!("check: {} operations", self.system.operations.len());
+        let mut about = format!("check: {} operations", self.system.operations.len());
+        if !self.admissions.is_empty() {
+            about += &format!(", {} programs", self.system.brokered.programs.len());
+        }
         let mut text = format!("{}  {}\n\n", look.bold(&printable(&self.report.system)), look.quiet(&about));
         text.push_str(&format!("  {}\n", look.toned(&printable(&self.sentence()), colour)));
         if let Some(seen) = self.counterexample {
@@ -186,6 +211,7 @@ impl<'a> Checked<'a> {
         section("Two strategies, each alone and across switches", self.strategy_table(look));
         section("Chains, where they fare worst", self.chain_table(look));
         section("Processors", Some(self.processor_table(look) + &self.utilisation_bounds()));
+        section("Programs under the CPU broker", programs::table(self.system, self.admissions, look));
         if let Some(sensitivity) = self.sensitivity {
             section("How much could change", Some(margins::table(sensitivity, look)));
         }
@@ -206,9 +232,18 @@ impl<'a> Checked<'a> {
         let everything = self.report.counted == Counted::Everything;
         let what = if everything { "operation" } else { "critical operation and chain" };
         let (word, decides): (_, fn(&Verdict) -> bool) = match self.report.outcome {
-            Outcome::Holds => {
-                return format!("Holds: every {what} is proved, in every region and change between them.");
-            }
+            Outcome::Holds => match programs::refused(self.system, self.admissions) {
+                Some(refused) => return format!("Does not hold: {refused}."),
+                None if self.admissions.is_empty() => {
+                    return format!("Holds: every {what} is proved, in every region and change between them.");
+                }
+                None if self.system.operations.is_empty() => return "Holds: every reservation is admitted.".to_string(),
+                None => {
+                    return format!(
+                        "Holds: every {what} is proved, in every region and change between them, and every reservation admitted."
+                    );
+                }
+            },
             Outcome::DoesNotHold => ("Does not hold", Verdict::fails),
             Outcome::Unknown => ("Unknown", |verdict| !verdict.is_proved()),
         };

@@ -15,7 +15,7 @@ use crate::lateness::{LatenessSummary, lateness};
 use crate::names;
 use crate::summary::*;
 use crate::time::TimeSummary;
-use crate::{causes, exceeded};
+use crate::{causes, exceeded, programs};
 
 /// Misses that a report shows of each class.
 const WORST: usize = 20;
@@ -64,6 +64,8 @@ impl Account<'_> {
             operations,
             chains,
             misses: self.misses(),
+            brokers: programs::brokers(system),
+            programs: self.programs.clone(),
         }
     }
 

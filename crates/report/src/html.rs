@@ -7,6 +7,7 @@ mod distribution;
 mod lateness;
 mod over_time;
 mod processors;
+mod programs;
 mod table;
 mod timeline;
 
@@ -41,6 +42,7 @@ fn page(account: &Account<'_>, summary: &Summary) -> Markup {
         (lateness::lateness(summary))
         (misses(summary))
         (timeline::timeline(account))
+        (programs::programs(summary))
         (processors::processors(summary))
         (plan(summary))
         (configuration(summary, account.source))

@@ -34,6 +34,7 @@
 //!     threads: &[],
 //!     lost_events: 0,
 //!     notes: Vec::new(),
+//!     programs: Vec::new(),
 //! };
 //! let summary = account.summary();
 //! assert!(summary.verdict.holds);
@@ -57,6 +58,7 @@ mod json;
 pub mod lateness;
 pub mod live;
 pub mod names;
+pub mod programs;
 pub mod summary;
 pub mod terminal;
 pub mod time;
@@ -66,5 +68,6 @@ pub use account::{Account, Analysis, LATE_RELEASES, Level, Note, Verdict};
 pub use check::{Checked, Seen};
 pub use file::{SaveError, save};
 pub use live::Live;
+pub use programs::{ProgramStretch, ProgramSummary};
 pub use summary::Summary;
 pub use terminal::Look;

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::account::{Note, Verdict};
 use crate::figures::{count, percent};
 use crate::lateness::LatenessSummary;
+use crate::programs::ProgramSummary;
 use crate::time::TimeSummary;
 
 /// The version of the schema. It grows by one when a field goes or changes its meaning; new fields leave it.
@@ -57,6 +58,12 @@ pub struct Summary {
     pub chains: Vec<ChainSummary>,
     /// The worst misses, critical ones first, by lateness.
     pub misses: Vec<MissSummary>,
+    /// The broker of each host with programs, in words.
+    #[serde(skip)]
+    pub brokers: Vec<String>,
+    /// Programs under the CPU broker, in the file's order; left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<ProgramSummary>,
 }
 
 /// What wrote a report.

@@ -101,6 +101,7 @@ impl Summary {
         section("Processors", Some(self.processor_table(look)));
         section("Where the time went", self.time_table(look, MOST_ROWS));
         section("Chains", (!self.chains.is_empty()).then(|| self.chain_table(look)));
+        section("Programs under the CPU broker", (!self.programs.is_empty()).then(|| self.program_table(look)));
         section("Worst misses", (!self.misses.is_empty()).then(|| self.miss_table(look)));
         text
     }

@@ -37,6 +37,10 @@ pub(crate) fn verdict(account: &Account<'_>) -> Verdict {
     if account.lost_events > 0 {
         reasons.push(format!("{} events were lost: what they said is not known", count(account.lost_events)));
     }
+    let alone = system.operations.is_empty() && !account.programs.is_empty();
+    if alone {
+        return of_programs(account, reasons);
+    }
     // A run that was interrupted, or a recording that was cut off, says nothing of the rest.
     let partial = account.duration < account.asked;
     if partial && counted.released() == 0 && reasons.is_empty() {
@@ -58,5 +62,24 @@ pub(crate) fn verdict(account: &Account<'_>) -> Verdict {
     // "all 3 jobs critical met" reads badly: the class stands before its noun.
     let sentence = sentence.replace(&format!(" jobs {what}met"), &format!(" {what}jobs met"));
     let sentence = sentence.replace(&format!(" job {what}met"), &format!(" {what}job met"));
+    Verdict { holds, sentence, reasons }
+}
+
+/// Where there are no operations: programs' cycles, as far as somebody counted them, and how programs ended.
+fn of_programs(account: &Account<'_>, mut reasons: Vec<String>) -> Verdict {
+    let (mut met, mut missed) = (0, 0);
+    for program in &account.programs {
+        met += program.met.unwrap_or(0);
+        missed += program.missed.unwrap_or(0);
+    }
+    if missed > 0 {
+        reasons.push(format!("{} of {} cycles of programs were late", count(missed), count(met + missed)));
+    }
+    let holds = reasons.is_empty();
+    let sentence = match (holds, met) {
+        (true, 0) => "Holds, but no cycle of a program was judged in this time.".to_string(),
+        (true, met) => format!("Holds: all {} cycles of programs were in time.", count(met)),
+        (false, _) => format!("Does not hold: {}.", reasons.join("; ")),
+    };
     Verdict { holds, sentence, reasons }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Cpu<'a, P> {
     pub due: bool,
     /// CPU time used by jobs.
     pub busy: Span,
+    /// When jobs or scheduling had the CPU, where somebody wants to know, and until when that was told.
+    watched: Option<(Vec<(Instant, Instant)>, Instant)>,
 }
 
 /// A started job's execution.
@@ -89,7 +91,29 @@ impl<'a, P: Probe> Cpu<'a, P> {
             dispatcher,
             due: false,
             busy: Span::ZERO,
+            watched: None,
         }
+    }
+
+    /// From now on it is kept when the CPU is had.
+    pub fn watch(&mut self) {
+        self.watched = Some((Vec::new(), Instant::ZERO));
+    }
+
+    /// When the CPU was had, since it was asked last, until `now`.
+    pub fn take_busy(&mut self, now: Instant, each: &mut impl FnMut(Instant, Instant)) {
+        let has = self.has_the_cpu();
+        let Some((spans, told)) = &mut self.watched else { return };
+        spans.drain(..).for_each(|(from, to)| each(from, to));
+        let from = self.accounted.max(*told);
+        if has && from < now {
+            each(from, now);
+        }
+        *told = now;
+    }
+
+    fn has_the_cpu(&self) -> bool {
+        self.current.is_some() || self.overhead.as_ref().is_some_and(|overhead| overhead.is_spending())
     }
 
     /// When something happens here next.
@@ -302,6 +326,9 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// Books the time since the last event on the job that ran.
     #[inline]
     pub fn account(&mut self, now: Instant) {
+        if self.watched.is_some() && self.has_the_cpu() {
+            self.keep_busy(now);
+        }
         if let Some(slot) = self.current {
             let ran = now.since(self.accounted);
             self.execution[slot.0 as usize].consumed += ran;
@@ -313,6 +340,16 @@ impl<'a, P: Probe> Cpu<'a, P> {
             }
         }
         self.accounted = now;
+    }
+
+    fn keep_busy(&mut self, now: Instant) {
+        let Some((spans, told)) = &mut self.watched else { return };
+        let from = self.accounted.max(*told);
+        match spans.last_mut() {
+            Some((_, until)) if *until == from => *until = now,
+            _ if from < now => spans.push((from, now)),
+            _ => {}
+        }
     }
 
     /// CPU time that scheduling used.

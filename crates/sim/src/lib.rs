@@ -10,6 +10,7 @@
 mod cpu;
 mod locks;
 mod overhead;
+pub mod programs;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use hyoshi_trace::Probe;
 
 use cpu::Cpu;
 use locks::Locks;
+use programs::Programs;
 
 /// What a simulation leaves behind, besides what its probes saw.
 #[derive(Debug)]
@@ -51,7 +53,7 @@ pub fn simulate<P: Probe>(
     probe: impl FnMut(ProcessorId) -> P,
     keep_on: impl FnMut(Instant) -> bool,
 ) -> Simulated<P> {
-    simulate_given(system, plan, until, None, probe, keep_on)
+    simulate_given(system, plan, until, None, None, probe, keep_on)
 }
 
 /// What is known of jobs beforehand: it takes the place of what the file has drawn for them.
@@ -63,17 +65,21 @@ pub struct Given<'a> {
     pub late: &'a Arc<BTreeMap<JobId, Span>>,
 }
 
-/// Simulates as [`simulate`] does, with what is known of jobs beforehand.
+/// Simulates as [`simulate`] does, with what is known of jobs beforehand, and with programs of the system, if they are given.
 pub fn simulate_given<'a, P: Probe>(
     system: &'a System,
     plan: &Plan,
     until: Instant,
     given: Option<Given<'a>>,
+    mut programs: Option<&mut Programs<'_>>,
     mut probe: impl FnMut(ProcessorId) -> P,
     mut keep_on: impl FnMut(Instant) -> bool,
 ) -> Simulated<P> {
     let mut cpus: Vec<Cpu<'_, P>> =
         plan.processors.iter().map(|plan| Cpu::new(system, plan, given, probe(plan.processor))).collect();
+    if programs.is_some() {
+        cpus.iter_mut().for_each(Cpu::watch);
+    }
     let mut locks = Locks::new(system.resources.len());
     let mut sends = Vec::new();
     let mut end = until;
@@ -85,16 +91,36 @@ pub fn simulate_given<'a, P: Probe>(
         }
         step(&mut cpus, now, &mut locks, &mut sends);
         steps = steps.wrapping_add(1);
+        if let Some(programs) = &mut programs
+            && steps.is_multiple_of(TOLD)
+        {
+            play(&mut cpus, programs, now);
+        }
         if steps.is_multiple_of(1 << 16) && !keep_on(now) {
             end = now;
             break;
         }
+    }
+    if let Some(programs) = &mut programs {
+        play(&mut cpus, programs, end);
     }
     let close = |mut cpu: Cpu<'_, P>| {
         cpu.stop_at(end);
         SimulatedProcessor { busy: cpu.busy, overhead: cpu.spent(), probe: cpu.dispatcher.into_probe() }
     };
     Simulated { processors: cpus.into_iter().map(close).collect() }
+}
+
+/// Steps after which programs are told what lanes took.
+const TOLD: u32 = 1 << 10;
+
+/// Programs have what lanes left of the time until `now`.
+fn play<P: Probe>(cpus: &mut [Cpu<'_, P>], programs: &mut Programs<'_>, now: Instant) {
+    for cpu in cpus {
+        let processor = cpu.dispatcher.processor();
+        cpu.take_busy(now, &mut |from, to| programs.taken(processor, from, to));
+    }
+    programs.play_until(now);
 }
 
 /// Everything that happens at one instant.

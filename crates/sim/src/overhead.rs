@@ -89,6 +89,11 @@ impl Overhead {
         })
     }
 
+    /// Whether scheduling has the CPU.
+    pub fn is_spending(&self) -> bool {
+        !matches!(self.spending, Spending::Nothing)
+    }
+
     /// Books `ran` on what was being spent; who spent it.
     pub fn account(&mut self, ran: Span) -> Option<Who> {
         let who = match self.spending {

@@ -86,6 +86,10 @@ struct Placed {
 }
 
 impl Placement {
+    /// What raising and lowering a window's threads costs of each period, with some twenty of them.
+    pub const SWITCHING: Span = Span::from_micros(100);
+    /// What the kernel leaves real-time threads of a CPU, unless somebody has set that otherwise.
+    pub const KERNELS_LIMIT: Share = Share::from_percent(95);
     /// How many levels there are for windows: real-time priorities 39 down to 20.
     pub const LEVELS: u8 = 20;
     /// How many windows one CPU can have.

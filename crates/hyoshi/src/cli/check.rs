@@ -9,6 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant as WallClock};
 
 use clap::Args;
+use hyoshi_control::file::admit;
+use hyoshi_model::HostId;
 use hyoshi_report::{Checked, Level, Look};
 use hyoshi_sched::analysis::{Bounds, Options, Progress, Sensitivity, SensitivitySearch, analyse_with};
 use hyoshi_sched::{Outcome, Report, Strategies};
@@ -67,11 +69,14 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
     if let (Some(path), None) = (&arguments.counterexample, &seen) {
         notes.push(note(Level::Info, "counterexample", none(&report, path)));
     }
+    let hosts = (0..ready.system.hosts.len() as u32).map(HostId);
+    let admissions: Vec<_> = hosts.filter_map(|host| admit(&ready.system, host)).collect();
     let command = command_line();
     let checked = Checked {
         notes: &notes,
         counterexample: seen.as_ref(),
         sensitivity: margins.as_ref(),
+        admissions: &admissions,
         explain: arguments.explain,
         ..Checked::new(&command, &ready.system, &report)
     };
@@ -79,7 +84,7 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
         Format::Text => streams::out(checked.terminal(Look::of_stdout()))?,
         Format::Json => streams::out(checked.json())?,
     }
-    Ok(Held::when(report.outcome == Outcome::Holds))
+    Ok(Held::when(checked.holds()))
 }
 
 /// Why there is no counterexample.

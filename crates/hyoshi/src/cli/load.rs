@@ -4,12 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use hyoshi_model::{Diagnostic, Known, Overload, Preemption, Span, System, quantity, read_file_knowing};
+use hyoshi_control::file;
+use hyoshi_model::{Diagnostic, Known, Laws, Overload, Preemption, Span, System, quantity, read_file_knowing};
 use hyoshi_report::Note;
 use hyoshi_sched::{Plan, Strategies};
 
 use super::costs::{CostsFrom, Found};
 use super::{Failure, Format, colours, streams};
+
+/// The CPU broker's laws, to which a file's reservations are held.
+const LAWS: Laws = Laws {
+    advocate: |words| file::spec(words).map(drop),
+    policy: |text| file::policy(text).map(|policy| file::groups(&policy)),
+};
 
 /// What the command line may change of a file.
 #[derive(Clone, Debug, Default, Args)]
@@ -158,7 +165,8 @@ fn load_with(
     known_strategy(changes, strategies)?;
     // One that the command line replaces may be what it likes.
     let named = changes.strategy.is_none().then(|| strategies.names());
-    let known = Known { strategies: named, costs: costs.as_ref().and_then(Found::instead), ..Known::default() };
+    let costs_instead = costs.as_ref().and_then(Found::instead);
+    let known = Known { strategies: named, costs: costs_instead, laws: Some(LAWS), ..Known::default() };
     let loaded = read_file_knowing(path, &known).map_err(Failure::File)?;
     let mut system = loaded.system;
     changes.apply(&mut system);

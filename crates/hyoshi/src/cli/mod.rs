@@ -23,6 +23,7 @@ mod manual;
 mod naming;
 mod new;
 mod output;
+mod programs;
 mod proved;
 mod reproduce;
 mod run;

@@ -12,6 +12,7 @@ use hyoshi_os::signals::Interrupt;
 use hyoshi_os::wake::Wake;
 use hyoshi_report::{Account, LATE_RELEASES, Level};
 use hyoshi_sched::Strategies;
+use hyoshi_sim::programs::Programs;
 use hyoshi_sim::{Given, simulate_given};
 use hyoshi_trace::insight::Insight;
 use hyoshi_trace::{Decision, Event, JobEnd, Probe, Reigns, Splits, Stats};
@@ -149,11 +150,13 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let mut end = until;
     let takes = incident.as_ref().map(|incident| |job, drawn| incident.takes(job, drawn));
     let given = incident.as_ref().zip(takes.as_ref()).map(|(incident, takes)| Given { takes, late: &incident.late });
+    let mut programs = Programs::new(system);
     simulate_given(
         system,
         &ready.plan,
         until,
         given,
+        programs.as_mut(),
         |processor| SinkProbe { processor, sink: &sink, everything },
         |now| {
             progress.show(now);
@@ -184,6 +187,8 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     if end < until {
         notes.push(note(Level::Info, "end", "interrupted: the figures are of the time until then"));
     }
+    let programs = programs.map_or_else(Vec::new, Programs::close);
+    notes.extend(super::programs::notes(system));
     let took = Span::from_nanos(started.elapsed().as_nanos() as u64);
     let proved = analysing.end();
     let seen = sink.insight.take().map(|insight| insight.finish(end));
@@ -208,6 +213,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         threads: &[],
         lost_events: 0,
         notes,
+        programs: programs.iter().map(|one| super::programs::played(system, one)).collect(),
     };
     let again = incident.map(|incident| incident.outcome(system, &sink.stats, &sink.ends));
     publish_with(&account, again.as_ref(), arguments.report.report.as_deref(), format, Vec::new())

@@ -309,6 +309,8 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
         threads: &left.names,
         lost_events: left.lost,
         notes,
+        // What became of programs is in no recording.
+        programs: Vec::new(),
     };
     publish(&account, report.report.as_deref(), format, Vec::new())
 }

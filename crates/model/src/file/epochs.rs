@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use toml::de::DeTable;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::calls::{Cuts, Part};
 use super::expand::Operations;
@@ -26,6 +27,25 @@ pub(super) struct Declared<'a> {
     at: Span,
     place: Place,
     changes: Vec<Change<'a>>,
+    programs: Vec<ProgramChange<'a>>,
+}
+
+/// A new value of a key of a program: its name, the key, and where the value stands.
+pub(super) struct ProgramChange<'a> {
+    pub program: At<String>,
+    pub key: &'static str,
+    pub value: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Declared<'a> {
+    fn at_start(place: Place) -> Self {
+        Declared { name: "0".to_string(), at: Span::ZERO, place, changes: Vec::new(), programs: Vec::new() }
+    }
+
+    /// When it begins, and what it changes of programs.
+    pub fn of_programs(&self) -> (Instant, &[ProgramChange<'a>]) {
+        (Instant::from_nanos(self.at.as_nanos()), &self.programs)
+    }
 }
 
 /// A new value: the address as written, and a table in which the key has that value.
@@ -59,7 +79,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
                     .help("list epochs in order of time");
             }
         } else if at > Span::ZERO {
-            epochs.push(Declared { name: "0".to_string(), at: Span::ZERO, place, changes: Vec::new() });
+            epochs.push(Declared::at_start(place));
         }
         if at >= duration {
             log.warn(place, format!("this epoch begins at {at}, when the run of {duration} is over"))
@@ -73,20 +93,20 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
         }
         let name = name.map_or_else(|| epochs.len().to_string(), |name| name.value.to_string());
         let set = table.given(log, "set", |given| given.table("set = { \"operation.NAME.KEY\" = ... }"));
-        let mut changes = Vec::new();
+        let mut epoch = Declared { name, at, place, changes: Vec::new(), programs: Vec::new() };
         if let Some(set) = set {
-            collect(log, &mut Vec::new(), set.value, &mut changes);
+            collect(log, &mut Vec::new(), set.value, &mut epoch);
         }
-        epochs.push(Declared { name, at, place, changes });
+        epochs.push(epoch);
     }
     if epochs.is_empty() {
-        epochs.push(Declared { name: "0".to_string(), at: Span::ZERO, place: Place::default(), changes: Vec::new() });
+        epochs.push(Declared::at_start(Place::default()));
     }
     epochs
 }
 
 /// Follows keys, quoted ones with dots in them and tables within tables alike, to the values.
-fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, changes: &mut Vec<Change<'a>>) {
+fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, epoch: &mut Declared<'a>) {
     for (written, value) in in_order(table) {
         let place = Place::from(written.span());
         let depth = path.len();
@@ -95,9 +115,12 @@ fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, ch
             (Found::Complete(operation, key, part), _) => {
                 let operation = At::new(operation, place);
                 let address = Address { operation, key, part, written: written.get_ref() };
-                changes.push(Change { address, entries: table, place });
+                epoch.changes.push(Change { address, entries: table, place });
             }
-            (Found::Incomplete, Some(inner)) => collect(log, path, inner, changes),
+            (Found::OfProgram(program, key), _) => {
+                epoch.programs.push(ProgramChange { program: At::new(program, place), key, value });
+            }
+            (Found::Incomplete, Some(inner)) => collect(log, path, inner, epoch),
             (Found::Incomplete, None) => refuse(log, place, path, None),
             (Found::Wrong(segment), _) => refuse(log, place, path, Some(segment)),
         }
@@ -107,6 +130,8 @@ fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, ch
 
 enum Found {
     Complete(String, &'static Key, Option<&'static Key>),
+    /// `reservation.NAME.KEY`.
+    OfProgram(String, &'static str),
     /// Nothing wrong so far.
     Incomplete,
     /// The index of the wrong segment.
@@ -114,8 +139,10 @@ enum Found {
 }
 
 fn address(path: &[String]) -> Found {
-    if path[0] != "operation" {
-        return Found::Wrong(0);
+    match path[0].as_str() {
+        "operation" => {}
+        "reservation" => return of_program(path),
+        _ => return Found::Wrong(0),
     }
     let Some(name) = path.get(1) else { return Found::Incomplete };
     // No key is a number: a number here is that of an instance.
@@ -134,12 +161,23 @@ fn address(path: &[String]) -> Found {
     }
 }
 
+fn of_program(path: &[String]) -> Found {
+    match path {
+        [_] | [_, _] => Found::Incomplete,
+        [_, program, key] => match settable("reservation", key) {
+            Some(key) => Found::OfProgram(program.clone(), key.name),
+            None => Found::Wrong(2),
+        },
+        [..] => Found::Wrong(3),
+    }
+}
+
 fn settable(section: &str, name: &str) -> Option<&'static Key> {
     keys::section(section)?.key(name).filter(|key| key.settable)
 }
 
-fn settable_names() -> impl Iterator<Item = &'static str> {
-    keys::section("operation")
+fn settable_names(section: &str) -> impl Iterator<Item = &'static str> + use<> {
+    keys::section(section)
         .into_iter()
         .flat_map(|section| section.keys)
         .filter(|key| key.settable)
@@ -151,13 +189,14 @@ fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
     let like = "write \"operation.NAME.KEY\" = value";
     let (message, help) = match wrong {
         None => (format!("`{written}` is not the address of a value"), like.to_string()),
-        Some(0) => (format!("`{written}` cannot be set: epochs change operations"), like.to_string()),
+        Some(0) => (format!("`{written}` cannot be set: epochs change operations and reservations"), like.to_string()),
         Some(at) => {
             let segment = &path[at];
-            let known = keys::section("operation").and_then(|section| section.key(segment)).is_some();
-            let what = if known { "cannot change over time" } else { "is no key of operations" };
-            let all = settable_names().collect::<Vec<_>>().join(", ");
-            let nearest = log.nearest(segment, settable_names()).filter(|_| !known);
+            let section = path[0].as_str();
+            let known = keys::section(section).and_then(|section| section.key(segment)).is_some();
+            let what = if known { "cannot change over time".to_string() } else { format!("is no key of {section}s") };
+            let all = settable_names(section).collect::<Vec<_>>().join(", ");
+            let nearest = log.nearest(segment, settable_names(section)).filter(|_| !known);
             let help = nearest.map_or(format!("epochs set {all}"), |nearest| format!("did you mean `{nearest}`?"));
             (format!("`{}` {what}", shortened(segment)), help)
         }

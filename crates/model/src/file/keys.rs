@@ -90,11 +90,17 @@ pub enum Kind {
     Stagger,
     /// A time, or a table of the section.
     TimeOr(&'static str),
+    /// A list of texts.
+    Texts,
+    /// A list of whole numbers from the first to the second.
+    Wholes(u64, u64),
+    /// `[{ max_decay = { reports = 10 } }, { cap = "60%" }]`.
+    Advocates,
     /// A table of the section.
     Table(&'static str),
     /// A table of names of the section and times.
     TimeOf(&'static str),
-    /// A table of `"operation.NAME.KEY"` and values of that key.
+    /// A table of `"operation.NAME.KEY"` or `"reservation.NAME.KEY"` and values of that key.
     Settings,
     /// Not yet: what to do until then.
     Later(&'static str),
@@ -147,6 +153,18 @@ pub const SECTIONS: &[Section] = &[
         keys: &[],
     },
     Section { path: "chain", shape: Shape::Named, doc: "An end-to-end requirement.", keys: CHAIN },
+    Section {
+        path: "broker",
+        shape: Shape::Inline,
+        doc: "How programs under the CPU broker share time.",
+        keys: BROKER,
+    },
+    Section {
+        path: "reservation",
+        shape: Shape::Named,
+        doc: "A program that nobody will change, under the CPU broker.",
+        keys: RESERVATION,
+    },
     Section { path: "link", shape: Shape::List, doc: "The network between two hosts, both ways.", keys: LINK },
     Section {
         path: "epoch",
@@ -175,6 +193,14 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("processor", "core", "cpu"),
     ("processor", "scheduler", "strategy"),
     ("processor", "policy", "strategy"),
+    ("reservation", "command", "program"),
+    ("reservation", "argv", "program"),
+    ("reservation", "every", "period"),
+    ("reservation", "first", "budget"),
+    ("reservation", "wcet", "takes"),
+    ("reservation", "priority", "importance"),
+    ("reservation", "advocates", "advocate"),
+    ("broker", "cpu", "cpus"),
     ("chain", "operations", "path"),
     ("link", "latency", "delay"),
     ("link", "hosts", "between"),
@@ -187,12 +213,60 @@ const TOP: &[Key] = &[
     key("duration", Kind::Time, Value("\"10s\""), "How long a simulation or run lasts unless told otherwise."),
     key("costs", Kind::Table("costs"), Said("those of `hyoshi calibrate`, else none"), "What scheduling itself costs."),
     later("feedback", "rates in a range stay at their fastest"),
-    later("reservation", "programs that are not operations are left to the kernel"),
+    key("broker", Kind::Table("broker"), Said("as its keys say"), "How programs under the CPU broker share time."),
     later("flow", "give the network's delay as a [[link]]"),
     later("contract", "change settings over time with [[epoch]]"),
 ];
 
-const HOST: &[Key] = &[later("endpoints", "all hosts of a file run in one process")];
+const HOST: &[Key] = &[
+    key("broker", Kind::Table("broker"), Said("the file's"), "How programs share time on this host."),
+    later("endpoints", "all hosts of a file run in one process"),
+];
+
+const BROKER: &[Key] = &[
+    key(
+        "policy",
+        Kind::Text,
+        Value("\"strict\""),
+        "\"strict\", \"weighted\" or \"partition(video 40% strict, rest 30% weighted)\".",
+    ),
+    key("cap", Kind::Share, Said("75% of each of its CPUs"), "How much all programs may have together, of one CPU."),
+    key(
+        "cpus",
+        Kind::Wholes(0, 1023),
+        Said("those that the host's processors name, else CPU 0"),
+        "The Linux CPUs that it reserves time on.",
+    ),
+];
+
+const RESERVATION: &[Key] = &[
+    key("program", Kind::Texts, Required, "The program and its arguments; no shell reads them."),
+    key("host", Kind::Name("host"), Said("the only host"), "The machine it runs on."),
+    key("period", Kind::Time, Required, "How often its work comes round."),
+    key("deadline", Kind::Time, Said("the period"), "How soon in each period its time is to be had."),
+    key(
+        "budget",
+        Kind::Time,
+        Said("next to nothing"),
+        "What it asks for in each period before anything is known of it.",
+    ),
+    key("least", Kind::Time, Said("any time is"), "Less than that in a period is of no use to it."),
+    key(
+        "advocate",
+        Kind::Advocates,
+        Said("max_decay"),
+        "What asks on its behalf, one after the other: a list of tables of one key.",
+    ),
+    key("importance", Kind::Whole(0, u32::MAX as u64), Value("1"), "For policy strict; higher is more."),
+    key("weight", Kind::Whole(1, 1_000_000), Value("1"), "For policy weighted: higher is less taken away."),
+    key("group", Kind::Text, Said("the first"), "Its group, for policy partition."),
+    set(
+        "takes",
+        Kind::TimeOr("operation.takes"),
+        Said("anything; nothing in simulation"),
+        "What it really takes in each period: `check` and simulation use it.",
+    ),
+];
 
 const PROCESSOR: &[Key] = &[
     key("host", Kind::Name("host"), Said("the only host"), "The machine it is part of."),

@@ -26,3 +26,9 @@ pub const NAME: usize = 64;
 pub const COSTS_BYTES: usize = 64 << 10;
 /// The largest cost that is believed: no kernel that still answers takes longer for any of them.
 pub const COST: Span = Span::from_millis(100);
+/// Programs under one broker, and so in a file: as many as the broker takes.
+pub const PROGRAMS: usize = 4_096;
+/// Words of one program.
+pub const WORDS: usize = 1_024;
+/// Advocates of one program.
+pub const ADVOCATES: usize = 16;

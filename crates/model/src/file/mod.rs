@@ -2,7 +2,7 @@
 //!
 //! The way of a file: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table`
 //! (known keys, through the table of `keys`) → `machines`, `operation` (what is written) →
-//! `calls` (a call becomes a chain) → `expand` (templates, names) → `graph` (causes before effects, no cycles) → `chains`,
+//! `programs` (the broker's part), `calls` (a call becomes a chain) → `expand` (templates, names) → `graph` (causes before effects, no cycles) → `chains`,
 //! `epochs` → `settings` (what follows from it). Each step logs what is wrong and goes on as
 //! far as it makes sense, so that one run tells all that is wrong.
 
@@ -20,6 +20,7 @@ mod machines;
 mod measured;
 mod names;
 mod operation;
+mod programs;
 mod schema;
 mod settings;
 mod table;
@@ -34,6 +35,7 @@ use toml::de::DeTable;
 
 pub use diagnostic::{Diagnostic, FileErrors, Severity};
 pub use measured::{MeasuredCosts, read_costs, read_costs_file};
+pub use programs::Laws;
 pub use schema::schema;
 
 use crate::ids::OperationId;
@@ -68,6 +70,8 @@ pub struct Known {
     pub files: Vec<(String, String)>,
     /// What scheduling costs where the file does not say.
     pub costs: Option<crate::costs::Costs>,
+    /// The laws that advocates and policies are held to; `None` takes every one.
+    pub laws: Option<Laws>,
 }
 
 /// Reads a system from a file; files that it names are sought beside it.
@@ -182,6 +186,7 @@ fn assemble(
     let resources = machines::resources(log, &top);
 
     let mut files = times::TimesFiles::new(dir, &known.files);
+    let mut brokered = programs::read(log, &top, &hosts, &processors, known.laws, &mut files);
     let processor_names = names::Names::new("processor", processors.iter().map(|one| one.name.as_str()));
     let resource_names = names::Names::new("resource", resources.iter().map(|one| one.name.as_str()));
     let declared = top.named(log, "operation").into_iter().map(|(name, table)| {
@@ -203,6 +208,7 @@ fn assemble(
 
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());
     let edges: usize = triggers.iter().map(|trigger| trigger.predecessors().len()).sum();
+    programs::change(log, &epochs, &mut brokered.programs, &mut files);
     let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files);
     if log.has_errors() {
         return None;
@@ -255,6 +261,7 @@ fn assemble(
         links,
         epochs,
         processors,
+        brokered,
     };
     warnings::warn(log, &system, &operations, &top);
     Some((system, files.into_texts()))

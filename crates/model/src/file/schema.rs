@@ -88,7 +88,9 @@ fn kind(kind: Kind) -> Value {
     match kind {
         Kind::Text | Kind::Name(_) => text(),
         Kind::TextOrPair => or(text(), pair(text())),
-        Kind::Names(_) => list(text()),
+        Kind::Names(_) | Kind::Texts => list(text()),
+        Kind::Wholes(least, most) => list(json!({ "type": "integer", "minimum": least, "maximum": most })),
+        Kind::Advocates => list(json!({ "type": "object", "minProperties": 1, "maxProperties": 1 })),
         Kind::Pair(_) => pair(text()),
         Kind::Whole(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
         Kind::Truth => json!({ "type": "boolean" }),
@@ -113,19 +115,23 @@ fn table(path: &str) -> Value {
     keys::section(path).map_or_else(|| json!({}), object)
 }
 
-/// `"operation.NAME.KEY"`, or tables within tables to the same effect.
+/// `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, or tables within tables to the same effect.
 fn settings() -> Value {
     let mut patterns = Map::new();
-    for section in SECTIONS.iter().filter(|section| matches!(section.path, "operation" | "operation.repeat")) {
+    let of = |section: &&Section| matches!(section.path, "operation" | "operation.repeat" | "reservation");
+    for section in SECTIONS.iter().filter(of) {
         for key in section.keys.iter().filter(|key| key.settable) {
             let within = section.path.strip_prefix("operation.").map_or(String::new(), |within| format!("{within}\\."));
-            let pattern = format!("^operation\\.[^.]+(\\.[0-9]+)?\\.{within}{}$", key.name);
+            let pattern = match section.path {
+                "reservation" => format!("^reservation\\.[^.]+\\.{}$", key.name),
+                _ => format!("^operation\\.[^.]+(\\.[0-9]+)?\\.{within}{}$", key.name),
+            };
             patterns.insert(pattern, described(kind(key.kind), key.doc));
         }
     }
     json!({
         "type": "object",
-        "properties": { "operation": { "type": "object" } },
+        "properties": { "operation": { "type": "object" }, "reservation": { "type": "object" } },
         "patternProperties": patterns,
         "additionalProperties": false,
     })

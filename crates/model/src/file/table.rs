@@ -238,7 +238,9 @@ fn check_name(log: &mut Log, section: &str, name: At<&str>) {
 fn example(kind: Kind) -> &'static str {
     match kind {
         Kind::Text | Kind::TextOrPair | Kind::Name(_) => "\"...\"",
-        Kind::Names(_) | Kind::Pair(_) => "[\"a\", \"b\"]",
+        Kind::Names(_) | Kind::Pair(_) | Kind::Texts => "[\"a\", \"b\"]",
+        Kind::Wholes(..) => "[0, 1]",
+        Kind::Advocates => "[{ max_decay = { reports = 10 } }, { cap = \"60%\" }]",
         Kind::Whole(..) => "1",
         Kind::Truth => "true",
         Kind::Time | Kind::TimeOrPair | Kind::TimeOr(_) | Kind::Stagger => "\"2.5ms\"",
@@ -257,6 +259,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Table("operation.takes") => "{ uniform = [\"1ms\", \"2ms\"] }",
         Kind::Table("operation.takes.normal") => "{ mean = \"2ms\", deviation = \"0.1ms\" }",
         Kind::Table("processor.switch") => "{ margin = \"1ms\", calm = \"1s\" }",
+        Kind::Table("broker") => "{ policy = \"strict\", cap = \"75%\" }",
         Kind::Table("costs" | "calibration.costs") => "{ timer = \"10us\", switch = \"2us\" }",
         Kind::Table(_) | Kind::Later(_) => "{ }",
     }

@@ -9,7 +9,7 @@ use crate::time::Span;
 
 pub(super) fn warn(log: &mut Log, system: &System, operations: &Operations<'_>, top: &Table<'_>) {
     overload(log, system, top);
-    if system.operations.is_empty() {
+    if system.operations.is_empty() && system.brokered.programs.is_empty() {
         log.warn(top.place, "there is no operation: nothing will run").help("add one: [operation.NAME]");
     }
     for id in system.operation_ids() {

@@ -86,6 +86,7 @@ impl Flight {
             time: &[],
             threads: &[],
             lost_events: 0,
+            programs: Vec::new(),
             notes: vec![
                 Note {
                     level: Level::Refused,

@@ -97,6 +97,7 @@ impl Island {
             chains: chains.iter().map(chain).collect(),
             links: system.links.clone(),
             epochs,
+            brokered: hyoshi_model::Brokered::default(),
         };
         Island { system, operations }
     }

@@ -116,6 +116,7 @@ impl Build {
             resources: (0..self.resources).map(|index| Resource { name: format!("resource{index}") }).collect(),
             chains: self.chains.clone(),
             links: links.collect(),
+            brokered: Default::default(),
             epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: self.settings() }],
         }
     }

@@ -46,6 +46,7 @@ impl Build {
             resources: vec![],
             chains: vec![],
             links: vec![],
+            brokered: Default::default(),
             epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: [].into() }],
         })
     }

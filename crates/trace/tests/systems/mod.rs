@@ -78,6 +78,7 @@ pub fn periodic(operations: usize) -> System {
         resources: Vec::new(),
         chains: Vec::new(),
         links: Vec::new(),
+        brokered: Default::default(),
         epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: settings.collect::<Vec<_>>().into() }],
     }
 }

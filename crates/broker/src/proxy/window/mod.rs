@@ -267,10 +267,8 @@ impl Open {
 
 /// CPUs without windows. Lanes on them are not known here as yet.
 pub(super) fn placement(cpus: &[u32], limit: Share) -> Placement {
-    /// What raising and lowering a window's threads costs of each period, with some twenty of them.
-    const SWITCHING: Span = Span::from_micros(100);
     let cpus = cpus.iter().map(|cpu| Cpu { number: *cpu, promises: Vec::new(), cap: limit });
-    Placement::new(cpus, SWITCHING)
+    Placement::new(cpus, Placement::SWITCHING)
 }
 
 /// A thread born of a raised one has lost its nice value with the priority: it gets that of its process again.

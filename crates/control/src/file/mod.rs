@@ -1,0 +1,140 @@
+//! A file's programs under the laws: their advocates, what they come to ask, and what a host's CPUs admit of it.
+
+mod admit;
+mod promises;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use hyoshi_model::{AdvocateWords, Broker, HostId, Instant, Program, ProgramId, Reservation, Span, System};
+
+use crate::Admission;
+use crate::advocate::{Chain, Spec, SpecError};
+use crate::arbiter::Joining;
+use crate::policy::PolicySpec;
+use crate::task::{Grant, GroupId, Reason, Status, TaskId};
+use crate::window::placement::{Cpu, Placement, Promise};
+
+pub use admit::{Admitted, HostAdmission, Verdict, admit};
+pub use promises::{cpus, promises};
+
+/// The advocate that words of a file mean.
+///
+/// # Errors
+///
+/// Of what is no advocate: what is wrong, and what to write.
+pub fn spec(words: &AdvocateWords) -> Result<Spec, (String, String)> {
+    if words.kind == "conditions" {
+        let help = "leave it out: what it keeps is for contracts, and there are none yet";
+        return Err(("`conditions` cannot be used in a file".into(), help.into()));
+    }
+    let parameters = words.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    Spec::new(&words.kind, parameters).map_err(|error| {
+        let such_as = match &error {
+            SpecError::Kind(_) => ", such as { max_decay = { reports = 10 } }",
+            _ => "",
+        };
+        (error.to_string(), format!("{}{such_as}", error.remedy()))
+    })
+}
+
+/// The policy that a file's text means.
+///
+/// # Errors
+///
+/// Of what is no policy: what is wrong, and what to write.
+pub fn policy(text: &str) -> Result<PolicySpec, (String, String)> {
+    text.parse::<PolicySpec>().map_err(|error| (error.to_string(), error.remedy().into()))
+}
+
+/// The names of a policy's groups, in the order of their numbers.
+pub fn groups(policy: &PolicySpec) -> Vec<String> {
+    let built = policy.build();
+    (0..built.group_count()).filter_map(|group| built.group_name(GroupId(group)).map(String::from)).collect()
+}
+
+/// The number of a program as a task.
+pub fn task(program: ProgramId) -> TaskId {
+    TaskId(program.0)
+}
+
+/// A program's advocates; unless it names some, those of the broker.
+pub fn chain(program: &Program) -> Chain {
+    let mut chain = Chain::default();
+    let named = program.advocates.iter().filter_map(|words| spec(words).ok());
+    let default = || Spec::new("max-decay", []).ok();
+    let specs: Vec<Spec> = if program.advocates.is_empty() { default().into_iter().collect() } else { named.collect() };
+    for spec in specs {
+        // A file has no more than a chain takes.
+        let _ = chain.insert(spec.build(), None);
+    }
+    chain
+}
+
+/// What a program says of itself as it joins, under a policy with these groups; `None` for what cannot be reserved, which
+/// no file that was read holds.
+pub fn joining(program: &Program, groups: &[String], chain: Chain) -> Option<Joining> {
+    let group = groups.iter().position(|group| *group == program.group).unwrap_or(0);
+    Some(Joining {
+        importance: program.importance,
+        weight: program.weight,
+        group: GroupId(group as u32),
+        least: program.least_share(),
+        ..Joining::new(&program.name, program.declared()?, chain)
+    })
+}
+
+/// Reports after which a chain's advice counts as settled.
+const SETTLED: u64 = 256;
+
+/// The most that a program comes to ask: what it asks at first, or what its advocates ask where each cycle takes the
+/// longest of `takes`, all of the period where the file does not say.
+pub fn most(program: &Program) -> Option<Reservation> {
+    let declared = program.declared()?;
+    let demand = program.longest().unwrap_or(program.period).min(program.period);
+    let mut chain = chain(program);
+    let mut most = declared;
+    let mut held = None;
+    for report in 0..SETTLED {
+        let at = Instant::from_nanos(program.period.as_nanos().saturating_mul(report));
+        let first = Status::overdue(at, Span::ZERO);
+        let status = Status { held, ..if report == 0 { first } else { Status::of_cycle(at, demand) } };
+        let asked = chain.advise(&status, declared, |_| ());
+        chain.granted(&Grant {
+            task: TaskId(0),
+            asked,
+            reservation: Some(asked),
+            reason: Reason::Granted,
+        });
+        held = Some(asked);
+        if asked.budget() > most.budget() {
+            most = asked;
+        }
+    }
+    Some(most)
+}
+
+/// The broker of a host, and its policy; that of a file that was read is one.
+fn policy_of(system: &System, host: HostId) -> Option<(&Broker, PolicySpec)> {
+    let broker = system.brokered.brokers.get(host.index())?;
+    Some((broker, policy(&broker.policy).ok()?))
+}
+
+/// A broker as the file has it, on CPUs where `promised` stands above the windows.
+pub fn open(
+    system: &System,
+    host: HostId,
+    promised: impl Fn(u32) -> Vec<Promise>,
+) -> Option<(Admission, Vec<String>)> {
+    let (broker, spec) = policy_of(system, host)?;
+    let cpu = |number: &u32| Cpu { number: *number, promises: promised(*number), cap: Placement::KERNELS_LIMIT };
+    Some((Admission::new(spec.build(), broker.cap, broker.cpus.iter().map(cpu)), groups(&spec)))
+}
+
+/// The programs of a host in the order in which they join: the more important first, as the file has them.
+pub fn order(system: &System, host: HostId) -> Vec<ProgramId> {
+    let mut programs: Vec<ProgramId> = system.programs_on(host).collect();
+    programs.sort_by_key(|id| core::cmp::Reverse(system.program(*id).importance));
+    programs
+}

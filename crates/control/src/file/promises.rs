@@ -1,0 +1,68 @@
+//! What the lanes of a host's processors were promised, above all windows.
+
+use alloc::vec::Vec;
+
+use hyoshi_model::{Costs, HostId, OperationId, ProcessorId, Setting, Span, System};
+
+use crate::window::placement::Promise;
+
+/// How often the watchdog looks.
+const WATCHDOG: Span = Span::from_millis(50);
+
+/// The CPU of each processor of a host: the one that the file names, else, as a run places it, one of the broker's that
+/// no other has, from the last down; else the one that fewest have.
+pub fn cpus(system: &System, host: HostId) -> Vec<(ProcessorId, u32)> {
+    let Some(broker) = system.brokered.brokers.get(host.index()) else { return Vec::new() };
+    let of_host = system.processor_ids().filter(|id| system.processor(*id).host == host);
+    let mut placed: Vec<(ProcessorId, Option<u32>)> = of_host.map(|id| (id, system.processor(id).cpu)).collect();
+    for place in 0..placed.len() {
+        let users = |cpu: &u32| placed.iter().filter(|(_, used)| *used == Some(*cpu)).count();
+        let least = broker.cpus.iter().rev().min_by_key(|cpu| users(cpu)).copied();
+        placed[place].1 = placed[place].1.or(least);
+    }
+    placed.into_iter().map(|(id, cpu)| (id, cpu.unwrap_or(0))).collect()
+}
+
+/// What lanes can take of a CPU at most, operation by operation: those of the processors that name it, and of all that
+/// name none, for a run may place them there.
+///
+/// In each period an operation's jobs take their worst case and what scheduling costs, in all regions the most; they begin
+/// as late as their deadline allows. So it holds as long as the operations meet their deadlines.
+pub fn promises(system: &System, host: HostId, cpu: u32) -> Vec<Promise> {
+    let here = |id: &ProcessorId| {
+        let processor = system.processor(*id);
+        processor.host == host && processor.cpu.is_none_or(|named| named == cpu)
+    };
+    let rates: Vec<Vec<u64>> = (0..system.epochs.len()).map(|epoch| system.release_rates(epoch)).collect();
+    let mut promises = Vec::new();
+    for processor in system.processor_ids().filter(here) {
+        let costs = system.processor(processor).costs;
+        promises.extend(system.operations_on(processor).filter_map(|id| of_operation(system, id, costs, &rates)));
+        if !costs.watchdog.is_zero() {
+            promises.push(Promise { budget: costs.watchdog, period: WATCHDOG, jitter: WATCHDOG });
+        }
+    }
+    promises
+}
+
+fn of_operation(system: &System, id: OperationId, costs: Costs, rates: &[Vec<u64>]) -> Option<Promise> {
+    let runs = rates.iter().enumerate().filter(|(_, rates)| rates[id.index()] > 0);
+    let each = runs.map(|(epoch, rates)| {
+        let setting = system.setting(epoch, id);
+        let period = Span::from_nanos((1_000_000_000_000_000_000 / rates[id.index()]).max(1));
+        let budget = budget(setting, costs);
+        let latest = setting.deadline.span().max(period).saturating_sub(budget);
+        Promise { budget, period, jitter: latest + setting.jitter }
+    });
+    each.reduce(|one, other| Promise {
+        budget: one.budget.max(other.budget),
+        period: one.period.min(other.period),
+        jitter: one.jitter.max(other.jitter),
+    })
+}
+
+/// All legs of a release, with a release, a queue and a switch there and back for each.
+fn budget(setting: &Setting, costs: Costs) -> Span {
+    let leg = setting.wcet + costs.timer + costs.enqueue + costs.dequeue + costs.cancel + costs.switch * 2;
+    Span::from_nanos(leg.as_nanos().saturating_mul(u64::from(setting.legs)))
+}

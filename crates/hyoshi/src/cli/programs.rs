@@ -1,0 +1,54 @@
+//! Programs under the CPU broker, for reports.
+
+use hyoshi_model::{Instant, ProgramId, Span, System};
+use hyoshi_report::{Level, Note, ProgramStretch, ProgramSummary};
+use hyoshi_sim::programs::{Played, Sums};
+
+use super::output::note;
+
+/// What a simulation's reader must know of programs.
+pub(super) fn notes(system: &System) -> Vec<Note> {
+    let idle = system.brokered.programs.iter().filter(|program| program.takes.is_empty());
+    let idle: Vec<&str> = idle.map(|program| program.name.as_str()).collect();
+    if idle.is_empty() {
+        return Vec::new();
+    }
+    let text = format!("the file does not say what they take, so they do nothing here: {}", idle.join(", "));
+    let remedy = Some("write `takes` in their sections".to_owned());
+    vec![Note { remedy, ..note(Level::Info, "reservations", text) }]
+}
+
+/// What became of a program in a simulation.
+pub(super) fn played(system: &System, played: &Played) -> ProgramSummary {
+    let all = &played.all;
+    let consumed = all.consumed.as_nanos();
+    let over = u128::from(all.over.as_nanos()) * 1_000_000 / u128::from(consumed.max(1));
+    ProgramSummary {
+        periods: all.periods,
+        met: Some(all.met),
+        missed: Some(all.missed),
+        cut: all.cut,
+        asked_ns: mean(all.asked, all),
+        held_ns: mean(all.held, all),
+        consumed_ns: mean(all.consumed, all),
+        over_ppm: (consumed > 0).then(|| u64::try_from(over).unwrap_or(u64::MAX)),
+        over_time: played
+            .stretches
+            .iter()
+            .map(|stretch| ProgramStretch {
+                at_ns: stretch.at.since(Instant::ZERO).as_nanos(),
+                until_ns: stretch.until.since(Instant::ZERO).as_nanos(),
+                periods: stretch.sums.periods,
+                missed: Some(stretch.sums.missed),
+                asked_ns: mean(stretch.sums.asked, &stretch.sums),
+                held_ns: mean(stretch.sums.held, &stretch.sums),
+                consumed_ns: mean(stretch.sums.consumed, &stretch.sums),
+            })
+            .collect(),
+        ..ProgramSummary::of(system, ProgramId(played.program.0))
+    }
+}
+
+fn mean(sum: Span, of: &Sums) -> u64 {
+    sum.as_nanos() / of.periods.max(1)
+}

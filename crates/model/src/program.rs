@@ -1,0 +1,108 @@
+//! Programs that nobody will change, beside the operations: each has a reservation of the CPU broker.
+//!
+//! The model keeps advocates and policies as they are written; what they mean is the broker's laws' to say.
+
+use alloc::{string::String, vec::Vec};
+
+use crate::ids::{HostId, ProgramId};
+use crate::reservation::{Reservation, Share};
+use crate::system::System;
+use crate::takes::Takes;
+use crate::time::{Instant, Span};
+
+/// The CPU broker's part of a system.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Brokered {
+    /// One for each host; empty where there are no programs.
+    pub brokers: Vec<Broker>,
+    /// In the file's order.
+    pub programs: Vec<Program>,
+}
+
+/// The CPU broker of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broker {
+    /// How programs share what there is, such as `strict`.
+    pub policy: String,
+    /// How much all of them may have together.
+    pub cap: Share,
+    /// The Linux CPUs that it reserves time on, at least one, in order.
+    pub cpus: Vec<u32>,
+}
+
+/// A program under the CPU broker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// Name in the file: letters, digits, `-` and `_`.
+    pub name: String,
+    /// Where it runs.
+    pub host: HostId,
+    /// The program and its arguments, at least one word.
+    pub words: Vec<String>,
+    /// How often its work comes round.
+    pub period: Span,
+    /// How soon in each period its budget is to be had; at most the period.
+    pub deadline: Span,
+    /// What it asks for before anything is known of it.
+    pub budget: Option<Span>,
+    /// Less than that in a period is of no use to it.
+    pub least: Option<Span>,
+    /// For policy strict: larger is more.
+    pub importance: u32,
+    /// For policy weighted: larger is less taken away.
+    pub weight: u32,
+    /// Its group, for policy partition; empty for the first.
+    pub group: String,
+    /// Its advocates, in their order; empty for the broker's default.
+    pub advocates: Vec<AdvocateWords>,
+    /// What each of its cycles really takes, and from when on, in the order of time; nothing before the first.
+    pub takes: Vec<(Instant, Takes)>,
+}
+
+/// An advocate as it is written, words apart by dashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdvocateWords {
+    /// Its kind, such as `max-decay`.
+    pub kind: String,
+    /// Names and values; an empty name means the kind's first parameter.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Program {
+    /// What it asks for before its advocates know it: its budget, or next to nothing, as the paper's reservations begin.
+    pub fn declared(&self) -> Option<Reservation> {
+        let next_to_nothing = Span::from_nanos((self.period.as_nanos() / 1_000).max(1));
+        let budget = self.budget.unwrap_or(next_to_nothing.min(self.deadline));
+        Reservation::new(budget, self.period).ok()?.within(self.deadline).ok()
+    }
+
+    /// The least that is of use to it, as a share.
+    pub fn least_share(&self) -> Share {
+        let least = self.least.and_then(|least| Reservation::new(least, self.period).ok());
+        least.map_or(Share::ZERO, Reservation::share)
+    }
+
+    /// What its cycles take at `now`; `None`: it does nothing.
+    pub fn takes_at(&self, now: Instant) -> Option<&Takes> {
+        let begun = self.takes.partition_point(|(from, _)| *from <= now);
+        self.takes[..begun].last().map(|(_, takes)| takes)
+    }
+
+    /// The longest that one of its cycles ever takes, if that is known.
+    pub fn longest(&self) -> Option<Span> {
+        self.takes.iter().map(|(_, takes)| takes.longest()).max()
+    }
+}
+
+impl System {
+    /// The program at `id`.
+    pub fn program(&self, id: ProgramId) -> &Program {
+        &self.brokered.programs[id.index()]
+    }
+
+    /// The programs of one host, in the file's order.
+    pub fn programs_on(&self, host: HostId) -> impl Iterator<Item = ProgramId> + '_ {
+        let ids = (0..self.brokered.programs.len() as u32).map(ProgramId);
+        ids.filter(move |id| self.program(*id).host == host)
+    }
+}

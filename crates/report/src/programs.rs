@@ -1,0 +1,151 @@
+//! What became of programs under the CPU broker: figures, a table for the terminal.
+
+use hyoshi_model::{HostId, ProgramId, System};
+use serde::Serialize;
+
+use crate::figures::{nanos, printable, share};
+use crate::summary::Summary;
+use crate::terminal::grid::{Tone, Value, column, grid};
+use crate::terminal::{Look, MOST_ROWS};
+
+/// One program. Lengths of time are means over its periods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProgramSummary {
+    /// Its name.
+    pub name: String,
+    /// Its host's name.
+    pub host: String,
+    /// Its period.
+    pub period_ns: u64,
+    /// How soon in it its time is to be had.
+    pub deadline_ns: u64,
+    /// How important it is.
+    pub importance: u32,
+    /// Periods that were looked at: in a simulation all that ended, in a run those that the broker reported.
+    pub periods: u64,
+    /// Of them, those whose cycle ended in time; `None` in a run: only the program knows.
+    pub met: Option<u64>,
+    /// Those whose cycle ended late, or was skipped because one before was late.
+    pub missed: Option<u64>,
+    /// Those in which less was held than asked.
+    pub cut: u64,
+    /// What its advocates asked.
+    pub asked_ns: u64,
+    /// What it held.
+    pub held_ns: u64,
+    /// What it consumed.
+    pub consumed_ns: u64,
+    /// What it held and did not consume, over what it consumed; `None` if that is nothing, or was not counted.
+    pub over_ppm: Option<u64>,
+    /// The same in the order of time.
+    pub over_time: Vec<ProgramStretch>,
+    /// Of a run: how it ended, such as `exit status: 1`; `None` if the run ended first.
+    pub ended: Option<String>,
+    /// Of a run: why it last held less than it asked; empty if it did not.
+    pub because: String,
+}
+
+/// Some periods in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ProgramStretch {
+    /// When the first begins.
+    pub at_ns: u64,
+    /// When the last ends.
+    pub until_ns: u64,
+    /// How many they are.
+    pub periods: u64,
+    /// As of the program.
+    pub missed: Option<u64>,
+    /// As of the program.
+    pub asked_ns: u64,
+    /// As of the program.
+    pub held_ns: u64,
+    /// As of the program.
+    pub consumed_ns: u64,
+}
+
+impl ProgramSummary {
+    /// One of which nothing has been seen yet.
+    pub fn of(system: &System, id: ProgramId) -> ProgramSummary {
+        let program = system.program(id);
+        ProgramSummary {
+            name: program.name.clone(),
+            host: host_name(system, program.host),
+            period_ns: program.period.as_nanos(),
+            deadline_ns: program.deadline.as_nanos(),
+            importance: program.importance,
+            periods: 0,
+            met: None,
+            missed: None,
+            cut: 0,
+            asked_ns: 0,
+            held_ns: 0,
+            consumed_ns: 0,
+            over_ppm: None,
+            over_time: Vec::new(),
+            ended: None,
+            because: String::new(),
+        }
+    }
+}
+
+pub(crate) fn host_name(system: &System, host: HostId) -> String {
+    system.hosts.get(host.index()).map_or(String::new(), |host| host.name.clone())
+}
+
+impl Summary {
+    pub(crate) fn program_table(&self, look: Look) -> String {
+        let columns = [
+            column("program"),
+            column("importance").spare(3),
+            column("period"),
+            column("asked"),
+            column("held"),
+            column("consumed"),
+            column("unused").if_any().spare(4),
+            column("periods").spare(1),
+            column("in time").if_any(),
+            column("late").if_any(),
+            column("less than asked").if_any().spare(2),
+            column("ended").if_any(),
+            column("because").if_any(),
+        ];
+        let rows = self.programs.iter().map(|program| {
+            let held = if program.cut > 0 { Tone::Worry } else { Tone::Plain };
+            vec![
+                Value::words(&program.name),
+                Value::Count(program.importance.into(), Tone::Plain),
+                Value::figure(nanos(program.period_ns)),
+                Value::figure(nanos(program.asked_ns)),
+                Value::Figure(nanos(program.held_ns), held),
+                Value::figure(nanos(program.consumed_ns)),
+                Value::figure(program.over_ppm.map_or(String::new(), |over| share(over, 1_000_000))),
+                Value::Count(program.periods, Tone::Plain),
+                Value::Count(program.met.unwrap_or(0), Tone::Good),
+                Value::Count(program.missed.unwrap_or(0), Tone::Worry),
+                Value::Count(program.cut, Tone::Worry),
+                Value::words(program.ended.clone().unwrap_or_default()),
+                Value::words(&program.because),
+            ]
+        });
+        grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
+    }
+}
+
+/// The broker of each host with programs, in words.
+pub(crate) fn brokers(system: &System) -> Vec<String> {
+    let hosts = system.brokered.brokers.iter().enumerate();
+    let with_programs = hosts.filter(|(host, _)| system.programs_on(HostId(*host as u32)).next().is_some());
+    let told = with_programs.map(|(host, broker)| {
+        let cpus: Vec<String> = broker.cpus.iter().map(u32::to_string).collect();
+        let plural = if cpus.len() == 1 { "CPU" } else { "CPUs" };
+        printable(&format!(
+            "{}: policy {}, cap {}, {plural} {}",
+            host_name(system, HostId(host as u32)),
+            broker.policy,
+            broker.cap,
+            cpus.join(", ")
+        ))
+    });
+    told.collect()
+}

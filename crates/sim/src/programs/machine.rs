@@ -1,0 +1,292 @@
+//! One host: its broker, its programs, and what lanes leave of its CPUs.
+
+use std::collections::VecDeque;
+
+use hyoshi_control::file::{chain, cpus, joining, open, order, task};
+use hyoshi_control::window::placement::Seat;
+use hyoshi_control::{Admission, Change, Status, TaskId, Window};
+use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, ProgramId, Reservation, Span, System};
+
+use super::played::{Period, Played};
+use super::who::{Wants, first_end, paces};
+
+/// A host whose programs are played.
+#[derive(Debug)]
+pub(super) struct Machine<'a> {
+    system: &'a System,
+    admission: Admission,
+    cpus: Vec<Cpu>,
+    /// In the order in which they joined.
+    tasks: Vec<Task>,
+    now: Instant,
+    raises: u64,
+}
+
+/// A CPU of the broker, and when lanes have it.
+#[derive(Debug)]
+struct Cpu {
+    number: u32,
+    processors: Vec<(ProcessorId, VecDeque<(Instant, Instant)>)>,
+}
+
+#[derive(Debug)]
+struct Task {
+    program: ProgramId,
+    window: Option<Window>,
+    /// When the window is looked at again.
+    look: Instant,
+    seat: Option<Seat>,
+    raised_since: u64,
+    /// CPU time that it has had.
+    meter: Span,
+    /// The meter's reading at the last report.
+    reported: Span,
+    /// The period that it is in.
+    begun: Instant,
+    number: u64,
+    /// What is left of its present cycle, and the period that this belongs to.
+    left: Span,
+    cycle: u64,
+    /// Whether the present period's cycle ended in time.
+    met: Option<bool>,
+    asked: Span,
+    held: Span,
+    played: Played,
+}
+
+impl Cpu {
+    /// Whether lanes have it at `now`, and when that changes.
+    fn at(&mut self, now: Instant) -> (bool, Instant) {
+        let (mut taken, mut changes) = (false, Instant::NEVER);
+        for (_, busy) in &mut self.processors {
+            while busy.front().is_some_and(|(_, to)| *to <= now) {
+                busy.pop_front();
+            }
+            match busy.front() {
+                Some((from, to)) if *from <= now => (taken, changes) = (true, changes.min(*to)),
+                Some((from, _)) => changes = changes.min(*from),
+                None => {}
+            }
+        }
+        (taken, changes)
+    }
+}
+
+impl<'a> Machine<'a> {
+    pub fn new(system: &'a System, host: HostId) -> Option<Self> {
+        system.programs_on(host).next()?;
+        let broker = system.brokered.brokers.get(host.index())?;
+        // As on Linux: the broker's windows know nothing of lanes as yet.
+        let (admission, groups) = open(system, host, |_| Vec::new())?;
+        let placed = cpus(system, host);
+        let cpu = |number: &u32| {
+            let here = placed.iter().filter(|(_, cpu)| cpu == number);
+            Cpu { number: *number, processors: here.map(|(processor, _)| (*processor, VecDeque::new())).collect() }
+        };
+        let cpus = broker.cpus.iter().map(cpu).collect();
+        let mut machine = Machine { system, admission, cpus, tasks: Vec::new(), now: Instant::ZERO, raises: 0 };
+        for id in order(system, host) {
+            let program = system.program(id);
+            machine.tasks.push(Task::new(id));
+            let Some(joining) = joining(program, &groups, chain(program)) else { continue };
+            let changes = machine.admission.join(task(id), joining, Instant::ZERO).map(<[Change]>::to_vec);
+            machine.changed(&changes.unwrap_or_default(), Instant::ZERO);
+        }
+        for place in 0..machine.tasks.len() {
+            machine.begin(place, Instant::ZERO);
+        }
+        Some(machine)
+    }
+
+    pub fn taken(&mut self, processor: ProcessorId, from: Instant, to: Instant) {
+        for cpu in &mut self.cpus {
+            let Some((_, busy)) = cpu.processors.iter_mut().find(|(id, _)| *id == processor) else { continue };
+            match busy.back_mut() {
+                Some((_, until)) if *until == from => *until = to,
+                _ => busy.push_back((from, to)),
+            }
+        }
+    }
+
+    pub fn play_until(&mut self, end: Instant) {
+        while self.now < end {
+            self.happen();
+            let wants = self.wants();
+            let (free, changes) = self.free();
+            let paces = paces(&free, &wants);
+            let next = first_end(self.now, &paces, &wants).min(changes).min(self.next_event()).min(end);
+            let span = next.since(self.now);
+            for pace in &paces {
+                self.tasks[pace.place].run(pace.after(span), next, self.system);
+            }
+            self.now = next;
+        }
+    }
+
+    pub fn close(self) -> impl Iterator<Item = Played> {
+        self.tasks.into_iter().map(|task| task.played)
+    }
+
+    /// Everything that is due now: periods end with their reports, advocates and windows are looked after.
+    fn happen(&mut self) {
+        let now = self.now;
+        for place in 0..self.tasks.len() {
+            if self.ends(place) <= now {
+                self.end_period(place, now);
+            }
+        }
+        while let Some(id) = self.admission.arbiter().due(now) {
+            let Some(place) = self.place(id) else { break };
+            let consumed = self.tasks[place].meter.saturating_sub(self.tasks[place].reported);
+            self.report(id, Status::overdue(now, consumed));
+        }
+        for place in 0..self.tasks.len() {
+            if self.tasks[place].look <= now {
+                self.look(place, now);
+            }
+        }
+    }
+
+    fn ends(&self, place: usize) -> Instant {
+        let task = &self.tasks[place];
+        task.begun.saturating_add(self.system.program(task.program).period)
+    }
+
+    fn next_event(&self) -> Instant {
+        let tasks = (0..self.tasks.len()).map(|place| self.ends(place).min(self.tasks[place].look)).min();
+        tasks.unwrap_or(Instant::NEVER).min(self.admission.arbiter().next_look())
+    }
+
+    fn end_period(&mut self, place: usize, now: Instant) {
+        let task = &mut self.tasks[place];
+        let consumed = task.meter.saturating_sub(task.reported);
+        task.reported = task.meter;
+        let (at, asked, held) = (task.begun, task.asked, task.held);
+        let met = task.met.or((task.cycle == task.number && !task.left.is_zero()).then_some(false));
+        task.played.add(Period { at, until: now, met, asked, held, consumed });
+        let id = hyoshi_control::file::task(task.program);
+        (task.begun, task.number) = (now, task.number + 1);
+        self.report(id, Status::of_cycle(now, consumed));
+        self.begin(place, now);
+    }
+
+    /// A period begins: its cycle, unless one before is still at work.
+    fn begin(&mut self, place: usize, now: Instant) {
+        let task = &mut self.tasks[place];
+        let grant = self.admission.arbiter().grant(hyoshi_control::file::task(task.program));
+        (task.asked, task.held) = grant.map_or((Span::ZERO, Span::ZERO), |grant| {
+            (grant.asked.budget(), grant.reservation.map_or(Span::ZERO, Reservation::budget))
+        });
+        task.met = None;
+        let Some(takes) = self.system.program(task.program).takes_at(now) else { return };
+        if task.left.is_zero() {
+            // Programs are drawn for as if they were operations behind all others.
+            let operation = OperationId(self.system.operations.len() as u32 + task.program.0);
+            task.left = takes.draw(self.system.seed, JobId { operation, number: task.number, leg: 0 });
+            task.cycle = task.number;
+        } else {
+            task.met = Some(false);
+        }
+    }
+
+    fn report(&mut self, id: TaskId, status: Status) {
+        let changes = self.admission.report(id, status).map(<[Change]>::to_vec);
+        self.changed(&changes.unwrap_or_default(), status.at);
+    }
+
+    /// What the broker changed is done to windows.
+    fn changed(&mut self, changes: &[Change], now: Instant) {
+        for change in changes {
+            let Some(place) = self.place(change.task) else { continue };
+            let task = &mut self.tasks[place];
+            match (change.to, &mut task.window) {
+                (None, window) => (*window, task.look) = (None, Instant::NEVER),
+                (Some(reservation), Some(window)) => task.look = window.reserve(reservation, now, task.meter).at(),
+                (Some(reservation), none) => {
+                    *none = Some(Window::new(reservation));
+                    task.look = now;
+                }
+            }
+            self.look(place, now);
+        }
+        if !changes.is_empty() {
+            self.tasks.iter_mut().for_each(|task| task.seat = None);
+            for (id, seat) in self.admission.seats() {
+                if let Some(task) = self.tasks.iter_mut().find(|one| task(one.program) == id) {
+                    task.seat = Some(seat);
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, place: usize, now: Instant) {
+        let task = &mut self.tasks[place];
+        let Some(window) = &mut task.window else { return };
+        let step = window.look(now, task.meter);
+        if let hyoshi_control::Step::Raise(_) = step {
+            self.raises += 1;
+            task.raised_since = self.raises;
+        }
+        task.look = step.at();
+    }
+
+    fn place(&self, id: TaskId) -> Option<usize> {
+        self.tasks.iter().position(|one| task(one.program) == id)
+    }
+
+    fn wants(&self) -> Vec<Wants> {
+        let wanting = self.tasks.iter().enumerate().filter(|(_, task)| !task.left.is_zero());
+        let wants = wanting.map(|(place, task)| {
+            let window = task.window.as_ref().filter(|window| window.is_raised());
+            let raised = window.and(task.seat).map(|seat| (seat.cpu, seat.level, task.raised_since));
+            Wants { place, left: task.left, raised }
+        });
+        wants.collect()
+    }
+
+    /// The CPUs that lanes leave, and when that changes.
+    fn free(&mut self) -> (Vec<u32>, Instant) {
+        let (mut free, mut changes) = (Vec::new(), Instant::NEVER);
+        for cpu in &mut self.cpus {
+            let (taken, until) = cpu.at(self.now);
+            changes = changes.min(until);
+            if !taken {
+                free.push(cpu.number);
+            }
+        }
+        (free, changes)
+    }
+}
+
+impl Task {
+    fn new(program: ProgramId) -> Self {
+        Task {
+            program,
+            window: None,
+            look: Instant::NEVER,
+            seat: None,
+            raised_since: 0,
+            meter: Span::ZERO,
+            reported: Span::ZERO,
+            begun: Instant::ZERO,
+            number: 0,
+            left: Span::ZERO,
+            cycle: 0,
+            met: None,
+            asked: Span::ZERO,
+            held: Span::ZERO,
+            played: Played::new(program),
+        }
+    }
+
+    /// It had so much of a CPU until `now`.
+    fn run(&mut self, span: Span, now: Instant, system: &System) {
+        let span = span.min(self.left);
+        self.meter += span;
+        self.left = self.left.saturating_sub(span);
+        if self.left.is_zero() && self.cycle == self.number && !span.is_zero() {
+            let deadline = self.begun.saturating_add(system.program(self.program).deadline);
+            self.met = Some(now <= deadline);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What became of a program, period by period, in memory that does not grow with time.
+
+use hyoshi_model::{Instant, ProgramId, Span};
+
+/// What became of a program in a simulation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Played {
+    /// Which.
+    pub program: ProgramId,
+    /// All its periods.
+    pub all: Sums,
+    /// The same in the order of time, in stretches of equally many periods; single ones while there are few.
+    pub stretches: Vec<Stretch>,
+    /// How many periods a stretch has.
+    width: u64,
+}
+
+/// Sums over periods that have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// How many periods.
+    pub periods: u64,
+    /// Of them, those whose cycle ended within its deadline.
+    pub met: u64,
+    /// Those whose cycle ended later or not at all, or was skipped.
+    pub missed: u64,
+    /// Those in which less was held than asked.
+    pub cut: u64,
+    /// What advocates asked.
+    pub asked: Span,
+    /// What was held.
+    pub held: Span,
+    /// CPU time that it had, reserved or not.
+    pub consumed: Span,
+    /// What was held and not consumed, in periods with more of the former.
+    pub over: Span,
+}
+
+/// Some periods in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// When the first begins.
+    pub at: Instant,
+    /// When the last ends.
+    pub until: Instant,
+    /// What became of them.
+    pub sums: Sums,
+}
+
+/// A period that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Period {
+    pub at: Instant,
+    pub until: Instant,
+    /// Whether its cycle ended in time; `None`: there was none.
+    pub met: Option<bool>,
+    pub asked: Span,
+    pub held: Span,
+    pub consumed: Span,
+}
+
+impl Sums {
+    fn add(&mut self, other: Sums) {
+        self.periods += other.periods;
+        self.met += other.met;
+        self.missed += other.missed;
+        self.cut += other.cut;
+        self.asked += other.asked;
+        self.held += other.held;
+        self.consumed += other.consumed;
+        self.over += other.over;
+    }
+}
+
+impl Played {
+    /// Stretches that are kept, at most.
+    pub const MOST: usize = 400;
+
+    pub(super) fn new(program: ProgramId) -> Self {
+        Played { program, all: Sums::default(), stretches: Vec::new(), width: 1 }
+    }
+
+    pub(super) fn add(&mut self, period: Period) {
+        let Period { at, until, met, asked, held, consumed } = period;
+        let sums = Sums {
+            periods: 1,
+            met: u64::from(met == Some(true)),
+            missed: u64::from(met == Some(false)),
+            cut: u64::from(held < asked),
+            asked,
+            held,
+            consumed,
+            over: held.saturating_sub(consumed),
+        };
+        self.all.add(sums);
+        let full = self.stretches.last().is_some_and(|last| last.sums.periods >= self.width);
+        if full && self.stretches.len() == Played::MOST {
+            self.halve();
+        }
+        match self.stretches.last_mut() {
+            Some(last) if last.sums.periods < self.width => {
+                last.until = until;
+                last.sums.add(sums);
+            }
+            _ => self.stretches.push(Stretch { at, until, sums }),
+        }
+    }
+
+    /// Pairs become one.
+    fn halve(&mut self) {
+        let pairs = self.stretches.chunks(2).map(|pair| {
+            let mut one = pair[0];
+            if let Some(other) = pair.get(1) {
+                one.until = other.until;
+                one.sums.add(other.sums);
+            }
+            one
+        });
+        self.stretches = pairs.collect();
+        self.width *= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_stay_few_and_lose_nothing() {
+        let mut played = Played::new(ProgramId(0));
+        let ms = |count| Instant::ZERO + Span::from_millis(count);
+        for number in 0..5_000 {
+            played.add(Period {
+                at: ms(number),
+                until: ms(number + 1),
+                met: Some(number % 3 > 0),
+                asked: Span::from_micros(5),
+                held: Span::from_micros(4),
+                consumed: Span::from_micros(number % 7),
+            });
+            assert!(played.stretches.len() <= Played::MOST);
+            let mut sum = Sums::default();
+            played.stretches.iter().for_each(|stretch| sum.add(stretch.sums));
+            assert_eq!(sum, played.all);
+        }
+        assert!(played.stretches.windows(2).all(|pair| pair[0].until == pair[1].at));
+        assert_eq!((played.all.periods, played.all.cut), (5_000, 5_000));
+    }
+}
