@@ -13,7 +13,11 @@ use hyoshi_model::Span;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, open, seek};
 use rustix::io::Errno;
+<<<<<<< HEAD
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+=======
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+>>>>>>> c8b6c13 (Start the file's programs through the broker, and end them with the run)
 use rustix::time::Timespec;
 
 /// Names a process or a thread for good: numbers are used again, pairs of number and start are not
@@ -67,6 +71,17 @@ struct Stat {
     parent: u32,
     flags: u64,
     start: u64,
+}
+
+/// Asks the group of processes that `leader` began to end (SIGTERM), or ends it (SIGKILL; kill(2)).
+///
+/// # Errors
+///
+/// The kernel's: nobody is in it, or others may not.
+pub fn end_group(leader: u32, at_once: bool) -> io::Result<()> {
+    let group = i32::try_from(leader).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    let signal = if at_once { Signal::KILL } else { Signal::TERM };
+    Ok(kill_process_group(group, signal)?)
 }
 
 /// PF_KTHREAD of the kernel's sched.h.

@@ -237,7 +237,9 @@ impl<'a> Checked<'a> {
                 None if self.admissions.is_empty() => {
                     return format!("Holds: every {what} is proved, in every region and change between them.");
                 }
-                None if self.system.operations.is_empty() => return "Holds: every reservation is admitted.".to_string(),
+                None if self.system.operations.is_empty() => {
+                    return "Holds: every reservation is admitted.".to_string();
+                }
                 None => {
                     return format!(
                         "Holds: every {what} is proved, in every region and change between them, and every reservation admitted."

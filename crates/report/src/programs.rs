@@ -25,7 +25,7 @@ pub struct ProgramSummary {
     pub periods: u64,
     /// Of them, those whose cycle ended in time; `None` in a run: only the program knows.
     pub met: Option<u64>,
-    /// Those whose cycle ended late, or was skipped because one before was late.
+    /// Those whose cycle ended late, or not within its period.
     pub missed: Option<u64>,
     /// Those in which less was held than asked.
     pub cut: u64,

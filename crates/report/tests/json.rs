@@ -88,3 +88,32 @@ fn every_key_of_a_check_is_documented() {
     let missing: Vec<_> = written.difference(&documented).collect();
     assert!(missing.is_empty(), "docs/json.md says nothing of {missing:?}");
 }
+
+#[test]
+fn every_key_of_programs_is_documented() {
+    let text = "name = 'film'\n[reservation.player]\nprogram = ['player']\nperiod = '33ms'\ntakes = '30ms'\n\
+                [reservation.other]\nprogram = ['other']\nperiod = '33ms'\ntakes = '30ms'\n";
+    let system = hyoshi_model::read(text, "film.toml", None).unwrap().system;
+    let plan = hyoshi_sched::Plan::new(&system, &Strategies::built_in()).unwrap();
+    let report = hyoshi_sched::analyse(&system, &plan);
+    let admissions: Vec<_> = hyoshi_control::file::admit(&system, hyoshi_model::HostId(0)).into_iter().collect();
+    let checked = Checked { admissions: &admissions, ..Checked::new("hyoshi check", &system, &report) };
+    assert!(!checked.holds(), "both do not fit");
+    let mut written = BTreeSet::new();
+    keys(&serde_json::from_str(&checked.json()).unwrap(), &mut written);
+    let stretch = hyoshi_report::ProgramStretch {
+        at_ns: 0,
+        until_ns: 1,
+        periods: 1,
+        missed: None,
+        asked_ns: 1,
+        held_ns: 1,
+        consumed_ns: 1,
+    };
+    let one = hyoshi_report::ProgramSummary::of(&system, hyoshi_model::ProgramId(0));
+    let one = hyoshi_report::ProgramSummary { over_time: vec![stretch], ..one };
+    keys(&serde_json::to_value(one).unwrap(), &mut written);
+    let documented = documented(&doc());
+    let missing: Vec<_> = written.difference(&documented).collect();
+    assert!(missing.is_empty(), "docs/json.md says nothing of {missing:?}");
+}

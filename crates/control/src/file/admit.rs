@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{HostId, Instant, ProgramId, Reservation, Share, Span, System};
 
-use super::{joining, most, open, order, promises, task};
-use crate::Chain;
-use crate::task::Reason;
-use crate::window::placement::{Promise, Seat};
+use super::{cpu, joining, most, open, order, promises, task};
+use crate::task::{Reason, TaskId};
+use crate::window::placement::{Cpu, Placement, Promise, Seat};
+use crate::{Admission, Chain};
 
 /// What is admitted on a host.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,60 +72,109 @@ impl Admitted {
     }
 }
 
-/// What a host's CPUs admit when all of its programs ask the most that they come to ask, by the laws by which the broker
-/// grants it and by response time on each CPU; `None` for a host without programs.
+/// What a host's CPUs admit when all of its programs ask the most that they come to ask; `None` for a host without
+/// programs.
+///
+/// First the broker's own decision, which knows nothing of lanes as yet: whom it grants how much, on which CPU. Then what is
+/// true of it beside the lanes of that CPU, by response time: where a window would be late, the most that fits counts,
+/// those with shorter deadlines first.
 pub fn admit(system: &System, host: HostId) -> Option<HostAdmission> {
     system.programs_on(host).next()?;
     let broker = system.brokered.brokers.get(host.index())?;
-    let (mut admission, groups) = open(system, host, |cpu| promises(system, host, cpu))?;
+    let (mut admission, groups) = open(system, host)?;
     let asked: Vec<(ProgramId, Reservation)> =
         order(system, host).into_iter().filter_map(|id| Some((id, most(system.program(id))?))).collect();
     for (id, asked) in &asked {
-        let program = system.program(*id);
-        let Some(mut joining) = joining(program, &groups, Chain::default()) else { continue };
+        let Some(mut joining) = joining(system.program(*id), &groups, Chain::default()) else { continue };
         joining.declared = *asked;
         // A file has no more programs than there can be tasks, and its names and weights are good.
         let _ = admission.join(task(*id), joining, Instant::ZERO);
     }
     admission.reconsider(Instant::ZERO);
-    let mut programs: Vec<Admitted> = asked
-        .into_iter()
-        .filter_map(|(id, asked)| {
-            let explained = admission.arbiter().explain(task(id), Instant::ZERO)?;
-            let grant = explained.grant;
-            let mut because: Vec<(ProgramId, Share)> =
-                explained.because.iter().map(|holder| (ProgramId(holder.task.0), holder.share)).collect();
-            let held = grant.reservation.filter(|_| admission.placement().seat(task(id)).is_some());
-            let ceiling = explained.ceiling.is_some() || (held.is_none() && grant.reservation.is_some());
-            let reason = if ceiling && held != Some(asked) { Reason::Scheduler } else { grant.reason };
-            if reason == Reason::Scheduler && because.is_empty() {
-                let others = admission.seats().filter(|(other, _)| *other != task(id));
-                let share = |other| admission.arbiter().held(other).map_or(Share::ZERO, Reservation::share);
-                because = others.map(|(other, _)| (ProgramId(other.0), share(other))).collect();
-                because.sort_by_key(|(other, share)| (core::cmp::Reverse(*share), *other));
-            }
-            Some(Admitted {
-                program: id,
-                asked,
-                known: system.program(id).longest().is_some(),
-                held,
-                least: system.program(id).least,
-                seat: admission.placement().seat(task(id)),
-                response: admission.placement().response(task(id)),
-                reason,
-                because,
-            })
-        })
-        .collect();
+    let promised: Vec<Cpu> = broker.cpus.iter().map(|number| cpu(*number, promises(system, host, *number))).collect();
+    let beside = beside_lanes(&admission, &promised);
+    let mut programs: Vec<Admitted> =
+        asked.into_iter().filter_map(|(id, asked)| admitted(system, &admission, &beside, id, asked)).collect();
     programs.sort_by_key(|one| one.program);
-    let lanes = broker.cpus.iter().map(|cpu| (*cpu, taken(&promises(system, host, *cpu))));
     Some(HostAdmission {
         host,
         policy: broker.policy.clone(),
         cap: broker.cap,
         reserved: programs.iter().filter_map(|one| one.held).map(Reservation::share).sum(),
-        lanes: lanes.collect(),
+        lanes: promised.iter().map(|cpu| (cpu.number, taken(&cpu.promises))).collect(),
         programs,
+    })
+}
+
+/// A window beside lanes: what fits, where, and its response.
+struct Beside {
+    task: TaskId,
+    held: Option<Reservation>,
+    seat: Option<Seat>,
+    response: Option<Span>,
+}
+
+/// The windows of each CPU once more, with what its lanes were promised.
+fn beside_lanes(admission: &Admission, cpus: &[Cpu]) -> Vec<Beside> {
+    let mut all = Vec::new();
+    for cpu in cpus {
+        let here = admission.seats().filter(|(_, seat)| seat.cpu == cpu.number);
+        let mut here: Vec<(Span, TaskId, Reservation)> = here
+            .filter_map(|(task, _)| admission.arbiter().held(task).map(|held| (held.deadline(), task, held)))
+            .collect();
+        here.sort_by_key(|(deadline, task, _)| (*deadline, *task));
+        let mut placement = Placement::new([cpu.clone()], Placement::SWITCHING);
+        let fitted = here.into_iter().map(|(_, task, held)| match placement.admit(task, held, &[]) {
+            Ok(_) => (task, Some(held)),
+            Err(refused) => (task, refused.most.filter(|most| placement.admit(task, *most, &[]).is_ok())),
+        });
+        let fitted: Vec<(TaskId, Option<Reservation>)> = fitted.collect();
+        all.extend(fitted.into_iter().map(|(task, held)| Beside {
+            task,
+            held,
+            seat: placement.seat(task),
+            response: placement.response(task),
+        }));
+    }
+    all
+}
+
+fn admitted(
+    system: &System,
+    admission: &Admission,
+    beside: &[Beside],
+    id: ProgramId,
+    asked: Reservation,
+) -> Option<Admitted> {
+    let explained = admission.arbiter().explain(task(id), Instant::ZERO)?;
+    let found = beside.iter().find(|one| one.task == task(id));
+    let held = found.and_then(|found| found.held);
+    let granted = explained.grant.reservation;
+    let refused = explained.ceiling.is_some() || held != granted;
+    let reason = if refused && held != Some(asked) { Reason::Scheduler } else { explained.grant.reason };
+    let mut because: Vec<(ProgramId, Share)> =
+        explained.because.iter().map(|holder| (ProgramId(holder.task.0), holder.share)).collect();
+    if reason == Reason::Scheduler {
+        let others = beside.iter().filter(|other| other.task != task(id));
+        let same = others.filter(|other| match (found.and_then(|found| found.seat), other.seat) {
+            (Some(own), Some(other)) => own.cpu == other.cpu,
+            _ => true,
+        });
+        let share = |other: &Beside| other.held.map_or(Share::ZERO, Reservation::share);
+        because = same.map(|other| (ProgramId(other.task.0), share(other))).collect();
+        because.sort_by_key(|(other, share)| (core::cmp::Reverse(*share), *other));
+    }
+    let program = system.program(id);
+    Some(Admitted {
+        program: id,
+        asked,
+        known: program.longest().is_some(),
+        held,
+        least: program.least,
+        seat: found.and_then(|found| found.seat),
+        response: found.and_then(|found| found.response),
+        reason,
+        because,
     })
 }
 

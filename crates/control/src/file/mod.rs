@@ -101,12 +101,7 @@ pub fn most(program: &Program) -> Option<Reservation> {
         let first = Status::overdue(at, Span::ZERO);
         let status = Status { held, ..if report == 0 { first } else { Status::of_cycle(at, demand) } };
         let asked = chain.advise(&status, declared, |_| ());
-        chain.granted(&Grant {
-            task: TaskId(0),
-            asked,
-            reservation: Some(asked),
-            reason: Reason::Granted,
-        });
+        chain.granted(&Grant { task: TaskId(0), asked, reservation: Some(asked), reason: Reason::Granted });
         held = Some(asked);
         if asked.budget() > most.budget() {
             most = asked;
@@ -121,15 +116,15 @@ fn policy_of(system: &System, host: HostId) -> Option<(&Broker, PolicySpec)> {
     Some((broker, policy(&broker.policy).ok()?))
 }
 
-/// A broker as the file has it, on CPUs where `promised` stands above the windows.
-pub fn open(
-    system: &System,
-    host: HostId,
-    promised: impl Fn(u32) -> Vec<Promise>,
-) -> Option<(Admission, Vec<String>)> {
+/// A broker as the file has it, and its policy's groups. As on Linux, it knows nothing of lanes as yet.
+pub fn open(system: &System, host: HostId) -> Option<(Admission, Vec<String>)> {
     let (broker, spec) = policy_of(system, host)?;
-    let cpu = |number: &u32| Cpu { number: *number, promises: promised(*number), cap: Placement::KERNELS_LIMIT };
-    Some((Admission::new(spec.build(), broker.cap, broker.cpus.iter().map(cpu)), groups(&spec)))
+    let cpus = broker.cpus.iter().map(|number| cpu(*number, Vec::new()));
+    Some((Admission::new(spec.build(), broker.cap, cpus), groups(&spec)))
+}
+
+fn cpu(number: u32, promises: Vec<Promise>) -> Cpu {
+    Cpu { number, promises, cap: Placement::KERNELS_LIMIT }
 }
 
 /// The programs of a host in the order in which they join: the more important first, as the file has them.

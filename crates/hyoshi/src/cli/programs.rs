@@ -6,6 +6,10 @@ use hyoshi_sim::programs::{Played, Sums};
 
 use super::output::note;
 
+mod started;
+
+pub(super) use started::Programs;
+
 /// What a simulation's reader must know of programs.
 pub(super) fn notes(system: &System) -> Vec<Note> {
     let idle = system.brokered.programs.iter().filter(|program| program.takes.is_empty());

@@ -20,6 +20,7 @@ use super::load::{Changes, Ready, load};
 use super::output::{
     FLUSH, RecordTo, Recorder, ReportTo, apart, command_line, insight, note, publish, try_out, unix_now, warning,
 };
+use super::programs::Programs;
 use super::proved::Analysing;
 use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
@@ -44,6 +45,9 @@ pub(super) struct Arguments {
     /// Record every input and decision; what is recorded survives SIGKILL
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// The socket of the CPU broker, where the file has reservations [default: as of `hyoshi broker`]
+    #[arg(long, value_name = "PATH")]
+    broker: Option<PathBuf>,
 }
 
 /// What comes out of the rings goes here, on this command's own thread, below every lane.
@@ -117,6 +121,7 @@ pub(super) fn run(
     // Without a recording nobody asks who had the CPU.
     let node = node.watch(record_to.is_some());
     let node = bodies.install(&ready.system, node).map_err(Failure::new)?;
+    let programs = Programs::start(&ready.system, arguments.broker.as_deref())?;
     let started_unix_ns = unix_now();
     let running = node.start().map_err(|error| {
         Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")
@@ -135,6 +140,7 @@ pub(super) fn run(
     };
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, format);
+    let programs = programs.map(Programs::end).unwrap_or_default();
     // What cannot be recorded is told with the figures, which are worth having anyway.
     let recorded = watching.recorder.take().map_or(Ok(()), Recorder::finish);
     let unrecorded = watching.failed.take().or(recorded.err());
@@ -163,11 +169,13 @@ pub(super) fn run(
         time: &time,
         threads: &names.since(0),
         lost_events: finished.lost.events,
-        notes: notes(&finished, &ready),
+        notes: notes(&finished, &ready).into_iter().chain(programs.notes).collect(),
+        programs: programs.summaries,
     };
     let held = publish(&account, report.as_deref(), format, unrecorded.into_iter().collect())?;
     match finished.ended_by {
         EndedBy::Runaway { .. } | EndedBy::Panicked { .. } => Ok(Held::No),
+        EndedBy::Duration | EndedBy::Stopped | EndedBy::Interrupted if programs.failed => Ok(Held::No),
         EndedBy::Duration | EndedBy::Stopped | EndedBy::Interrupted => Ok(held),
     }
 }

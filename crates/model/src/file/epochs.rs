@@ -177,11 +177,7 @@ fn settable(section: &str, name: &str) -> Option<&'static Key> {
 }
 
 fn settable_names(section: &str) -> impl Iterator<Item = &'static str> + use<> {
-    keys::section(section)
-        .into_iter()
-        .flat_map(|section| section.keys)
-        .filter(|key| key.settable)
-        .map(|key| key.name)
+    keys::section(section).into_iter().flat_map(|section| section.keys).filter(|key| key.settable).map(|key| key.name)
 }
 
 fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {

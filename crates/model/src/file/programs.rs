@@ -128,7 +128,9 @@ fn share_of_cpus(given: Given<'_>) -> Read<Share> {
         other => other.share_ppm().map(|ppm| Share::from_millionths(ppm.into())),
     };
     match share? {
-        Share::ZERO => complain("is zero: nothing could be reserved", "write a percentage of one CPU: \"75%\", \"150%\""),
+        Share::ZERO => {
+            complain("is zero: nothing could be reserved", "write a percentage of one CPU: \"75%\", \"150%\"")
+        }
         share => Ok(share),
     }
 }

@@ -142,7 +142,8 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
         holders.push(format!("{more} more"));
     }
     let holders = if holders.is_empty() { String::new() } else { format!("; {}", holders.join(", ")) };
-    let unknown = if one.known { "" } else { "; without `takes` it may ask for anything: say what it takes, or `cap` it" };
+    let unknown =
+        if one.known { "" } else { "; without `takes` it may ask for anything: say what it takes, or `cap` it" };
     Some(format!("{most}, {why}{holders}{unknown}"))
 }
 

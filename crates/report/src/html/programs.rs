@@ -92,7 +92,12 @@ fn drawn(one: &ProgramSummary, whole: u64) -> String {
     for part in [0.0, 0.5, 1.0] {
         let value = (most / 1.05 * part) as u64;
         draw(format_args!("<path d=\"M{LEFT} {:.1}H{WIDTH}\" stroke=\"var(--grid)\"/>", y(value)));
-        draw(format_args!("<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>", LEFT - 6.0, y(value) + 4.0, nanos(value)));
+        draw(format_args!(
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 6.0,
+            y(value) + 4.0,
+            nanos(value)
+        ));
     }
     type Line = (&'static str, fn(&ProgramStretch) -> u64);
     let lines: [Line; 3] =
@@ -109,7 +114,10 @@ fn drawn(one: &ProgramSummary, whole: u64) -> String {
     for stretch in one.over_time.iter().filter(|stretch| stretch.missed.unwrap_or(0) > 0) {
         let (from, to) = (x(stretch.at_ns), x(stretch.until_ns).max(x(stretch.at_ns) + 1.0));
         let width = to - from;
-        draw(format_args!("<rect x=\"{from:.1}\" y=\"{}\" width=\"{width:.1}\" height=\"5\" fill=\"var(--missed)\"/>", HEIGHT - BOTTOM + 3.0));
+        draw(format_args!(
+            "<rect x=\"{from:.1}\" y=\"{}\" width=\"{width:.1}\" height=\"5\" fill=\"var(--missed)\"/>",
+            HEIGHT - BOTTOM + 3.0
+        ));
     }
     draw(format_args!("<text x=\"{LEFT}\" y=\"{}\">0</text>", HEIGHT - 2.0));
     draw(format_args!("<text x=\"{WIDTH}\" y=\"{}\" text-anchor=\"end\">{}</text></svg>", HEIGHT - 2.0, nanos(whole)));

@@ -44,10 +44,9 @@ struct Task {
     /// The period that it is in.
     begun: Instant,
     number: u64,
-    /// What is left of its present cycle, and the period that this belongs to.
+    /// What is left of its present cycle.
     left: Span,
-    cycle: u64,
-    /// Whether the present period's cycle ended in time.
+    /// Whether that ended in time; `None` while it has not ended, and without one.
     met: Option<bool>,
     asked: Span,
     held: Span,
@@ -76,8 +75,7 @@ impl<'a> Machine<'a> {
     pub fn new(system: &'a System, host: HostId) -> Option<Self> {
         system.programs_on(host).next()?;
         let broker = system.brokered.brokers.get(host.index())?;
-        // As on Linux: the broker's windows know nothing of lanes as yet.
-        let (admission, groups) = open(system, host, |_| Vec::new())?;
+        let (admission, groups) = open(system, host)?;
         let placed = cpus(system, host);
         let cpu = |number: &u32| {
             let here = placed.iter().filter(|(_, cpu)| cpu == number);
@@ -123,7 +121,9 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub fn close(self) -> impl Iterator<Item = Played> {
+    /// Periods that end with the simulation count.
+    pub fn close(mut self) -> impl Iterator<Item = Played> {
+        self.happen();
         self.tasks.into_iter().map(|task| task.played)
     }
 
@@ -162,7 +162,7 @@ impl<'a> Machine<'a> {
         let consumed = task.meter.saturating_sub(task.reported);
         task.reported = task.meter;
         let (at, asked, held) = (task.begun, task.asked, task.held);
-        let met = task.met.or((task.cycle == task.number && !task.left.is_zero()).then_some(false));
+        let met = task.met.or((!task.left.is_zero()).then_some(false));
         task.played.add(Period { at, until: now, met, asked, held, consumed });
         let id = hyoshi_control::file::task(task.program);
         (task.begun, task.number) = (now, task.number + 1);
@@ -170,22 +170,18 @@ impl<'a> Machine<'a> {
         self.begin(place, now);
     }
 
-    /// A period begins: its cycle, unless one before is still at work.
+    /// A period begins, and with it a cycle. What is not done of the one before is given up.
     fn begin(&mut self, place: usize, now: Instant) {
         let task = &mut self.tasks[place];
         let grant = self.admission.arbiter().grant(hyoshi_control::file::task(task.program));
         (task.asked, task.held) = grant.map_or((Span::ZERO, Span::ZERO), |grant| {
             (grant.asked.budget(), grant.reservation.map_or(Span::ZERO, Reservation::budget))
         });
-        task.met = None;
-        let Some(takes) = self.system.program(task.program).takes_at(now) else { return };
-        if task.left.is_zero() {
+        (task.met, task.left) = (None, Span::ZERO);
+        if let Some(takes) = self.system.program(task.program).takes_at(now) {
             // Programs are drawn for as if they were operations behind all others.
             let operation = OperationId(self.system.operations.len() as u32 + task.program.0);
             task.left = takes.draw(self.system.seed, JobId { operation, number: task.number, leg: 0 });
-            task.cycle = task.number;
-        } else {
-            task.met = Some(false);
         }
     }
 
@@ -271,7 +267,6 @@ impl Task {
             begun: Instant::ZERO,
             number: 0,
             left: Span::ZERO,
-            cycle: 0,
             met: None,
             asked: Span::ZERO,
             held: Span::ZERO,
@@ -284,7 +279,7 @@ impl Task {
         let span = span.min(self.left);
         self.meter += span;
         self.left = self.left.saturating_sub(span);
-        if self.left.is_zero() && self.cycle == self.number && !span.is_zero() {
+        if self.left.is_zero() && !span.is_zero() {
             let deadline = self.begun.saturating_add(system.program(self.program).deadline);
             self.met = Some(now <= deadline);
         }

@@ -1,8 +1,8 @@
 //! Programs under the CPU broker, beside the operations: the laws of `hyoshi-control` in virtual time.
 //!
 //! Lanes stand above all windows, so operations never wait for programs: they are simulated first, and programs have what
-//! is left of each CPU. A program is one thread whose cycles begin at whole multiples of its period; one that is late runs
-//! on, and the cycles whose begin passes meanwhile are skipped. The broker reports for it at the end of each period.
+//! is left of each CPU. A program is one thread whose cycles begin at whole multiples of its period; what is not done of
+//! one at the end of the period is given up, as `hyoshi hourglass` does. The broker reports for it at the end of each period.
 //! Beside the programs of the file nobody wants the CPU.
 
 mod machine;
@@ -11,7 +11,7 @@ mod who;
 
 use hyoshi_model::{HostId, Instant, ProcessorId, System};
 
-pub use played::{Played, Stretch, Sums};
+pub use played::{Period, Played, Stretch, Sums};
 
 use machine::Machine;
 

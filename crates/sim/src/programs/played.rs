@@ -22,7 +22,7 @@ pub struct Sums {
     pub periods: u64,
     /// Of them, those whose cycle ended within its deadline.
     pub met: u64,
-    /// Those whose cycle ended later or not at all, or was skipped.
+    /// Those whose cycle ended later or not at all.
     pub missed: u64,
     /// Those in which less was held than asked.
     pub cut: u64,
@@ -49,13 +49,18 @@ pub struct Stretch {
 
 /// A period that has ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Period {
+pub struct Period {
+    /// When it began.
     pub at: Instant,
+    /// When it ended.
     pub until: Instant,
-    /// Whether its cycle ended in time; `None`: there was none.
+    /// Whether its cycle ended in time; `None`: there was none, or nobody knows.
     pub met: Option<bool>,
+    /// What advocates asked.
     pub asked: Span,
+    /// What was held.
     pub held: Span,
+    /// CPU time that the program had.
     pub consumed: Span,
 }
 
@@ -76,11 +81,13 @@ impl Played {
     /// Stretches that are kept, at most.
     pub const MOST: usize = 400;
 
-    pub(super) fn new(program: ProgramId) -> Self {
+    /// Nothing yet.
+    pub fn new(program: ProgramId) -> Self {
         Played { program, all: Sums::default(), stretches: Vec::new(), width: 1 }
     }
 
-    pub(super) fn add(&mut self, period: Period) {
+    /// A period more.
+    pub fn add(&mut self, period: Period) {
         let Period { at, until, met, asked, held, consumed } = period;
         let sums = Sums {
             periods: 1,

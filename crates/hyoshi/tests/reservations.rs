@@ -1,0 +1,184 @@
+//! `[reservation.NAME]` in a file: admitted, played, started through the broker.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
+
+use common::{Ended, Place, example};
+use serde_json::Value;
+
+/// A broker that ends with the test.
+struct Broker(Child, BufReader<ChildStdout>);
+
+impl Broker {
+    /// At `run/broker.sock` in the place; it reserves nothing and meters all the same.
+    fn start(place: &Place, more: &str) -> Broker {
+        let mut command = place.command(&format!("broker --scheduler none {more} --socket"));
+        command.arg(place.path().join("run/broker.sock"));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        while !said.lines().any(|line| line.starts_with("at ")) {
+            assert!(out.read_line(&mut said).unwrap() > 0, "it does not serve: {said}");
+        }
+        Broker(child, out)
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(place: &Place) -> Ended {
+    let socket = place.path().join("run/broker.sock");
+    place.hyoshi(&format!("run system.toml --no-report --format json --broker {}", socket.display()))
+}
+
+fn tasks(place: &Place) -> Value {
+    let socket = place.path().join("run/broker.sock");
+    let words = format!("broker list --format json --socket {}", socket.display());
+    place.hyoshi(&words).exits(0).json()["tasks"].clone()
+}
+
+/// Works for some milliseconds of each period, and writes where it should not be seen.
+const WORKS: &str = "echo said; while :; do i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sleep 0.02; done";
+
+fn file(rest: &str) -> String {
+    format!("name = 'film'\nduration = '700ms'\n{rest}")
+}
+
+fn program(name: &str, words: &str, rest: &str) -> String {
+    format!("[reservation.{name}]\nprogram = {words}\nperiod = '20ms'\n{rest}\n")
+}
+
+fn spoken(json: &Value) -> String {
+    format!("{}: {}", json["errors"][0]["message"].as_str().unwrap(), json["errors"][0]["help"].as_str().unwrap())
+}
+
+#[test]
+fn what_advocates_and_policies_there_are_the_laws_say_with_their_place() {
+    let place = Place::new();
+    let text = "name = 'wrong'\nbroker = { policy = 'partition(video 40% strict, rest 30% fair)' }\n\
+                [reservation.player]\nprogram = ['player']\nperiod = '33ms'\n\
+                advocate = [{ max_decay = { report = 10 } }, { cap = '160%' }, { maxdecay = 3 }, { conditions = {} }]\n";
+    place.write("system.toml", text);
+    let ended = place.hyoshi("check system.toml").exits(2);
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/reservations-refused.txt");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(golden, &ended.err).unwrap();
+    }
+    assert_eq!(ended.err, std::fs::read_to_string(golden).unwrap_or_default());
+    place.write(
+        "system.toml",
+        text.replace("rest 30% fair", "rest 30% weighted").split("advocate").next().unwrap().to_owned()
+            + "group = 'film'\n",
+    );
+    let ended = place.hyoshi("check system.toml").exits(2);
+    assert!(ended.err.contains("there is no group `film`") && ended.err.contains("video, rest"), "{}", ended.err);
+}
+
+#[test]
+fn the_example_is_admitted_and_played() {
+    let place = Place::new();
+    let film = example("film.toml");
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/reservations.txt");
+    let check = place.hyoshi(&format!("check {film}")).exits(0).out;
+    let sim = place.hyoshi(&format!("sim {film}")).exits(0).out;
+    // How long a simulation took is not to be compared.
+    let sim: Vec<String> = sim.lines().map(|line| line.split(" simulated in ").next().unwrap().to_owned()).collect();
+    let both = format!("{check}\n{}\n", sim.join("\n"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(golden, &both).unwrap();
+    }
+    assert_eq!(both, std::fs::read_to_string(golden).unwrap_or_default());
+
+    let json = place.hyoshi(&format!("sim {film} --format json --report film.html")).exits(0).json();
+    let programs = json["programs"].as_array().unwrap();
+    assert_eq!(programs.iter().map(|one| one["periods"].as_u64().unwrap()).collect::<Vec<_>>(), [200, 400]);
+    assert_eq!(programs[0]["missed"], 0, "the more important had what it asked");
+    assert!(place.read("film.html").contains("Programs under the CPU broker"));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_because_of_whom() {
+    let place = Place::new();
+    let takes = |takes: &str, more: &str| {
+        format!("takes = '{takes}'\nadvocate = [{{ floor = '1%' }}]\nbudget = '{takes}'\n{more}")
+    };
+    let text = program("high", "['high']", &takes("12ms", "importance = 5"))
+        + &program("low", "['low']", &takes("8ms", "importance = 2"));
+    place.write("system.toml", file(&text));
+    let text = place.hyoshi("check system.toml").exits(1);
+    assert!(
+        text.out.contains("Does not hold: reservation low: of the 8ms of 20ms that it may ask, 3ms is the most"),
+        "{}",
+        text.out
+    );
+    let json = place.hyoshi("check system.toml --format json").exits(1).json();
+    let low = &json["reservations"][0]["programs"][1];
+    assert_eq!(
+        (&json["holds"], &low["verdict"], &low["because"][0]["name"]),
+        (&false.into(), &"refused".into(), &"high".into())
+    );
+}
+
+#[test]
+fn a_run_starts_programs_through_the_broker_and_ends_them() {
+    let place = Place::new();
+    let _broker = Broker::start(&place, "--policy weighted --cap 60%");
+    let text = "broker = { policy = 'weighted', cap = '60%' }\n".to_owned()
+        + &program("works", &format!("['sh', '-c', '{WORKS}']"), "budget = '2ms'\nweight = 3")
+        + &program("fails", "['sh', '-c', 'sleep 0.1; exit 3']", "")
+        + "[operation.steer]\nevery = '50ms'\nwcet = '100us'\n";
+    place.write("system.toml", file(&text));
+    let ended = run(&place);
+    let json = ended.json();
+    assert_eq!(ended.code, 1, "one failed: {json:#}");
+    let (works, fails) = (&json["programs"][0], &json["programs"][1]);
+    assert_eq!((&works["ended"], &fails["ended"]), (&Value::Null, &"exit status: 3".into()));
+    assert!(works["periods"].as_u64().unwrap() > 5 && works["consumed_ns"].as_u64().unwrap() > 0, "{works:#}");
+    assert!(works["asked_ns"].as_u64().unwrap() > 0 && works["held_ns"].as_u64().unwrap() > 0, "{works:#}");
+    assert!(ended.err.contains("said"), "what programs write goes to standard error: {}", ended.err);
+    let topics: Vec<&str> =
+        json["notes"].as_array().unwrap().iter().map(|note| note["topic"].as_str().unwrap()).collect();
+    assert!(topics.contains(&"reservations") && !topics.contains(&"broker"), "{topics:?}");
+    assert_eq!(tasks(&place).as_array().map(Vec::len), Some(0), "nothing is left behind");
+}
+
+#[test]
+fn what_cannot_be_started_is_told_before_anything_is() {
+    let place = Place::new();
+    let steer = "[operation.steer]\nevery = '50ms'\nwcet = '100us'\n";
+    let touch = program("touch", "['touch', 'started']", "");
+    place.write("system.toml", file(&(touch.clone() + steer)));
+    let ended = run(&place).exits(2);
+    let told = spoken(&ended.json());
+    assert!(told.contains("the file has 1 reservation: no broker answers at "), "{told}");
+    assert!(told.contains("`hyoshi broker` starts one; `--broker PATH`"), "{told}");
+
+    let _broker = Broker::start(&place, "");
+    place.write("system.toml", file(&(touch.clone() + &program("gone", "['./gone']", "") + steer)));
+    let told = spoken(&run(&place).exits(2).json());
+    assert!(told.contains("reservation gone: there is no program \"./gone\" that can be run"), "{told}");
+
+    // Of two tasks of one name the broker takes one.
+    let mut other = place.command("exec --socket");
+    other.arg(place.path().join("run/broker.sock"));
+    let mut other = other.args(["--name", "taken", "--period", "1s", "--", "sleep", "60"]).spawn().unwrap();
+    let listed = || tasks(&place).to_string().contains("taken");
+    let started = std::time::Instant::now();
+    while !listed() && started.elapsed().as_secs() < 20 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    place.write("system.toml", file(&(touch + &program("taken", "['sleep', '9']", "importance = 0") + steer)));
+    let told = spoken(&run(&place).exits(2).json());
+    let _ = other.kill();
+    let _ = other.wait();
+    assert!(told.contains("there is a task `taken` already"), "{told}");
+    assert!(!place.has("started"), "nothing has been started");
+}
