@@ -182,3 +182,21 @@ fn what_cannot_be_started_is_told_before_anything_is() {
     assert!(told.contains("there is a task `taken` already"), "{told}");
     assert!(!place.has("started"), "nothing has been started");
 }
+
+#[test]
+fn a_file_of_programs_alone_is_checked_played_and_run() {
+    let place = Place::new();
+    let _broker = Broker::start(&place, "");
+    let text = program("works", &format!("['sh', '-c', '{WORKS}']"), "takes = '2ms'");
+    place.write("system.toml", file(&text));
+    let check = place.hyoshi("check system.toml").exits(0);
+    assert!(check.out.contains("Holds: every reservation is admitted."), "{}", check.out);
+    let sim = place.hyoshi("sim system.toml").exits(0);
+    assert!(sim.out.contains("Holds: all 35 cycles of programs were in time."), "{}", sim.out);
+    let json = run(&place);
+    assert_eq!(json.code, 0, "{}{}", json.out, json.err);
+    let json = json.json();
+    assert_eq!(json["programs"][0]["met"], Value::Null);
+    // The broker's cap is of each CPU that it has, and the file's of CPU 0.
+    assert!(json["programs"][0]["periods"].as_u64().unwrap() > 5, "{json:#}");
+}

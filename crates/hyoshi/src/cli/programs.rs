@@ -6,6 +6,7 @@ use hyoshi_sim::programs::{Played, Sums};
 
 use super::output::note;
 
+mod asked;
 mod started;
 
 pub(super) use started::Programs;

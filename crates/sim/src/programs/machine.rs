@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use hyoshi_control::file::{chain, cpus, joining, open, order, task};
+use hyoshi_control::file::{self, chain, cpus, joining, open, order};
 use hyoshi_control::window::placement::Seat;
-use hyoshi_control::{Admission, Change, Status, TaskId, Window};
+use hyoshi_control::{Admission, Change, Status, Step, TaskId, Window};
 use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, ProgramId, Reservation, Span, System};
 
 use super::played::{Period, Played};
@@ -87,7 +87,7 @@ impl<'a> Machine<'a> {
             let program = system.program(id);
             machine.tasks.push(Task::new(id));
             let Some(joining) = joining(program, &groups, chain(program)) else { continue };
-            let changes = machine.admission.join(task(id), joining, Instant::ZERO).map(<[Change]>::to_vec);
+            let changes = machine.admission.join(file::task(id), joining, Instant::ZERO).map(<[Change]>::to_vec);
             machine.changed(&changes.unwrap_or_default(), Instant::ZERO);
         }
         for place in 0..machine.tasks.len() {
@@ -164,7 +164,7 @@ impl<'a> Machine<'a> {
         let (at, asked, held) = (task.begun, task.asked, task.held);
         let met = task.met.or((!task.left.is_zero()).then_some(false));
         task.played.add(Period { at, until: now, met, asked, held, consumed });
-        let id = hyoshi_control::file::task(task.program);
+        let id = file::task(task.program);
         (task.begun, task.number) = (now, task.number + 1);
         self.report(id, Status::of_cycle(now, consumed));
         self.begin(place, now);
@@ -173,7 +173,7 @@ impl<'a> Machine<'a> {
     /// A period begins, and with it a cycle. What is not done of the one before is given up.
     fn begin(&mut self, place: usize, now: Instant) {
         let task = &mut self.tasks[place];
-        let grant = self.admission.arbiter().grant(hyoshi_control::file::task(task.program));
+        let grant = self.admission.arbiter().grant(file::task(task.program));
         (task.asked, task.held) = grant.map_or((Span::ZERO, Span::ZERO), |grant| {
             (grant.asked.budget(), grant.reservation.map_or(Span::ZERO, Reservation::budget))
         });
@@ -195,20 +195,21 @@ impl<'a> Machine<'a> {
         for change in changes {
             let Some(place) = self.place(change.task) else { continue };
             let task = &mut self.tasks[place];
-            match (change.to, &mut task.window) {
-                (None, window) => (*window, task.look) = (None, Instant::NEVER),
-                (Some(reservation), Some(window)) => task.look = window.reserve(reservation, now, task.meter).at(),
-                (Some(reservation), none) => {
-                    *none = Some(Window::new(reservation));
-                    task.look = now;
-                }
-            }
-            self.look(place, now);
+            let Some(reservation) = change.to else {
+                (task.window, task.look) = (None, Instant::NEVER);
+                continue;
+            };
+            let meter = task.meter;
+            let step = match &mut task.window {
+                Some(window) => window.reserve(reservation, now, meter),
+                none => none.insert(Window::new(reservation)).look(now, meter),
+            };
+            self.stepped(place, step);
         }
         if !changes.is_empty() {
             self.tasks.iter_mut().for_each(|task| task.seat = None);
             for (id, seat) in self.admission.seats() {
-                if let Some(task) = self.tasks.iter_mut().find(|one| task(one.program) == id) {
+                if let Some(task) = self.tasks.iter_mut().find(|one| file::task(one.program) == id) {
                     task.seat = Some(seat);
                 }
             }
@@ -219,7 +220,12 @@ impl<'a> Machine<'a> {
         let task = &mut self.tasks[place];
         let Some(window) = &mut task.window else { return };
         let step = window.look(now, task.meter);
-        if let hyoshi_control::Step::Raise(_) = step {
+        self.stepped(place, step);
+    }
+
+    fn stepped(&mut self, place: usize, step: Step) {
+        let task = &mut self.tasks[place];
+        if let Step::Raise(_) = step {
             self.raises += 1;
             task.raised_since = self.raises;
         }
@@ -227,7 +233,7 @@ impl<'a> Machine<'a> {
     }
 
     fn place(&self, id: TaskId) -> Option<usize> {
-        self.tasks.iter().position(|one| task(one.program) == id)
+        self.tasks.iter().position(|one| file::task(one.program) == id)
     }
 
     fn wants(&self) -> Vec<Wants> {

@@ -1,8 +1,5 @@
 //! The programs of a run: each joins the CPU broker, is started, looked after, and ended with the run.
 
-use std::env;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,15 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant as WallClock};
 
-use hyoshi_broker::Joining;
 use hyoshi_broker::client::{Client, ClientError};
-use hyoshi_broker::idl::cpu_broker::{Broker, BrokerStanding, Task, TaskStub};
-use hyoshi_broker::setting::Setting;
-use hyoshi_model::{HostId, Instant, Program, ProgramId, Span, System};
-use hyoshi_os::process::end_group;
+use hyoshi_broker::idl::cpu_broker::{Broker, Task, TaskStub};
+use hyoshi_model::{HostId, Instant, ProgramId, Span, System};
+use hyoshi_os::process::{Process, end_group};
 use hyoshi_report::{Level, Note, ProgramSummary};
 use hyoshi_sim::programs::{Period, Played};
 
+use super::asked::{differing, find, joining};
 use super::played;
 use crate::cli::Failure;
 use crate::cli::output::note;
@@ -50,6 +46,8 @@ pub(in crate::cli) struct Told {
 struct Running {
     id: ProgramId,
     child: Child,
+    /// Sees whether it has ended, and leaves it to be waited for; `None`: it has.
+    process: Option<Process>,
     task: TaskStub,
     status: Option<ExitStatus>,
     /// Whether the run ended it.
@@ -81,30 +79,8 @@ impl Programs {
         })?;
         let standing = client.broker().standing().map_err(|error| refused(&error.into()))?;
         let notes = differing(system, &standing);
-        let hosts = (0..system.hosts.len() as u32).map(HostId);
-        let order: Vec<ProgramId> = hosts.flat_map(|host| hyoshi_control::file::order(system, host)).collect();
-        let mut joined: Vec<(ProgramId, TaskStub)> = Vec::new();
-        for id in order {
-            match client.join(&joining(system.program(id))) {
-                Ok(task) => joined.push((id, task)),
-                Err(error) => {
-                    // What nobody is in ends by itself, later.
-                    joined.iter().for_each(|(_, task)| drop(task.leave()));
-                    return Err(refused(&error));
-                }
-            }
-        }
-        let mut running: Vec<Running> = Vec::new();
-        for (at, (id, task)) in joined.iter().enumerate() {
-            match begin(system, *id, &found[id.index()], task) {
-                Ok(one) => running.push(one),
-                Err(failure) => {
-                    end(&mut running);
-                    joined[at..].iter().for_each(|(_, task)| drop(task.leave()));
-                    return Err(failure);
-                }
-            }
-        }
+        let joined = join_all(system, &client)?;
+        let running = begin_all(system, &joined, &found)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (system, stopped) = (system.clone(), stop.clone());
         let watching = move || watch(&system, client, running, notes, &stopped);
@@ -132,59 +108,41 @@ impl Drop for Programs {
     }
 }
 
+/// All programs join, the more important first; if one is refused, none stays.
+fn join_all(system: &System, client: &Client) -> Result<Vec<(ProgramId, TaskStub)>, Failure> {
+    let hosts = (0..system.hosts.len() as u32).map(HostId);
+    let mut joined: Vec<(ProgramId, TaskStub)> = Vec::new();
+    for id in hosts.flat_map(|host| hyoshi_control::file::order(system, host)) {
+        match client.join(&joining(system.program(id))) {
+            Ok(task) => joined.push((id, task)),
+            Err(error) => {
+                // What nobody is in ends by itself, later.
+                joined.iter().for_each(|(_, task)| drop(task.leave()));
+                return Err(refused(&error));
+            }
+        }
+    }
+    Ok(joined)
+}
+
+/// All programs start; if one cannot, those that have are ended.
+fn begin_all(system: &System, joined: &[(ProgramId, TaskStub)], found: &[PathBuf]) -> Result<Vec<Running>, Failure> {
+    let mut running: Vec<Running> = Vec::new();
+    for (at, (id, task)) in joined.iter().enumerate() {
+        match begin(system, *id, &found[id.index()], task) {
+            Ok(one) => running.push(one),
+            Err(failure) => {
+                end(&mut running);
+                joined[at..].iter().for_each(|(_, task)| drop(task.leave()));
+                return Err(failure);
+            }
+        }
+    }
+    Ok(running)
+}
+
 fn refused(error: &ClientError) -> Failure {
     Failure::new(error).help(error.remedy())
-}
-
-/// Where a program is, as execvp(3) finds it.
-fn find(program: &Program) -> Result<PathBuf, Failure> {
-    let word = program.words.first().map_or("", String::as_str);
-    let is_program =
-        |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
-    let found = if word.contains('/') {
-        Some(PathBuf::from(word)).filter(|path| is_program(path))
-    } else {
-        let path = env::var_os("PATH").unwrap_or_default();
-        env::split_paths(&path).map(|folder| folder.join(word)).find(|path| is_program(path))
-    };
-    found.ok_or_else(|| {
-        Failure::new(format!("reservation {}: there is no program {word:?} that can be run", program.name))
-            .help("`program` takes a program of PATH, or its path from where the run is started")
-    })
-}
-
-fn joining(program: &Program) -> Joining {
-    let setting = |words: &hyoshi_model::AdvocateWords| Setting {
-        kind: words.kind.clone(),
-        parameters: words.parameters.clone(),
-    };
-    Joining {
-        deadline: Some(program.deadline),
-        first: program.budget,
-        least: program.least,
-        importance: program.importance,
-        weight: program.weight,
-        group: program.group.clone(),
-        advocates: program.advocates.iter().map(setting).collect(),
-        ..Joining::new(&program.name, program.period)
-    }
-}
-
-/// Where the broker's policy is not the file's, it counts: it is for all of the machine's tasks.
-fn differing(system: &System, standing: &BrokerStanding) -> Vec<Note> {
-    let asked = system.brokered.brokers.first();
-    let differs = asked.filter(|asked| {
-        let groups = standing.policy.split_whitespace().eq(asked.policy.split_whitespace());
-        !groups || asked.cap.as_millionths() != standing.cap
-    });
-    let Some(asked) = differs else { return Vec::new() };
-    let holds = hyoshi_model::Share::from_millionths(standing.cap);
-    let text = format!(
-        "the broker has policy {} with a cap of {holds}, the file {} with {}: the broker's counts",
-        standing.policy, asked.policy, asked.cap
-    );
-    let remedy = Some(format!("hyoshi broker policy set \"{}\" --cap {}", asked.policy, asked.cap));
-    vec![Note { remedy, ..note(Level::Degraded, "broker", text) }]
 }
 
 fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub) -> Result<Running, Failure> {
@@ -201,17 +159,19 @@ fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub) -> Result
     if let Err(error) = task.add_process(child.id(), 0) {
         let ended = child.try_wait().ok().flatten();
         let error = ClientError::from(error);
-        drop(end_group(child.id(), true));
-        drop(child.wait());
+        if ended.is_none() {
+            drop(end_group(child.id(), true));
+            drop(child.wait());
+        }
         return Err(match ended {
             Some(status) => Failure::new(format!("reservation {}: it ended at once, {status}", program.name))
                 .help("see what it says for itself, without the broker"),
             None => Failure::new(format!("reservation {}: {error}", program.name)).help(error.remedy()),
         });
     }
-    let task = task.clone();
+    let (task, process) = (task.clone(), Process::open(child.id()).ok());
     let (seen, because) = (Played::new(id), String::new());
-    Ok(Running { id, child, task, status: None, ended: false, seen, reports: 0, because })
+    Ok(Running { id, child, process, task, status: None, ended: false, seen, reports: 0, because })
 }
 
 /// Looks after programs until the run ends or they have.
@@ -249,35 +209,29 @@ fn watch(system: &System, client: Client, mut running: Vec<Running>, mut notes: 
     Told { summaries, notes, failed }
 }
 
-/// Ends those that still run, with whatever they have started.
+/// Ends those that still run, and whatever programs have started and left behind in their groups.
 fn end(running: &mut [Running]) {
-    for one in running.iter_mut().filter(|one| one.status.is_none()) {
-        one.ended = true;
-        // It may end by itself meanwhile.
+    for one in running.iter_mut() {
+        one.ended = one.lives();
+        // Nobody may be in the group any more.
         drop(end_group(one.child.id(), false));
     }
     let asked = WallClock::now();
-    while running.iter_mut().any(|one| one.lives()) && asked.elapsed() < PATIENCE {
+    while running.iter().any(Running::lives) && asked.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));
     }
     for one in running.iter_mut() {
-        if one.ended {
-            drop(end_group(one.child.id(), true));
-        }
-        if one.status.is_none() {
-            one.status = one.child.wait().ok();
-        }
+        // Before it is waited for: until then its number is nobody else's.
+        drop(end_group(one.child.id(), true));
+        one.status = one.child.wait().ok();
         // The broker may be gone, or have seen that the task is over.
         drop(one.task.leave());
     }
 }
 
 impl Running {
-    fn lives(&mut self) -> bool {
-        if self.status.is_none() {
-            self.status = self.child.try_wait().ok().flatten();
-        }
-        self.status.is_none()
+    fn lives(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| !process.has_ended())
     }
 
     /// Asks the broker how it stands, unless that is gone; an error if it does not say.
@@ -307,7 +261,7 @@ impl Running {
         Ok(())
     }
 
-    fn told(self, system: &System) -> ProgramSummary {
+    fn told(mut self, system: &System) -> ProgramSummary {
         let ended = (!self.ended).then_some(self.status).flatten();
         let mut told = played(system, &self.seen);
         // Deadlines only the program knows; what lies between two looks is not counted.
@@ -316,8 +270,18 @@ impl Running {
         ProgramSummary {
             periods: self.reports,
             ended: ended.map(|status| status.to_string()),
-            because: self.because,
+            because: std::mem::take(&mut self.because),
             ..told
+        }
+    }
+}
+
+impl Drop for Running {
+    /// Whatever else failed, no program stays that nobody looks after.
+    fn drop(&mut self) {
+        if self.status.is_none() {
+            drop(end_group(self.child.id(), true));
+            drop(self.child.wait());
         }
     }
 }

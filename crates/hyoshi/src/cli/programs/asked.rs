@@ -1,0 +1,63 @@
+//! What a run asks of the broker and the machine for its programs.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use hyoshi_broker::Joining;
+use hyoshi_broker::idl::cpu_broker::BrokerStanding;
+use hyoshi_broker::setting::Setting;
+use hyoshi_model::{AdvocateWords, Program, Share, System};
+use hyoshi_report::{Level, Note};
+
+use crate::cli::Failure;
+use crate::cli::output::note;
+
+/// Where a program is, as execvp(3) finds it.
+pub(super) fn find(program: &Program) -> Result<PathBuf, Failure> {
+    let word = program.words.first().map_or("", String::as_str);
+    let is_program =
+        |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    let found = if word.contains('/') {
+        Some(PathBuf::from(word)).filter(|path| is_program(path))
+    } else {
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&path).map(|folder| folder.join(word)).find(|path| is_program(path))
+    };
+    found.ok_or_else(|| {
+        Failure::new(format!("reservation {}: there is no program {word:?} that can be run", program.name))
+            .help("`program` takes a program of PATH, or its path from where the run is started")
+    })
+}
+
+pub(super) fn joining(program: &Program) -> Joining {
+    let setting = |words: &AdvocateWords| Setting { kind: words.kind.clone(), parameters: words.parameters.clone() };
+    Joining {
+        deadline: Some(program.deadline),
+        first: program.budget,
+        least: program.least,
+        importance: program.importance,
+        weight: program.weight,
+        group: program.group.clone(),
+        advocates: program.advocates.iter().map(setting).collect(),
+        ..Joining::new(&program.name, program.period)
+    }
+}
+
+/// Where the broker's policy is not the file's, it counts: it is for all of the machine's tasks.
+pub(super) fn differing(system: &System, standing: &BrokerStanding) -> Vec<Note> {
+    let asked = system.brokered.brokers.first();
+    let differs = asked.filter(|asked| {
+        let groups = standing.policy.split_whitespace().eq(asked.policy.split_whitespace());
+        !groups || asked.cap.as_millionths() != standing.cap
+    });
+    let Some(asked) = differs else { return Vec::new() };
+    let holds = Share::from_millionths(standing.cap);
+    let text = format!(
+        "the broker has policy {} with a cap of {holds}, the file {} with {}: the broker's counts",
+        standing.policy, asked.policy, asked.cap
+    );
+    let remedy = Some(format!("hyoshi broker policy set \"{}\" --cap {}", asked.policy, asked.cap));
+    vec![Note { remedy, ..note(Level::Degraded, "broker", text) }]
+}
