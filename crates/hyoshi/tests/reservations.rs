@@ -9,12 +9,16 @@ use common::{Ended, Place, example};
 use serde_json::Value;
 
 /// A broker that ends with the test.
-struct Broker(Child, BufReader<ChildStdout>);
+struct Broker {
+    child: Child,
+    // Should it say more, somebody is there.
+    _out: BufReader<ChildStdout>,
+}
 
 impl Broker {
-    /// At `run/broker.sock` in the place; it reserves nothing and meters all the same.
+    /// At `run/broker.sock` in the place; it grants as windows do, meters, and changes nothing.
     fn start(place: &Place, more: &str) -> Broker {
-        let mut command = place.command(&format!("broker --scheduler none {more} --socket"));
+        let mut command = place.command(&format!("broker --scheduler simulated {more} --socket"));
         command.arg(place.path().join("run/broker.sock"));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -22,15 +26,15 @@ impl Broker {
         while !said.lines().any(|line| line.starts_with("at ")) {
             assert!(out.read_line(&mut said).unwrap() > 0, "it does not serve: {said}");
         }
-        Broker(child, out)
+        Broker { child, _out: out }
     }
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
         // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -157,7 +157,16 @@ impl<'a> Checked<'a> {
 
     /// Whether everything that counts is proved, and every program can rely on what it needs.
     pub fn holds(&self) -> bool {
-        self.report.outcome == Outcome::Holds && programs::refused(self.system, self.admissions).is_none()
+        self.outcome() == Outcome::Holds && programs::refused(self.system, self.admissions).is_none()
+    }
+
+    /// What the analysis says; where there are programs alone it has nothing to say.
+    fn outcome(&self) -> Outcome {
+        if self.programs_alone() { Outcome::Holds } else { self.report.outcome }
+    }
+
+    fn programs_alone(&self) -> bool {
+        self.system.operations.is_empty() && !self.admissions.is_empty()
     }
 
     /// The check for other programs; `docs/json.md` tells every field.
@@ -186,7 +195,7 @@ impl<'a> Checked<'a> {
 
     /// The check for a terminal.
     pub fn terminal(&self, look: Look) -> String {
-        let colour = match self.report.outcome {
+        let colour = match self.outcome() {
             Outcome::Holds if !self.holds() => Color::Red,
             Outcome::Holds => Color::Green,
             Outcome::DoesNotHold => Color::Red,
@@ -207,7 +216,7 @@ impl<'a> Checked<'a> {
                 text.push_str(&format!("\n{}\n{body}", look.bold(title)));
             }
         };
-        section("Operations, where they fare worst", Some(self.operation_table(look)));
+        section("Operations, where they fare worst", (!self.programs_alone()).then(|| self.operation_table(look)));
         section("Two strategies, each alone and across switches", self.strategy_table(look));
         section("Chains, where they fare worst", self.chain_table(look));
         section("Processors", Some(self.processor_table(look) + &self.utilisation_bounds()));
@@ -231,13 +240,13 @@ impl<'a> Checked<'a> {
     pub fn sentence(&self) -> String {
         let everything = self.report.counted == Counted::Everything;
         let what = if everything { "operation" } else { "critical operation and chain" };
-        let (word, decides): (_, fn(&Verdict) -> bool) = match self.report.outcome {
+        let (word, decides): (_, fn(&Verdict) -> bool) = match self.outcome() {
             Outcome::Holds => match programs::refused(self.system, self.admissions) {
                 Some(refused) => return format!("Does not hold: {refused}."),
                 None if self.admissions.is_empty() => {
                     return format!("Holds: every {what} is proved, in every region and change between them.");
                 }
-                None if self.system.operations.is_empty() => {
+                None if self.programs_alone() => {
                     return "Holds: every reservation is admitted.".to_string();
                 }
                 None => {
