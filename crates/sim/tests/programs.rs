@@ -1,5 +1,7 @@
 //! Programs under the CPU broker in virtual time.
 
+use std::cell::Cell;
+
 use hyoshi_control::file::{Verdict, admit};
 use hyoshi_model::{HostId, Instant, Span, System, read};
 use hyoshi_sched::{Plan, Strategies};
@@ -7,6 +9,7 @@ use hyoshi_sim::programs::{Played, Programs};
 use hyoshi_sim::simulate_given;
 use hyoshi_trace::NoProbe;
 use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 
 const MS: Span = Span::from_millis(1);
 
@@ -106,22 +109,26 @@ fn drawn() -> impl Strategy<Value = String> {
     )
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-
-    #[test]
-    fn what_check_admits_is_never_late(text in drawn()) {
+#[test]
+fn what_check_admits_is_never_late() {
+    let admitted = Cell::new(0);
+    let mut runner = TestRunner::new(Config { cases: 200, ..Config::default() });
+    let held = runner.run(&drawn(), |text| {
         let system = system(&text);
         let admission = admit(&system, HostId(0)).unwrap();
         let played = played(&system);
         let whole = admission.programs.iter().all(|one| one.verdict() == Verdict::Admitted);
-        for (one, admitted) in played.iter().zip(&admission.programs) {
+        admitted.set(admitted.get() + u32::from(whole));
+        for (one, program) in played.iter().zip(&admission.programs) {
             prop_assert_eq!(one.all.met + one.all.missed, one.all.periods);
             if whole {
-                // A lane's jobs all in time is what admission rests on; with these few it is so.
-                prop_assert_eq!(one.all.missed, 0, "{:?}\n{}", admitted, text);
+                prop_assert_eq!(one.all.missed, 0, "{:?}\n{}", program, text);
             }
         }
         prop_assert_eq!(played, self::played(&system), "the same file plays alike");
-    }
+        Ok(())
+    });
+    held.unwrap_or_else(|error| panic!("{error}"));
+    assert!(admitted.get() > 50, "only {} of 200 files were admitted", admitted.get());
+    eprintln!("{} of 200 files were admitted", admitted.get());
 }
