@@ -40,7 +40,7 @@ impl Drop for Broker {
 
 fn run(place: &Place) -> Ended {
     let socket = place.path().join("run/broker.sock");
-    place.hyoshi(&format!("run system.toml --no-report --format json --broker {}", socket.display()))
+    place.hyoshi(&format!("run system.toml --no-report --format json --socket {}", socket.display()))
 }
 
 fn tasks(place: &Place) -> Value {
@@ -163,7 +163,7 @@ fn what_cannot_be_started_is_told_before_anything_is() {
     let ended = run(&place).exits(2);
     let told = spoken(&ended.json());
     assert!(told.contains("the file has 1 reservation: no broker answers at "), "{told}");
-    assert!(told.contains("`hyoshi broker` starts one; `--broker PATH`"), "{told}");
+    assert!(told.contains("`hyoshi broker` starts one; `--socket PATH`"), "{told}");
 
     let _broker = Broker::start(&place, "");
     place.write("system.toml", file(&(touch.clone() + &program("gone", "['./gone']", "") + steer)));

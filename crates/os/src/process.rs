@@ -13,11 +13,7 @@ use hyoshi_model::Span;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, open, seek};
 use rustix::io::Errno;
-<<<<<<< HEAD
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-=======
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
->>>>>>> c8b6c13 (Start the file's programs through the broker, and end them with the run)
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use rustix::time::Timespec;
 
 /// Names a process or a thread for good: numbers are used again, pairs of number and start are not

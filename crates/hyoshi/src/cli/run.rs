@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     record: Option<PathBuf>,
     /// The socket of the CPU broker, where the file has reservations [default: as of `hyoshi broker`]
     #[arg(long, value_name = "PATH")]
-    broker: Option<PathBuf>,
+    socket: Option<PathBuf>,
 }
 
 /// What comes out of the rings goes here, on this command's own thread, below every lane.
@@ -121,7 +121,7 @@ pub(super) fn run(
     // Without a recording nobody asks who had the CPU.
     let node = node.watch(record_to.is_some());
     let node = bodies.install(&ready.system, node).map_err(Failure::new)?;
-    let programs = Programs::start(&ready.system, arguments.broker.as_deref())?;
+    let programs = Programs::start(&ready.system, arguments.socket.as_deref())?;
     let started_unix_ns = unix_now();
     let running = node.start().map_err(|error| {
         Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")

@@ -72,7 +72,7 @@ impl Programs {
             let programs = if count == 1 { "1 reservation".into() } else { format!("{count} reservations") };
             Failure::new(format!("the file has {programs}: {error}")).help(match &error {
                 ClientError::NoBroker { .. } => {
-                    "`hyoshi broker` starts one; `--broker PATH` names another's socket".to_owned()
+                    "`hyoshi broker` starts one; `--socket PATH` names another's socket".to_owned()
                 }
                 other => other.remedy(),
             })
