@@ -35,7 +35,7 @@ use toml::de::DeTable;
 
 pub use diagnostic::{Diagnostic, FileErrors, Severity};
 pub use measured::{MeasuredCosts, read_costs, read_costs_file};
-pub use programs::Laws;
+pub use programs::{Judged, Laws};
 pub use schema::schema;
 
 use crate::ids::OperationId;

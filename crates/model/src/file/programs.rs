@@ -16,13 +16,16 @@ use crate::reservation::{Reservation, ReservationError, Share};
 use crate::system::{Host, Processor};
 use crate::time::{Instant, Span};
 
-/// The laws of the CPU broker, as far as a file is held to them. What is wrong is told with what to write instead.
+/// What a law says of words: what they come to, or what is wrong with them and what to write instead.
+pub type Judged<T> = Result<T, (String, String)>;
+
+/// The laws of the CPU broker, as far as a file is held to them.
 #[derive(Clone, Copy, Debug)]
 pub struct Laws {
     /// Whether there is such an advocate.
-    pub advocate: fn(&AdvocateWords) -> Result<(), (String, String)>,
+    pub advocate: fn(&AdvocateWords) -> Judged<()>,
     /// Whether there is such a policy, and its groups.
-    pub policy: fn(&str) -> Result<Vec<String>, (String, String)>,
+    pub policy: fn(&str) -> Judged<Vec<String>>,
 }
 
 impl PartialEq for Laws {
