@@ -133,6 +133,7 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
         Reason::Cut(of) | Reason::NothingLeft(of) => format!("within {}", limit(of)),
         Reason::BelowLeast(of, left) => format!("{} leaves {}, less than is of use to it", limit(of), about(left)),
         Reason::NoGroup(_) => "its group has no part of the CPU".to_string(),
+        Reason::Policy => "the policy granted no more".to_string(),
         Reason::Unanswered => "the policy gave no answer".to_string(),
     };
     let named = one.because.iter().take(NAMED);
