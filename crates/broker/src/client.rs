@@ -105,6 +105,7 @@ macro_rules! raised {
 raised! {
     JoinError: NoSuchTask NotAllowed Refused;
     AddProcessError: NoSuchTask NotAllowed Refused;
+    AddControlGroupError: NoSuchTask NotAllowed Refused;
     ReportError: NoSuchTask NotAllowed Refused;
     LeaveError: NoSuchTask NotAllowed Refused;
     SetImportanceError: NoSuchTask NotAllowed Refused;
@@ -232,10 +233,18 @@ impl Client {
     ///
     /// Of what the broker refuses.
     pub fn join(&self, joining: &crate::Joining) -> Result<TaskStub, ClientError> {
+        if joining.period.is_some_and(Span::is_zero) {
+            // On the wire that would mean that it is to be found.
+            let what = "a period of 0 comes round at no time";
+            return Err(ClientError::Trouble(Trouble::refused(
+                what,
+                "100us is the least; or have it found, with auto",
+            )));
+        }
         let nanos = |span: Option<Span>| span.map_or(0, Span::as_nanos);
         let joining = wire::Joining {
             name: joining.name.clone(),
-            period: joining.period.as_nanos(),
+            period: nanos(joining.period),
             deadline: nanos(joining.deadline),
             importance: joining.importance,
             weight: joining.weight,

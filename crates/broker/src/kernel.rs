@@ -1,9 +1,13 @@
 //! What the broker needs of the machine: whose processes a task has, what they consume, and how time is reserved for
 //! them. The scheduler proxies stand behind it.
 
-use hyoshi_control::TaskId;
+use std::path::PathBuf;
+
+use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_os::groups::Group;
 use hyoshi_os::process::{Identity, NoProcess, Process};
+use hyoshi_os::wakeups::Seen;
 
 /// Why a reservation could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +43,16 @@ pub trait Kernel: Send {
     ///
     /// Of a process that has just ended.
     fn add(&mut self, task: TaskId, process: Process) -> Result<(), NoProcess>;
+
+    /// The processes of a control group belong to the task, now and whenever it is [gathered](Kernel::gather).
+    fn add_group(&mut self, task: TaskId, group: Group);
+
+    /// Folders of the task's control groups.
+    fn groups(&self, task: TaskId) -> Vec<PathBuf>;
+
+    /// Sees who has come to the task's control groups. Those that `may` not, and those of other tasks, stay outside. Looks
+    /// take at most a fiftieth of the time: others come to nothing.
+    fn gather(&mut self, task: TaskId, may: &mut dyn FnMut(&Process) -> bool, now: Instant);
 
     /// The task's processes, in the order in which they joined.
     fn members(&self, task: TaskId) -> Vec<Identity>;
@@ -77,6 +91,12 @@ pub trait Kernel: Send {
     fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
         None
     }
+
+    /// Wake-ups of the task's threads are watched from now on, or no more.
+    fn watch(&mut self, task: TaskId, on: bool);
+
+    /// Hands over to `finder` what the watched threads did since the last time. None if they are not watched.
+    fn wakeups(&mut self, task: TaskId, now: Instant, finder: &mut Finder) -> Option<Seen>;
 
     /// Does what is due. Returns when something will be again.
     fn tick(&mut self, now: Instant) -> Instant;

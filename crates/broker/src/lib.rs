@@ -39,9 +39,10 @@ pub mod setting;
 mod state;
 pub mod touched;
 mod trouble;
+mod watch;
 
 pub use service::{KEY, Remote, Service, ServiceError};
-pub use state::{Cycle, Joining, Standing, State};
+pub use state::{Cycle, Found, Joining, PROVISIONAL, Standing, State};
 pub use trouble::Trouble;
 
 /// The broker's interfaces in Rust, from `idl/broker.idl`.

@@ -3,16 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use hyoshi_control::TaskId;
+use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
+use hyoshi_os::groups::Group;
 use hyoshi_os::priority;
 use hyoshi_os::process::{Identity, NoProcess, Process};
-use hyoshi_os::{Policy, Spawn, allowed_cpus, fifo_limit, raise_file_limit};
+use hyoshi_os::wakeups::Seen;
+use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, allowed_cpus, fifo_limit, raise_file_limit};
 
 use crate::kernel::{Kernel, NotReserved, Way};
-use crate::members::Members;
+use crate::members::{MOST_PROCESSES, Members};
 use crate::proxy::deadline::DeadlineProxy;
 use crate::proxy::none::NoneProxy;
 use crate::proxy::simulated::SimulatedProxy;
@@ -20,13 +22,31 @@ use crate::proxy::weights::WeightsProxy;
 use crate::proxy::window::WindowProxy;
 use crate::proxy::{Ground, SchedulerProxy};
 use crate::touched::{PutBack, StateError, Touched};
+use crate::watch::Watch;
 
 /// See the module.
 pub struct Machine {
     ground: Ground,
     proxy: Box<dyn SchedulerProxy>,
     ways: Vec<Way>,
+    /// Tasks whose wake-ups are watched.
+    watches: BTreeMap<TaskId, Watch>,
+    /// Tasks that have control groups.
+    gatherings: BTreeMap<TaskId, Gathering>,
+    /// For how long something takes.
+    clock: MonotonicClock,
 }
+
+/// A task's control groups.
+#[derive(Debug, Default)]
+struct Gathering {
+    groups: Vec<Group>,
+    /// Not looked at before.
+    next: Instant,
+}
+
+/// Looking who is in control groups takes at most one part in so many of the time.
+const GATHERING_SHARE: u64 = 50;
 
 /// Why a machine cannot be worked with.
 #[derive(Debug)]
@@ -86,7 +106,9 @@ impl Machine {
         match (chosen, asked) {
             (Some(proxy), _) => {
                 let ground = Ground { tasks: BTreeMap::new(), touched };
-                Ok((Machine { ground, proxy, ways }, report))
+                let (watches, gatherings) = (BTreeMap::new(), BTreeMap::new());
+                let clock = MonotonicClock::start();
+                Ok((Machine { ground, proxy, ways, watches, gatherings, clock }, report))
             }
             (None, asked) => Err(NoMachine::NoSuchWay { asked: asked.unwrap_or_default().into(), ways }),
         }
@@ -132,6 +154,35 @@ impl Kernel for Machine {
         self.ground.tasks.entry(task).or_default().add(process)
     }
 
+    fn add_group(&mut self, task: TaskId, group: Group) {
+        self.ground.tasks.entry(task).or_default();
+        let gathering = self.gatherings.entry(task).or_default();
+        gathering.groups.push(group);
+        gathering.next = Instant::ZERO;
+    }
+
+    fn groups(&self, task: TaskId) -> Vec<PathBuf> {
+        let groups = self.gatherings.get(&task).map_or(&[][..], |gathering| &gathering.groups);
+        groups.iter().map(|group| group.folder().to_owned()).collect()
+    }
+
+    fn gather(&mut self, task: TaskId, may: &mut dyn FnMut(&Process) -> bool, now: Instant) {
+        let Some(gathering) = self.gatherings.get_mut(&task).filter(|gathering| gathering.next <= now) else { return };
+        let began = self.clock.now();
+        // One that is gone, as of a unit that is started anew, may be there again.
+        let there = gathering.groups.iter().filter_map(|group| group.processes(MOST_PROCESSES).ok());
+        let there: Vec<u32> = there.flatten().collect();
+        // Taken out, so that the others can be asked.
+        let Some(mut members) = self.ground.tasks.remove(&task) else { return };
+        let others = &self.ground.tasks;
+        members.gather(&there, &mut |process| {
+            let theirs = others.values().any(|other| other.processes().any(|one| one.identity() == process.identity()));
+            !theirs && process.identity().number != std::process::id() && may(process)
+        });
+        self.ground.tasks.insert(task, members);
+        gathering.next = now.saturating_add(self.clock.now().since(began) * GATHERING_SHARE);
+    }
+
     fn members(&self, task: TaskId) -> Vec<Identity> {
         let members = self.ground.tasks.get(&task);
         members.map_or(Vec::new(), |members| members.processes().map(Process::identity).collect())
@@ -153,6 +204,8 @@ impl Kernel for Machine {
     fn forget(&mut self, task: TaskId) {
         self.proxy.release(task, &mut self.ground);
         self.ground.tasks.remove(&task);
+        self.watches.remove(&task);
+        self.gatherings.remove(&task);
     }
 
     fn consumed(&mut self, task: TaskId) -> Option<Span> {
@@ -166,6 +219,22 @@ impl Kernel for Machine {
 
     fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
         self.proxy.news()
+    }
+
+    fn watch(&mut self, task: TaskId, on: bool) {
+        if on {
+            self.watches.entry(task).or_default();
+        } else {
+            self.watches.remove(&task);
+        }
+    }
+
+    fn wakeups(&mut self, task: TaskId, now: Instant, finder: &mut Finder) -> Option<Seen> {
+        let watch = self.watches.get_mut(&task)?;
+        if let Some(members) = self.ground.tasks.get_mut(&task) {
+            watch.collect(members, now, finder);
+        }
+        Some(watch.seen())
     }
 
     fn tick(&mut self, now: Instant) -> Instant {

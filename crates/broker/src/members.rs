@@ -4,7 +4,7 @@ use std::io;
 
 use hyoshi_model::Span;
 use hyoshi_os::meter::{Meter, Source};
-use hyoshi_os::process::{Identity, NoProcess, Process, children_by_parent};
+use hyoshi_os::process::{Identity, NoProcess, Process, children_by_parent, start_of_now};
 
 /// The processes of one task. Threads and children that are born join; those that end leave.
 ///
@@ -16,6 +16,8 @@ pub struct Members {
     threads: Vec<Member>,
     meter: Meter,
     scratch: Vec<u32>,
+    /// When processes of control groups were looked for last, as starts of processes have it.
+    gathered: u64,
 }
 
 /// A thread of a task.
@@ -33,7 +35,7 @@ pub const MOST_PROCESSES: usize = 4096;
 impl Members {
     /// Nobody, metered as freshly as the kernel lets us.
     pub fn new() -> Self {
-        Members { processes: Vec::new(), threads: Vec::new(), meter: Meter::new(), scratch: Vec::new() }
+        Members { processes: Vec::new(), threads: Vec::new(), meter: Meter::new(), scratch: Vec::new(), gathered: 0 }
     }
 
     /// A process joins, with the children it has.
@@ -100,6 +102,29 @@ impl Members {
                 }
             }
             at += 1;
+        }
+    }
+
+    /// The processes of a control group join, those that are not here yet and may. A process that was started since the
+    /// last time by one that is here is metered with that, also where it has lost its parent since: it is in the same
+    /// session, which a process that was moved into the group or started there from elsewhere is not.
+    pub fn gather(&mut self, numbers: &[u32], may: &mut dyn FnMut(&Process) -> bool) {
+        let sessions: Vec<u32> = self.processes.iter().map(Process::session).collect();
+        let before = std::mem::replace(&mut self.gathered, start_of_now());
+        self.look_at_processes();
+        for number in numbers {
+            if self.processes.len() >= MOST_PROCESSES {
+                return;
+            }
+            if self.processes.iter().any(|process| process.identity().number == *number) {
+                continue;
+            }
+            let Ok(process) = Process::open(*number) else { continue };
+            if may(&process) {
+                let born = process.identity().start >= before && sessions.contains(&process.session());
+                self.meter.add(&process, born);
+                self.processes.push(process);
+            }
         }
     }
 

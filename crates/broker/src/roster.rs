@@ -52,6 +52,15 @@ pub struct Noted {
     pub deadline: u64,
     /// The least that is of use to it, in millionths of a CPU.
     pub least: u64,
+    /// Folders of its control groups.
+    #[serde(default)]
+    pub control_groups: Vec<String>,
+    /// Processes of all users may come with them.
+    #[serde(default)]
+    pub anybody: bool,
+    /// Its period is found from its wake-ups.
+    #[serde(default)]
+    pub auto: bool,
     /// Its advocates.
     pub chain: Vec<Setting>,
     /// What its last cycle consumed, in ns, about.
@@ -314,6 +323,9 @@ mod tests {
             weight: 2,
             group: "video \"quoted\"".to_owned(),
             budget: 33_000,
+            control_groups: vec!["/sys/fs/cgroup/x".into()],
+            anybody: true,
+            auto: true,
             period: 33_000_000,
             deadline: 20_000_000,
             least: 1_000,

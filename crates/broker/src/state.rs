@@ -1,7 +1,9 @@
 //! The broker's state, and what becomes of each event: who asks is looked at, the arbiter decides, the machine carries
 //! it out, the log is told.
 
+mod auto;
 mod change;
+mod groups;
 mod join;
 mod rejoin;
 mod tell;
@@ -24,6 +26,10 @@ use crate::roster::Roster;
 use crate::setting::{self, Setting};
 use crate::trouble::Trouble;
 
+use auto::Auto;
+pub use auto::Found;
+pub use auto::PROVISIONAL;
+pub(crate) use auto::percent;
 pub use join::Joining;
 pub use tell::Standing;
 pub use tick::Cycle;
@@ -52,6 +58,8 @@ pub struct State {
     roster: Option<Roster>,
     /// It could not be written to, and that was said.
     unnoted: bool,
+    /// Tasks whose periods are found from their wake-ups.
+    autos: BTreeMap<TaskId, Auto>,
     /// Kept for their memory.
     changes: VecDeque<Change>,
     /// What the broker's operator should know; at most [`NOTICES`].
@@ -82,6 +90,8 @@ struct Task {
     reports: u64,
     /// Reports come from the program itself.
     own: bool,
+    /// Processes of all users may come with its control groups: who added these may manage them all.
+    anybody: bool,
     /// Why the machine reserved less than was granted.
     why: Option<String>,
     /// When it was noted for the next broker.
@@ -105,6 +115,7 @@ impl Task {
             consumed: Span::ZERO,
             reports: 0,
             own: false,
+            anybody: false,
             why: None,
             noted: now,
         }
@@ -127,6 +138,7 @@ impl State {
             log: None,
             roster: None,
             unnoted: false,
+            autos: BTreeMap::new(),
             changes: VecDeque::new(),
             notices: VecDeque::new(),
             next: Instant::ZERO,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use hyoshi_os::groups::NoGroup;
 use hyoshi_os::process::NoProcess;
 
 use crate::idl::cpu_broker::{NoSuchTask, NotAllowed, Refused};
@@ -69,6 +70,13 @@ impl fmt::Display for Trouble {
 }
 
 impl std::error::Error for Trouble {}
+
+impl From<NoGroup> for Trouble {
+    fn from(error: NoGroup) -> Self {
+        let remedy = error.remedy();
+        Trouble::refused(error, remedy)
+    }
+}
 
 impl From<NoProcess> for Trouble {
     fn from(error: NoProcess) -> Self {

@@ -8,6 +8,7 @@
 //!
 //! - [`advocate`]: what to ask on behalf of one task; every kind is a line in one table.
 //! - [`policy`]: whom to give how much when there is not enough.
+//! - [`period`]: how often a program's work comes round, found from its wake-ups.
 //! - [`arbiter`]: the broker's whole decision as one state machine, with an explanation of each grant.
 //! - [`window`]: when a task's threads are raised and lowered so that it gets what was granted, and
 //!   on which CPU.
@@ -44,6 +45,7 @@ pub mod admission;
 pub mod advocate;
 pub mod arbiter;
 pub mod file;
+pub mod period;
 pub mod policy;
 pub mod task;
 pub mod window;
@@ -51,6 +53,7 @@ pub mod window;
 pub use admission::Admission;
 pub use advocate::{Advice, Advocate, Chain, Emission, Spec};
 pub use arbiter::{Arbiter, Change, Decision, Explanation, Joining, Refusal};
+pub use period::{Finder, Finding};
 pub use policy::{AnyPolicy, Ask, Partition, Policy, PolicySpec, Strict, Weighted};
 pub use task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId, Values};
 pub use window::{Step, Window};

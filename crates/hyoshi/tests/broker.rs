@@ -4,8 +4,12 @@
 //! --test broker`, then read the diff by eye.
 
 mod common;
+#[path = "broker/group.rs"]
+mod group;
 #[path = "broker/open.rs"]
 mod open;
+#[path = "broker/period.rs"]
+mod period;
 #[path = "broker/rejoin.rs"]
 mod rejoin;
 #[path = "broker/unit.rs"]

@@ -38,6 +38,7 @@ pub mod cpu;
 pub mod doctor;
 pub mod fake;
 pub mod file;
+pub mod groups;
 pub mod kick;
 pub mod lock;
 pub mod machine;
@@ -57,6 +58,7 @@ pub mod switches;
 pub mod thread;
 pub mod throttle;
 pub mod wake;
+pub mod wakeups;
 
 pub use clock::{Clock, MonotonicClock};
 pub use cpu::allowed_cpus;

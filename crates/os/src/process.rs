@@ -13,8 +13,9 @@ use hyoshi_model::Span;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, open, seek};
 use rustix::io::Errno;
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
-use rustix::time::Timespec;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Names a process or a thread for good: numbers are used again, pairs of number and start are not
 /// within the kernel's resolution of 10 ms.
@@ -30,6 +31,7 @@ pub struct Identity {
 #[derive(Debug)]
 pub struct Process {
     identity: Identity,
+    session: u32,
     name: String,
     /// `None` where the kernel or a filter has no such descriptors: then /proc is asked.
     pidfd: Option<OwnedFd>,
@@ -65,6 +67,7 @@ pub enum NoProcess {
 struct Stat {
     name: String,
     parent: u32,
+    session: u32,
     flags: u64,
     start: u64,
 }
@@ -107,7 +110,8 @@ impl Process {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let tasks = open(format!("/proc/{pid}/task"), flags, Mode::empty()).map_err(|errno| unread(pid, errno))?;
-        let process = Process { identity: Identity { number: pid, start: stat.start }, name: stat.name, pidfd, tasks };
+        let identity = Identity { number: pid, start: stat.start };
+        let process = Process { identity, session: stat.session, name: stat.name, pidfd, tasks };
         if process.has_ended() { Err(NoProcess::Gone(pid)) } else { Ok(process) }
     }
 
@@ -124,6 +128,11 @@ impl Process {
     /// Who it is.
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// Its session when it was opened (setsid(2)): what a program starts is in the same, unless it begins one of its own.
+    pub fn session(&self) -> u32 {
+        self.session
     }
 
     /// What the kernel called it when it was opened.
@@ -273,6 +282,13 @@ pub fn identity_of_thread(pid: u32, tid: u32) -> Option<Identity> {
     Some(Identity { number: tid, start: stat.start })
 }
 
+/// What an [`Identity`] has for a start of now.
+pub fn start_of_now() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let ticks = clock_ticks_per_second();
+    now.tv_sec as u64 * ticks + now.tv_nsec as u64 * ticks / 1_000_000_000
+}
+
 /// The machine's present start: identities of an earlier one mean nothing.
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| "unknown".into(), |id| id.trim().into())
@@ -297,7 +313,8 @@ impl Stat {
         let (_, name) = head.split_once('(')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-        Some(Stat { name: name.into(), parent: number(4)? as u32, flags: number(9)?, start: number(22)? })
+        let (parent, session) = (number(4)? as u32, number(6)? as u32);
+        Some(Stat { name: name.into(), parent, session, flags: number(9)?, start: number(22)? })
     }
 }
 
@@ -389,6 +406,8 @@ mod tests {
     fn a_process_is_itself_until_it_ends() {
         let mut sleeper = Sleeper::start();
         let process = Process::open(sleeper.0.id()).unwrap();
+        // A tick for those that begin with it, and one for rounding.
+        assert!(start_of_now().abs_diff(process.identity().start) <= 500, "{} {process:?}", start_of_now());
         assert!(!process.has_ended() && is_same(process.identity()));
         assert!(Process::open_same(process.identity()).is_ok());
         let mut threads = Vec::new();
@@ -453,6 +472,7 @@ mod tests {
         let line = "7 (a) (b c) S 3 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4711 0";
         let stat = Stat::parse(line).unwrap();
         assert_eq!((stat.name.as_str(), stat.parent, stat.flags, stat.start), ("a) (b c", 3, 4_194_560, 4711));
+        assert_eq!(stat.session, 7);
         assert_eq!(Stat::parse("7 (x) S 3"), None);
         assert_eq!(Stat::parse(""), None);
     }

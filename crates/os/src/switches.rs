@@ -82,11 +82,8 @@ impl CpuSwitches {
     fn open(cpu: u32, sight: Sight) -> io::Result<Self> {
         let mut refused = io::Error::from(io::ErrorKind::Unsupported);
         for ring in RINGS {
-            let mut builder = Builder::new(Software::DUMMY);
-            builder.one_cpu(cpu as usize).context_switch(true).clockid(Clock::MONOTONIC);
-            builder.sample_id_all(true).sample(SampleFlag::TID | SampleFlag::TIME);
-            // Nobody waits for it: it is read now and then.
-            builder.wakeup_watermark(ring);
+            let mut builder = switches(ring);
+            builder.one_cpu(cpu as usize);
             match sight {
                 Sight::Everything => builder.any_pid(),
                 // Inherited by threads: pinned ones are on this CPU all the time.
@@ -106,14 +103,7 @@ impl CpuSwitches {
 
 impl SwitchSource for CpuSwitches {
     fn drain(&mut self, each: &mut dyn FnMut(u64, Switched)) {
-        // Bounded: a CPU that switches faster than this reads does not keep the caller here.
-        for _ in 0..RINGS[0] / SHORTEST {
-            let Some(record) = self.sampler.next_record() else { return };
-            let bytes = record.to_contiguous();
-            if let Some((at, switched)) = read(record.ty(), record.misc(), &bytes) {
-                each(at, switched);
-            }
-        }
+        drain(&mut self.sampler, RINGS[0], each);
     }
 
     fn sight(&self) -> Sight {
@@ -124,6 +114,47 @@ impl SwitchSource for CpuSwitches {
 impl fmt::Debug for CpuSwitches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CpuSwitches").field("sight", &self.sight).finish_non_exhaustive()
+    }
+}
+
+/// A thread's own switches, wherever it runs: as far as `kernel.perf_event_paranoid` lets a user see their own processes
+/// (2 and below), or with CAP_PERFMON.
+pub(crate) struct ThreadSwitches(Sampler);
+
+/// Bytes of a thread's ring: 680 switches.
+const THREAD_RING: usize = 16 << 10;
+
+impl ThreadSwitches {
+    pub(crate) fn of(tid: u32) -> io::Result<Self> {
+        let tid = i32::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+        let counter = switches(THREAD_RING).observe_pid(tid).any_cpu().build()?;
+        let mut sampler = counter.sampled(THREAD_RING)?;
+        sampler.enable()?;
+        Ok(ThreadSwitches(sampler))
+    }
+
+    pub(crate) fn drain(&mut self, each: &mut dyn FnMut(u64, Switched)) {
+        drain(&mut self.0, THREAD_RING, each);
+    }
+}
+
+fn switches(ring: usize) -> Builder<'static> {
+    let mut builder = Builder::new(Software::DUMMY);
+    builder.context_switch(true).clockid(Clock::MONOTONIC);
+    builder.sample_id_all(true).sample(SampleFlag::TID | SampleFlag::TIME);
+    // Nobody waits for it: it is read now and then.
+    builder.wakeup_watermark(ring);
+    builder
+}
+
+fn drain(sampler: &mut Sampler, ring: usize, each: &mut dyn FnMut(u64, Switched)) {
+    // Bounded: a CPU that switches faster than this reads does not keep the caller here.
+    for _ in 0..ring / SHORTEST {
+        let Some(record) = sampler.next_record() else { return };
+        let bytes = record.to_contiguous();
+        if let Some((at, switched)) = read(record.ty(), record.misc(), &bytes) {
+            each(at, switched);
+        }
     }
 }
 

@@ -32,7 +32,7 @@ impl Broker for Served {
         let some = |nanos: u64| (nanos != 0).then(|| Span::from_nanos(nanos));
         let joining = Joining {
             name: what.name.clone(),
-            period: Span::from_nanos(what.period),
+            period: some(what.period),
             deadline: some(what.deadline),
             first: some(what.first),
             least: some(what.least),
@@ -95,7 +95,7 @@ impl Broker for Served {
     }
 
     fn set_period(&self, name: &str, period: u64) -> Result<(), SetPeriodError> {
-        let period = Span::from_nanos(period);
+        let period = (period != 0).then(|| Span::from_nanos(period));
         self.0.with(|core, who, now| core.set_period(who, name, period, now)).map_err(Trouble::raise)
     }
 

@@ -7,11 +7,13 @@ use hyoshi_model::Span;
 use hyoshi_orb::{SystemException, SystemKind, current};
 
 pub(crate) use crate::idl::cpu_broker::Task;
-use crate::idl::cpu_broker::{AddProcessError, Cycle, LeaveError, NoSuchTask, Outcome, ReportError, StandingError};
-use crate::idl::cpu_broker::{Reservation, TaskStanding};
+use crate::idl::cpu_broker::{
+    AddControlGroupError, AddProcessError, Cycle, LeaveError, NoSuchTask, Outcome, ReportError, StandingError,
+};
+use crate::idl::cpu_broker::{Finding, Reservation, TaskStanding};
 use crate::service::Shared;
 use crate::setting::Setting;
-use crate::state::{self, Standing};
+use crate::state::{self, Found, Standing};
 use crate::trouble::Trouble;
 
 pub(super) struct Tasks(pub(super) Arc<Shared>);
@@ -29,6 +31,10 @@ impl Task for Tasks {
 
     fn add_process(&self, pid: u32, started: u64) -> Result<(), AddProcessError> {
         self.0.with(|core, who, now| core.add_process(who, this()?, pid, started, now)).map_err(Trouble::raise)
+    }
+
+    fn add_control_group(&self, path: &str) -> Result<(), AddControlGroupError> {
+        self.0.with(|core, who, now| core.add_group(who, this()?, path, now)).map_err(Trouble::raise)
     }
 
     fn report(&self, what: &Cycle) -> Result<Outcome, ReportError> {
@@ -96,6 +102,19 @@ pub(super) fn reservation(held: Option<hyoshi_model::Reservation>, like: hyoshi_
     }
 }
 
+fn finding(found: Option<&Found>) -> Finding {
+    let Some(found) = found else { return Finding::default() };
+    let Found { finding, ago, words } = found;
+    Finding {
+        automatic: true,
+        period: finding.period.map_or(0, Span::as_nanos),
+        confidence: state::percent(*finding),
+        wakeups: finding.wakeups,
+        ago: ago.as_nanos(),
+        words: words.clone(),
+    }
+}
+
 fn granted(standing: &Standing) -> Outcome {
     let asked = standing.grant.asked;
     let because = standing.because();
@@ -107,10 +126,12 @@ pub(super) fn to_wire(standing: &Standing) -> TaskStanding {
         name: standing.name.clone(),
         owner: standing.owner,
         processes: standing.processes.clone(),
+        control_groups: standing.control_groups.clone(),
         importance: standing.importance,
         weight: standing.weight,
         group: standing.group.clone(),
         period: standing.grant.asked.period().as_nanos(),
+        found: finding(standing.found.as_ref()),
         advocates: standing.advocates.iter().map(Setting::to_wire).collect(),
         sayings: standing.sayings.clone(),
         consumed: standing.consumed.as_nanos(),

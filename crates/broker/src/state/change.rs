@@ -1,10 +1,9 @@
 //! What people change about tasks while they run, and about the policy.
 
 use hyoshi_control::{Arbiter, Decision, GroupId, Refusal, TaskId};
-use hyoshi_model::{Instant, Reservation, Share, Span};
+use hyoshi_model::{Instant, Share, Span};
 
 use super::State;
-use super::join::next_multiple;
 use crate::access::Caller;
 use crate::policy;
 use crate::setting::Setting;
@@ -57,23 +56,20 @@ impl State {
 
     /// # Errors
     ///
-    /// Of another's task, and of a period that is none.
-    pub fn set_period(&mut self, who: &Caller, name: &str, to: Span, now: Instant) -> Result<(), Trouble> {
+    /// Of another's task, and of a period that is none. No period: it is found from the task's wake-ups from now on.
+    pub fn set_period(&mut self, who: &Caller, name: &str, to: Option<Span>, now: Instant) -> Result<(), Trouble> {
         let done = self.try_set_period(who, name, to, now);
-        self.audited(who, "period", Some(name), &to.to_string(), done)
+        let told = to.map_or("auto".to_owned(), |to| to.to_string());
+        self.audited(who, "period", Some(name), &told, done)
     }
 
-    fn try_set_period(&mut self, who: &Caller, name: &str, to: Span, now: Instant) -> Result<(), Trouble> {
+    fn try_set_period(&mut self, who: &Caller, name: &str, to: Option<Span>, now: Instant) -> Result<(), Trouble> {
         let id = self.find(name)?;
         self.allow(who, id)?;
-        let asked = self.arbiter.grant(id).map(|grant| grant.asked);
-        // The same share of the CPU in the new period, until its advocates know better.
-        let budget = asked.map_or(Span::from_nanos(1), |asked| asked.share().of(to)).max(Span::from_nanos(1));
-        let declared = Reservation::new(budget.min(to), to).map_err(|error| Trouble::refused(error, error.remedy()))?;
-        self.change(who, name, now, |arbiter, id| arbiter.declare(id, declared, now))?;
-        if self.task(id)?.waits.is_none() {
-            self.look_at(id, next_multiple(now, to));
+        if let Some(to) = to {
+            self.retime(id, to, now)?;
         }
+        self.find_period(id, to.is_none());
         Ok(())
     }
 

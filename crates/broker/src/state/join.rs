@@ -4,7 +4,7 @@ use hyoshi_control::{GroupId, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::process::{Identity, NoProcess, Process};
 
-use super::{PATIENCE, State, Task};
+use super::{PATIENCE, PROVISIONAL, State, Task};
 use crate::access::{Caller, ORDINARY_IMPORTANCE};
 use crate::setting::{self, Setting};
 use crate::trouble::Trouble;
@@ -14,8 +14,8 @@ use crate::trouble::Trouble;
 pub struct Joining {
     /// Letters, digits and `-_.`, at most 64.
     pub name: String,
-    /// Its period.
-    pub period: Span,
+    /// Its period; none to have it found from when the task wakes up.
+    pub period: Option<Span>,
     /// Within the period; none for the period.
     pub deadline: Option<Span>,
     /// What is asked for until it is known better; none for next to nothing.
@@ -34,16 +34,24 @@ pub struct Joining {
 
 impl Joining {
     /// With importance and weight 1 and the default advocates.
-    pub fn new(name: &str, period: Span) -> Joining {
+    pub fn new(name: &str, period: impl Into<Option<Span>>) -> Joining {
         let (name, advocates) = (name.to_owned(), Vec::new());
-        let group = String::new();
+        let (group, period) = (String::new(), period.into());
         Joining { name, period, deadline: None, first: None, least: None, importance: 1, weight: 1, group, advocates }
     }
 
     fn declared(&self) -> Result<Reservation, Trouble> {
         // Reservations begin with next to nothing, as the paper's do, if nobody says otherwise.
-        let first = self.first.unwrap_or(Span::from_nanos((self.period.as_nanos() / 1_000).max(1)));
-        let declared = Reservation::new(first, self.period)
+        let period = self.period.unwrap_or(PROVISIONAL);
+        let named = [("deadline", self.deadline), ("budget", self.first), ("least budget", self.least)];
+        if let (None, Some((what, _))) = (self.period, named.iter().find(|(_, span)| span.is_some())) {
+            return Err(Trouble::refused(
+                format!("a {what} is for a period, and which that is has to be found first"),
+                "leave it out, or name the period",
+            ));
+        }
+        let first = self.first.unwrap_or(Span::from_nanos((period.as_nanos() / 1_000).max(1)));
+        let declared = Reservation::new(first, period)
             .and_then(|declared| self.deadline.map_or(Ok(declared), |deadline| declared.within(deadline)));
         declared.map_err(|error| Trouble::refused(error, error.remedy()))
     }
@@ -51,7 +59,8 @@ impl Joining {
     /// As a share, rounded up.
     fn least(&self) -> Result<Share, Trouble> {
         let Some(least) = self.least else { return Ok(Share::ZERO) };
-        let least = Reservation::new(least, self.period).map_err(|error| Trouble::refused(error, error.remedy()))?;
+        let least = Reservation::new(least, self.period.unwrap_or(PROVISIONAL))
+            .map_err(|error| Trouble::refused(error, error.remedy()))?;
         Ok(least.share())
     }
 }
@@ -64,7 +73,8 @@ impl State {
     /// Of a name that is none or another's, and of what cannot be reserved or is not for the caller to ask.
     pub fn join(&mut self, caller: &Caller, joining: &Joining, now: Instant) -> Result<TaskId, Trouble> {
         let done = self.try_join(caller, joining, now);
-        let told = format!("period {}, importance {}", joining.period, joining.importance);
+        let period = joining.period.map_or("auto".to_owned(), |period| period.to_string());
+        let told = format!("period {period}, importance {}", joining.importance);
         self.audited(caller, "join", Some(&joining.name), &told, done)
     }
 
@@ -122,6 +132,9 @@ impl State {
             ..Task::new(now)
         };
         self.enter(id, task, entry, now)?;
+        if joining.period.is_none() {
+            self.find_period(id, true);
+        }
         Ok(id)
     }
 
@@ -180,6 +193,15 @@ impl State {
             0 => Process::open(pid),
             start => Process::open_same(Identity { number: pid, start }),
         }?;
+        self.allow_process(caller, &process)?;
+        self.kernel.add(id, process)?;
+        self.begin(id, now);
+        Ok(())
+    }
+
+    /// Whether they may add a process to a task.
+    pub(super) fn allow_process(&self, caller: &Caller, process: &Process) -> Result<(), Trouble> {
+        let pid = process.identity().number;
         let owner = process.owner().ok_or(NoProcess::Gone(pid))?;
         let own = caller.uid(&self.access).is_some_and(|uid| owner.is_only(uid));
         if !own && !self.access.may_direct(caller) {
@@ -204,8 +226,6 @@ impl State {
                 "it runs above all windows already, as far as the machine grants that",
             ));
         }
-        self.kernel.add(id, process)?;
-        self.begin(id, now);
         Ok(())
     }
 
@@ -284,6 +304,7 @@ impl State {
         if let Some(externals) = &self.externals {
             externals.bulletin().forget(id);
         }
+        self.autos.remove(&id);
         // First: there must be room before others take it.
         self.kernel.forget(id);
         self.forget_noted(id);

@@ -1,9 +1,13 @@
 //! Tasks outlive their broker: what there is of them is noted, and the next one begins with those whose processes live.
 
+use std::path::Path;
+
 use hyoshi_control::{GroupId, Status, TaskId};
 use hyoshi_model::{Instant, Share, Span};
+use hyoshi_os::groups::Group;
 use hyoshi_os::process::Process;
 
+use super::groups::MOST_GROUPS;
 use super::{State, Task};
 use crate::access::Caller;
 use crate::roster::{MOST_PROCESSES, Noted, Roster};
@@ -76,6 +80,7 @@ impl State {
             group: noted.group.clone(),
             settings,
             consumed: noted.consumed(),
+            anybody: noted.anybody,
             ..Task::new(now)
         };
         self.enter(id, task, hyoshi_control::Joining { chain, ..entry }, now)?;
@@ -85,6 +90,13 @@ impl State {
             return Ok(false);
         }
         self.begin(id, now);
+        for folder in noted.control_groups.iter().take(MOST_GROUPS) {
+            self.kernel.add_group(id, Group::again(Path::new(folder)));
+        }
+        self.gather(id, now);
+        if noted.auto {
+            self.find_period(id, true);
+        }
         // Its advocates begin where they were, about: with what the last cycle consumed.
         if noted.consumed > 0 {
             self.report(id, Status::of_cycle(now, noted.consumed()));
@@ -117,6 +129,9 @@ impl State {
             period: declared.period().as_nanos(),
             deadline: declared.deadline().as_nanos(),
             least: joining.least.as_millionths(),
+            control_groups: self.kernel.groups(id).iter().map(|folder| folder.display().to_string()).collect(),
+            anybody: task.anybody,
+            auto: self.autos.contains_key(&id),
             chain: task.settings.clone(),
             consumed: task.consumed.as_nanos(),
             processes: members.iter().take(MOST_PROCESSES).map(|who| (who.number, who.start)).collect(),

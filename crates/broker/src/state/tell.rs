@@ -5,6 +5,7 @@ use hyoshi_control::policy::PolicyWords;
 use hyoshi_control::{Advocate, Grant, Limit, Reason, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
+use super::auto::Found;
 use super::{State, gone};
 use crate::kernel::Way;
 use crate::setting::Setting;
@@ -19,6 +20,8 @@ pub struct Standing {
     pub owner: u32,
     /// Its processes.
     pub processes: Vec<u32>,
+    /// Folders of its control groups.
+    pub control_groups: Vec<String>,
     /// For policy strict.
     pub importance: u32,
     /// For policy weighted.
@@ -37,6 +40,8 @@ pub struct Standing {
     pub grant: Grant,
     /// What the machine holds for it.
     pub held: Option<Reservation>,
+    /// What is known of its period, where that is found by itself.
+    pub found: Option<Found>,
     /// Why the machine holds less.
     pub why: Option<String>,
 }
@@ -93,6 +98,7 @@ impl State {
             name: task.name.clone(),
             owner: task.owner,
             processes: self.kernel.processes(id),
+            control_groups: self.kernel.groups(id).iter().map(|folder| folder.display().to_string()).collect(),
             importance: task.importance,
             weight: task.weight,
             group: task.group.clone(),
@@ -102,6 +108,7 @@ impl State {
             reports: task.reports,
             held: grant.reservation.filter(|_| task.waits.is_none()),
             grant,
+            found: self.found(id),
             why: task.why.clone(),
         })
     }
@@ -137,7 +144,8 @@ impl State {
         };
         let why = self.tasks.get(&id).and_then(|task| task.why.as_deref());
         let why = why.map_or(String::new(), |why| format!("\n               {why}"));
-        Ok(format!("{explanation}{why}\n  processes  {processes}"))
+        let period = self.found(id).map_or(String::new(), |found| format!("\n  period     {}", found.words));
+        Ok(format!("{explanation}{why}{period}\n  processes  {processes}"))
     }
 
     /// The policy, its cap, what is reserved of it.

@@ -3,8 +3,8 @@
 use hyoshi_control::{Emission, Status, TaskId, Values};
 use hyoshi_model::{Instant, Reservation, Span};
 
+use super::State;
 use super::join::next_multiple;
-use super::{PATIENCE, State};
 use crate::access::Caller;
 use crate::lines::Lines;
 use crate::trouble::Trouble;
@@ -49,6 +49,7 @@ impl State {
             let Some(id) = self.arbiter.due(now) else { break };
             self.look_ahead(id, now);
         }
+        let periods = self.look_for_periods(now);
         let machine = self.kernel.tick(now);
         self.hear(now);
         self.read_notes();
@@ -59,23 +60,19 @@ impl State {
             self.notice(format!("the log of reports is incomplete: {trouble}"));
         }
         let due = self.due.first().map_or(Instant::NEVER, |(due, _)| *due);
-        self.next = machine.min(due).min(self.arbiter.next_look());
+        self.next = machine.min(due).min(periods).min(self.arbiter.next_look());
         self.next
     }
 
     /// The end of a task's period.
     fn look(&mut self, id: TaskId, now: Instant) {
-        let (period, total) = (self.period(id), self.kernel.consumed(id));
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        if let Some(joined) = task.waits {
-            if now.since(joined) >= PATIENCE {
-                self.over(id, now);
-            } else {
-                self.look_at(id, joined + PATIENCE);
-            }
-            return;
+        if let Some(joined) = self.tasks.get(&id).and_then(|task| task.waits) {
+            return self.wait_for_processes(id, joined, now);
         }
-        let Some(total) = total else { return self.over(id, now) };
+        self.gather(id, now);
+        let (period, total) = (self.period(id), self.kernel.consumed(id));
+        let Some(total) = total else { return self.all_ended(id, now) };
+        let Some(task) = self.tasks.get_mut(&id) else { return };
         if task.own {
             self.note_sometimes(id, now);
             return self.look_at(id, now + LIFE);

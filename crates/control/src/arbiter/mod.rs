@@ -180,6 +180,19 @@ impl Arbiter {
         self.advise_again(task, now)
     }
 
+    /// Declares another period, with advocates that have seen nothing of the one before.
+    pub fn retime(
+        &mut self,
+        task: TaskId,
+        declared: Reservation,
+        chain: Chain,
+        now: Instant,
+    ) -> Result<Decision<'_>, Refusal> {
+        let joining = &mut self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining;
+        (joining.declared, joining.chain) = (declared, chain);
+        self.advise_again(task, now)
+    }
+
     /// Replaces all of a task's advocates.
     pub fn set_chain(&mut self, task: TaskId, chain: Chain, now: Instant) -> Result<Decision<'_>, Refusal> {
         self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining.chain = chain;

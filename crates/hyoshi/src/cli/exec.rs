@@ -1,4 +1,4 @@
-//! `hyoshi exec`: a program under the broker; and `hyoshi attach`: one that runs already.
+//! `hyoshi exec`: a program under the broker.
 //!
 //! `exec` joins the broker with its own process and then becomes the program (execve(2)): signals, the terminal, job
 //! control and the exit status are the program's own, for nobody stands in between. A process beside it, not among its
@@ -23,11 +23,11 @@ use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::{Broker, Task, TaskStub};
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
+use hyoshi_model::quantity::QuantityError;
 use hyoshi_os::process::{Process, wait_for_either};
-use serde_json::json;
 
-use super::broker::{At, Here, ended};
-use super::{Failure, Format, Held, head, streams};
+use super::broker::{At, Here};
+use super::{Failure, Format, Held, streams};
 
 /// How `exec` ends if it could not even try, as env(1), nice(1) and timeout(1) do.
 const NOT_TRIED: u8 = 125;
@@ -37,13 +37,13 @@ const NOT_FOUND: u8 = 127;
 
 /// What a task asks for.
 #[derive(Debug, Args)]
-struct Asked {
+pub(super) struct Asked {
     /// What to call the task [default: the program's name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// How often its work comes round: 33ms for 30 frames a second
+    /// How often its work comes round: 33ms for 30 frames a second; auto finds it from when the program wakes up
     #[arg(long, value_name = "TIME")]
-    period: Span,
+    period: Period,
     /// Have the time within that of each period's start [default: the period]
     #[arg(long, value_name = "TIME")]
     deadline: Option<Span>,
@@ -87,18 +87,20 @@ pub(super) struct Exec {
     program: Vec<std::ffi::OsString>,
 }
 
-#[derive(Debug, Args)]
-#[command(after_help = "It ends with the process, or with `hyoshi broker detach NAME`.\n  \
-                        hyoshi attach 4242 --name player --period 33ms")]
-pub(super) struct Attach {
-    /// The process
-    pid: u32,
-    #[command(flatten)]
-    asked: Asked,
-    #[command(flatten)]
-    at: At,
-    #[command(flatten)]
-    here: Here,
+/// A period, or none where it is to be found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Period(pub Option<Span>);
+
+impl std::str::FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Period(None)),
+            "" => Err("is neither a time nor `auto`".to_owned()),
+            time => time.parse().map(|span| Period(Some(span))).map_err(|error: QuantityError| error.to_string()),
+        }
+    }
 }
 
 /// What the process beside a program is told.
@@ -113,8 +115,8 @@ pub(super) struct Watch {
 }
 
 impl Asked {
-    fn joining(&self, name: &str) -> Result<Joining, ClientError> {
-        let mut joining = Joining::new(self.name.as_deref().unwrap_or(name), self.period);
+    pub(super) fn joining(&self, name: &str) -> Result<Joining, ClientError> {
+        let mut joining = Joining::new(self.name.as_deref().unwrap_or(name), self.period.0);
         (joining.deadline, joining.first, joining.least) = (self.deadline, self.budget, self.least);
         (joining.importance, joining.weight) = (self.importance, self.weight);
         joining.group.clone_from(&self.group);
@@ -176,7 +178,7 @@ fn joined(arguments: &Exec, name: &str) -> Result<(Client, TaskStub), ClientErro
     Ok((client, task))
 }
 
-fn add(task: &TaskStub, pid: u32) -> Result<(), ClientError> {
+pub(super) fn add(task: &TaskStub, pid: u32) -> Result<(), ClientError> {
     task.add_process(pid, 0).map_err(|error| {
         // What nobody is in ends by itself, later.
         let _ = task.leave();
@@ -228,33 +230,8 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
     Ok(Held::Yes)
 }
 
-pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure> {
-    arguments.here.check()?;
-    let attached = || {
-        let process = Process::open(arguments.pid).map_err(|error| ClientError::Trouble(error.into()))?;
-        let joining = arguments.asked.joining(&task_name(Path::new(process.name())))?;
-        let client = Client::connect(arguments.at.socket.as_deref())?;
-        let task = client.join(&joining)?;
-        add(&task, arguments.pid)?;
-        let standing = task.standing()?;
-        Ok::<_, ClientError>(standing)
-    };
-    let standing = match attached() {
-        Ok(standing) => standing,
-        Err(error) => return ended("attach", &error, format),
-    };
-    match format {
-        Format::Text => streams::out(format_args!("{}\n", standing.name))?,
-        Format::Json => {
-            let task = super::broker::task_json(&standing);
-            streams::out(format_args!("{:#}\n", json!({ "hyoshi": head("attach"), "task": task })))?;
-        }
-    }
-    Ok(Held::Yes)
-}
-
 /// A task's name made of a program's.
-fn task_name(program: &Path) -> String {
+pub(super) fn task_name(program: &Path) -> String {
     let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let good = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
     let name: String = name.chars().map(good).take(64).collect();

@@ -3,6 +3,7 @@
 //! Exit codes: 0 what was asked for holds, 1 it does not, 2 the input was bad (a file, a flag, a
 //! missing privilege under `--strict`).
 
+mod attach;
 mod broker;
 mod calibrate;
 mod call;
@@ -91,7 +92,7 @@ enum Verb {
     /// Run a program under the broker
     Exec(exec::Exec),
     /// Bring a running process under the broker
-    Attach(exec::Attach),
+    Attach(attach::Attach),
     /// Play a real-time program: periodic, CPU-bound; and tell whether it had its time
     Hourglass(hourglass::Hourglass),
     /// What `exec` leaves beside the program
@@ -247,7 +248,7 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Naming(arguments) => (arguments.name(), naming::naming(&arguments, format)),
         Verb::Broker(arguments) => (arguments.name(), broker::broker(&arguments, format)),
         Verb::Exec(arguments) => return exec::exec(&arguments, format),
-        Verb::Attach(arguments) => ("attach", exec::attach(&arguments, format)),
+        Verb::Attach(arguments) => ("attach", attach::attach(&arguments, format)),
         Verb::Hourglass(arguments) => ("hourglass", hourglass::hourglass(&arguments, format)),
         Verb::ExecWatch(arguments) => ("exec-watch", exec::watch(&arguments)),
         Verb::Strategies => ("strategies", list(&strategies, format)),

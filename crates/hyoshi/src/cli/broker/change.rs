@@ -10,6 +10,7 @@ use serde_json::json;
 use super::Ended;
 use super::answer::{Answer, Told};
 use crate::cli::Failure;
+use crate::cli::exec::Period;
 
 #[derive(Debug, Args)]
 pub(super) struct Set {
@@ -18,7 +19,7 @@ pub(super) struct Set {
     /// What to change
     #[arg(value_enum)]
     what: What,
-    /// To what: a number, the group's name, or for the period a time, such as 33ms
+    /// To what: a number, the group's name, or for the period a time, such as 33ms, or auto
     value: String,
 }
 
@@ -152,9 +153,20 @@ pub(super) fn set(client: &Client, set: &Set) -> Result<Answer, Ended> {
         What::Weight => broker.set_weight(name, number(value)?).map_err(ClientError::from)?,
         What::Group => broker.set_group(name, value).map_err(ClientError::from)?,
         What::Period => {
-            let period =
-                value.parse::<Span>().map_err(|error| Failure::new(format_args!("`{value}` is no period: {error}")))?;
-            broker.set_period(name, period.as_nanos()).map_err(ClientError::from)?;
+            let period = value.parse::<Period>();
+            let Period(period) = period.map_err(|error| {
+                Failure::new(format_args!("`{value}` is no period: {error}"))
+                    .help("write a time, such as 33ms, or auto")
+            })?;
+            let period = match period {
+                // On the wire that would mean auto.
+                Some(Span::ZERO) => {
+                    let failure = Failure::new("a period of 0 comes round at no time");
+                    return Err(failure.help("100us is the least; or have it found, with auto").into());
+                }
+                period => period.map_or(0, Span::as_nanos),
+            };
+            broker.set_period(name, period).map_err(ClientError::from)?;
         }
     }
     Ok(done(name))

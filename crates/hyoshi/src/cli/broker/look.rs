@@ -54,8 +54,14 @@ pub(super) fn show(client: &Client, name: &str) -> Result<Answer, Ended> {
     };
     line("task", task.name.clone());
     line("processes", processes(&task.processes));
+    for (place, folder) in task.control_groups.iter().enumerate() {
+        line(if place == 0 { "in" } else { "" }, folder.clone());
+    }
     line("user", task.owner.to_string());
     line("period", Span::from_nanos(task.period).to_string());
+    if task.found.automatic {
+        line("", task.found.words.clone());
+    }
     line("importance", task.importance.to_string());
     line("weight", task.weight.to_string());
     if !task.group.is_empty() {
@@ -186,12 +192,18 @@ fn changed(task: &TaskStanding) -> String {
 
 pub(in crate::cli) fn task_json(task: &TaskStanding) -> Json {
     let advocates: Vec<_> = task.advocates.iter().map(|setting| Setting::from_wire(setting).to_string()).collect();
+    let found = task.found.automatic.then(|| {
+        json!({
+            "period_ns": task.found.period, "confidence_percent": task.found.confidence, "wakeups": task.found.wakeups,
+            "ago_ns": task.found.ago, "words": task.found.words,
+        })
+    });
     let reservation =
         |one: &Reservation| json!({ "budget_ns": one.budget, "period_ns": one.period, "deadline_ns": one.deadline });
     json!({
-        "name": task.name, "user": task.owner, "processes": task.processes, "importance": task.importance,
-        "weight": task.weight, "group": task.group, "period_ns": task.period, "advocates": advocates,
-        "sayings": task.sayings, "consumed_ns": task.consumed,
+        "name": task.name, "user": task.owner, "processes": task.processes, "control_groups": task.control_groups,
+        "importance": task.importance, "weight": task.weight, "group": task.group, "period_ns": task.period, "found": found,
+        "advocates": advocates, "sayings": task.sayings, "consumed_ns": task.consumed,
         "reports": task.reports, "asked": reservation(&task.granted.asked), "held": reservation(&task.granted.held),
         "because": task.granted.because,
     })

@@ -1,0 +1,137 @@
+//! Periods that nobody told: found from when the tasks' threads wake up, and followed.
+
+use hyoshi_control::{Finder, Finding, TaskId};
+use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_os::wakeups::Seen;
+
+use super::State;
+use super::join::next_multiple;
+use crate::trouble::Trouble;
+
+/// The period of a task while none has been found: what it consumes is metered, and reserved, in that.
+pub const PROVISIONAL: Span = Span::from_millis(100);
+/// How often it is judged what wake-ups tell.
+const JUDGE: Span = Span::from_millis(100);
+
+/// Tasks that are listened to before the machine is driven again.
+const AT_ONCE: usize = 32;
+
+/// A period that differs by less than one part in so many is the same, known more exactly.
+const EXACTER: u64 = 20;
+
+/// What finds one task's period.
+#[derive(Debug)]
+pub(super) struct Auto {
+    finder: Finder,
+    seen: Seen,
+    /// When its wake-ups are collected again, and judged again.
+    next: Instant,
+    judged: Instant,
+}
+
+/// What is known of a period that is found by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The period, and how sure it is.
+    pub finding: Finding,
+    /// Since when that is so.
+    pub ago: Span,
+    /// All of it in words.
+    pub words: String,
+}
+
+impl State {
+    /// The task's period is found from now on, or no more.
+    pub(super) fn find_period(&mut self, id: TaskId, on: bool) {
+        self.kernel.watch(id, on);
+        self.autos.remove(&id);
+        if on {
+            let seen = Seen::Switches;
+            let finder = Finder::new(seen.shortest());
+            self.autos.insert(id, Auto { finder, seen, next: Instant::ZERO, judged: Instant::ZERO });
+            self.next = Instant::ZERO;
+        }
+    }
+
+    /// Listens to what has woken up, and returns when to do so again.
+    pub(super) fn look_for_periods(&mut self, now: Instant) -> Instant {
+        let mut found = Vec::new();
+        for (id, auto) in self.autos.iter_mut().filter(|(_, auto)| auto.next <= now).take(AT_ONCE) {
+            if let Some(seen) = self.kernel.wakeups(*id, now, &mut auto.finder) {
+                auto.seen = seen;
+            }
+            auto.next = now.saturating_add(auto.seen.every());
+            if now.since(auto.judged) >= JUDGE {
+                auto.judged = now;
+                auto.finder.look(now);
+                found.extend(auto.finder.finding().period.map(|period| (*id, period)));
+            }
+        }
+        for (id, period) in found {
+            if self.period(id) != period {
+                // A period that cannot be reserved for is found and told all the same.
+                let _ = self.retime(id, period, now);
+            }
+        }
+        self.autos.values().map(|auto| auto.next).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// The same share of the CPU in another period, until its advocates know better; they know nothing of the one before unless
+    /// it was nearly the same.
+    pub(super) fn retime(&mut self, id: TaskId, period: Span, now: Instant) -> Result<(), Trouble> {
+        let asked = self.arbiter.grant(id).map(|grant| grant.asked);
+        let budget = asked.map_or(Span::from_nanos(1), |asked| asked.share().of(period)).max(Span::from_nanos(1));
+        let declared = Reservation::new(budget.min(period), period);
+        let declared = declared.map_err(|error| Trouble::refused(error, error.remedy()))?;
+        let before = self.period(id).as_nanos();
+        let task = self.task(id)?;
+        let (settings, name, waits) = (task.settings.clone(), task.name.clone(), task.waits.is_some());
+        let decision = if before.abs_diff(period.as_nanos()) <= before / EXACTER {
+            self.arbiter.declare(id, declared, now)
+        } else {
+            let chain = self.chain(&settings, id, &name)?;
+            self.arbiter.retime(id, declared, chain, now)
+        };
+        let decision = decision.map_err(|refusal| Trouble::refused(refusal, "`hyoshi broker list` shows all tasks"))?;
+        self.changes.extend(decision.changes);
+        self.apply(now);
+        if !waits {
+            self.look_at(id, next_multiple(now, period));
+        }
+        Ok(())
+    }
+
+    /// What is known of the task's period, if it is found by itself.
+    pub(super) fn found(&self, id: TaskId) -> Option<Found> {
+        let auto = self.autos.get(&id)?;
+        let finding = auto.finder.finding();
+        let ago = auto.judged.since(finding.since);
+        let (thread, wakeups, seen) = (finding.thread, finding.wakeups, auto.seen);
+        let words = match finding.period {
+            None => {
+                let until = self.period(id);
+                format!("none found yet in {wakeups} wake-ups, seen by {seen}; {until} until one is")
+            }
+            Some(period) if finding.confidence == 0 => {
+                format!("{period} was found last; none any more in {wakeups} wake-ups, seen by {seen}")
+            }
+            Some(period) => format!(
+                "{period} found with {} % confidence from {wakeups} wake-ups of thread {thread}, seen by {seen}",
+                percent(finding)
+            ),
+        };
+        let since = match (finding.period, ago.as_nanos() / 1_000_000_000) {
+            (None, _) => String::new(),
+            (Some(_), seconds) => format!("; so for {seconds} s"),
+        };
+        Some(Found { finding, ago, words: words + &since })
+    }
+}
+
+/// A period that was found has at least one.
+pub(crate) fn percent(finding: Finding) -> u32 {
+    match finding.confidence {
+        0 => 0,
+        some => (some / 10).max(1),
+    }
+}

@@ -1,0 +1,218 @@
+//! How often a program's work comes round, found from when its threads wake up, without being told.
+//!
+//! A periodic thread sleeps until its next cycle, so that each wake-up has another one period later ([`rhythm`]). Extra
+//! wake-ups within a cycle, missed ones, jitter and a second, rarer rhythm beside the first lower the confidence; what
+//! wakes at random has no period, and none is made up. Of several threads the one counts that computes most.
+
+pub mod rhythm;
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use hyoshi_model::{Instant, Reservation, Span};
+
+use self::rhythm::{Rhythm, Rhythms};
+
+/// What is known of a program's period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The period; while none is found any more, the last one.
+    pub period: Option<Span>,
+    /// How much of the wake-ups it explains beyond chance, in thousandths; 0 while none is found.
+    pub confidence: u32,
+    /// How many wake-ups that is judged by.
+    pub wakeups: u32,
+    /// The thread that they are of.
+    pub thread: u32,
+    /// When the period became what it is, or was lost.
+    pub since: Instant,
+}
+
+/// Finds the period of one program, and follows it.
+///
+/// ```text
+///                  look: a rhythm is certain
+///   Searching ───────────────────────────────► Found ──┐ look: another rhythm is certain (a change of period)
+///       ▲                                       │  ▲   │
+///       └───────────────────────────────────────┘  └───┘
+///         look: it explains the last wake-ups no more
+/// ```
+///
+/// It reads no clock. Instants of wake-ups may be of another clock than those of looks.
+#[derive(Clone, Debug)]
+pub struct Finder {
+    threads: BTreeMap<u32, Thread>,
+    rhythms: Rhythms,
+    finding: Finding,
+    shortest: Span,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    /// In ns, the latest last.
+    wakeups: VecDeque<u64>,
+    /// Since the last judgement.
+    fresh: usize,
+    rhythm: Option<Rhythm>,
+    /// CPU time, half of it forgotten at each look.
+    load: u64,
+}
+
+/// Wake-ups of each thread that are remembered.
+pub const MEMORY: usize = 128;
+/// Threads that are told apart; further ones are not listened to.
+pub const MOST_THREADS: usize = 32;
+/// A change is seen in so many wake-ups, where it is certain; else in more of them.
+const LATEST: [usize; 3] = [24, 64, MEMORY];
+/// A thread is judged again after so many wake-ups.
+const FRESH: usize = 4;
+/// Below that, in thousandths, a period explains the last wake-ups no more.
+const LOST: u32 = 250;
+/// A period that is off by less than one part in so many is the same one, told already.
+const SAME: u64 = 100;
+/// One that is off by less than that is known more exactly now, and no other.
+const EXACTER: u64 = 20;
+
+impl Finder {
+    /// Without a period yet. Shorter ones than `shortest` are not to be found: wake-ups are not seen finely enough.
+    pub fn new(shortest: Span) -> Self {
+        let finding = Finding { period: None, confidence: 0, wakeups: 0, thread: 0, since: Instant::ZERO };
+        let shortest = shortest.max(Reservation::SHORTEST);
+        Finder { threads: BTreeMap::new(), rhythms: Rhythms::default(), finding, shortest }
+    }
+
+    /// A thread woke up. Instants of one thread do not go back.
+    pub fn woke(&mut self, thread: u32, at: Instant) {
+        let Some(thread) = self.thread(thread) else { return };
+        if thread.wakeups.back().is_some_and(|last| *last >= at.as_nanos()) {
+            return;
+        }
+        if thread.wakeups.len() == MEMORY {
+            thread.wakeups.pop_front();
+        }
+        thread.wakeups.push_back(at.as_nanos());
+        thread.fresh += 1;
+    }
+
+    /// A thread has computed for so long.
+    pub fn ran(&mut self, thread: u32, span: Span) {
+        if let Some(thread) = self.thread(thread) {
+            thread.load = thread.load.saturating_add(span.as_nanos());
+        }
+    }
+
+    /// Wake-ups of a thread were not seen: what came before them does not count.
+    pub fn lost(&mut self, thread: u32) {
+        if let Some(thread) = self.threads.get_mut(&thread) {
+            (thread.wakeups, thread.fresh) = (VecDeque::new(), 0);
+        }
+    }
+
+    /// These threads are there, sorted; others have ended.
+    pub fn keep(&mut self, threads: &[u32]) {
+        self.threads.retain(|thread, _| threads.binary_search(thread).is_ok());
+    }
+
+    /// Judges what has come since the last look. True if the period is another now, or was lost.
+    pub fn look(&mut self, now: Instant) -> bool {
+        for thread in self.threads.values_mut() {
+            if thread.fresh >= FRESH {
+                thread.fresh = 0;
+                thread.judge(&mut self.rhythms, self.shortest);
+            }
+        }
+        let chosen = self.choose().map(|(number, rhythm)| (*number, rhythm));
+        self.threads.values_mut().for_each(|thread| thread.load /= 2);
+        match chosen {
+            Some((thread, rhythm)) => self.found(thread, rhythm, now),
+            None => self.lose(now),
+        }
+    }
+
+    /// What is known now.
+    pub fn finding(&self) -> Finding {
+        self.finding
+    }
+
+    /// How many wake-ups were seen of late of the thread that woke most.
+    pub fn seen(&self) -> usize {
+        self.threads.values().map(|thread| thread.wakeups.len()).max().unwrap_or(0)
+    }
+
+    fn thread(&mut self, thread: u32) -> Option<&mut Thread> {
+        if self.threads.len() >= MOST_THREADS && !self.threads.contains_key(&thread) {
+            return None;
+        }
+        Some(self.threads.entry(thread).or_default())
+    }
+
+    /// The thread with a rhythm that computes most. One that hardly computes beside the others is no sign of what the
+    /// program does; the one that was chosen before stays while it computes half as much.
+    fn choose(&self) -> Option<(&u32, Rhythm)> {
+        let most = self.threads.values().map(|thread| thread.load).max()?;
+        let rhythmic = self.threads.iter().filter(|(_, thread)| thread.load >= most / 8);
+        let rhythmic = rhythmic.filter_map(|(number, thread)| Some((number, thread.load, thread.rhythm?)));
+        let best = rhythmic.clone().max_by_key(|(_, load, rhythm)| (*load, rhythm.confidence))?;
+        let before = rhythmic.clone().find(|(number, ..)| **number == self.finding.thread);
+        let (number, _, rhythm) = before.filter(|(_, load, _)| *load >= best.1 / 2).unwrap_or(best);
+        Some((number, rhythm))
+    }
+
+    fn found(&mut self, thread: u32, rhythm: Rhythm, now: Instant) -> bool {
+        let Rhythm { period, confidence, instants: wakeups } = rhythm;
+        let before = self.finding;
+        let is = |parts| before.period.is_some_and(|before| is_same(before, period, parts));
+        let (same, changed) = (is(SAME), !is(EXACTER) || before.confidence == 0);
+        let since = if changed { now } else { before.since };
+        let period = rounded(period);
+        // A change too small to matter is none, also after many of them: what is told is what was found first.
+        let period = before.period.filter(|_| same).unwrap_or(period);
+        self.finding = Finding { period: Some(period), confidence, wakeups, thread, since };
+        changed
+    }
+
+    fn lose(&mut self, now: Instant) -> bool {
+        let had = self.finding.confidence > 0;
+        if had {
+            self.finding = Finding { confidence: 0, since: now, ..self.finding };
+        }
+        self.finding.wakeups = u32::try_from(self.seen()).unwrap_or(u32::MAX);
+        had
+    }
+}
+
+/// To what is within a thousandth of it: programs have round periods, and what is finer is chance.
+fn rounded(period: Span) -> Span {
+    let nanos = period.as_nanos();
+    let unit = 10_u64.pow((nanos / 500).max(1).ilog10());
+    Span::from_nanos((nanos + unit / 2) / unit * unit)
+}
+
+fn is_same(one: Span, other: Span, parts: u64) -> bool {
+    one.as_nanos().abs_diff(other.as_nanos()) <= one.as_nanos() / parts
+}
+
+impl Thread {
+    /// The latest wake-ups first: they tell of a change soonest. Where they are not certain, more of them may be.
+    fn judge(&mut self, rhythms: &mut Rhythms, shortest: Span) {
+        let all = &*self.wakeups.make_contiguous();
+        let from = |latest: usize| &all[all.len().saturating_sub(latest)..];
+        let certain = LATEST.iter().filter(|latest| all.len() > **latest / 2).find_map(|latest| {
+            rhythms.find(from(*latest)).filter(|found| found.is_certain() && found.period >= shortest)
+        });
+        let kept = || {
+            let before = self.rhythm?;
+            let explained =
+                rhythm::explained(from(LATEST[1]), before.period).filter(|rhythm| rhythm.confidence >= LOST);
+            // So few tell whether it is the same still, not which it is.
+            explained.map(|rhythm| Rhythm { period: before.period, ..rhythm })
+        };
+        self.rhythm = match (certain, self.rhythm) {
+            // More of them are more exact, unless an earlier period is among them.
+            (Some(found), _) => {
+                let exact = rhythm::explained(all, found.period);
+                exact.filter(|exact| exact.confidence + 100 >= found.confidence).or(Some(found))
+            }
+            (None, _) => kept(),
+        };
+    }
+}

@@ -1,0 +1,114 @@
+//! `hyoshi attach`: what runs already comes under the broker: a process, a control group, a systemd unit, a container.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::{ArgGroup, Args};
+use hyoshi_broker::Trouble;
+use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::idl::cpu_broker::Task;
+use hyoshi_os::groups::{NoGroup, of_container, of_unit};
+use hyoshi_os::process::Process;
+use serde_json::json;
+
+use super::broker::{At, Here, ended, task_json};
+use super::exec::{Asked, add, task_name};
+use super::{Failure, Format, Held, head, streams};
+
+#[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("whom").required(true).args(["pid", "cgroup", "unit", "container"]),
+    after_help = "It ends with the last of its processes, or with `hyoshi broker detach NAME`.\n  \
+                  hyoshi attach 4242 --name player --period 33ms\n  \
+                  hyoshi attach --unit nginx --period auto\n  \
+                  hyoshi attach --container web --period 20ms --importance 5"
+)]
+pub(super) struct Attach {
+    /// The process, with its children
+    pid: Option<u32>,
+    /// All processes of a control group, also later ones: its folder, or its path as /proc/PID/cgroup has it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+    /// All processes of a systemd unit, such as cron.service
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<String>,
+    /// All processes of a container, by its number or the beginning of it, or by its name for Docker or Podman
+    #[arg(long, value_name = "CONTAINER")]
+    container: Option<String>,
+    #[command(flatten)]
+    asked: Asked,
+    #[command(flatten)]
+    at: At,
+    #[command(flatten)]
+    here: Here,
+}
+
+/// Whose time is to be reserved, and what to call the task if nobody says.
+enum Whom {
+    Process(u32, String),
+    Group(PathBuf, String),
+}
+
+impl Attach {
+    fn whom(&self) -> Result<Whom, Trouble> {
+        Ok(match (self.pid, &self.cgroup, &self.unit, &self.container) {
+            (Some(pid), ..) => Whom::Process(pid, task_name(Path::new(Process::open(pid)?.name()))),
+            (_, Some(path), ..) => Whom::Group(PathBuf::from(path), task_name(Path::new(path))),
+            (_, _, Some(unit), _) => Whom::Group(of_unit(unit)?, task_name(Path::new(unit))),
+            (_, _, _, Some(container)) => Whom::Group(folder_of(container)?, task_name(Path::new(container))),
+            // The command line has one of them.
+            (None, None, None, None) => return Err(Trouble::refused("nobody is named", "name a process")),
+        })
+    }
+}
+
+pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure> {
+    arguments.here.check()?;
+    let attached = || {
+        let whom = arguments.whom().map_err(ClientError::Trouble)?;
+        let (Whom::Process(_, name) | Whom::Group(_, name)) = &whom;
+        let joining = arguments.asked.joining(name)?;
+        let client = Client::connect(arguments.at.socket.as_deref())?;
+        let task = client.join(&joining)?;
+        match &whom {
+            Whom::Process(pid, _) => add(&task, *pid)?,
+            Whom::Group(folder, _) => task.add_control_group(&folder.to_string_lossy()).map_err(|error| {
+                // What nobody is in ends by itself, later.
+                let _ = task.leave();
+                ClientError::from(error)
+            })?,
+        }
+        let standing = task.standing()?;
+        Ok::<_, ClientError>(standing)
+    };
+    let standing = match attached() {
+        Ok(standing) => standing,
+        Err(error) => return ended("attach", &error, format),
+    };
+    match format {
+        Format::Text => streams::out(format_args!("{}\n", standing.name))?,
+        Format::Json => {
+            let task = task_json(&standing);
+            streams::out(format_args!("{:#}\n", json!({ "hyoshi": head("attach"), "task": task })))?;
+        }
+    }
+    Ok(Held::Yes)
+}
+
+/// By the number, else by the name, which only the container's runtime knows.
+fn folder_of(container: &str) -> Result<PathBuf, NoGroup> {
+    of_container(container).or_else(|error| match error {
+        NoGroup::Container(_) => number_of(container).map_or(Err(error), |number| of_container(&number)),
+        other => Err(other),
+    })
+}
+
+fn number_of(name: &str) -> Option<String> {
+    ["docker", "podman"].iter().find_map(|runtime| {
+        let mut inspect = Command::new(runtime);
+        inspect.args(["container", "inspect", "--format", "{{.Id}}", "--", name]);
+        let output = inspect.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+        let number = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        (output.status.success() && !number.is_empty()).then_some(number)
+    })
+}

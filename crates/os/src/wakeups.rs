@@ -1,0 +1,280 @@
+//! When threads of other programs wake up.
+//!
+//! The kernel records each switch of a watched thread (perf_event_open(2), `context_switch`): one that was not preempted
+//! has gone to sleep, so that the next time it gets the CPU it has woken up. Where that is refused
+//! (`kernel.perf_event_paranoid`, another user's process, no memory to lock), the count of its voluntary switches in
+//! /proc/PID/task/TID/status is looked at every so often: coarser, and dearer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io;
+
+use hyoshi_model::{Instant, Span};
+
+use crate::switches::{Switched, ThreadSwitches};
+
+/// How wake-ups are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Each, by the kernel's records of switches.
+    Switches,
+    /// By looking every so often whether there was one since.
+    Samples,
+}
+
+impl Seen {
+    /// How long they may wait to be collected. A ring holds the switches of a thread that wakes up 3,400 times a second.
+    pub const fn every(self) -> Span {
+        match self {
+            Seen::Switches => Span::from_millis(100),
+            Seen::Samples => Span::from_millis(2),
+        }
+    }
+
+    /// What comes round more often cannot be told from what comes without a period.
+    pub const fn shortest(self) -> Span {
+        match self {
+            Seen::Switches => Span::from_micros(200),
+            Seen::Samples => Span::from_millis(10),
+        }
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Seen::Switches => "the kernel's records of switches",
+            Seen::Samples => "looking every 2 ms, as the kernel's records of switches are refused",
+        })
+    }
+}
+
+/// What became of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// It woke up: the instants of one thread can be compared with each other.
+    At(Instant),
+    /// Some of its wake-ups were not seen.
+    Lost,
+    /// It has consumed so much since the last time.
+    Ran(Span),
+}
+
+/// Watches some threads.
+#[derive(Debug)]
+pub struct Wakeups {
+    threads: BTreeMap<u32, Watched>,
+    seen: Seen,
+}
+
+/// No more threads of one program are watched than this: those that have computed most.
+pub const MOST_WATCHED: usize = 32;
+/// Samples take time on the broker's thread: of each program only so many threads.
+const MOST_SAMPLED: usize = 4;
+
+struct Watched {
+    process: u32,
+    /// None where samples are taken.
+    switches: Option<ThreadSwitches>,
+    asleep: bool,
+    /// Voluntary switches so far.
+    count: Option<u64>,
+    /// Samples in a row with a wake-up.
+    running: u32,
+    consumed: Option<u64>,
+}
+
+impl Wakeups {
+    /// Of nobody yet, as closely as the kernel lets us.
+    pub fn new() -> Self {
+        Wakeups { threads: BTreeMap::new(), seen: Seen::Switches }
+    }
+
+    /// Of nobody yet, by samples alone.
+    pub fn sampled() -> Self {
+        Wakeups { seen: Seen::Samples, ..Wakeups::new() }
+    }
+
+    /// These threads are there, pairs of process and thread. Returns whether wake-ups are seen otherwise from now on; those
+    /// seen before are then not to be compared with those to come. Of each thread, `each` is told what it consumed.
+    pub fn watch(&mut self, threads: &[(u32, u32)], each: &mut dyn FnMut(u32, Woken)) -> bool {
+        let consumed = |(process, thread): &(u32, u32)| (consumed(*process, *thread), *process, *thread);
+        let mut there: Vec<_> = threads.iter().map(consumed).collect();
+        let most = if self.seen == Seen::Switches { MOST_WATCHED } else { MOST_SAMPLED };
+        there.sort_unstable_by(|one, other| other.cmp(one));
+        there.truncate(most);
+        self.threads.retain(|tid, _| there.iter().any(|(_, _, thread)| thread == tid));
+        for (consumed, process, tid) in there {
+            let watched = match self.threads.get_mut(&tid) {
+                Some(watched) => watched,
+                None => match self.open(process, tid) {
+                    Ok(watched) => self.threads.entry(tid).or_insert(watched),
+                    // It has ended since.
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+                    Err(_) => {
+                        *self = Wakeups::sampled();
+                        self.watch(threads, each);
+                        return true;
+                    }
+                },
+            };
+            if let Some(before) = watched.consumed.replace(consumed) {
+                each(tid, Woken::Ran(Span::from_nanos(consumed.saturating_sub(before))));
+            }
+        }
+        false
+    }
+
+    /// The threads that are watched, sorted.
+    pub fn watched(&self) -> Vec<u32> {
+        self.threads.keys().copied().collect()
+    }
+
+    /// Hands over what happened since the last time. `now` is when it is looked at.
+    pub fn collect(&mut self, now: Instant, each: &mut dyn FnMut(u32, Woken)) {
+        for (tid, watched) in &mut self.threads {
+            match &mut watched.switches {
+                Some(switches) => {
+                    let asleep = &mut watched.asleep;
+                    switches.drain(&mut |at, switched| {
+                        if let Some(woken) = woken(asleep, at, switched) {
+                            each(*tid, woken);
+                        }
+                    });
+                }
+                None => {
+                    if let Some(woken) = watched.sample(*tid, now) {
+                        each(*tid, woken);
+                    }
+                }
+            }
+        }
+    }
+
+    /// How wake-ups are seen.
+    pub fn seen(&self) -> Seen {
+        self.seen
+    }
+
+    fn open(&self, process: u32, tid: u32) -> io::Result<Watched> {
+        let switches = match self.seen {
+            Seen::Samples => None,
+            Seen::Switches => Some(ThreadSwitches::of(tid)?),
+        };
+        Ok(Watched { process, switches, asleep: false, count: None, running: 0, consumed: None })
+    }
+}
+
+impl Default for Wakeups {
+    fn default() -> Self {
+        Wakeups::new()
+    }
+}
+
+fn woken(asleep: &mut bool, at: u64, switched: Switched) -> Option<Woken> {
+    match switched {
+        Switched::From { preempted, .. } => {
+            *asleep |= !preempted;
+            None
+        }
+        Switched::To { .. } => std::mem::take(asleep).then_some(Woken::At(Instant::from_nanos(at))),
+        Switched::Lost(_) => {
+            *asleep = false;
+            Some(Woken::Lost)
+        }
+    }
+}
+
+impl Watched {
+    /// One that has gone to sleep since the last sample has woken up, or will.
+    fn sample(&mut self, tid: u32, now: Instant) -> Option<Woken> {
+        /// A thread that sleeps in each sample does so more often than samples are taken.
+        const TOO_OFTEN: u32 = 3;
+        let count = voluntary_switches(&fs::read_to_string(format!("/proc/{}/task/{tid}/status", self.process)).ok()?)?;
+        let before = self.count.replace(count)?;
+        if count == before {
+            self.running = 0;
+            return None;
+        }
+        self.running += 1;
+        Some(if self.running >= TOO_OFTEN { Woken::Lost } else { Woken::At(now) })
+    }
+}
+
+fn voluntary_switches(status: &str) -> Option<u64> {
+    status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
+}
+
+/// CPU time of a thread in ns, exact once it has stopped (the kernel's sched-stats.rst); 0 where the kernel does not tell
+/// (CONFIG_SCHED_INFO): then no thread matters more than another. 2.2 us.
+fn consumed(process: u32, tid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/task/{tid}/schedstat")).unwrap_or_default();
+    stat.split_ascii_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("process", &self.process).field("asleep", &self.asleep).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Clock, MonotonicClock, Spawn};
+
+    #[test]
+    fn a_preempted_thread_has_not_slept() {
+        let mut asleep = false;
+        let mut seen = |at, switched| woken(&mut asleep, at, switched);
+        let from = |preempted| Switched::From { tid: 1, preempted };
+        let to = Switched::To { tid: 1, preempted: false };
+        assert_eq!(seen(1, to), None, "what it did before is not known");
+        assert_eq!((seen(2, from(true)), seen(3, to)), (None, None));
+        assert_eq!((seen(4, from(false)), seen(5, to)), (None, Some(Woken::At(Instant::from_nanos(5)))));
+        assert_eq!((seen(6, from(false)), seen(7, Switched::Lost(3))), (None, Some(Woken::Lost)));
+        assert_eq!(seen(8, to), None);
+    }
+
+    #[test]
+    fn voluntary_switches_are_read_and_nothing_else() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t42\nnonvoluntary_ctxt_switches:\t7\n";
+        assert_eq!(voluntary_switches(status), Some(42));
+        assert_eq!(voluntary_switches("nonvoluntary_ctxt_switches:\t7\n"), None);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_again_and_again_is_seen_to_wake_up() {
+        const NAPS: u32 = 20;
+        let clock = MonotonicClock::start();
+        for mut wakeups in [Wakeups::new(), Wakeups::sampled()] {
+            let wanted = wakeups.seen();
+            let thread = Spawn::new("naps").spawn(|| {
+                let own = MonotonicClock::start();
+                // The first while it is not watched yet.
+                own.sleep_until(Instant::ZERO + Span::from_millis(50));
+                (1..=NAPS).for_each(|nap| own.sleep_until(Instant::ZERO + Span::from_millis(50 + 10 * u64::from(nap))));
+            });
+            let thread = thread.unwrap();
+            let tid = thread.handle.tid();
+            wakeups.watch(&[(std::process::id(), tid)], &mut |_, _| {});
+            if wakeups.seen() != wanted {
+                println!("not tested: records of switches are refused here");
+            }
+            let (mut instants, until) = (Vec::new(), clock.now() + Span::from_millis(50 + 10 * u64::from(NAPS) + 20));
+            while clock.now() < until {
+                clock.sleep_until(clock.now() + Seen::Samples.every());
+                wakeups.collect(clock.now(), &mut |thread, woken| {
+                    assert_eq!(thread, tid);
+                    if let Woken::At(at) = woken {
+                        instants.push(at);
+                    }
+                });
+            }
+            thread.join().unwrap();
+            assert!(instants.is_sorted());
+            assert!(instants.len() >= NAPS as usize / 2, "{} by {:?}", instants.len(), wakeups.seen());
+        }
+    }
+}
