@@ -33,6 +33,7 @@ pub mod members;
 pub mod place;
 pub mod policy;
 pub mod proxy;
+mod refusals;
 pub mod roster;
 mod service;
 pub mod setting;

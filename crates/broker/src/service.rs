@@ -26,6 +26,7 @@ use crate::certificates::{Certificates, Door};
 use crate::external::{About, Externals};
 use crate::idl::cpu_broker::{BrokerStanding, ProxyStanding};
 use crate::place;
+use crate::refusals::Refusals;
 use crate::state::State;
 
 /// Name of the object that everything begins with.
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     /// Of tasks.
     adapter: std::sync::OnceLock<Adapter>,
     certificates: Certificates,
+    refusals: Arc<Refusals>,
 }
 
 /// How a broker serves other machines, besides its socket.
@@ -115,9 +117,15 @@ impl Service {
         let mut builder =
             Orb::builder().listen(&format!("unix:{}", socket.display())).map_err(ServiceError::Endpoint)?;
         let mut certificates = Certificates::default();
+        let refusals = Arc::new(Refusals::default());
         if let Some(remote) = remote {
             let lane = LaneOptions { name: "broker-tls".to_owned(), threads: REMOTE_THREADS, ..LaneOptions::default() };
-            builder = builder.lane(lane).tls_server(remote.tls);
+            let (told, soon) = (refusals.clone(), wake.clone());
+            let tls = remote.tls.on_refused(move |who, why| {
+                told.note(who, why);
+                soon.post();
+            });
+            builder = builder.lane(lane).tls_server(tls);
             for endpoint in &remote.endpoints {
                 builder = builder.listen(endpoint).map_err(ServiceError::Endpoint)?;
             }
@@ -126,8 +134,14 @@ impl Service {
         }
         let orb = builder.build().map_err(ServiceError::Orb)?;
         let clock = MonotonicClock::start();
-        let shared =
-            Arc::new(Shared { core: PiMutex::new(core), wake, clock, adapter: Default::default(), certificates });
+        let shared = Arc::new(Shared {
+            core: PiMutex::new(core),
+            wake,
+            clock,
+            adapter: Default::default(),
+            certificates,
+            refusals,
+        });
         let given = shared.core.lock().externals().cloned();
         let externals = given.map_or_else(Externals::new, Ok).map_err(ServiceError::Orb)?;
         let weak = Arc::downgrade(&shared);
@@ -179,7 +193,8 @@ impl Service {
                 let mut core = core.lock();
                 (core.tick(clock.now()), core.take_notices())
             };
-            notices.iter().for_each(|notice| tell(notice));
+            let notices = notices.into_iter().chain(self.shared.refusals.take(clock.now()));
+            notices.for_each(|notice| tell(&notice));
             if interrupt.requested() {
                 break;
             }

@@ -76,7 +76,9 @@ impl Broker {
     fn start(place: &Place, name: &str, words: &str) -> Broker {
         let socket = place.path().join(name).join("broker.sock");
         let scheduler = if words.contains("--scheduler") { "" } else { "--scheduler none" };
-        let mut running = Running::start(place.command(&format!("broker {scheduler} {words} --socket")).arg(&socket));
+        let mut command = place.command(&format!("broker {scheduler} {words} --socket"));
+        command.stderr(fs::File::create(place.path().join(format!("{name}.err"))).unwrap());
+        let mut running = Running::start(command.arg(&socket));
         running.says("at ");
         let at = if words.contains("--listen") { running.says("           ") } else { String::new() };
         Broker { running, socket, at }
@@ -216,6 +218,9 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
     tell("broker list --hosts missing.hosts", 2);
     tell("exec --broker YARD --period 33ms true", 125);
     tell("attach 1 --broker YARD --period 33ms", 2);
+    let told = place.read("yard.err");
+    assert!(told.starts_with("hyoshi broker: turned away over TLS: 127.0.0.1:"), "{told}");
+    assert_eq!(told.lines().count(), 1, "not each: {told}");
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/broker_remote.txt");
     if std::env::var_os("BLESS").is_some() {
         fs::write(&golden, said).unwrap();
@@ -417,7 +422,7 @@ fn a_client_that_dies_mid_report_loses_nothing_but_itself() {
     assert!(explained.contains("2ms in its last cycle"), "{explained}");
 }
 
-/// `cargo test --release -p hyoshi --test broker_remote -- --ignored --nocapture what_a_delegate_costs`: figures of docs/orb.md.
+/// `cargo test -p hyoshi --test broker_remote -- --ignored --nocapture what_a_delegate_costs`: the figures of docs/orb.md.
 #[test]
 #[ignore = "a measurement"]
 fn what_a_delegate_costs() {

@@ -18,6 +18,8 @@ use crate::orb::Orb;
 
 /// How long the broker may take for an answer.
 const PATIENCE: Span = Span::from_secs(5);
+/// From one report to the next: brief invocations shall not keep the broker busy.
+const BETWEEN: Span = Span::from_millis(1);
 /// The longest wait before it is tried again.
 const LONGEST: Span = Span::from_secs(32);
 
@@ -138,6 +140,7 @@ impl Reporter {
             let (consumed, cycles) = self.counters.take();
             if cycles > 0 {
                 tell(&task, consumed, cycles)?;
+                self.clock.sleep_until(self.clock.now() + BETWEEN);
             }
         }
         Ok(())

@@ -1,0 +1,61 @@
+//! Clients over TLS that were turned away: the operator is told, but not of each, since whoever reaches the port can be one.
+
+use hyoshi_model::{Instant, Span};
+use hyoshi_os::PiMutex;
+
+/// From one notice to the next.
+const BETWEEN: Span = Span::from_secs(10);
+/// Characters of a notice's reason.
+const LONGEST: usize = 200;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(PiMutex<Refused>);
+
+#[derive(Debug, Default)]
+struct Refused {
+    /// Since the last notice.
+    count: u32,
+    last: String,
+    /// When the next notice may be.
+    next: Instant,
+}
+
+impl Refusals {
+    /// A client at that address was turned away.
+    pub fn note(&self, who: &str, why: &str) {
+        let words = format!("{who}: {why}").chars().filter(|c| !c.is_control()).take(LONGEST).collect();
+        let mut refused = self.0.lock();
+        (refused.count, refused.last) = (refused.count.saturating_add(1), words);
+    }
+
+    /// What there is to tell now.
+    pub fn take(&self, now: Instant) -> Option<String> {
+        let mut refused = self.0.lock();
+        if refused.count == 0 || now < refused.next {
+            return None;
+        }
+        refused.next = now + BETWEEN;
+        let count = std::mem::take(&mut refused.count);
+        let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+        Some(format!("turned away over TLS: {}{others}", std::mem::take(&mut refused.last)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_turned_away_is_told_at_once_and_the_many_that_follow_together() {
+        let refusals = Refusals::default();
+        let at = |seconds| Instant::ZERO + Span::from_secs(seconds);
+        assert_eq!(refusals.take(at(0)), None);
+        refusals.note("10.0.0.7:4711", "no certificate\n");
+        assert_eq!(refusals.take(at(1)).unwrap(), "turned away over TLS: 10.0.0.7:4711: no certificate");
+        (0..1000).for_each(|port| refusals.note(&format!("10.0.0.7:{port}"), "no"));
+        assert_eq!(refusals.take(at(10)), None);
+        assert_eq!(refusals.take(at(11)).unwrap(), "turned away over TLS: 10.0.0.7:999: no and 999 more");
+        assert_eq!(refusals.take(at(30)), None);
+    }
+}
