@@ -28,6 +28,7 @@ enum Event {
     Policy(&'static str),
     Cap(u64),
     Refused(u32, Option<u64>),
+    Answered,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -48,6 +49,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (task.clone(), 1u64..=10, 10u64..400).prop_map(|(task, budget, period)| Event::Declare(task, budget, period)),
         1 => policies.prop_map(Event::Policy),
         1 => (0u64..1_000_000).prop_map(Event::Cap),
+        1 => Just(Event::Answered),
         2 => (task, prop::option::of(1u64..10)).prop_map(|(task, most)| Event::Refused(task, most)),
     ]
 }
@@ -67,6 +69,7 @@ fn happen<'a>(arbiter: &'a mut Arbiter, event: &Event, now: Instant) -> Result<D
         Event::Declare(task, budget, period) => arbiter.declare(TaskId(*task), of(*budget, *period), now),
         Event::Policy(policy) => Ok(arbiter.set_policy(policy.parse::<PolicySpec>().unwrap().build())),
         Event::Cap(cap) => Ok(arbiter.set_cap(Share::from_millionths(*cap))),
+        Event::Answered => Ok(arbiter.answered()),
         Event::Refused(task, most) => {
             let held = arbiter.held(TaskId(*task));
             let most = most.and_then(|tenths| {
@@ -176,7 +179,8 @@ fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
     assert_eq!(arbiter.grant(TaskId(1)).unwrap().reason, Reason::Scheduler);
     arbiter.refused(TaskId(2), None).unwrap();
     assert_eq!(budgets(&arbiter), [40, 0, 10], "what two cannot have three gets");
-    // A report that changes nothing does not try again; somebody who leaves does.
+    // A report that changes nothing does not try again, nor does a policy's late answer; somebody who leaves does.
+    assert_eq!(arbiter.answered().changes, &[]);
     arbiter.report(TaskId(3), Status::of_cycle(Instant::ZERO, ms(10))).unwrap();
     assert_eq!(budgets(&arbiter), [40, 0, 10]);
     arbiter.leave(TaskId(3)).unwrap();
