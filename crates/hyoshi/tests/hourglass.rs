@@ -89,6 +89,16 @@ fn interrupted_it_says_how_it_went_so_far() {
 }
 
 #[test]
+fn it_ends_when_nobody_reads_it_any_more() {
+    let place = Place::new();
+    let mut child = place.command("hourglass --period 10ms --work 1ms --each").stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(said.next().unwrap().is_ok());
+    drop(said);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn its_help_and_its_refusals_are_as_they_were() {
     let place = Place::new();
     let mut said = String::new();

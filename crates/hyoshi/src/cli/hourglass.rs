@@ -149,7 +149,7 @@ fn play(
     let Hourglass { period, each, .. } = *arguments;
     let start = |number: u64| Instant::from_nanos(number.saturating_mul(period.as_nanos()));
     let periods = arguments.length.map_or(u64::MAX, |length| length.as_nanos() / period.as_nanos());
-    open(arguments, time.clock, format)?;
+    let mut read = open(arguments, time.clock, format)?;
     let (mut total, mut since, mut next_line) = (Tally::default(), Tally::default(), Instant::ZERO + SECOND);
     let mut number = 0;
     loop {
@@ -157,7 +157,7 @@ fn play(
         while number < periods && time.clock.now() < release && !time.interrupt.requested() {
             time.wake.wait_until(&time.clock, release);
         }
-        if number >= periods || time.interrupt.requested() {
+        if number >= periods || time.interrupt.requested() || !read {
             break;
         }
         let (demanded, deadline) = (demand.of(number), start(number + 1));
@@ -170,7 +170,7 @@ fn play(
         total.add(&cycle);
         since.add(&cycle);
         if each {
-            tell(format, || cycle.line(), || cycle.json())?;
+            read = tell(format, || cycle.line(), || cycle.json())?;
         }
         // What has passed altogether meanwhile is missed; what has begun may still be met.
         number += 1;
@@ -182,7 +182,7 @@ fn play(
         }
         let until = start(number);
         if !each && (until >= next_line || number >= periods) {
-            tell(format, || since.line(until), || second(until, &since))?;
+            read = tell(format, || since.line(until), || second(until, &since))?;
             since = Tally::default();
             while next_line <= until {
                 next_line += SECOND;
@@ -193,7 +193,7 @@ fn play(
 }
 
 /// Says who it is: others may want to attach it, or to know when its time began.
-fn open(arguments: &Hourglass, clock: MonotonicClock, format: Format) -> Result<(), Failure> {
+fn open(arguments: &Hourglass, clock: MonotonicClock, format: Format) -> Result<bool, Failure> {
     let Hourglass { period, work, threads, .. } = *arguments;
     let process = std::process::id();
     let threads_too = if threads == 1 { String::new() } else { format!(", {threads} threads") };
@@ -210,14 +210,14 @@ fn second(until: Instant, since: &Tally) -> serde_json::Value {
     line
 }
 
-/// One line, at once: somebody may be waiting for it.
+/// One line, at once: somebody may be waiting for it. False if nobody is any more.
 fn tell(
     format: Format,
     text: impl FnOnce() -> String,
     json: impl FnOnce() -> serde_json::Value,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     match format {
-        Format::Text => streams::out(text()),
-        Format::Json => streams::out(format_args!("{}\n", json())),
+        Format::Text => streams::out_while_read(text()),
+        Format::Json => streams::out_while_read(format_args!("{}\n", json())),
     }
 }

@@ -8,6 +8,11 @@ use super::Failure;
 /// Writes to standard output. A reader that has gone (`hyoshi sim FILE | head`) has seen what it
 /// wanted; anything else that is in the way is told.
 pub(super) fn out(text: impl Display) -> Result<(), Failure> {
+    out_while_read(text).map(drop)
+}
+
+/// The same for what has no end: false once the reader has gone.
+pub(super) fn out_while_read(text: impl Display) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match write!(stdout, "{text}").and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -17,7 +22,8 @@ pub(super) fn out(text: impl Display) -> Result<(), Failure> {
             };
             Err(Failure::new(format!("cannot write to standard output: {error}")).help(help))
         }
-        _ => Ok(()),
+        Err(_) => Ok(false),
+        Ok(()) => Ok(true),
     }
 }
 

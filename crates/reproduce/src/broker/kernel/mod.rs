@@ -91,21 +91,32 @@ pub fn run(hyoshi: &Path, length: Length, watch: Watch<'_>) -> Result<Kernel, St
     let notes = &mut kernel.notes;
     (watch.step)("what a report costs (table I)");
     let (reports, apart) = length.reports();
-    kernel.overhead = kept("table I", overhead::run(hyoshi, reports, apart, watch), notes)?;
+    kernel.overhead = kept("table I", overhead::run(hyoshi, reports, apart, watch), notes, watch)?;
     (watch.step)("a reservation that follows a demand (figure 4)");
     let (phase, phases) = length.phases();
-    kernel.tracked = kept("figure 4", tracking::run(hyoshi, phase, phases, watch), notes)?;
+    kernel.tracked = kept("figure 4", tracking::run(hyoshi, phase, phases, watch), notes, watch)?;
     (watch.step)("importances that change, with soft caps (figure 5)");
-    kernel.soft = kept("figure 5, soft caps", arbitration::run(hyoshi, Caps::Soft, length.stages(), watch), notes)?;
+    kernel.soft =
+        kept("figure 5, soft caps", arbitration::run(hyoshi, Caps::Soft, length.stages(), watch), notes, watch)?;
     (watch.step)("importances that change, with hard caps (figure 5)");
-    kernel.hard = kept("figure 5, hard caps", arbitration::run(hyoshi, Caps::Hard, length.stages(), watch), notes)?;
+    kernel.hard =
+        kept("figure 5, hard caps", arbitration::run(hyoshi, Caps::Hard, length.stages(), watch), notes, watch)?;
     (watch.step)("programs and brokers that nobody changes");
-    kernel.openness = kept("attaching, and advocates from outside", openness::run(hyoshi, watch), notes)?;
+    kernel.openness = kept("attaching, and advocates from outside", openness::run(hyoshi, watch), notes, watch)?;
     Ok(kernel)
 }
 
 /// A result, or why there is none among the notes.
-fn kept<T>(what: &str, result: Result<T, NoResult>, notes: &mut Vec<String>) -> Result<Option<T>, Stopped> {
+fn kept<T>(
+    what: &str,
+    result: Result<T, NoResult>,
+    notes: &mut Vec<String>,
+    watch: Watch<'_>,
+) -> Result<Option<T>, Stopped> {
+    // An interrupt from the keyboard ends the programs, too: what they said then is no result.
+    if (watch.stop)() {
+        return Err(Stopped);
+    }
     match result {
         Ok(result) => Ok(Some(result)),
         Err(NoResult::Stopped) => Err(Stopped),
