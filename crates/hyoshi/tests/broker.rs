@@ -12,6 +12,8 @@ mod open;
 mod period;
 #[path = "broker/rejoin.rs"]
 mod rejoin;
+#[path = "broker/top.rs"]
+mod top;
 #[path = "broker/unit.rs"]
 mod unit;
 

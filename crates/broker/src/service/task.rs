@@ -135,6 +135,7 @@ pub(super) fn to_wire(standing: &Standing) -> TaskStanding {
         advocates: standing.advocates.iter().map(Setting::to_wire).collect(),
         sayings: standing.sayings.clone(),
         consumed: standing.consumed.as_nanos(),
+        total: standing.total.as_nanos(),
         reports: standing.reports,
         granted: granted(standing),
     }

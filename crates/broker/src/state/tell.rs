@@ -34,7 +34,9 @@ pub struct Standing {
     pub sayings: Vec<String>,
     /// What it consumed by the last report, since the one before.
     pub consumed: Span,
-    /// How many there were.
+    /// What it consumed by then since it joined.
+    pub total: Span,
+    /// How many reports there were.
     pub reports: u64,
     /// What it asks for and was granted.
     pub grant: Grant,
@@ -105,6 +107,7 @@ impl State {
             advocates: task.settings.clone(),
             sayings: Vec::new(),
             consumed: task.consumed,
+            total: task.total,
             reports: task.reports,
             held: grant.reservation.filter(|_| task.waits.is_none()),
             grant,

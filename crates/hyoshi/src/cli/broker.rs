@@ -18,7 +18,7 @@ use hyoshi_model::Share;
 use serde_json::json;
 
 use answer::{Answer, Told};
-pub(super) use look::task_json;
+pub(super) use look::{standing_json, task_json};
 use whom::Asked;
 pub(super) use whom::Whom;
 
@@ -245,6 +245,6 @@ pub(super) fn ended(verb: &str, error: &ClientError, format: Format) -> Result<H
 }
 
 /// A share as people say it.
-fn share(millionths: u64) -> Share {
+pub(super) fn share(millionths: u64) -> Share {
     Share::from_millionths(millionths)
 }

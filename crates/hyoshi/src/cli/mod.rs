@@ -31,6 +31,7 @@ mod run;
 mod sim;
 mod streams;
 mod tls;
+mod top;
 mod trace;
 mod why;
 
@@ -95,6 +96,8 @@ enum Verb {
     Attach(attach::Attach),
     /// Play a real-time program: periodic, CPU-bound; and tell whether it had its time
     Hourglass(hourglass::Hourglass),
+    /// Show the broker's tasks as they are now, again and again
+    Top(top::Top),
     /// What `exec` leaves beside the program
     #[command(hide = true)]
     ExecWatch(exec::Watch),
@@ -250,6 +253,7 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Exec(arguments) => return exec::exec(&arguments, format),
         Verb::Attach(arguments) => ("attach", attach::attach(&arguments, format)),
         Verb::Hourglass(arguments) => ("hourglass", hourglass::hourglass(&arguments, format)),
+        Verb::Top(arguments) => ("top", top::top(&arguments, format)),
         Verb::ExecWatch(arguments) => ("exec-watch", exec::watch(&arguments)),
         Verb::Strategies => ("strategies", list(&strategies, format)),
         Verb::Completion(arguments) => ("completion", manual::completion(&arguments)),

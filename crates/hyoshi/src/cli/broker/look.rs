@@ -110,7 +110,7 @@ pub(super) fn told(standing: &BrokerStanding) -> String {
     text
 }
 
-pub(super) fn standing_json(standing: &BrokerStanding) -> Json {
+pub(in crate::cli) fn standing_json(standing: &BrokerStanding) -> Json {
     let proxy = |proxy: &hyoshi_broker::idl::cpu_broker::ProxyStanding| json!({ "name": proxy.name, "used": proxy.used, "why": proxy.why });
     json!({
         "version": standing.version, "process": standing.process, "policy": standing.policy,
@@ -204,6 +204,7 @@ pub(in crate::cli) fn task_json(task: &TaskStanding) -> Json {
         "name": task.name, "user": task.owner, "processes": task.processes, "control_groups": task.control_groups,
         "importance": task.importance, "weight": task.weight, "group": task.group, "period_ns": task.period, "found": found,
         "advocates": advocates, "sayings": task.sayings, "consumed_ns": task.consumed,
+        "total_ns": task.total,
         "reports": task.reports, "asked": reservation(&task.granted.asked), "held": reservation(&task.granted.held),
         "because": task.granted.because,
     })

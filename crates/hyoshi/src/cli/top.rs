@@ -1,0 +1,146 @@
+//! `hyoshi top`: the broker's tasks as they are now. In a terminal a table that is drawn anew in its place, elsewhere a block
+//! of text or an object a time.
+//!
+//! A thread asks the broker, so that keys and signals wait for no answer; the other shows what came.
+
+mod screen;
+mod view;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+
+use clap::Args;
+use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::idl::cpu_broker::Broker;
+use hyoshi_model::Span;
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
+use hyoshi_report::Look;
+use serde_json::json;
+
+use super::broker::{At, Ended, Whom, ended, standing_json, task_json};
+use super::{Failure, Format, Held, head, streams};
+use screen::Screen;
+use view::{Looked, Order, View};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Keys: the first letter of a column's name sorts by it (n name, i importance, p period, a asks, h holds, \
+                        c CPU, r reports), once more the other way round; q quits.\n  \
+                        hyoshi top --sort cpu\n  \
+                        hyoshi top --once --format json"
+)]
+pub(super) struct Top {
+    /// How often to look
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    every: Span,
+    /// What to sort by
+    #[arg(long, value_enum, value_name = "COLUMN", default_value_t)]
+    sort: Order,
+    /// Look twice, `--every` apart, tell, and end
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    at: At,
+    #[command(flatten)]
+    whom: Whom,
+}
+
+/// How often keys are looked for.
+const KEYS: Span = Span::from_millis(50);
+
+pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
+    if top.every < Span::from_millis(100) {
+        let failure = Failure::new(format_args!("--every {} is too often", top.every));
+        return Err(failure.help("100ms is the least: each look costs the broker time"));
+    }
+    let (wake, clock) = (Arc::new(Wake::new()), MonotonicClock::start());
+    let interrupt = Interrupt::on_signals(wake.clone());
+    let interrupt = interrupt.map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+    let client = match top.whom.one(&top.at) {
+        Ok(client) => client,
+        Err(Ended::Told(failure)) => return Err(failure),
+        Err(Ended::Broker(error)) => return ended("top", &error, format),
+    };
+    let mut view = View::new(client.place(), top.sort);
+    let looks = looks(client, clock, top.every);
+    let drawn = std::io::stdout().is_terminal() && format == Format::Text && !top.once;
+    let mut screen = drawn.then(Screen::enter).transpose().map_err(|error| {
+        Failure::new(format_args!("the terminal cannot be drawn on: {error}")).help("`hyoshi top | cat` needs none")
+    })?;
+    let mut seen = 0;
+    while !interrupt.requested() {
+        let news = match looks.try_recv() {
+            Ok(looked) => {
+                seen += 1;
+                view.take(looked);
+                true
+            }
+            Err(TryRecvError::Empty) => false,
+            Err(TryRecvError::Disconnected) => return Err(Failure::new("the thread that asks the broker has ended")),
+        };
+        match &mut screen {
+            Some(screen) => {
+                if !screen.keys(KEYS, &wake, &clock).into_iter().all(|key| view.key(key)) {
+                    break;
+                }
+                let shown = screen.show(&view);
+                shown.map_err(|error| Failure::new(format_args!("the terminal cannot be drawn on: {error}")))?;
+            }
+            // The first look has nothing to compare with: nobody knows yet who uses how much.
+            None if news && seen > 1 => {
+                told(&view, top.once, format)?;
+                if top.once {
+                    break;
+                }
+            }
+            None => drop(wake.wait_until(&clock, clock.now() + KEYS)),
+        }
+    }
+    Ok(Held::when(!top.once || view.is_there()))
+}
+
+/// Looks at the broker again and again, and sends what it saw.
+fn looks(client: Client, clock: MonotonicClock, every: Span) -> Receiver<Looked> {
+    // A reader that is slow sees fewer.
+    let (send, looks) = sync_channel(1);
+    std::thread::spawn(move || {
+        loop {
+            let broker = client.broker();
+            let seen = broker.standing().and_then(|standing| Ok((standing, broker.tasks()?)));
+            let seen = seen.map_err(|error| ClientError::from(error).to_string());
+            let at = clock.now();
+            if send.send(Looked { at, seen }).is_err() {
+                return;
+            }
+            clock.sleep_until(at + every);
+        }
+    });
+    looks
+}
+
+/// Elsewhere than in a terminal.
+fn told(view: &View, once: bool, format: Format) -> Result<(), Failure> {
+    if format == Format::Text {
+        let end = if once { "" } else { "\n" };
+        return streams::out(format_args!("{}{end}", view.text(Look::PLAIN, None)));
+    }
+    let mut answer = json!({ "hyoshi": head("top"), "at": view.place() });
+    match view.seen() {
+        Ok((standing, tasks)) => {
+            let tasks = tasks.iter().map(|(task, cpu)| {
+                let mut task = task_json(task);
+                task["cpu_millionths"] = json!(cpu);
+                task
+            });
+            answer["broker"] = standing_json(standing);
+            answer["tasks"] = tasks.collect();
+        }
+        Err(why) => answer["errors"] = json!([{ "message": why, "help": null }]),
+    }
+    match once {
+        true => streams::out(format_args!("{answer:#}\n")),
+        // One object a line: what reads it need not wait for an end.
+        false => streams::out(format_args!("{answer}\n")),
+    }
+}

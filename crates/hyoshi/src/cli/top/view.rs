@@ -1,0 +1,344 @@
+//! What `hyoshi top` shows: pure, but for what it is given.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use hyoshi_broker::idl::cpu_broker::{BrokerStanding, Reservation, TaskStanding};
+use hyoshi_model::{Instant, Reservation as Reserved, Span};
+use hyoshi_report::Look;
+use hyoshi_report::figures::{nanos, percent, printable};
+use hyoshi_report::terminal::grid::{Column, Tone, Value, column, grid};
+
+use crate::cli::broker::share;
+
+/// A look at the broker.
+#[derive(Debug)]
+pub(super) struct Looked {
+    pub at: Instant,
+    /// Or why it did not answer.
+    pub seen: Result<(BrokerStanding, Vec<TaskStanding>), String>,
+}
+
+/// What the table is sorted by: names from A on, all else from the most down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Order {
+    /// Name
+    Name,
+    /// Importance
+    Importance,
+    /// Period, the longest first
+    Period,
+    /// Share asked for
+    Asks,
+    /// Share granted
+    Holds,
+    /// Use of a CPU
+    #[default]
+    Cpu,
+    /// Reports
+    Reports,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct View {
+    place: String,
+    order: Order,
+    reversed: bool,
+    looked: Result<BrokerStanding, String>,
+    /// With how much of a CPU each uses, in millionths, once that is known.
+    tasks: Vec<(TaskStanding, Option<u64>)>,
+    /// By name: how each was when it had reported last.
+    before: BTreeMap<String, Before>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    at: Instant,
+    total: u64,
+    reports: u64,
+    cpu: Option<u64>,
+}
+
+const COLUMNS: [Column; 10] = [
+    column("task"),
+    column("processes").spare(6),
+    column("importance").spare(4),
+    column("period").spare(3),
+    column("deadline").if_any().spare(7),
+    column("asks").spare(2),
+    column("holds"),
+    column("cpu"),
+    column("reports").spare(5),
+    column("because").if_any().spare(1),
+];
+
+const KEYS: &str = "q quit  n name  i importance  p period  a asks  h holds  c cpu  r reports";
+
+impl View {
+    /// Of a broker at whom nobody has looked yet.
+    pub fn new(place: &str, order: Order) -> View {
+        let looked = Err("it has not answered yet".to_owned());
+        View { place: place.to_owned(), order, reversed: false, looked, tasks: Vec::new(), before: BTreeMap::new() }
+    }
+
+    /// Where the broker is.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// True if it answered last.
+    pub fn is_there(&self) -> bool {
+        self.looked.is_ok()
+    }
+
+    /// What was seen last, or why nothing was.
+    pub fn seen(&self) -> Result<(&BrokerStanding, &[(TaskStanding, Option<u64>)]), &str> {
+        self.looked.as_ref().map(|standing| (standing, &self.tasks[..])).map_err(String::as_str)
+    }
+
+    /// A look at the broker.
+    pub fn take(&mut self, looked: Looked) {
+        self.tasks.clear();
+        self.looked = looked.seen.map(|(standing, tasks)| {
+            let known = std::mem::take(&mut self.before);
+            for task in tasks {
+                let before = before(&task, looked.at, known.get(&task.name));
+                self.before.insert(task.name.clone(), before);
+                self.tasks.push((task, before.cpu));
+            }
+            standing
+        });
+        self.sort();
+    }
+
+    /// What a key means; false if it means the end. Control-C is a key where the terminal is read key by key.
+    pub fn key(&mut self, key: u8) -> bool {
+        let order = match key {
+            b'q' | b'Q' | 0x03 => return false,
+            b'n' => Order::Name,
+            b'i' => Order::Importance,
+            b'p' => Order::Period,
+            b'a' => Order::Asks,
+            b'h' => Order::Holds,
+            b'c' => Order::Cpu,
+            b'r' => Order::Reports,
+            _ => return true,
+        };
+        self.reversed = self.order == order && !self.reversed;
+        self.order = order;
+        self.sort();
+        true
+    }
+
+    fn sort(&mut self) {
+        let by = |(task, cpu): &(TaskStanding, Option<u64>)| match self.order {
+            Order::Name => 0,
+            Order::Importance => u64::from(task.importance),
+            Order::Period => task.period,
+            Order::Asks => millionths(&task.granted.asked),
+            Order::Holds => millionths(&task.granted.held),
+            Order::Cpu => cpu.unwrap_or(0),
+            Order::Reports => task.reports,
+        };
+        self.tasks.sort_by(|one, other| by(other).cmp(&by(one)).then_with(|| one.0.name.cmp(&other.0.name)));
+        if self.reversed {
+            self.tasks.reverse();
+        }
+    }
+
+    /// In lines, of which no more than that: the last ones tell of keys then.
+    pub fn text(&self, look: Look, height: Option<usize>) -> String {
+        let text = match &self.looked {
+            Err(why) => format!("waits for the broker at {}: {}\n", self.place, printable(why)),
+            Ok(standing) => format!("{}\n{}", self.head(standing), self.table(look, height)),
+        };
+        let Some(height) = height else { return text };
+        let fits = |line: &str| look.width.map_or(line.to_owned(), |width| line.chars().take(width.into()).collect());
+        let mut lines: Vec<String> = text.lines().take(height.saturating_sub(1)).map(str::to_owned).collect();
+        // Cells are cut to fit already; colours must not be cut.
+        lines.iter_mut().filter(|line| !line.contains('\x1b')).for_each(|line| *line = fits(line));
+        lines.push(look.quiet(&fits(KEYS)));
+        lines.join("\n")
+    }
+
+    fn head(&self, standing: &BrokerStanding) -> String {
+        let tasks = if standing.tasks == 1 { "task" } else { "tasks" };
+        let used: Vec<_> =
+            standing.proxies.iter().filter(|proxy| proxy.used).map(|proxy| proxy.name.as_str()).collect();
+        let cpu = self.tasks.iter().filter_map(|(_, cpu)| *cpu).sum();
+        let text = format!(
+            "broker {}  policy {}  scheduler {}\n{} {tasks}  reserved {} of {}  used {}",
+            standing.process,
+            standing.policy,
+            used.join(", "),
+            standing.tasks,
+            share(standing.reserved),
+            share(standing.cap),
+            percent(cpu),
+        );
+        text.lines().map(|line| format!(" {}\n", printable(line))).collect()
+    }
+
+    fn table(&self, look: Look, height: Option<usize>) -> String {
+        if self.tasks.is_empty() {
+            return " no tasks: `hyoshi exec` and `hyoshi attach` bring programs under the broker\n".to_owned();
+        }
+        // Three lines of the head, two of the table's, and one of keys.
+        let most = height.map_or(usize::MAX, |height| height.saturating_sub(7).max(1));
+        let rows: Vec<_> = self.tasks.iter().map(|(task, cpu)| row(task, *cpu)).collect();
+        grid(look, &COLUMNS, &rows, most)
+    }
+}
+
+/// How much it used since it had reported last; as before, if it has not reported since.
+fn before(task: &TaskStanding, at: Instant, known: Option<&Before>) -> Before {
+    let now = Before { at, total: task.total, reports: task.reports, cpu: None };
+    match known {
+        Some(before) if before.reports == task.reports && before.total == task.total => *before,
+        // One with more behind it was of another broker.
+        Some(before) if before.reports < task.reports && before.total <= task.total => {
+            let used =
+                u128::from(task.total - before.total) * 1_000_000 / u128::from(at.since(before.at).as_nanos().max(1));
+            Before { cpu: Some(u64::try_from(used).unwrap_or(u64::MAX)), ..now }
+        }
+        _ => now,
+    }
+}
+
+fn row(task: &TaskStanding, cpu: Option<u64>) -> Vec<Value> {
+    let (asked, held) = (&task.granted.asked, &task.granted.held);
+    let tone = match held.budget {
+        0 if asked.budget > 0 => Tone::Bad,
+        budget if budget < asked.budget => Tone::Worry,
+        _ => Tone::Plain,
+    };
+    let deadline = if held.deadline < held.period { nanos(held.deadline) } else { String::new() };
+    vec![
+        Value::words(&task.name),
+        Value::Count(task.processes.len() as u64, Tone::Plain),
+        Value::Count(task.importance.into(), Tone::Plain),
+        Value::figure(nanos(task.period)),
+        Value::figure(deadline),
+        Value::figure(reserved(asked)),
+        Value::Figure(reserved(held), tone),
+        Value::figure(cpu.map_or(String::new(), percent)),
+        Value::Count(task.reports, Tone::Plain),
+        Value::words(&task.granted.because),
+    ]
+}
+
+fn millionths(one: &Reservation) -> u64 {
+    let reserved = Reserved::new(Span::from_nanos(one.budget), Span::from_nanos(one.period));
+    reserved.map_or(0, |reserved| reserved.share().as_millionths())
+}
+
+fn reserved(one: &Reservation) -> String {
+    match one.budget {
+        0 => "nothing".to_owned(),
+        budget => format!("{} {}", nanos(budget), percent(millionths(one))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn task(name: &str, importance: u32, asked: u64, held: u64) -> TaskStanding {
+        let reservation = |budget| Reservation { budget, period: 40_000_000, deadline: 20_000_000 };
+        let because = if held < asked { "others take of the cap of 75%" } else { "" };
+        let granted = hyoshi_broker::idl::cpu_broker::Outcome {
+            asked: reservation(asked),
+            held: reservation(held),
+            because: because.to_owned(),
+        };
+        let (name, period, granted) = (name.to_owned(), 40_000_000, granted);
+        TaskStanding { name, importance, period, granted, processes: vec![7], ..TaskStanding::default() }
+    }
+
+    fn look(at_ms: u64, tasks: &[TaskStanding]) -> Looked {
+        let standing = BrokerStanding {
+            process: 42,
+            policy: "strict".to_owned(),
+            cap: 750_000,
+            reserved: 500_000,
+            tasks: tasks.len() as u32,
+            ..BrokerStanding::default()
+        };
+        Looked { at: Instant::from_nanos(at_ms * 1_000_000), seen: Ok((standing, tasks.to_vec())) }
+    }
+
+    fn reported(task: TaskStanding, reports: u64, total_ms: u64) -> TaskStanding {
+        TaskStanding { reports, total: total_ms * 1_000_000, ..task }
+    }
+
+    fn view() -> View {
+        View::new("/run/b.sock", Order::Name)
+    }
+
+    fn cpu(view: &View) -> Vec<Option<u64>> {
+        view.tasks.iter().map(|(_, cpu)| *cpu).collect()
+    }
+
+    #[test]
+    fn what_a_task_uses_is_what_its_reports_tell_over_the_time_between_them() {
+        let (mut view, slow) = (view(), task("slow", 1, 1, 1));
+        view.take(look(1_000, &[reported(slow.clone(), 1, 100)]));
+        assert_eq!(cpu(&view), [None]);
+        view.take(look(2_000, &[reported(slow.clone(), 2, 350)]));
+        assert_eq!(cpu(&view), [Some(250_000)]);
+        // It has not reported since: that is not to use nothing.
+        view.take(look(3_000, &[reported(slow.clone(), 2, 350)]));
+        assert_eq!(cpu(&view), [Some(250_000)]);
+        view.take(look(4_000, &[reported(slow.clone(), 3, 350)]));
+        assert_eq!(cpu(&view), [Some(0)], "over two seconds");
+        // The next broker counts anew.
+        view.take(Looked { at: Instant::from_nanos(5_000_000_000), seen: Err("nobody listens".into()) });
+        view.take(look(6_000, &[reported(slow.clone(), 1, 10)]));
+        assert_eq!(cpu(&view), [None]);
+    }
+
+    #[test]
+    fn a_key_sorts_by_its_column_and_once_more_the_other_way_round() {
+        let mut view = view();
+        view.take(look(
+            0,
+            &[task("b", 1, 20 * MS, 20 * MS), task("a", 1, 15 * MS, 10 * MS), task("c", 9, 10 * MS, 10 * MS)],
+        ));
+        let mut names = |key: u8| {
+            assert!(view.key(key));
+            view.tasks.iter().map(|(task, _)| task.name.clone()).collect::<String>()
+        };
+        assert_eq!([b'i', b'i', b'n', b'a', b'x', b'h'].map(&mut names), ["cab", "bac", "abc", "bac", "bac", "bac"]);
+        assert_eq!(names(b'n'), "abc");
+        assert_eq!(names(b'n'), "cba");
+        assert!(!view.key(b'q') && !view.key(3));
+    }
+
+    #[test]
+    fn a_table_fits_its_terminal_and_says_why_less_is_held() {
+        let mut view = view();
+        let tasks: Vec<_> = (0..30).map(|n| task(&format!("task-{n:02}"), n, 20_000_000, 10_000_000)).collect();
+        view.take(look(0, &tasks));
+        let all = view.text(Look::PLAIN, None);
+        assert!(
+            all.starts_with(" broker 42  policy strict  scheduler \n 30 tasks  reserved 50% of 75%  used 0.0 %\n\n"),
+            "{all}"
+        );
+        assert_eq!(all.matches("10ms 25.0 %  ").count(), 30);
+        assert_eq!(all.matches("others take of the cap of 75%").count(), 30);
+        for (width, height) in [(40, 12), (80, 24), (200, 50), (10, 3), (1, 1)] {
+            let look = Look { colour: false, width: Some(width) };
+            let text = view.text(look, Some(height));
+            assert!(text.lines().count() <= height, "{width} x {height}:\n{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= width.into()), "{width} x {height}:\n{text}");
+            assert!(text.lines().last().unwrap().starts_with('q'));
+        }
+        view.take(Looked { at: Instant::ZERO, seen: Err("nobody\x1b listens".into()) });
+        assert!(!view.is_there());
+        let text = view.text(Look::PLAIN, None);
+        assert_eq!(text, "waits for the broker at /run/b.sock: nobody\u{fffd} listens\n");
+    }
+}

@@ -1,0 +1,92 @@
+//! `hyoshi top`: in a pipe, in a terminal, and over a restart of the broker.
+
+use super::*;
+
+fn top(place: &Place, words: &str) -> Command {
+    let mut command = place.command(&format!("top --every 100ms {words} --socket"));
+    command.arg(place.path().join("run/broker.sock"));
+    command
+}
+
+#[test]
+fn once_it_tells_how_tasks_stand_and_what_they_use() {
+    let place = Place::new();
+    let said = Ended::of("top", &top(&place, "--once").output().unwrap()).exits(2).err;
+    assert!(said.starts_with("error: no broker answers at "), "{said}");
+    let _broker = Broker::start(&place, "--scheduler simulated --cap 20%");
+    let _program = spinner(&place, "--name a --period 20ms --importance 5");
+    task(&place, "a", |task| task["because"] != "");
+    let text = Ended::of("top", &top(&place, "--once").output().unwrap()).exits(0).out;
+    assert!(text.contains("policy strict  scheduler simulated\n 1 task  reserved 20% of 20%  used "), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("  a ") && line.contains(" 4ms 20.0 % ")), "{text}");
+    let json = Ended::of("top", &top(&place, "--once --every 300ms --format json").output().unwrap()).exits(0).json();
+    assert_eq!((&json["hyoshi"]["verb"], &json["broker"]["tasks"]), (&"top".into(), &1.into()));
+    let a = &json["tasks"][0];
+    assert!(a["name"] == "a" && a["cpu_millionths"].as_u64() > Some(0) && a["total_ns"].as_u64() > Some(0), "{json}");
+    let often = Ended::of("top", &place.command("top --every 1ms").output().unwrap()).exits(2).err;
+    assert_eq!(often, "error: --every 1ms is too often\nhelp: 100ms is the least: each look costs the broker time\n");
+}
+
+#[test]
+fn it_outlives_the_broker_and_says_that_it_waits() {
+    let place = Place::new();
+    let mut broker = Broker::start(&place, "");
+    let _program = spinner(&place, "--name a --period 20ms");
+    let mut program = Program::start(top(&place, "--format json").stdout(Stdio::piped()));
+    let mut lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
+    let mut next = |wanted: &dyn Fn(&Value) -> bool| {
+        let mut all = lines.by_ref().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+        assert!(all.any(|line| wanted(&line)), "it has ended");
+    };
+    next(&|line| line["tasks"][0]["name"] == "a");
+    broker.ends("-KILL");
+    next(&|line| line["errors"][0]["message"].is_string() && line["tasks"].is_null());
+    broker = Broker::start(&place, "");
+    next(&|line| line["tasks"][0]["name"] == "a" && line["broker"]["process"] == broker.child.id());
+    kill(program.0.id(), "-TERM");
+    assert_eq!(program.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_terminal_is_given_back_as_it_was() {
+    let place = Place::new();
+    let _broker = Broker::start(&place, "");
+    let _program = spinner(&place, "--name a --period 20ms");
+    task(&place, "a", |task| reports(task) > 0);
+    let hyoshi = format!(
+        "{:?} top --every 100ms --socket {:?}",
+        env!("CARGO_BIN_EXE_hyoshi"),
+        place.path().join("run/broker.sock")
+    );
+    for (typed, before) in [("q", ""), ("\u{3}", ""), ("", "(sleep 0.5; kill -TERM $$) &")] {
+        // script(1) makes a terminal; what it shows is on its standard output.
+        let session = format!("stty rows 24 cols 80; {before} exec {hyoshi}");
+        let session = format!("sh -c '{session}'; echo \"code $?\"; stty -a");
+        let mut command = Command::new("script");
+        command.args(["-qec", &session, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped()).env("TERM", "xterm");
+        let Ok(started) = command.spawn() else {
+            eprintln!("skipped: needs script (package bsdutils)");
+            return;
+        };
+        let mut script = Program(started);
+        let mut out = script.0.stdout.take().unwrap();
+        let (mut said, mut part) = (String::new(), [0; 4096]);
+        let mut stdin = script.0.stdin.take().unwrap();
+        let mut waits = true;
+        loop {
+            let length = out.read(&mut part).unwrap_or(0);
+            said += &String::from_utf8_lossy(&part[..length]);
+            if waits && said.contains("policy strict") {
+                waits = false;
+                stdin.write_all(typed.as_bytes()).unwrap();
+            }
+            if length == 0 || said.contains("icanon") {
+                break;
+            }
+        }
+        let (drawn, after) = said.split_once("\u{1b}[?1049l").unwrap_or_else(|| panic!("{said:?}"));
+        assert!(drawn.contains("\u{1b}[?1049h") && drawn.contains("q quit"), "{said:?}");
+        assert!(after.contains("code 0") && after.contains(" icanon"), "{said:?}");
+        assert!(drawn.rfind("\u{1b}[?25h") > drawn.rfind("\u{1b}[?25l"), "the cursor is shown: {said:?}");
+    }
+}
