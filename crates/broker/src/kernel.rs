@@ -23,6 +23,8 @@ pub struct NotReserved {
 pub struct Way {
     /// Its name.
     pub name: &'static str,
+    /// Whether it could be used.
+    pub usable: bool,
     /// Whether it is the one that is used.
     pub used: bool,
     /// Why it cannot be used, or what it does.

@@ -87,22 +87,7 @@ impl Machine {
         let (touched, report) = Touched::open(state).map_err(NoMachine::State)?;
         // A process takes two descriptors, and each of its threads at the start one.
         raise_file_limit();
-        let mut ways = Vec::new();
-        let mut chosen: Option<Box<dyn SchedulerProxy>> = None;
-        for (name, probe, unasked) in PROBES {
-            let wanted = asked.map_or(*unasked, |asked| asked == *name);
-            let (used, why) = match probe() {
-                Ok((proxy, what)) => {
-                    let used = wanted && chosen.is_none();
-                    if used {
-                        chosen = Some(proxy);
-                    }
-                    (used, what.to_owned())
-                }
-                Err(why) => (false, why),
-            };
-            ways.push(Way { name, used, why });
-        }
+        let (chosen, ways) = choose(asked);
         match (chosen, asked) {
             (Some(proxy), _) => {
                 let ground = Ground { tasks: BTreeMap::new(), touched };
@@ -132,9 +117,35 @@ impl Machine {
             way.why = format!("while the external scheduler is passed over: {}", way.why);
         }
         let why = self.proxy.standing().unwrap_or_default();
-        self.ways.insert(0, Way { name: self.proxy.name(), used: true, why });
+        self.ways.insert(0, Way { name: self.proxy.name(), usable: true, used: true, why });
         Ok(self)
     }
+}
+
+/// The ways to reserve time here, and of which a broker would make use unasked. To see what the kernel grants, control groups
+/// are made and removed, and a thread is started.
+pub fn ways() -> Vec<Way> {
+    choose(None).1
+}
+
+fn choose(asked: Option<&str>) -> (Option<Box<dyn SchedulerProxy>>, Vec<Way>) {
+    let mut ways = Vec::new();
+    let mut chosen: Option<Box<dyn SchedulerProxy>> = None;
+    for (name, probe, unasked) in PROBES {
+        let wanted = asked.map_or(*unasked, |asked| asked == *name);
+        let (usable, used, why) = match probe() {
+            Ok((proxy, what)) => {
+                let used = wanted && chosen.is_none();
+                if used {
+                    chosen = Some(proxy);
+                }
+                (true, used, what.to_owned())
+            }
+            Err(why) => (false, false, why),
+        };
+        ways.push(Way { name, usable, used, why });
+    }
+    (chosen, ways)
 }
 
 impl Kernel for Machine {

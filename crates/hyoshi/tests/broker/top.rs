@@ -3,7 +3,7 @@
 use super::*;
 
 fn top(place: &Place, words: &str) -> Command {
-    let mut command = place.command(&format!("top --every 100ms {words} --socket"));
+    let mut command = place.command(&format!("top {words} --socket"));
     command.arg(place.path().join("run/broker.sock"));
     command
 }
@@ -11,15 +11,15 @@ fn top(place: &Place, words: &str) -> Command {
 #[test]
 fn once_it_tells_how_tasks_stand_and_what_they_use() {
     let place = Place::new();
-    let said = Ended::of("top", &top(&place, "--once").output().unwrap()).exits(2).err;
+    let said = Ended::of("top", &top(&place, "--once --every 100ms").output().unwrap()).exits(2).err;
     assert!(said.starts_with("error: no broker answers at "), "{said}");
     let _broker = Broker::start(&place, "--scheduler simulated --cap 20%");
     let _program = spinner(&place, "--name a --period 20ms --importance 5");
     task(&place, "a", |task| task["because"] != "");
-    let text = Ended::of("top", &top(&place, "--once").output().unwrap()).exits(0).out;
+    let text = Ended::of("top", &top(&place, "--once --every 100ms").output().unwrap()).exits(0).out;
     assert!(text.contains("policy strict  scheduler simulated\n 1 task  reserved 20% of 20%  used "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("  a ") && line.contains(" 4ms 20.0 % ")), "{text}");
-    let json = Ended::of("top", &top(&place, "--once --every 300ms --format json").output().unwrap()).exits(0).json();
+    let json = Ended::of("top", &top(&place, "--once --every 500ms --format json").output().unwrap()).exits(0).json();
     assert_eq!((&json["hyoshi"]["verb"], &json["broker"]["tasks"]), (&"top".into(), &1.into()));
     let a = &json["tasks"][0];
     assert!(a["name"] == "a" && a["cpu_millionths"].as_u64() > Some(0) && a["total_ns"].as_u64() > Some(0), "{json}");
@@ -32,7 +32,7 @@ fn it_outlives_the_broker_and_says_that_it_waits() {
     let place = Place::new();
     let mut broker = Broker::start(&place, "");
     let _program = spinner(&place, "--name a --period 20ms");
-    let mut program = Program::start(top(&place, "--format json").stdout(Stdio::piped()));
+    let mut program = Program::start(top(&place, "--every 100ms --format json").stdout(Stdio::piped()));
     let mut lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
     let mut next = |wanted: &dyn Fn(&Value) -> bool| {
         let mut all = lines.by_ref().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
