@@ -128,9 +128,9 @@ fn told(view: &View, once: bool, format: Format) -> Result<(), Failure> {
     let mut answer = json!({ "hyoshi": head("top"), "at": view.place() });
     match view.seen() {
         Ok((standing, tasks)) => {
-            let tasks = tasks.iter().map(|(task, cpu)| {
-                let mut task = task_json(task);
-                task["cpu_millionths"] = json!(cpu);
+            let tasks = tasks.iter().map(|using| {
+                let mut task = task_json(&using.task);
+                task["cpu_millionths"] = json!(using.cpu);
                 task
             });
             answer["broker"] = standing_json(standing);

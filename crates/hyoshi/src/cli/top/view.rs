@@ -19,6 +19,13 @@ pub(super) struct Looked {
     pub seen: Result<(BrokerStanding, Vec<TaskStanding>), String>,
 }
 
+/// A task, and how much of a CPU it uses, in millionths, once that is known.
+#[derive(Debug)]
+pub(super) struct Using {
+    pub task: TaskStanding,
+    pub cpu: Option<u64>,
+}
+
 /// What the table is sorted by: names from A on, all else from the most down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Order {
@@ -46,8 +53,7 @@ pub(super) struct View {
     order: Order,
     reversed: bool,
     looked: Result<BrokerStanding, String>,
-    /// With how much of a CPU each uses, in millionths, once that is known.
-    tasks: Vec<(TaskStanding, Option<u64>)>,
+    tasks: Vec<Using>,
     /// By name: how each was when it had reported last.
     before: BTreeMap<String, Before>,
 }
@@ -93,7 +99,7 @@ impl View {
     }
 
     /// What was seen last, or why nothing was.
-    pub fn seen(&self) -> Result<(&BrokerStanding, &[(TaskStanding, Option<u64>)]), &str> {
+    pub fn seen(&self) -> Result<(&BrokerStanding, &[Using]), &str> {
         self.looked.as_ref().map(|standing| (standing, &self.tasks[..])).map_err(String::as_str)
     }
 
@@ -105,7 +111,7 @@ impl View {
             for task in tasks {
                 let before = before(&task, looked.at, known.get(&task.name));
                 self.before.insert(task.name.clone(), before);
-                self.tasks.push((task, before.cpu));
+                self.tasks.push(Using { task, cpu: before.cpu });
             }
             standing
         });
@@ -132,7 +138,7 @@ impl View {
     }
 
     fn sort(&mut self) {
-        let by = |(task, cpu): &(TaskStanding, Option<u64>)| match self.order {
+        let by = |Using { task, cpu }: &Using| match self.order {
             Order::Name => 0,
             Order::Importance => u64::from(task.importance),
             Order::Period => task.period,
@@ -141,7 +147,7 @@ impl View {
             Order::Cpu => cpu.unwrap_or(0),
             Order::Reports => task.reports,
         };
-        self.tasks.sort_by(|one, other| by(other).cmp(&by(one)).then_with(|| one.0.name.cmp(&other.0.name)));
+        self.tasks.sort_by(|one, other| by(other).cmp(&by(one)).then_with(|| one.task.name.cmp(&other.task.name)));
         if self.reversed {
             self.tasks.reverse();
         }
@@ -166,7 +172,7 @@ impl View {
         let tasks = if standing.tasks == 1 { "task" } else { "tasks" };
         let used: Vec<_> =
             standing.proxies.iter().filter(|proxy| proxy.used).map(|proxy| proxy.name.as_str()).collect();
-        let cpu = self.tasks.iter().filter_map(|(_, cpu)| *cpu).sum();
+        let cpu = self.tasks.iter().filter_map(|using| using.cpu).sum();
         let text = format!(
             "broker {}  policy {}  scheduler {}\n{} {tasks}  reserved {} of {}  used {}",
             standing.process,
@@ -186,7 +192,7 @@ impl View {
         }
         // Three lines of the head, two of the table's, and one of keys.
         let most = height.map_or(usize::MAX, |height| height.saturating_sub(7).max(1));
-        let rows: Vec<_> = self.tasks.iter().map(|(task, cpu)| row(task, *cpu)).collect();
+        let rows: Vec<_> = self.tasks.iter().map(|using| row(&using.task, using.cpu)).collect();
         grid(look, &COLUMNS, &rows, most)
     }
 }
@@ -279,7 +285,7 @@ mod tests {
     }
 
     fn cpu(view: &View) -> Vec<Option<u64>> {
-        view.tasks.iter().map(|(_, cpu)| *cpu).collect()
+        view.tasks.iter().map(|using| using.cpu).collect()
     }
 
     #[test]
@@ -309,7 +315,7 @@ mod tests {
         ));
         let mut names = |key: u8| {
             assert!(view.key(key));
-            view.tasks.iter().map(|(task, _)| task.name.clone()).collect::<String>()
+            view.tasks.iter().map(|using| using.task.name.clone()).collect::<String>()
         };
         assert_eq!([b'i', b'i', b'n', b'a', b'x', b'h'].map(&mut names), ["cab", "bac", "abc", "bac", "bac", "bac"]);
         assert_eq!(names(b'n'), "abc");
