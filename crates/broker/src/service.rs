@@ -19,7 +19,7 @@ use std::sync::Arc;
 use hyoshi_model::Instant;
 use hyoshi_orb::{Adapter, AdapterError, Endpoint, EndpointError, LaneOptions, Orb, OrbError, SystemException};
 use hyoshi_orb::{SystemKind, TlsServer};
-use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, Notifier, PiMutex, Wake};
 
 use crate::access::Caller;
 use crate::certificates::{Certificates, Door};
@@ -185,9 +185,10 @@ impl Service {
     }
 
     /// Drives the broker until `interrupt` asks for its end; then everything is put back as it was. `tell` is given what
-    /// the operator should know.
-    pub fn run(&self, interrupt: &Interrupt, mut tell: impl FnMut(&str)) {
+    /// the operator should know, `manager` that the broker lives.
+    pub fn run(&self, interrupt: &Interrupt, manager: &Notifier, mut tell: impl FnMut(&str)) {
         let Shared { core, wake, clock, .. } = &*self.shared;
+        let mut alive = Instant::ZERO;
         loop {
             let (next, notices) = {
                 let mut core = core.lock();
@@ -198,7 +199,16 @@ impl Service {
             if interrupt.requested() {
                 break;
             }
-            wake.wait_until(clock, next);
+            let mut until = next;
+            if let Some(every) = manager.watched() {
+                let now = clock.now();
+                if now >= alive {
+                    manager.alive();
+                    alive = now + every;
+                }
+                until = next.min(alive);
+            }
+            wake.wait_until(clock, until);
         }
         // Clients first: nobody shall be granted anything that is taken back at once.
         self.orb.shutdown();

@@ -16,7 +16,7 @@ use hyoshi_control::Arbiter;
 use hyoshi_model::{Share, Span};
 use hyoshi_os::meter::Meter;
 use hyoshi_os::process::Process;
-use hyoshi_os::{Credentials, Interrupt, Wake};
+use hyoshi_os::{Credentials, Interrupt, Notifier, Wake};
 
 const REPORTS: u32 = 1_000;
 const TASKS: u32 = 100;
@@ -52,7 +52,7 @@ fn reports_by_each_way() {
     let interrupt = Interrupt::manual(wake.clone());
     let service = Service::start(state, &socket, uid, wake).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| service.run(&interrupt, |notice| eprintln!("{notice}")));
+        scope.spawn(|| service.run(&interrupt, &Notifier::none(), |notice| eprintln!("{notice}")));
         measure(&socket);
         interrupt.request();
     });

@@ -5,23 +5,34 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use hyoshi_model::Span;
+
 /// Where messages go.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Notifier {
     to: Option<(UnixDatagram, SocketAddr)>,
+    /// The manager takes a service for hung that does not say that it lives for so long.
+    watchdog: Option<Span>,
 }
 
 impl Notifier {
-    /// To the manager that started this process, if one did that wants to know (`NOTIFY_SOCKET`).
+    /// To nobody.
+    pub fn none() -> Notifier {
+        Notifier::default()
+    }
+
+    /// To the manager that started this process, if one did that wants to know (`NOTIFY_SOCKET`; `WATCHDOG_USEC`, if it is for
+    /// this process).
     ///
     /// # Errors
     ///
     /// Of an address that is none.
     pub fn of_environment() -> io::Result<Notifier> {
-        match std::env::var_os("NOTIFY_SOCKET") {
-            Some(name) => Notifier::to(name.as_encoded_bytes()),
-            None => Ok(Notifier { to: None }),
-        }
+        let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(Notifier::none()) };
+        let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+        let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let watchdog = number("WATCHDOG_USEC").filter(|micros| ours && *micros > 0).map(Span::from_micros);
+        Ok(Notifier { watchdog, ..Notifier::to(name.as_encoded_bytes())? })
     }
 
     /// To a socket: a path, or, after `@`, a name of the abstract kind (unix(7)).
@@ -34,7 +45,7 @@ impl Notifier {
         let socket = UnixDatagram::unbound()?;
         // A manager that does not read holds up nobody.
         socket.set_nonblocking(true)?;
-        Ok(Notifier { to: Some((socket, address)) })
+        Ok(Notifier { to: Some((socket, address)), watchdog: None })
     }
 
     /// It serves now. `status` is for people, on one line.
@@ -43,8 +54,22 @@ impl Notifier {
     ///
     /// If the manager cannot be reached.
     pub fn ready(&self, status: &str) -> io::Result<()> {
+        self.send(&format!("READY=1\nSTATUS={}", status.replace('\n', " ")))
+    }
+
+    /// How often it has to say that it lives, as [`Notifier::alive`] does; none if nobody watches.
+    pub fn watched(&self) -> Option<Span> {
+        // Half of it, as sd_watchdog_enabled(3) recommends.
+        self.watchdog.map(|span| Span::from_nanos(span.as_nanos() / 2))
+    }
+
+    /// It lives. That this cannot be told is for the manager to find out.
+    pub fn alive(&self) {
+        let _ = self.send("WATCHDOG=1");
+    }
+
+    fn send(&self, message: &str) -> io::Result<()> {
         let Some((socket, address)) = &self.to else { return Ok(()) };
-        let message = format!("READY=1\nSTATUS={}", status.replace('\n', " "));
         socket.send_to_addr(message.as_bytes(), address).map(drop)
     }
 }
@@ -73,7 +98,7 @@ mod tests {
 
     #[test]
     fn nobody_is_told_where_nobody_asked_and_a_bad_address_is_an_error() {
-        Notifier { to: None }.ready("alone").unwrap();
+        Notifier::none().ready("alone").unwrap();
         assert!(Notifier::to(b"here").is_err() && Notifier::to(b"").is_err());
     }
 }

@@ -35,7 +35,10 @@ fn broker() -> Finding {
 }
 
 fn judge_broker(ways: &[Way], meter: Source, groups: Option<Version>) -> Finding {
-    let usable: Vec<_> = ways.iter().filter(|way| way.usable).map(|way| way.name).collect();
+    // What reserves nothing can always be had.
+    let reserves = |way: &&Way| way.usable && !["none", "simulated"].contains(&way.name);
+    let usable: Vec<_> = ways.iter().filter(reserves).map(|way| way.name).collect();
+    let usable = if usable.is_empty() { "nothing to reserve with".to_owned() } else { usable.join(", ") };
     let meter = match meter {
         Source::TaskClock => "metered by the task clock",
         Source::CpuClock => "metered by CPU clocks, a tick behind",
@@ -45,7 +48,7 @@ fn judge_broker(ways: &[Way], meter: Source, groups: Option<Version>) -> Finding
         Some(Version::Two) => "control groups version 2",
         None => "no control groups",
     };
-    let found = format!("{}; {meter}; {groups}", usable.join(", "));
+    let found = format!("{usable}; {meter}; {groups}");
     let finding = |verdict, consequence, remedy| Finding { topic: "CPU broker", found, verdict, consequence, remedy };
     let window = ways.iter().find(|way| way.name == "window");
     match ways.iter().find(|way| way.used) {
@@ -102,11 +105,11 @@ mod tests {
         let way = |name, usable, used| Way { name, usable, used, why: format!("why {name}") };
         let all = [way("window", true, true), way("weights", true, false), way("none", true, false)];
         let finding = judge_broker(&all, Source::TaskClock, Some(Version::Two));
-        assert_eq!(finding.found, "window, weights, none; metered by the task clock; control groups version 2");
+        assert_eq!(finding.found, "window, weights; metered by the task clock; control groups version 2");
         assert_eq!((finding.verdict, finding.remedy), (Verdict::Granted, None));
         let some = [way("window", false, false), way("weights", false, false), way("none", true, true)];
         let finding = judge_broker(&some, Source::CpuClock, None);
-        assert_eq!(finding.found, "none; metered by CPU clocks, a tick behind; no control groups");
+        assert_eq!(finding.found, "nothing to reserve with; metered by CPU clocks, a tick behind; no control groups");
         assert_eq!(finding.consequence, "it uses none: why none; windows are not to be had: why window");
         assert!(finding.verdict == Verdict::Degraded && finding.remedy.is_some());
     }

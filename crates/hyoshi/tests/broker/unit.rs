@@ -41,13 +41,20 @@ fn started_as_the_unit_starts_it_it_says_when_it_serves() {
         let at = |directory: &str| place.path().join(directory).display().to_string();
         let words = start.replace("${STATE_DIRECTORY}", &at("state")).replace("${LOGS_DIRECTORY}", &at("."));
         let mut command = place.command(&format!("{words} --scheduler none --socket"));
-        command.arg(at("run/broker.sock")).env("NOTIFY_SOCKET", at("notify"));
+        command.arg(at("run/broker.sock")).env("NOTIFY_SOCKET", at("notify")).env("WATCHDOG_USEC", "200000");
         let mut broker = Broker::of(command);
         let mut message = [0; 256];
         let length = manager.recv(&mut message).unwrap();
         let said = String::from_utf8_lossy(&message[..length]);
         assert_eq!(said, format!("READY=1\nSTATUS=serves at {}", at("run/broker.sock")));
         ask(&place, "broker list").exits(0);
+        for _ in 0..3 {
+            let length = manager.recv(&mut message).unwrap();
+            assert_eq!(&message[..length], b"WATCHDOG=1");
+        }
         assert_eq!(broker.ends("-TERM").code(), Some(0));
+        manager.set_nonblocking(true).unwrap();
+        while manager.recv(&mut message).is_ok() {}
+        manager.set_nonblocking(false).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use hyoshi_broker::machine::Machine;
 use hyoshi_broker::{Service, State, place, policy};
 use hyoshi_control::Arbiter;
 use hyoshi_model::Share;
-use hyoshi_os::{Credentials, Interrupt, Wake};
+use hyoshi_os::{Credentials, Interrupt, Notifier, Wake};
 
 use crate::orbs::Peer;
 use crate::process;
@@ -29,7 +29,7 @@ fn a_program_of_omniorbs_reports_itself_to_the_broker() {
     let interrupt = Interrupt::manual(wake.clone());
     let service = Service::start(state, &socket, uid, wake).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| service.run(&interrupt, |notice| eprintln!("{notice}")));
+        scope.spawn(|| service.run(&interrupt, &Notifier::none(), |notice| eprintln!("{notice}")));
         let done = std::panic::catch_unwind(|| {
             let mut reporter = Command::new(omniorb.join("reporter"));
             reporter.arg(place::corbaloc(&socket)).args(["-ORBclientTransportRule", "* unix"]);

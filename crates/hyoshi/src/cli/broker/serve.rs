@@ -137,13 +137,21 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER)) {
         streams::err(format_args!("hyoshi broker: it runs at normal priority, so windows may open late: {refused}\n"));
     }
-    if let Err(error) =
-        Notifier::of_environment().and_then(|manager| manager.ready(&format!("serves at {}", socket.display())))
-    {
-        streams::err(format_args!("hyoshi broker: the service manager cannot be told that it serves: {error}\n"));
-    }
-    service.run(&interrupt, |notice| streams::err(format_args!("hyoshi broker: {notice}\n")));
+    let manager = manager(&socket);
+    service.run(&interrupt, &manager, |notice| streams::err(format_args!("hyoshi broker: {notice}\n")));
     Ok(Held::Yes)
+}
+
+/// The service manager, if there is one, knows that the broker serves.
+fn manager(socket: &Path) -> Notifier {
+    let told = Notifier::of_environment().and_then(|manager| {
+        manager.ready(&format!("serves at {}", socket.display()))?;
+        Ok(manager)
+    });
+    told.unwrap_or_else(|error| {
+        streams::err(format_args!("hyoshi broker: the service manager cannot be told that it serves: {error}\n"));
+        Notifier::none()
+    })
 }
 
 /// What is noted of the tasks of the broker before.
