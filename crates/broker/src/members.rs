@@ -13,6 +13,8 @@ use hyoshi_os::process::{Identity, NoProcess, Process, children_by_parent, start
 #[derive(Debug)]
 pub struct Members {
     processes: Vec<Process>,
+    /// Those of which the first thread has ended while others go on.
+    headless: Vec<Identity>,
     threads: Vec<Member>,
     meter: Meter,
     scratch: Vec<u32>,
@@ -35,7 +37,8 @@ pub const MOST_PROCESSES: usize = 4096;
 impl Members {
     /// Nobody, metered as freshly as the kernel lets us.
     pub fn new() -> Self {
-        Members { processes: Vec::new(), threads: Vec::new(), meter: Meter::new(), scratch: Vec::new(), gathered: 0 }
+        let (processes, headless, threads) = (Vec::new(), Vec::new(), Vec::new());
+        Members { processes, headless, threads, meter: Meter::new(), scratch: Vec::new(), gathered: 0 }
     }
 
     /// A process joins, with the children it has.
@@ -52,6 +55,9 @@ impl Members {
         }
         let children = process.children().unwrap_or_default();
         self.meter.add(&process, false);
+        if process.first_thread_has_ended() {
+            self.headless.push(process.identity());
+        }
         self.processes.push(process);
         for child in children {
             if let Ok(child) = Process::open(child) {
@@ -69,18 +75,23 @@ impl Members {
         for process in &self.processes {
             process.threads(&mut self.scratch);
             let process = process.identity();
-            self.threads.extend(self.scratch.iter().map(|tid| Member { tid: *tid, process }));
+            let ended = self.headless.contains(&process).then_some(process.number);
+            let live = self.scratch.iter().filter(|tid| Some(**tid) != ended);
+            self.threads.extend(live.map(|tid| Member { tid: *tid, process }));
         }
         self.threads.sort_unstable();
     }
 
-    /// Sees which processes have ended and which were started since. 3 us a thread, so not at every look.
+    /// Sees which processes have ended and which were started since. 3 us a thread, so not at every look. A process
+    /// whose first thread has ended lives as long as another: it is that thread alone which is not there any more.
     pub fn look_at_processes(&mut self) {
         let before = self.processes.len();
         self.processes.retain(|process| !process.has_ended());
         if self.processes.len() < before {
             self.meter.forget_ended();
         }
+        let headless = self.processes.iter().filter(|process| process.first_thread_has_ended());
+        self.headless = headless.map(Process::identity).collect();
         let mut at = 0;
         // Children of children come in the same round: they are appended.
         while at < self.processes.len() {

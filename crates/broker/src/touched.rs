@@ -40,6 +40,13 @@ pub struct Before {
     pub affinity: Affinity,
 }
 
+impl Before {
+    /// Whether the thread has ended. A list of threads that was read while some ended can lack others that live.
+    pub fn has_ended(&self) -> bool {
+        identity_of_thread(self.process.number, self.thread.number) != Some(self.thread)
+    }
+}
+
 /// What is changed at present. One broker at a time has the file.
 #[derive(Debug)]
 pub struct Touched {
@@ -253,7 +260,7 @@ impl Touched {
 /// with it the flag that its children have neither. Whatever else it has by now is its own choice.
 fn put_back(before: &Before) -> Result<bool, hyoshi_os::Refused> {
     let tid = before.thread.number;
-    if identity_of_thread(before.process.number, tid) != Some(before.thread) {
+    if before.has_ended() {
         return Ok(false);
     }
     let ours = match Scheduling::of(tid) {

@@ -13,7 +13,8 @@ use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::process::Process;
-use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
+use hyoshi_os::progress::{Progress, is_throttled};
+use hyoshi_os::scheduling::{Affinity, Class, Scheduling, reserve};
 use hyoshi_os::{Clock, MonotonicClock};
 
 use common::{Driver, Place, Program};
@@ -257,6 +258,68 @@ fn what_no_cpu_has_room_for_is_refused_with_the_most_that_fits() {
     assert_eq!(refusals, 3usize.saturating_sub(cpus));
     machine.end();
     assert!(programs.iter().all(|program| all_fair(&program.process())));
+}
+
+/// Python lets a program's first thread end while others compute.
+fn headless() -> Option<Program> {
+    let script = "import ctypes, os, platform, threading, time\n\
+                  def spin():\n    while os.getppid() != 1: pass\n\
+                  for _ in range(3): threading.Thread(target=spin).start()\n\
+                  ctypes.CDLL(None).syscall({'x86_64': 60}.get(platform.machine(), 93), 0)\n";
+    let python = Command::new("python3").args(["-c", script]).stdin(Stdio::null()).spawn();
+    let Ok(python) = python else {
+        println!("skipped, needs python3");
+        return None;
+    };
+    let program = Program(python);
+    program.until(|program| program.threads() == 4 && program.process().first_thread_has_ended());
+    Some(program)
+}
+
+#[test]
+fn threads_whose_first_has_ended_are_reserved_for_and_as_they_were_afterwards() {
+    let _bandwidth = bandwidth();
+    for way in ["window", "deadline"] {
+        let place = Place::new(&format!("headless-{way}"));
+        let (Some(mut machine), Some(program)) = (machine(&place, way), headless()) else { return };
+        let spinning = || classes(&program.process()).into_iter().skip(1);
+        machine.add(TASK, program.process()).unwrap();
+        machine.reserve(TASK, millis(30, 100), Instant::ZERO).unwrap();
+        match way {
+            "window" => assert!(spinning().all(is_raised)),
+            _ => spinning().for_each(|class| match class {
+                Class::Deadline(bandwidth) => assert_eq!(bandwidth.runtime, 10_000_000, "the dead one has no part"),
+                other => panic!("{other}"),
+            }),
+        }
+        assert!(matches!(Scheduling::of(program.0.id()).unwrap().class, Class::Fair(_)), "{way}: the dead one");
+        machine.end();
+        assert!(all_fair(&program.process()), "{way}");
+    }
+}
+
+#[test]
+fn a_thread_that_came_back_with_a_mark_of_having_used_its_bandwidth_up_is_freed_and_runs() {
+    let _bandwidth = bandwidth();
+    let place = Place::new("hangs");
+    let Some(machine) = machine(&place, "deadline") else { return };
+    let program = Program::spinning(1);
+    let tid = *program.tids().last().unwrap();
+    let (period, runtime) = (Span::from_millis(50), Span::from_millis(8));
+    // As a broker that was killed, or another program, may have left it.
+    reserve(tid, runtime, period, period).unwrap();
+    until(|| is_throttled(tid));
+    reserve(tid, Span::from_nanos(1_100), Span::from_secs(4), Span::from_secs(4)).unwrap();
+    Scheduling { class: Class::Fair(0), reset_on_fork: false }.put_back(tid).unwrap();
+    MonotonicClock::start().sleep_until(Instant::ZERO + Span::from_millis(60));
+    let driver = Driver::start(machine, program.process(), millis(24, 50), MonotonicClock::start());
+    until(|| matches!(Scheduling::of(tid).unwrap().class, Class::Deadline(_)));
+    let ran = || Progress::of(tid).unwrap().ran;
+    let before = ran();
+    until(|| ran() > before + Span::from_millis(200));
+    assert!(matches!(Scheduling::of(tid).unwrap().class, Class::Deadline(_)), "it has its bandwidth again");
+    driver.end();
+    assert!(all_fair(&program.process()));
 }
 
 #[test]

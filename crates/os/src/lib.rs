@@ -51,6 +51,7 @@ pub mod plugin;
 pub mod poller;
 pub mod priority;
 pub mod process;
+pub mod progress;
 pub mod refusal;
 pub mod scheduling;
 pub mod signals;

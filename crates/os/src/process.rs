@@ -66,6 +66,8 @@ pub enum NoProcess {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stat {
     name: String,
+    /// Of a zombie `Z`, or `X` for a moment.
+    state: u8,
     parent: u32,
     session: u32,
     flags: u64,
@@ -169,6 +171,12 @@ impl Process {
                 return;
             }
         }
+    }
+
+    /// True once its first thread has ended, also while others go on: that one is listed among them still, and is what
+    /// must not be scheduled any more (the kernel would take bandwidth for it and never return it).
+    pub fn first_thread_has_ended(&self) -> bool {
+        Stat::of(self.identity.number).is_ok_and(|stat| stat.start != self.identity.start || stat.has_ended())
     }
 
     /// The processes that its threads started and that still have it as their parent.
@@ -276,10 +284,11 @@ pub fn is_same(meant: Identity) -> bool {
     Stat::of(meant.number).is_ok_and(|stat| stat.start == meant.start)
 }
 
-/// The identity of a thread of a process; `None` if that has no such thread now.
+/// The identity of a thread of a process; `None` if that has no such thread now, or one that has ended while
+/// others go on.
 pub fn identity_of_thread(pid: u32, tid: u32) -> Option<Identity> {
     let stat = Stat::read(&format!("/proc/{pid}/task/{tid}/stat")).ok()??;
-    Some(Identity { number: tid, start: stat.start })
+    (!stat.has_ended()).then_some(Identity { number: tid, start: stat.start })
 }
 
 /// What an [`Identity`] has for a start of now.
@@ -307,14 +316,19 @@ impl Stat {
         Ok(Stat::parse(&String::from_utf8_lossy(&fs::read(path)?)))
     }
 
+    fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+
     /// `pid (name) state ppid ...`; the name may hold spaces and parentheses, so the last one ends it.
     fn parse(line: &str) -> Option<Self> {
         let (head, rest) = line.rsplit_once(')')?;
         let (_, name) = head.split_once('(')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        let state = *fields.first()?.as_bytes().first()?;
         let (parent, session) = (number(4)? as u32, number(6)? as u32);
-        Some(Stat { name: name.into(), parent, session, flags: number(9)?, start: number(22)? })
+        Some(Stat { name: name.into(), state, parent, session, flags: number(9)?, start: number(22)? })
     }
 }
 

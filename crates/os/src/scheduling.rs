@@ -7,8 +7,9 @@
 //!   what the program itself changes of them meanwhile; so neither is ever written here.
 //! - A thread that is born of one with SCHED_RESET_ON_FORK is ordinary, and has a nice value of 0:
 //!   nobody is left at a real-time priority because he was born while nobody looked.
-//! - Leaving SCHED_DEADLINE while asleep leaks the bandwidth for ever (kernels 6.1 and 6.18): see
-//!   [`Scheduling::put_back`].
+//! - Leaving SCHED_DEADLINE while asleep leaks the bandwidth for ever (kernels 6.1 and 6.18), and leaving it while
+//!   throttled leaves a mark: a thread that comes back with it never runs again, not even to be killed (6.18). See
+//!   [`Scheduling::put_back`] and [`crate::progress`].
 
 use std::fmt;
 
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::progress::is_throttled;
 use crate::refusal::{Asked, Refused};
 use crate::thread::{Policy, last_errno};
 
@@ -112,14 +114,17 @@ impl Scheduling {
 
     /// Gives a thread this scheduling, its nice value aside, which nobody took. One that is
     /// SCHED_DEADLINE is shrunk to the least bandwidth before it leaves: if it sleeps, the kernel
-    /// would keep what it had as taken, also after its end.
+    /// would keep what it had as taken, also after its end. One that is throttled is not: it does not sleep, and the
+    /// kernel keeps the mark of it for as long as what it owes takes at its bandwidth, hours at the least.
     ///
     /// # Errors
     ///
     /// If the thread is gone, or without the privilege.
     pub fn put_back(&self, tid: u32) -> Result<(), Refused> {
         number(tid)?;
-        if let Ok(Scheduling { class: Class::Deadline(_), .. }) = Scheduling::of(tid) {
+        if let Ok(Scheduling { class: Class::Deadline(_), .. }) = Scheduling::of(tid)
+            && !is_throttled(tid)
+        {
             set_deadline(tid, LEAST, true)?;
         }
         match self.class {
@@ -287,6 +292,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
+    use crate::progress::Progress;
 
     struct Sleeper(Child);
 
@@ -365,6 +371,42 @@ mod tests {
             before.put_back(tid).unwrap();
         }
         fits
+    }
+
+    /// Of a thread that computes without end: how much more it has computed after a while.
+    fn runs_on(tid: u32) -> bool {
+        let ran = || Progress::of(tid).unwrap().ran;
+        let before = ran();
+        (0..40).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            ran() > before
+        })
+    }
+
+    #[test]
+    fn one_that_left_its_bandwidth_while_it_had_used_it_up_runs_when_it_has_some_again() {
+        let mut spinner = Command::new("sh");
+        let spinner = spinner.args(["-c", "while kill -0 $PPID; do :; done 2>&-"]).stdin(Stdio::null());
+        let spinner = Sleeper(spinner.spawn().expect("sh"));
+        let (tid, period) = (spinner.tid(), Span::from_millis(50));
+        let before = Scheduling::of(tid).unwrap();
+        for round in 0..4 {
+            if let Err(refused) = reserve(tid, Span::from_millis(8), period, period) {
+                return println!("skipped, needs root and SCHED_DEADLINE: {refused}");
+            }
+            let used_up = (0..1_000).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                is_throttled(tid)
+            });
+            assert!(used_up, "{round}");
+            before.put_back(tid).unwrap();
+            // Longer than a period and what it owes at this bandwidth: comes it back sooner, `Progress` tells.
+            std::thread::sleep(std::time::Duration::from_millis(150));
+            reserve(tid, Span::from_millis(8), period, period).unwrap();
+            let runs = runs_on(tid);
+            before.put_back(tid).unwrap();
+            assert!(runs, "{round}: it hangs");
+        }
     }
 
     /// Twenty sleepers of 40 % each pass one after the other, and so do twenty that end while they

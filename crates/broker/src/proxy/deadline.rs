@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::process::identity_of_thread;
-use hyoshi_os::scheduling::{Affinity, Class, Scheduling, reserve};
+use hyoshi_os::progress::Progress;
+use hyoshi_os::scheduling::{Affinity, Bandwidth, Class, Scheduling, reserve};
 use hyoshi_os::{Refused, Spawn};
 
 use super::{Abilities, Ground, SchedulerProxy};
@@ -27,7 +28,15 @@ pub struct DeadlineProxy {
 struct Reserved {
     reservation: Reservation,
     due: Instant,
-    threads: BTreeMap<u32, Before>,
+    threads: BTreeMap<u32, Given>,
+}
+
+/// A thread that was given bandwidth.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    before: Before,
+    /// Since when it wants to run and does not, and how far it had got.
+    stands: Option<(Instant, Span)>,
 }
 
 /// The least that the kernel gives (measured, kernels 6.1 and 6.18).
@@ -58,18 +67,18 @@ impl DeadlineProxy {
     fn put_back(&mut self, task: TaskId, touched: &mut Touched) {
         if let Some(held) = self.held.remove(&task) {
             self.due.remove(&(held.due, task));
-            held.threads.values().for_each(|before| leave(before, touched));
+            held.threads.values().for_each(|given| leave(&given.before, touched));
         }
     }
 }
 
 impl Reserved {
     /// Every fair thread gets an equal part. Stops at the first refusal.
-    fn share_out(&mut self, members: &[Member], touched: &mut Touched) -> Result<(), (Member, Refused)> {
-        self.threads.retain(|tid, before| {
-            let there = members.binary_search_by_key(tid, |member| member.tid).is_ok();
+    fn share_out(&mut self, members: &[Member], touched: &mut Touched, now: Instant) -> Result<(), (Member, Refused)> {
+        self.threads.retain(|tid, given| {
+            let there = members.binary_search_by_key(tid, |member| member.tid).is_ok() || !given.before.has_ended();
             if !there {
-                touched.done(before.thread);
+                touched.done(given.before.thread);
             }
             there
         });
@@ -77,25 +86,21 @@ impl Reserved {
         let part = Span::from_nanos(part).max(LEAST);
         for member in members {
             let Ok(found) = Scheduling::of(member.tid) else { continue };
-            let wanted = part.as_nanos();
-            match found.class {
-                Class::Deadline(bandwidth)
-                    if self.threads.contains_key(&member.tid)
-                        && bandwidth.runtime == wanted
-                        && bandwidth.period == self.reservation.period().as_nanos()
-                        && bandwidth.deadline == self.reservation.deadline().as_nanos() =>
-                {
-                    continue;
+            match (found.class, self.threads.get_mut(&member.tid)) {
+                (Class::Deadline(bandwidth), Some(given)) => {
+                    given.help(now, self.reservation.period());
+                    if self.is(bandwidth, part) {
+                        continue;
+                    }
                 }
-                Class::Deadline(_) if self.threads.contains_key(&member.tid) => {}
-                Class::Fair(_) => {
+                (Class::Fair(_), _) => {
                     let Some(thread) = identity_of_thread(member.process.number, member.tid) else { continue };
                     let Ok(affinity) = Affinity::of(member.tid) else { continue };
                     let before = Before { process: member.process, thread, scheduling: found, affinity };
                     if touched.thread(before).is_err() {
                         continue;
                     }
-                    self.threads.insert(member.tid, before);
+                    self.threads.insert(member.tid, Given { before, stands: None });
                 }
                 // A real-time class of its own choice is respected.
                 _ => continue,
@@ -107,6 +112,34 @@ impl Reserved {
             }
         }
         Ok(())
+    }
+
+    fn is(&self, bandwidth: Bandwidth, part: Span) -> bool {
+        let Bandwidth { runtime, deadline, period, .. } = bandwidth;
+        let wanted = [part, self.reservation.deadline(), self.reservation.period()].map(Span::as_nanos);
+        [runtime, deadline, period] == wanted
+    }
+}
+
+impl Given {
+    /// One that has wanted to run for two periods and has not run at all hangs (see [`hyoshi_os::progress`]): it is put
+    /// back, which frees it, and has bandwidth again from the next look on.
+    fn help(&mut self, now: Instant, period: Span) {
+        let tid = self.before.thread.number;
+        let Some(Progress { ran, .. }) = Progress::of(tid).filter(|progress| progress.wants) else {
+            self.stands = None;
+            return;
+        };
+        match self.stands {
+            Some((since, had)) if had == ran => {
+                if now.since(since) > period * 2 {
+                    // It is looked at again at the next period: then it is tried again.
+                    let _ = self.before.scheduling.put_back(tid);
+                    self.stands = None;
+                }
+            }
+            _ => self.stands = Some((now, ran)),
+        }
     }
 }
 
@@ -126,9 +159,7 @@ impl SchedulerProxy for DeadlineProxy {
         now: Instant,
         ground: &mut Ground,
     ) -> Result<(), NotReserved> {
-        let Some(members) = ground.tasks.get_mut(&task) else {
-            return Err(NotReserved { most: None, why: "the task has no processes".into() });
-        };
+        let (members, touched) = ground.members(task)?;
         members.look_at_processes();
         members.look_at_threads();
         let due = now.saturating_add(reservation.period().max(LEAST_LOOK));
@@ -141,11 +172,11 @@ impl SchedulerProxy for DeadlineProxy {
         };
         let before = (!held.threads.is_empty()).then_some(held.reservation);
         (held.reservation, held.due) = (reservation, due);
-        let tried = held.share_out(members.threads(), &mut ground.touched);
+        let tried = held.share_out(members.threads(), touched, now);
         let refused = tried.err();
         if let (Some(_), Some(before)) = (&refused, before) {
             held.reservation = before;
-            let _ = held.share_out(members.threads(), &mut ground.touched);
+            let _ = held.share_out(members.threads(), touched, now);
         }
         self.held.insert(task, held);
         self.due.insert((due, task));
@@ -173,7 +204,7 @@ impl SchedulerProxy for DeadlineProxy {
                 members.look_at_processes();
                 members.look_at_threads();
                 // A thread that gets no part now may at the next period: another may have ended by then.
-                let _ = held.share_out(members.threads(), &mut ground.touched);
+                let _ = held.share_out(members.threads(), &mut ground.touched, now);
             }
         }
         Instant::NEVER

@@ -46,6 +46,18 @@ pub struct Ground {
     pub touched: Touched,
 }
 
+impl Ground {
+    /// The members of a task, and what was changed.
+    ///
+    /// # Errors
+    ///
+    /// Of a task without processes.
+    fn members(&mut self, task: TaskId) -> Result<(&mut Members, &mut Touched), NotReserved> {
+        let nobody = || NotReserved { most: None, why: "the task has no processes".into() };
+        Ok((self.tasks.get_mut(&task).ok_or_else(nobody)?, &mut self.touched))
+    }
+}
+
 /// Reserves time.
 pub trait SchedulerProxy: Send {
     /// Unique and stable.

@@ -91,9 +91,7 @@ impl SchedulerProxy for WeightsProxy {
         now: Instant,
         ground: &mut Ground,
     ) -> Result<(), NotReserved> {
-        if !ground.tasks.contains_key(&task) {
-            return Err(NotReserved { most: None, why: "the task has no processes".into() });
-        }
+        ground.members(task)?;
         let refused = |what: &Path, error: io::Error| NotReserved {
             most: None,
             why: format!("the control group {} cannot be used: {error}", what.display()),

@@ -26,10 +26,11 @@ impl Program {
     /// One of the roles that `play` has.
     pub fn playing(role: &str, number: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("a test program has a path"));
-        command.args(["--exact", "role", "--ignored", "--nocapture"]);
+        command.args(["--exact", "role", "--ignored", "--nocapture", "--test-threads=2"]);
         command.env("HYOSHI_ROLE", format!("{role}:{number}")).stdin(Stdio::null()).stdout(Stdio::null());
         let program = Program(command.spawn().expect("a second copy of the test program"));
-        program.until(|program| program.threads() > number.min(8));
+        // Beside those that compute there is the first, and the one of the test that plays.
+        program.until(|program| program.threads() >= number + 2);
         program
     }
 
@@ -38,9 +39,13 @@ impl Program {
     }
 
     pub fn threads(&self) -> usize {
+        self.tids().len()
+    }
+
+    pub fn tids(&self) -> Vec<u32> {
         let mut threads = Vec::new();
         self.process().threads(&mut threads);
-        threads.len()
+        threads
     }
 
     /// Waits until something is true of it.

@@ -128,19 +128,17 @@ impl SchedulerProxy for WindowProxy {
         now: Instant,
         ground: &mut Ground,
     ) -> Result<(), NotReserved> {
-        let Some(members) = ground.tasks.get_mut(&task) else {
-            return Err(NotReserved { most: None, why: "the task has no processes".into() });
-        };
+        let (members, touched) = ground.members(task)?;
         may_be_raised(members)?;
         let affinity = members.processes().find_map(|process| Affinity::of(process.identity().number).ok());
         let may = affinity.unwrap_or_else(|| Affinity::to(self.cpus.iter().copied()));
         self.place(task, reservation, &may)?;
-        self.seat_all(&mut ground.touched);
+        self.seat_all(touched);
         let reading = members.consumed();
         if let Some(open) = self.open.get_mut(&task) {
             let step = open.window.reserve(reservation, now, reading);
             // What the new law says of being raised may differ from what is: `carry_out` makes it so.
-            let _ = open.carry_out(step, now, reading, members, &mut ground.touched, &self.clock);
+            let _ = open.carry_out(step, now, reading, members, touched, &self.clock);
             self.schedule(task, step.at());
             return Ok(());
         }
@@ -172,7 +170,8 @@ impl SchedulerProxy for WindowProxy {
         if let Some(mut open) = self.open.remove(&task) {
             self.due.remove(&(open.due, task));
             open.lower(&mut ground.touched);
-            open.threads.values().for_each(|held| ground.touched.done(held.before.thread));
+            let lowered = open.threads.values().filter(|held| held.state != State::Raised);
+            lowered.for_each(|held| ground.touched.done(held.before.thread));
             self.placement.release(task);
             self.seat_all(&mut ground.touched);
         }
@@ -227,7 +226,7 @@ impl Open {
         let threads = members.threads();
         let first = self.threads.is_empty();
         self.threads.retain(|tid, held| {
-            let there = threads.binary_search_by_key(tid, |member| member.tid).is_ok();
+            let there = threads.binary_search_by_key(tid, |member| member.tid).is_ok() || !held.before.has_ended();
             if !there {
                 touched.done(held.before.thread);
             }

@@ -80,23 +80,27 @@ impl Held {
         Ok(())
     }
 
-    /// Puts it back, if it is still as the window made it.
+    /// Puts it back, if it is still as the window made it. One that cannot be is raised still, and on file.
     pub(super) fn lower(&mut self, cpu: u32, touched: &mut Touched) -> Result<(), Refused> {
         if self.state != State::Raised {
             return Ok(());
         }
         let tid = self.before.thread.number;
-        self.state = State::Lowered;
         let lowered = self.free(cpu).and_then(|()| match is_window(Scheduling::of(tid)?) {
             true => self.before.scheduling.put_back(tid),
             false => Ok(()),
         });
         match lowered {
             Err(refused) if refused.is_gone() => {
+                self.state = State::Lowered;
                 touched.done(self.before.thread);
                 Ok(())
             }
-            other => other,
+            Err(refused) => Err(refused),
+            Ok(()) => {
+                self.state = State::Lowered;
+                Ok(())
+            }
         }
     }
 

@@ -1,0 +1,57 @@
+//! Whether a thread that is not ours gets on.
+//!
+//! A thread that left SCHED_DEADLINE while it was throttled, and takes it again before the kernel has forgotten that (at
+//! its zero-lag instant), is throttled for ever (kernel 6.18): nothing replenishes it, no signal reaches it. Who gives
+//! bandwidth therefore looks whether it is used; [`Scheduling::put_back`](crate::scheduling::Scheduling::put_back) frees one that hangs.
+
+use std::fs;
+
+use hyoshi_model::Span;
+
+/// How far a thread has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// It wants to run.
+    pub wants: bool,
+    /// How long it has run altogether, as of the kernel's last tick.
+    pub ran: Span,
+}
+
+impl Progress {
+    /// Of a thread, by its number; `None` once it has ended, or where the kernel does not tell (CONFIG_SCHED_INFO).
+    /// 4 us.
+    pub fn of(tid: u32) -> Option<Progress> {
+        let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+        let (_, fields) = stat.rsplit_once(')')?;
+        let wants = fields.trim_start().starts_with('R');
+        let ran = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+        let ran = Span::from_nanos(ran.split_ascii_whitespace().next()?.parse().ok()?);
+        Some(Progress { wants, ran })
+    }
+}
+
+/// Whether a SCHED_DEADLINE thread has used up its budget and waits for the next period, which is to want to run; false
+/// where the kernel does not tell (before Linux 6.15, without CONFIG_SCHED_DEBUG).
+pub fn is_throttled(tid: u32) -> bool {
+    if !Progress::of(tid).is_some_and(|progress| progress.wants) {
+        return false;
+    }
+    let told = fs::read_to_string(format!("/proc/{tid}/sched")).unwrap_or_default();
+    let left = told.lines().find_map(|line| line.strip_prefix("dl.runtime"));
+    let left = left.and_then(|rest| rest.rsplit(':').next()?.trim().parse::<i64>().ok());
+    left.is_some_and(|left| left <= 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_runs_gets_on_and_an_ordinary_one_is_never_throttled() {
+        let tid = crate::own_thread();
+        let first = Progress::of(tid).unwrap();
+        assert!(first.wants && !is_throttled(tid));
+        while Progress::of(tid).unwrap().ran == first.ran {}
+        assert!(Progress::of(4_194_305).is_none() && !is_throttled(4_194_305));
+    }
+}
