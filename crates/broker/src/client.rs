@@ -111,6 +111,7 @@ raised! {
     SetImportanceError: NoSuchTask NotAllowed Refused;
     SetWeightError: NoSuchTask NotAllowed Refused;
     SetGroupError: NoSuchTask NotAllowed Refused;
+    SetHardError: NoSuchTask NotAllowed Refused;
     SetPeriodError: NoSuchTask NotAllowed Refused;
     SetChainError: NoSuchTask NotAllowed Refused;
     AddAdvocateError: NoSuchTask NotAllowed Refused;
@@ -251,6 +252,7 @@ impl Client {
             group: joining.group.clone(),
             first: nanos(joining.first),
             least: nanos(joining.least),
+            hard: joining.hard,
             advocates: joining.advocates.iter().map(Setting::to_wire).collect(),
         };
         self.broker.join(&joining)?.ok_or_else(|| nil().into())

@@ -74,7 +74,17 @@ pub trait Kernel: Send {
     /// If it cannot be; then what was reserved remains.
     fn reserve(&mut self, task: TaskId, reservation: Reservation, now: Instant) -> Result<(), NotReserved>;
 
-    /// Reserves nothing any more.
+    /// Whether the task shall have no more than what is reserved for it, from its next reservation or release on.
+    ///
+    /// # Errors
+    ///
+    /// The reason why that cannot be had here, in words.
+    fn harden(&mut self, task: TaskId, hard: bool) -> Result<(), String>;
+
+    /// In words, by what else than priorities the task is held, or why not.
+    fn told(&self, task: TaskId) -> Option<String>;
+
+    /// Reserves nothing any more. A hard task has hardly anything then.
     fn release(&mut self, task: TaskId);
 
     /// Forgets a task; its processes go on as they were before they belonged to it.

@@ -1,12 +1,13 @@
 //! The machine as the broker has it: tasks with their members, the state file, and the one scheduler proxy that is
 //! used, with the reason why of each that is not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
+use hyoshi_os::cgroup::Subtree;
 use hyoshi_os::groups::Group;
 use hyoshi_os::priority;
 use hyoshi_os::process::{Identity, NoProcess, Process};
@@ -16,6 +17,8 @@ use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, allowed_cpus, fifo_limit, 
 use crate::kernel::{Kernel, NotReserved, Way};
 use crate::members::{MOST_PROCESSES, Members};
 use crate::proxy::deadline::DeadlineProxy;
+use crate::proxy::grouped::GroupedProxy;
+use crate::proxy::groups::Groups;
 use crate::proxy::none::NoneProxy;
 use crate::proxy::simulated::SimulatedProxy;
 use crate::proxy::weights::WeightsProxy;
@@ -54,6 +57,8 @@ const GATHERING_SHARE: u64 = 50;
 pub enum NoMachine {
     /// The state file.
     State(StateError),
+    /// A floor of weights was asked for, and there can be none, for this reason.
+    NoFloor(String),
     /// The proxy that was asked for by name cannot be used; the reason is the way's.
     NoSuchWay {
         /// Which.
@@ -64,7 +69,7 @@ pub enum NoMachine {
 }
 
 /// A proxy, or why there is none.
-type Probe = fn() -> Result<(Box<dyn SchedulerProxy>, &'static str), String>;
+type Probe = fn(floor: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String>;
 
 /// In the order in which they are preferred. A further one is a line here; whether it is used without being asked for
 /// is the last column.
@@ -84,13 +89,25 @@ impl Machine {
     ///
     /// If what is changed cannot be noted in the directory, or if the way that was asked for cannot be used.
     pub fn open(state: &Path, asked: Option<&str>) -> Result<(Machine, PutBack), NoMachine> {
+        Machine::with_floor(state, asked, false)
+    }
+
+    /// The same; with a floor, tasks that have windows also have a control group's weight.
+    ///
+    /// # Errors
+    ///
+    /// The same, and if there is to be a floor and no control groups can be made.
+    pub fn with_floor(state: &Path, asked: Option<&str>, floor: bool) -> Result<(Machine, PutBack), NoMachine> {
+        if floor {
+            Subtree::find().map_err(NoMachine::NoFloor)?;
+        }
         let (touched, report) = Touched::open(state).map_err(NoMachine::State)?;
         // A process takes two descriptors, and each of its threads at the start one.
         raise_file_limit();
-        let (chosen, ways) = choose(asked);
+        let (chosen, ways) = choose(asked, floor);
         match (chosen, asked) {
             (Some(proxy), _) => {
-                let ground = Ground { tasks: BTreeMap::new(), touched };
+                let ground = Ground { tasks: BTreeMap::new(), hard: BTreeSet::new(), touched };
                 let (watches, gatherings) = (BTreeMap::new(), BTreeMap::new());
                 let clock = MonotonicClock::start();
                 Ok((Machine { ground, proxy, ways, watches, gatherings, clock }, report))
@@ -125,15 +142,15 @@ impl Machine {
 /// The ways to reserve time here, and of which a broker would make use unasked. To see what the kernel grants, control groups
 /// are made and removed, and a thread is started.
 pub fn ways() -> Vec<Way> {
-    choose(None).1
+    choose(None, false).1
 }
 
-fn choose(asked: Option<&str>) -> (Option<Box<dyn SchedulerProxy>>, Vec<Way>) {
+fn choose(asked: Option<&str>, floor: bool) -> (Option<Box<dyn SchedulerProxy>>, Vec<Way>) {
     let mut ways = Vec::new();
     let mut chosen: Option<Box<dyn SchedulerProxy>> = None;
     for (name, probe, unasked) in PROBES {
         let wanted = asked.map_or(*unasked, |asked| asked == *name);
-        let (usable, used, why) = match probe() {
+        let (usable, used, why) = match probe(floor) {
             Ok((proxy, what)) => {
                 let used = wanted && chosen.is_none();
                 if used {
@@ -208,11 +225,26 @@ impl Kernel for Machine {
         self.proxy.reserve(task, reservation, now, &mut self.ground)
     }
 
+    fn harden(&mut self, task: TaskId, hard: bool) -> Result<(), String> {
+        if !hard {
+            self.ground.hard.remove(&task);
+            return Ok(());
+        }
+        self.proxy.may_cap()?;
+        self.ground.hard.insert(task);
+        Ok(())
+    }
+
+    fn told(&self, task: TaskId) -> Option<String> {
+        self.proxy.told(task)
+    }
+
     fn release(&mut self, task: TaskId) {
         self.proxy.release(task, &mut self.ground);
     }
 
     fn forget(&mut self, task: TaskId) {
+        self.ground.hard.remove(&task);
         self.proxy.release(task, &mut self.ground);
         self.ground.tasks.remove(&task);
         self.watches.remove(&task);
@@ -265,14 +297,21 @@ impl Drop for Machine {
     }
 }
 
-fn window() -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
+fn window(floor: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
     let highest = *priority::WINDOWS.end();
     let tried = Spawn::new("probe").policy(Policy::Fifo(highest)).spawn(|| {}).map_err(|error| error.to_string())?;
     match tried.granted.refused.first() {
-        None => Ok((
-            Box::new(WindowProxy::of_this_machine()),
-            "raises a task's threads in each period until its budget is consumed",
-        )),
+        None => {
+            let groups = Subtree::find().map(Groups::in_subtree);
+            let what = match floor {
+                false => "raises a task's threads in each period until its budget is consumed",
+                true => {
+                    "raises a task's threads in each period until its budget is consumed, above the floor of a control \
+                     group's weight"
+                }
+            };
+            Ok((Box::new(GroupedProxy::new(WindowProxy::of_this_machine(), groups, floor)), what))
+        }
         Some(refused) => {
             let reason = refused.reason();
             Err(format!("{refused}: {reason}{}", reason.remedy().map_or(String::new(), |remedy| format!("; {remedy}"))))
@@ -280,22 +319,22 @@ fn window() -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
     }
 }
 
-fn deadline() -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
+fn deadline(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
     let proxy = DeadlineProxy::probe()?;
     Ok((Box::new(proxy), "SCHED_DEADLINE for each thread, hard; used when it is asked for"))
 }
 
-fn weights() -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
-    let proxy = WeightsProxy::probe()?;
+fn weights(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
+    let proxy = WeightsProxy::new(Groups::in_subtree(Subtree::find()?));
     Ok((Box::new(proxy), "weights of control groups: shares under contention, without a word on when"))
 }
 
-fn none() -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
+fn none(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
     let why = "nothing that reserves time is granted here: `hyoshi broker` says why at its start, and what to do";
     Ok((Box::new(NoneProxy::new(why)), "reserves nothing, counts what is consumed"))
 }
 
-fn simulated() -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
+fn simulated(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
     let limit = Share::from_millionths(u64::from(fifo_limit().ppm));
     let proxy = SimulatedProxy::new(allowed_cpus(), limit);
     Ok((Box::new(proxy), "admits as windows do and changes nothing; used when it is asked for"))
@@ -306,6 +345,7 @@ impl NoMachine {
     pub fn remedy(&self) -> String {
         match self {
             NoMachine::State(error) => error.remedy(),
+            NoMachine::NoFloor(_) => "start it so, or without --floor".into(),
             NoMachine::NoSuchWay { ways, .. } => {
                 let names: Vec<&str> = ways.iter().map(|way| way.name).collect();
                 format!("ask for another of {}, or for none in particular", names.join(", "))
@@ -318,6 +358,7 @@ impl fmt::Display for NoMachine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NoMachine::State(error) => error.fmt(f),
+            NoMachine::NoFloor(why) => write!(f, "there can be no floor of weights: {why}"),
             NoMachine::NoSuchWay { asked, ways } => match ways.iter().find(|way| way.name == asked) {
                 Some(way) => write!(f, "time cannot be reserved by `{asked}` here: {}", way.why),
                 None => write!(f, "there is no way `{asked}` to reserve time"),

@@ -61,6 +61,9 @@ pub struct Noted {
     /// Its period is found from its wake-ups.
     #[serde(default)]
     pub auto: bool,
+    /// No more than what is reserved for it.
+    #[serde(default)]
+    pub hard: bool,
     /// Its advocates.
     pub chain: Vec<Setting>,
     /// What its last cycle consumed, in ns, about.
@@ -329,6 +332,7 @@ mod tests {
             period: 33_000_000,
             deadline: 20_000_000,
             least: 1_000,
+            hard: true,
             chain: vec![Setting::from_words(&["max-decay".into(), "--reports".into(), "10".into()]).unwrap()],
             consumed: 7_000_000,
             processes: vec![(4242, 1234), (4243, 1235)],

@@ -92,6 +92,8 @@ struct Task {
     own: bool,
     /// Processes of all users may come with its control groups: who added these may manage them all.
     anybody: bool,
+    /// No more than what is reserved.
+    hard: bool,
     /// Why the machine reserved less than was granted.
     why: Option<String>,
     /// When it was noted for the next broker.
@@ -116,6 +118,7 @@ impl Task {
             reports: 0,
             own: false,
             anybody: false,
+            hard: false,
             why: None,
             noted: now,
         }

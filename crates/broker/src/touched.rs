@@ -7,19 +7,20 @@
 //! hyoshi-touched 1 BOOT-ID                         another boot's file means nothing any more
 //! thread PID START TID START CLASS RESET CPUS      as it was before the first change
 //! moved PID START FROM                             the control group it was taken from
-//! group PATH                                       a control group that was made
+//! group PATH<tab>HOME                              a control group that was made, and where who is left in it goes
 //! done TID START                                   put back, or ended
 //! ```
 //!
 //! The page cache holds what a killed process has written; after a crash of the machine there is nothing to put back.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
-use std::fs::{self, DirBuilder, File};
+use std::fmt;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use hyoshi_os::cgroup::group::{dissolve, send_home};
 use hyoshi_os::cpu::{cpu_list, parse_cpu_list};
 use hyoshi_os::priority;
 use hyoshi_os::process::{Identity, boot_id, identity_of_thread, is_same};
@@ -55,7 +56,8 @@ pub struct Touched {
     _lock: File,
     threads: BTreeMap<Identity, Before>,
     moved: BTreeMap<Identity, PathBuf>,
-    groups: Vec<PathBuf>,
+    /// With where whoever is left in it goes.
+    groups: BTreeMap<PathBuf, PathBuf>,
 }
 
 /// What the last broker had left changed, and what became of it.
@@ -105,7 +107,7 @@ impl Touched {
         let path = directory.join("touched");
         let (journal, text) = Journal::open(&path).map_err(unusable(&path))?;
         let mut touched =
-            Touched { journal, _lock: lock, threads: BTreeMap::new(), moved: BTreeMap::new(), groups: Vec::new() };
+            Touched { journal, _lock: lock, threads: BTreeMap::new(), moved: BTreeMap::new(), groups: BTreeMap::new() };
         touched.read(&text);
         let report = touched.put_all_back();
         // What could not be put back stays in the file, for another start to try.
@@ -139,15 +141,20 @@ impl Touched {
         Ok(())
     }
 
-    /// A control group is about to be made.
+    /// A control group is about to be made; whoever is left in it when it is removed goes to `home`.
     ///
     /// # Errors
     ///
     /// If it cannot be written: then it must not be made.
-    pub fn group(&mut self, path: &Path) -> io::Result<()> {
-        self.append(&format!("group {}\n", path.display()))?;
-        self.groups.push(path.to_owned());
+    pub fn group(&mut self, path: &Path, home: &Path) -> io::Result<()> {
+        self.append(&group_line(path, home))?;
+        self.groups.insert(path.to_owned(), home.to_owned());
         Ok(())
+    }
+
+    /// Where whoever is left in a group goes.
+    pub fn home_of(&self, group: &Path) -> Option<&Path> {
+        self.groups.get(group).map(PathBuf::as_path)
     }
 
     /// The group that a process came from.
@@ -166,7 +173,7 @@ impl Touched {
 
     /// A control group is gone.
     pub fn group_done(&mut self, path: &Path) {
-        self.groups.retain(|group| group != path);
+        self.groups.remove(path);
     }
 
     /// Threads that are not as they were.
@@ -192,10 +199,11 @@ impl Touched {
             if !is_same(*process) {
                 return false;
             }
-            let moved = fs::write(from.join("cgroup.procs"), process.number.to_string());
-            moved.map_err(|error| failed.push(format!("process {process} to {}: {error}", from.display()))).is_err()
+            send_home(process.number, from)
+                .map_err(|error| failed.push(format!("process {process} to {}: {error}", from.display())))
+                .is_err()
         });
-        self.groups.retain(|group| match remove_group(group) {
+        self.groups.retain(|group, home| match dissolve(group, Some(home)) {
             Ok(()) => {
                 report.groups += 1;
                 false
@@ -221,9 +229,7 @@ impl Touched {
         let mut text = format!("hyoshi-touched 1 {}\n", boot_id());
         self.threads.values().for_each(|before| text.push_str(&thread_line(before)));
         self.moved.iter().for_each(|(process, from)| text.push_str(&moved_line(*process, from)));
-        for group in &self.groups {
-            let _ = writeln!(text, "group {}", group.display());
-        }
+        self.groups.iter().for_each(|(group, home)| text.push_str(&group_line(group, home)));
         self.journal.replace(&text)
     }
 
@@ -246,8 +252,8 @@ impl Touched {
                 if let Some((process, from)) = parse_moved(rest) {
                     self.moved.insert(process, from);
                 }
-            } else if let Some(path) = line.strip_prefix("group ") {
-                self.groups.push(path.into());
+            } else if let Some((path, home)) = line.strip_prefix("group ").and_then(|rest| rest.split_once('\t')) {
+                self.groups.insert(path.into(), home.into());
             } else if let Some(whose) = line.strip_prefix("done ").and_then(parse_identity) {
                 self.threads.remove(&whose);
                 self.moved.remove(&whose);
@@ -280,19 +286,6 @@ fn put_back(before: &Before) -> Result<bool, hyoshi_os::Refused> {
     }
 }
 
-/// Whoever is still in it is moved to the group above; then it is removed. One that is gone is removed.
-pub(crate) fn remove_group(group: &Path) -> io::Result<()> {
-    if let Some(above) = group.parent() {
-        for pid in fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default().lines() {
-            let _ = fs::write(above.join("cgroup.procs"), pid);
-        }
-    }
-    match fs::remove_dir(group) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
 fn thread_line(before: &Before) -> String {
     let Before { process, thread, scheduling, affinity } = before;
     let class = match scheduling.class {
@@ -311,6 +304,10 @@ fn thread_line(before: &Before) -> String {
 
 fn moved_line(process: Identity, from: &Path) -> String {
     format!("moved {} {} {}\n", process.number, process.start, from.display())
+}
+
+fn group_line(group: &Path, home: &Path) -> String {
+    format!("group {}\t{}\n", group.display(), home.display())
 }
 
 fn parse_thread(rest: &str) -> Option<Before> {
@@ -389,6 +386,7 @@ impl fmt::Display for PutBack {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::process::{Child, Command, Stdio};
 
     use hyoshi_os::process::Process;

@@ -15,9 +15,9 @@ use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::process::Process;
 use hyoshi_os::progress::{Progress, is_throttled};
 use hyoshi_os::scheduling::{Affinity, Class, Scheduling, reserve};
-use hyoshi_os::{Clock, MonotonicClock};
+use hyoshi_os::{Clock, MonotonicClock, Policy, priority, set_own_policy};
 
-use common::{Driver, Place, Program};
+use common::{Driver, Place, Program, until};
 
 const TASK: TaskId = TaskId(1);
 const RR: Scheduling = Scheduling { class: Class::RoundRobin(3), reset_on_fork: false };
@@ -38,6 +38,8 @@ fn broker() {
     let (place, way) = (std::env::var("HYOSHI_PLACE").unwrap(), std::env::var("HYOSHI_WAY").unwrap());
     let (mut machine, _) = Machine::open(Path::new(&place), Some(&way)).unwrap();
     let clock = MonotonicClock::start();
+    // Above what it raises, as a broker is.
+    let _ = set_own_policy(Policy::Fifo(priority::BROKER));
     machine.add(TASK, Process::open(pid).unwrap()).unwrap();
     machine.reserve(TASK, millis(40, 50), clock.now()).unwrap();
     std::fs::write(Path::new(&place).join("begun"), "").unwrap();
@@ -92,16 +94,6 @@ fn all_fair(process: &Process) -> bool {
 
 fn is_raised(class: Class) -> bool {
     matches!(class, Class::Fifo(20..=39))
-}
-
-/// Waits until something is so; what it was is in the panic's place.
-#[track_caller]
-fn until(done: impl Fn() -> bool) {
-    let clock = MonotonicClock::start();
-    while !done() {
-        assert!(clock.now() < Instant::ZERO + Span::from_secs(30), "it never came to pass");
-        clock.sleep_until(clock.now() + Span::from_micros(500));
-    }
 }
 
 #[test]
@@ -367,55 +359,4 @@ fn bandwidth_of_ones_own_is_shared_out_among_threads_and_given_back() {
     let (other, refused) = refused.expect("three times 90 % are too much for a CPU");
     assert!(refused.why.contains("more than the kernel's limit"), "{}", refused.why);
     assert!(all_fair(&other.process()), "one that was refused is left as it was");
-}
-
-/// `HYOSHI_SOAK` processes come and go, 10,000 if it is not set, and the broker is killed fifty times while loaded.
-#[test]
-#[ignore = "takes minutes"]
-fn soak() {
-    let place = Place::new("soak");
-    let Some(mut machine) = machine(&place, "window") else { return };
-    let rounds: u32 = std::env::var("HYOSHI_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(10_000);
-    let load = Program::spinning(4);
-    let clock = MonotonicClock::start();
-    machine.add(TASK, load.process()).unwrap();
-    machine.reserve(TASK, millis(10, 40), clock.now()).unwrap();
-    for round in 0..rounds {
-        let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-        let task = TaskId(round + 2);
-        machine.add(task, Process::open(child.id()).unwrap()).unwrap();
-        machine.reserve(task, millis(5, 50), clock.now()).unwrap();
-        machine.tick(clock.now());
-        if round % 2 == 0 {
-            machine.forget(task);
-            assert!(matches!(Scheduling::of(child.id()).unwrap().class, Class::Fair(_)));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        if round % 2 == 1 {
-            assert_eq!(machine.consumed(task), None);
-            machine.forget(task);
-        }
-    }
-    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
-    assert!(descriptors < 100, "{descriptors} descriptors are left open");
-    machine.end();
-    drop(machine);
-    assert!(all_fair(&load.process()));
-    for round in 0..50 {
-        let mut broker = Command::new(std::env::current_exe().unwrap());
-        broker.args(["--exact", "role", "--ignored", "--nocapture"]).stdout(Stdio::null());
-        broker.env("HYOSHI_ROLE", format!("broker:{}", load.0.id()));
-        broker.env("HYOSHI_PLACE", &place.0).env("HYOSHI_WAY", "window");
-        let mut broker = broker.spawn().unwrap();
-        until(|| place.0.join("begun").exists());
-        // Anywhere in the window, and in what raises and lowers it.
-        std::thread::sleep(std::time::Duration::from_micros(round * 1_037));
-        broker.kill().unwrap();
-        broker.wait().unwrap();
-        std::fs::remove_file(place.0.join("begun")).unwrap();
-        let (touched, put_back) = reopen(&place);
-        assert_eq!((put_back.failed, touched.threads()), (vec![], 0));
-        assert!(all_fair(&load.process()), "round {round}");
-    }
 }

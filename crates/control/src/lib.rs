@@ -14,6 +14,7 @@
 //!   on which CPU.
 //! - [`admission`]: all of it, carried out by placement alone; [`file`]: the programs of a system's file, and what its
 //!   CPUs admit of them.
+//! - [`group`]: what a control group is given to be a floor below it and a cap above it.
 //!
 //! ```
 //! use hyoshi_control::{Arbiter, Chain, Joining, Status, Strict, TaskId};
@@ -45,6 +46,7 @@ pub mod admission;
 pub mod advocate;
 pub mod arbiter;
 pub mod file;
+pub mod group;
 pub mod period;
 pub mod policy;
 pub mod task;

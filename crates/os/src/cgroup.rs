@@ -1,11 +1,17 @@
 //! The control group that schedules this process (cgroups(7)), version 1 or 2, and the real-time
-//! budget that version 1 gives it.
+//! budget that version 1 gives it; groups of our own ([`Group`]), and where they may be made ([`Subtree`]).
 //!
 //! With CONFIG_RT_GROUP_SCHED a new version 1 group has a budget of 0 and SCHED_FIFO is refused in
 //! it with EPERM; one of 200 ms a second was measured to give 20.08 %.
 
+pub mod group;
+pub mod subtree;
+
 use std::fs;
 use std::path::{Path, PathBuf};
+
+pub use group::Group;
+pub use subtree::Subtree;
 
 /// The group whose CPU controller holds this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

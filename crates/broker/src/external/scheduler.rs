@@ -146,6 +146,10 @@ impl SchedulerProxy for ExternalScheduler {
         self.own.abilities()
     }
 
+    fn may_cap(&self) -> Result<(), String> {
+        Err("schedulers elsewhere are not told which tasks are hard".into())
+    }
+
     fn reserve(
         &mut self,
         task: TaskId,

@@ -152,6 +152,11 @@ impl SchedulerProxy for DeadlineProxy {
         Abilities { soft: false, soon: true, shared: false }
     }
 
+    /// The kernel does it.
+    fn may_cap(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     fn reserve(
         &mut self,
         task: TaskId,

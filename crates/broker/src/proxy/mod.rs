@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`window`] | raises the threads in each period until the budget is consumed | the default: a whole process, soft, soon |
 //! | [`deadline`] | SCHED_DEADLINE for each thread | asked for: few fixed threads, hard |
+//! | [`grouped`] | windows with a control group's weight as floor, or quota as hard cap | asked for, of the broker or by a task |
 //! | [`weights`] | a control group's weight | without the privilege for the others |
 //! | [`none`] | reserves nothing and counts what is consumed | where the kernel grants nothing else |
 //! | [`external`](crate::external) | tells another process | asked for: a scheduler of one's own |
@@ -12,12 +13,14 @@
 //! A further one is a file, and a line in [`crate::machine`].
 
 pub mod deadline;
+pub mod grouped;
+pub mod groups;
 pub mod none;
 pub mod simulated;
 pub mod weights;
 pub mod window;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
@@ -42,6 +45,8 @@ pub struct Abilities {
 pub struct Ground {
     /// The tasks' threads.
     pub tasks: BTreeMap<TaskId, Members>,
+    /// Those that shall have no more than what is reserved for them.
+    pub hard: BTreeSet<TaskId>,
     /// What was changed of them.
     pub touched: Touched,
 }
@@ -66,6 +71,13 @@ pub trait SchedulerProxy: Send {
     /// What its reservations are.
     fn abilities(&self) -> Abilities;
 
+    /// Whether it can keep hard tasks to their reservations.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it cannot, in words.
+    fn may_cap(&self) -> Result<(), String>;
+
     /// Reserves for a task that the ground knows, in place of what was reserved.
     ///
     /// # Errors
@@ -79,7 +91,8 @@ pub trait SchedulerProxy: Send {
         ground: &mut Ground,
     ) -> Result<(), NotReserved>;
 
-    /// Reserves nothing any more; the threads are as they were before.
+    /// Reserves nothing any more; the threads are as they were before, but for a hard task's, which have hardly
+    /// anything then.
     fn release(&mut self, task: TaskId, ground: &mut Ground);
 
     /// Whether somebody else has yet to say that what was reserved last for the task is.
@@ -100,4 +113,10 @@ pub trait SchedulerProxy: Send {
 
     /// Does what is due, and says when something will be again.
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant;
+
+    /// In words, by what else than its threads' priority a task is held, or why not.
+    fn told(&self, task: TaskId) -> Option<String> {
+        let _ = task;
+        None
+    }
 }

@@ -28,6 +28,10 @@ impl SchedulerProxy for NoneProxy {
         Abilities { soft: true, soon: false, shared: true }
     }
 
+    fn may_cap(&self) -> Result<(), String> {
+        Err("nothing is reserved here, so nothing is capped".into())
+    }
+
     fn reserve(&mut self, _: TaskId, _: Reservation, _: Instant, _: &mut Ground) -> Result<(), NotReserved> {
         Err(NotReserved { most: None, why: self.why.clone() })
     }

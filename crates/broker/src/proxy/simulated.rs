@@ -31,6 +31,10 @@ impl SchedulerProxy for SimulatedProxy {
         Abilities { soft: true, soon: true, shared: true }
     }
 
+    fn may_cap(&self) -> Result<(), String> {
+        Err("it changes nothing, so it caps nothing".into())
+    }
+
     fn reserve(
         &mut self,
         task: TaskId,

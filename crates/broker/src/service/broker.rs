@@ -10,7 +10,8 @@ pub(crate) use crate::idl::cpu_broker::Broker;
 use crate::idl::cpu_broker::{self as wire, AdvocateSetting, BrokerStanding, TaskStanding, TaskStub};
 use crate::idl::cpu_broker::{
     AddAdvocateError, DetachError, ExplainError, FindError, JoinError, OwnTaskError, RemoveAdvocateError,
-    SetChainError, SetGroupError, SetImportanceError, SetPeriodError, SetPolicyError, SetWeightError, StandingOfError,
+    SetChainError, SetGroupError, SetHardError, SetImportanceError, SetPeriodError, SetPolicyError, SetWeightError,
+    StandingOfError,
 };
 use crate::service::task::{no_such, to_wire};
 use crate::service::{Shared, ending};
@@ -36,6 +37,7 @@ impl Broker for Served {
             deadline: some(what.deadline),
             first: some(what.first),
             least: some(what.least),
+            hard: what.hard,
             importance: what.importance,
             weight: what.weight,
             group: what.group.clone(),
@@ -92,6 +94,10 @@ impl Broker for Served {
 
     fn set_group(&self, name: &str, group: &str) -> Result<(), SetGroupError> {
         self.0.with(|core, who, now| core.set_group(who, name, group, now)).map_err(Trouble::raise)
+    }
+
+    fn set_hard(&self, name: &str, hard: bool) -> Result<(), SetHardError> {
+        self.0.with(|core, who, now| core.set_hard(who, name, hard, now)).map_err(Trouble::raise)
     }
 
     fn set_period(&self, name: &str, period: u64) -> Result<(), SetPeriodError> {

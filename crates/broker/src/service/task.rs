@@ -138,5 +138,7 @@ pub(super) fn to_wire(standing: &Standing) -> TaskStanding {
         total: standing.total.as_nanos(),
         reports: standing.reports,
         granted: granted(standing),
+        hard: standing.hard,
+        held_to: standing.held_to.clone().unwrap_or_default(),
     }
 }

@@ -1,6 +1,6 @@
 //! What people change about tasks while they run, and about the policy.
 
-use hyoshi_control::{Arbiter, Decision, GroupId, Refusal, TaskId};
+use hyoshi_control::{Arbiter, Change, Decision, GroupId, Refusal, TaskId};
 use hyoshi_model::{Instant, Share, Span};
 
 use super::State;
@@ -52,6 +52,25 @@ impl State {
             Ok(())
         });
         self.audited(who, "group", Some(name), to, done)
+    }
+
+    /// # Errors
+    ///
+    /// Of another's task, and where nothing caps CPU time.
+    pub fn set_hard(&mut self, who: &Caller, name: &str, to: bool, now: Instant) -> Result<(), Trouble> {
+        let done = self.try_set_hard(who, name, to, now);
+        self.audited(who, "hard", Some(name), if to { "yes" } else { "no" }, done)
+    }
+
+    fn try_set_hard(&mut self, who: &Caller, name: &str, to: bool, now: Instant) -> Result<(), Trouble> {
+        let id = self.find(name)?;
+        self.allow(who, id)?;
+        self.harden(id, to)?;
+        self.task(id)?.hard = to;
+        let held = self.arbiter.held(id);
+        self.changes.push_back(Change { task: id, from: held, to: held });
+        self.apply(now);
+        Ok(())
     }
 
     /// # Errors

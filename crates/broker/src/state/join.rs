@@ -22,6 +22,8 @@ pub struct Joining {
     pub first: Option<Span>,
     /// The least that is of use to it in a period.
     pub least: Option<Span>,
+    /// No more than what is reserved for it.
+    pub hard: bool,
     /// For policy strict.
     pub importance: u32,
     /// For policy weighted.
@@ -37,7 +39,18 @@ impl Joining {
     pub fn new(name: &str, period: impl Into<Option<Span>>) -> Joining {
         let (name, advocates) = (name.to_owned(), Vec::new());
         let (group, period) = (String::new(), period.into());
-        Joining { name, period, deadline: None, first: None, least: None, importance: 1, weight: 1, group, advocates }
+        Joining {
+            name,
+            period,
+            deadline: None,
+            first: None,
+            least: None,
+            hard: false,
+            importance: 1,
+            weight: 1,
+            group,
+            advocates,
+        }
     }
 
     fn declared(&self) -> Result<Reservation, Trouble> {
@@ -129,6 +142,7 @@ impl State {
             weight: joining.weight,
             group: joining.group.clone(),
             settings,
+            hard: joining.hard,
             ..Task::new(now)
         };
         self.enter(id, task, entry, now)?;
@@ -146,10 +160,14 @@ impl State {
         entry: hyoshi_control::Joining,
         now: Instant,
     ) -> Result<(), Trouble> {
-        let decision = self
-            .arbiter
-            .join(id, entry, now)
-            .map_err(|refusal| Trouble::refused(refusal, "`hyoshi broker list` shows the tasks that there are"))?;
+        if task.hard {
+            self.harden(id, true)?;
+        }
+        let decision = self.arbiter.join(id, entry, now).map_err(|refusal| {
+            // To soften it is granted always.
+            let _ = self.kernel.harden(id, false);
+            Trouble::refused(refusal, "`hyoshi broker list` shows the tasks that there are")
+        })?;
         self.changes.extend(decision.changes);
         if let Some(externals) = &self.externals {
             externals.bulletin().name(id, &task.name);
@@ -239,9 +257,10 @@ impl State {
             return;
         }
         (task.last, task.total) = (now, total);
+        let hard = task.hard;
         self.look_at(id, next_multiple(now, period));
-        if let Some(held) = held {
-            self.changes.push_back(hyoshi_control::Change { task: id, from: None, to: Some(held) });
+        if held.is_some() || hard {
+            self.changes.push_back(hyoshi_control::Change { task: id, from: None, to: held });
             self.apply(now);
         }
         self.next = Instant::ZERO;
@@ -337,6 +356,13 @@ impl State {
                 groups => format!("the policy's groups are {}", groups.join(", ")),
             };
             Trouble::refused(format!("there is no group `{}`", name.escape_debug()), remedy)
+        })
+    }
+
+    pub(super) fn harden(&mut self, id: TaskId, hard: bool) -> Result<(), Trouble> {
+        self.kernel.harden(id, hard).map_err(|why| {
+            let remedy = "leave it soft; `hyoshi broker show` tells how time is reserved here, and why not otherwise";
+            Trouble::refused(format!("its CPU time cannot be capped: {why}"), remedy)
         })
     }
 

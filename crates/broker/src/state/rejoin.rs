@@ -79,6 +79,7 @@ impl State {
             weight: noted.weight,
             group: noted.group.clone(),
             settings,
+            hard: noted.hard,
             consumed: noted.consumed(),
             anybody: noted.anybody,
             ..Task::new(now)
@@ -132,6 +133,7 @@ impl State {
             control_groups: self.kernel.groups(id).iter().map(|folder| folder.display().to_string()).collect(),
             anybody: task.anybody,
             auto: self.autos.contains_key(&id),
+            hard: task.hard,
             chain: task.settings.clone(),
             consumed: task.consumed.as_nanos(),
             processes: members.iter().take(MOST_PROCESSES).map(|who| (who.number, who.start)).collect(),

@@ -40,6 +40,10 @@ pub struct Standing {
     pub reports: u64,
     /// What it asks for and was granted.
     pub grant: Grant,
+    /// No more than what it holds.
+    pub hard: bool,
+    /// In words, by what it is held besides, or why not.
+    pub held_to: Option<String>,
     /// What the machine holds for it.
     pub held: Option<Reservation>,
     /// What is known of its period, where that is found by itself.
@@ -109,6 +113,8 @@ impl State {
             consumed: task.consumed,
             total: task.total,
             reports: task.reports,
+            hard: task.hard,
+            held_to: self.kernel.told(id),
             held: grant.reservation.filter(|_| task.waits.is_none()),
             grant,
             found: self.found(id),
@@ -148,7 +154,8 @@ impl State {
         let why = self.tasks.get(&id).and_then(|task| task.why.as_deref());
         let why = why.map_or(String::new(), |why| format!("\n               {why}"));
         let period = self.found(id).map_or(String::new(), |found| format!("\n  period     {}", found.words));
-        Ok(format!("{explanation}{why}{period}\n  processes  {processes}"))
+        let held_to = self.kernel.told(id).map_or(String::new(), |told| format!("\n  held to    {told}"));
+        Ok(format!("{explanation}{why}{period}{held_to}\n  processes  {processes}"))
     }
 
     /// The policy, its cap, what is reserved of it.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -23,9 +24,19 @@ impl Program {
         Program::playing("spin", threads)
     }
 
+    /// The same, of a user.
+    pub fn spinning_as(user: u32, threads: usize) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("a test program has a path"));
+        command.uid(user).gid(user).current_dir("/");
+        Program::start(command, "spin", threads)
+    }
+
     /// One of the roles that `play` has.
     pub fn playing(role: &str, number: usize) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("a test program has a path"));
+        Program::start(Command::new(std::env::current_exe().expect("a test program has a path")), role, number)
+    }
+
+    fn start(mut command: Command, role: &str, number: usize) -> Self {
         command.args(["--exact", "role", "--ignored", "--nocapture", "--test-threads=2"]);
         command.env("HYOSHI_ROLE", format!("{role}:{number}")).stdin(Stdio::null()).stdout(Stdio::null());
         let program = Program(command.spawn().expect("a second copy of the test program"));
@@ -50,11 +61,7 @@ impl Program {
 
     /// Waits until something is true of it.
     pub fn until(&self, done: impl Fn(&Self) -> bool) {
-        let clock = MonotonicClock::start();
-        while !done(self) {
-            assert!(clock.now() < Instant::ZERO + Span::from_secs(30), "it never came to pass");
-            clock.sleep_until(clock.now() + Span::from_millis(2));
-        }
+        until(|| done(self));
     }
 }
 
@@ -62,6 +69,16 @@ impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Waits until something is so; where it never was is in the panic's place.
+#[track_caller]
+pub fn until(done: impl Fn() -> bool) {
+    let clock = MonotonicClock::start();
+    while !done() {
+        assert!(clock.now() < Instant::ZERO + Span::from_secs(30), "it never came to pass");
+        clock.sleep_until(clock.now() + Span::from_micros(500));
     }
 }
 

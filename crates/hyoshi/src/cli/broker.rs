@@ -92,7 +92,7 @@ enum Verb {
     },
     /// Tell of each task whose reservation changes, until interrupted
     Watch(look::Watch),
-    /// Change a task: its importance, weight, group or period
+    /// Change a task: its importance, weight, group or period, or whether its reservation is hard
     Set(change::Set),
     /// Show the policy and its cap, or change them
     Policy {

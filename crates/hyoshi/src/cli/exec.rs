@@ -53,6 +53,9 @@ pub(super) struct Asked {
     /// Less than that in a period is of no use to it
     #[arg(long, value_name = "TIME")]
     least: Option<Span>,
+    /// No more than what is reserved, even of time that nobody else wants
+    #[arg(long)]
+    hard: bool,
     /// The larger, the more important: everybody may give up to 10
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     importance: u32,
@@ -118,7 +121,7 @@ impl Asked {
     pub(super) fn joining(&self, name: &str) -> Result<Joining, ClientError> {
         let mut joining = Joining::new(self.name.as_deref().unwrap_or(name), self.period.0);
         (joining.deadline, joining.first, joining.least) = (self.deadline, self.budget, self.least);
-        (joining.importance, joining.weight) = (self.importance, self.weight);
+        (joining.importance, joining.weight, joining.hard) = (self.importance, self.weight, self.hard);
         joining.group.clone_from(&self.group);
         for words in &self.advocate {
             let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();

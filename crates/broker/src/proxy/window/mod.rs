@@ -121,6 +121,10 @@ impl SchedulerProxy for WindowProxy {
         Abilities { soft: true, soon: true, shared: true }
     }
 
+    fn may_cap(&self) -> Result<(), String> {
+        Err("a window alone is soft: a control group is needed".into())
+    }
+
     fn reserve(
         &mut self,
         task: TaskId,

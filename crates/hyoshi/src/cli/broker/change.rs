@@ -19,7 +19,7 @@ pub(super) struct Set {
     /// What to change
     #[arg(value_enum)]
     what: What,
-    /// To what: a number, the group's name, or for the period a time, such as 33ms, or auto
+    /// To what: a number, the group's name, yes or no, or for the period a time, such as 33ms, or auto
     value: String,
 }
 
@@ -33,6 +33,8 @@ enum What {
     Group,
     /// How often its reservation begins anew
     Period,
+    /// Whether it has no more than what is reserved: yes or no
+    Hard,
 }
 
 #[derive(Debug, Subcommand)]
@@ -152,6 +154,7 @@ pub(super) fn set(client: &Client, set: &Set) -> Result<Answer, Ended> {
         What::Importance => broker.set_importance(name, number(value)?).map_err(ClientError::from)?,
         What::Weight => broker.set_weight(name, number(value)?).map_err(ClientError::from)?,
         What::Group => broker.set_group(name, value).map_err(ClientError::from)?,
+        What::Hard => broker.set_hard(name, yes(value)?).map_err(ClientError::from)?,
         What::Period => {
             let period = value.parse::<Period>();
             let Period(period) = period.map_err(|error| {
@@ -176,6 +179,14 @@ fn reference(path: &str) -> Result<String, Failure> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| Failure::new(format_args!("cannot read a reference from {path}: {error}")))?;
     Ok(text.trim().to_owned())
+}
+
+fn yes(value: &str) -> Result<bool, Failure> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(Failure::new(format_args!("`{value}` is neither yes nor no"))),
+    }
 }
 
 fn number(value: &str) -> Result<u32, Failure> {

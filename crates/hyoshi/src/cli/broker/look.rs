@@ -78,6 +78,12 @@ pub(super) fn show(client: &Client, name: &str) -> Result<Answer, Ended> {
     line("consumed", format!("{} at the last one", about(task.consumed)));
     line("asks for", reserved(&task.granted.asked));
     line("holds", reserved(&task.granted.held));
+    if task.hard {
+        line("hard", "no more than it holds".to_owned());
+    }
+    if !task.held_to.is_empty() {
+        line("held to", task.held_to.clone());
+    }
     if !task.granted.because.is_empty() {
         line("because", task.granted.because.clone());
     }
@@ -206,7 +212,7 @@ pub(in crate::cli) fn task_json(task: &TaskStanding) -> Json {
         "advocates": advocates, "sayings": task.sayings, "consumed_ns": task.consumed,
         "total_ns": task.total,
         "reports": task.reports, "asked": reservation(&task.granted.asked), "held": reservation(&task.granted.held),
-        "because": task.granted.because,
+        "because": task.granted.because, "hard": task.hard, "held_to": task.held_to,
     })
 }
 

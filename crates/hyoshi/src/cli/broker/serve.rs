@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use hyoshi_broker::access::Access;
 use hyoshi_broker::audit::Audit;
 use hyoshi_broker::external::Externals;
@@ -39,6 +39,9 @@ pub(super) struct Serve {
     /// best that this machine grants, but for deadline]
     #[arg(long, value_name = "SCHEDULER")]
     scheduler: Option<String>,
+    /// Below windows, a floor for when they are not open: weights, of control groups, into which programs are moved
+    #[arg(long, value_enum, value_name = "FLOOR")]
+    floor: Option<Floor>,
     /// Note there what is changed of programs, so that it is put back even after the broker was killed [default: state,
     /// beside the socket]
     #[arg(long, value_name = "DIR")]
@@ -56,6 +59,12 @@ pub(super) struct Serve {
     remote: super::remote::Listen,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Floor {
+    /// The share that is reserved, as a control group's weight
+    Weights,
+}
+
 impl Serve {
     /// A flag that was given.
     pub fn given(&self) -> Option<&'static str> {
@@ -64,6 +73,7 @@ impl Serve {
             ("policy", self.policy.is_some()),
             ("cap", self.cap.is_some()),
             ("scheduler", self.scheduler.is_some()),
+            ("floor", self.floor.is_some()),
             ("state", self.state.is_some()),
             ("forget", self.forget),
             ("log", self.log.is_some()),
@@ -99,7 +109,8 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     };
     let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
     let elsewhere = serve.scheduler.as_deref().and_then(|scheduler| scheduler.strip_prefix("external:"));
-    let opened = Machine::open(&state, serve.scheduler.as_deref().filter(|_| elsewhere.is_none()));
+    let opened =
+        Machine::with_floor(&state, serve.scheduler.as_deref().filter(|_| elsewhere.is_none()), serve.floor.is_some());
     let (mut machine, put_back) = opened.map_err(|error| Failure::new(&error).help(error.remedy()))?;
     let externals = Externals::new().map_err(|error| refused(&ServiceError::Orb(error), &socket))?;
     if let Some(object) = elsewhere {

@@ -1,0 +1,248 @@
+//! A control group for each task: made, set to what [`Terms`] says, filled with the task's processes, and dissolved.
+//! All of it is noted in the state file before it is done.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hyoshi_control::TaskId;
+use hyoshi_control::group::Terms;
+use hyoshi_model::{Instant, Span};
+use hyoshi_os::cgroup::group::dissolve;
+use hyoshi_os::cgroup::{CpuGroup, Group, Subtree};
+
+use super::Ground;
+use crate::kernel::NotReserved;
+use crate::touched::Touched;
+
+/// The tasks' groups.
+#[derive(Debug)]
+pub struct Groups {
+    subtree: Subtree,
+    held: BTreeMap<TaskId, (Group, Terms)>,
+    next: Instant,
+    /// The controller was passed on by this broker, which was in the subtree itself, alone, and is in this group now.
+    passed_on: bool,
+    refuge: Option<Group>,
+}
+
+/// Processes that were started since join this often: whoever a member starts is in the group from its birth, this is
+/// for those that joined the task otherwise.
+const LOOK: Span = Span::from_millis(500);
+
+impl Groups {
+    /// None as yet.
+    pub fn in_subtree(subtree: Subtree) -> Self {
+        Groups { subtree, held: BTreeMap::new(), next: Instant::ZERO, passed_on: false, refuge: None }
+    }
+
+    /// Where they are made.
+    pub fn folder(&self) -> &Path {
+        self.subtree.folder()
+    }
+
+    /// What a task is held to.
+    pub fn terms(&self, task: TaskId) -> Option<Terms> {
+        self.held.get(&task).map(|(_, terms)| *terms)
+    }
+
+    /// Holds a task to these terms, in a group of its own.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; it is held to what it was before then, in no group if that was nothing.
+    pub fn hold(&mut self, task: TaskId, terms: Terms, ground: &mut Ground) -> Result<(), NotReserved> {
+        let Some(home) = ground
+            .tasks
+            .get(&task)
+            .and_then(|members| members.processes().next())
+            .map(|process| CpuGroup::of_process(process.identity().number).folder)
+        else {
+            return Err(NotReserved { most: None, why: "the task has no processes".into() });
+        };
+        self.settle(&mut ground.touched)?;
+        let before = self.terms(task);
+        if before.is_none() {
+            let group = Group::below(self.folder(), &name(), self.subtree.version());
+            let made = ground.touched.group(group.folder(), &home).and_then(|()| group.make());
+            made.map_err(|error| refused(group.folder(), &error))?;
+            self.held.insert(task, (group, terms));
+        }
+        let Some((group, held)) = self.held.get_mut(&task) else { return Ok(()) };
+        *held = terms;
+        let done = set(group, before, terms).map_err(|why| NotReserved { most: None, why });
+        let done = done.and_then(|()| self.gather(task, ground));
+        if done.is_err() {
+            match before {
+                None => self.release(task, ground),
+                Some(before) => {
+                    if let Some((group, held)) = self.held.get_mut(&task) {
+                        let _ = set(group, None, before);
+                        *held = before;
+                    }
+                }
+            }
+        }
+        // At once: who was started meanwhile is taken in.
+        self.next = Instant::ZERO;
+        done
+    }
+
+    /// The task's processes are where they came from, and its group is no more.
+    pub fn release(&mut self, task: TaskId, ground: &mut Ground) {
+        let Some((group, _)) = self.held.remove(&task) else { return };
+        for process in ground.tasks.get(&task).into_iter().flat_map(|members| members.processes()) {
+            let identity = process.identity();
+            if let Some(from) = ground.touched.came_from(identity) {
+                let _ = hyoshi_os::cgroup::group::send_home(identity.number, from);
+                ground.touched.done(identity);
+            }
+        }
+        // Children that were born here have no other home than their parents'. A group that cannot be removed yet is in
+        // the state file.
+        let home = ground.touched.home_of(group.folder()).map(Path::to_owned);
+        if dissolve(group.folder(), home.as_deref()).is_ok() {
+            ground.touched.group_done(group.folder());
+        }
+        if self.held.is_empty() {
+            self.unsettle(&mut ground.touched);
+        }
+    }
+
+    /// Processes that joined since are taken in. Returns when to come again.
+    pub fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
+        if now >= self.next {
+            let tasks: Vec<TaskId> = self.held.keys().copied().collect();
+            for task in &tasks {
+                if let Some(members) = ground.tasks.get_mut(task) {
+                    members.look_at_processes();
+                }
+                let _ = self.gather(*task, ground);
+            }
+            self.next = if tasks.is_empty() { Instant::NEVER } else { now.saturating_add(LOOK) };
+        }
+        self.next
+    }
+
+    /// In words, what a task is held to.
+    pub fn told(&self, task: TaskId) -> Option<String> {
+        let (group, terms) = self.held.get(&task)?;
+        let many = if terms.weight == 1 { "program" } else { "programs" };
+        let mut text = format!("weighs as much as {} ordinary {many}", terms.weight);
+        if let Some(quota) = terms.quota {
+            // Writing to a string cannot fail.
+            let _ =
+                write!(text, ", capped at {quota}{}", if terms.raised.is_some() { " beside its windows" } else { "" });
+        }
+        let _ = write!(text, ", in control group {}", group.folder().display());
+        Some(text)
+    }
+
+    /// Moves every process of the task into its group.
+    fn gather(&self, task: TaskId, ground: &mut Ground) -> Result<(), NotReserved> {
+        let (Some((group, _)), Some(members)) = (self.held.get(&task), ground.tasks.get(&task)) else { return Ok(()) };
+        let inside = group.processes();
+        for process in members.processes() {
+            let identity = process.identity();
+            if inside.contains(&identity.number) {
+                continue;
+            }
+            let from = CpuGroup::of_process(identity.number).folder;
+            ground.touched.moved(identity, &from).map_err(|error| refused(group.folder(), &error))?;
+            match group.take(identity.number) {
+                Err(_) if process.has_ended() => ground.touched.done(identity),
+                Err(error) => {
+                    ground.touched.done(identity);
+                    return Err(NotReserved {
+                        most: None,
+                        why: not_moved(identity.number, &from, self.folder(), &error),
+                    });
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the first group: what is made here shall have the controller.
+    fn settle(&mut self, touched: &mut Touched) -> Result<(), NotReserved> {
+        let refused = |error: io::Error| refused(self.subtree.folder(), &error);
+        if self.refuge.is_none()
+            && let Some(refuge) = self.subtree.refuge(&name())
+        {
+            touched.group(refuge.folder(), self.subtree.folder()).map_err(refused)?;
+            refuge.make().and_then(|()| refuge.take(std::process::id())).map_err(refused)?;
+            self.refuge = Some(refuge);
+        }
+        self.passed_on |= self.subtree.pass_on().map_err(refused)?;
+        Ok(())
+    }
+
+    /// After the last one.
+    fn unsettle(&mut self, touched: &mut Touched) {
+        if std::mem::take(&mut self.passed_on) {
+            let _ = self.subtree.keep();
+        }
+        if let Some(refuge) = self.refuge.take() {
+            let _ = self.subtree.come_back();
+            if dissolve(refuge.folder(), None).is_ok() {
+                touched.group_done(refuge.folder());
+            }
+        }
+    }
+}
+
+/// No other group's of this process, and no other process's.
+fn name() -> String {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    format!("hyoshi-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Writes what differs: a quota that is written begins its period anew.
+fn set(group: &Group, before: Option<Terms>, terms: Terms) -> Result<(), String> {
+    let failed = |what: &str| {
+        let what = format!("{what} cannot be set in control group {}", group.folder().display());
+        move |error: io::Error| format!("{what}: {error}")
+    };
+    // First: what raised threads need must be there before they are.
+    if let Some(raised) = terms.raised.filter(|raised| before.and_then(|before| before.raised) != Some(*raised)) {
+        group.allow_real_time(raised.budget(), raised.period()).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => format!(
+                "the kernel leaves the real-time threads of all control groups together no more than one CPU's limit \
+                 (cpu.rt_runtime_us), of which {raised} are not left"
+            ),
+            _ => failed("the real-time budget")(error),
+        })?;
+    }
+    if before.map(|before| before.weight) != Some(terms.weight) {
+        group.weigh(terms.weight).map_err(failed("the weight"))?;
+    }
+    if before.map_or(terms.quota.is_some(), |before| before.quota != terms.quota) {
+        group.cap(terms.quota.map(|quota| (quota.budget(), quota.period()))).map_err(failed("the cap"))?;
+    }
+    Ok(())
+}
+
+fn refused(what: &Path, error: &io::Error) -> NotReserved {
+    NotReserved { most: None, why: format!("the control group {} cannot be used: {error}", what.display()) }
+}
+
+fn not_moved(pid: u32, from: &Path, to: &Path, error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "that is outside what is delegated to the broker's user; programs that are started by `systemd-run --user \
+             --scope` are inside, or those of the broker's own terminal"
+        }
+        io::ErrorKind::InvalidInput => "a thread of it is real-time already, and the new group has no budget for that",
+        _ => {
+            return format!(
+                "process {pid} cannot be moved from {} to one below {}: {error}",
+                from.display(),
+                to.display()
+            );
+        }
+    };
+    format!("process {pid} cannot be moved from {} to one below {}: {why}", from.display(), to.display())
+}

@@ -1,0 +1,418 @@
+//! Control groups as floor and cap, on whichever version this machine has: as root, else each says that it skips.
+//! `.ci/v2` runs these on a kernel that has version 2.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hyoshi_broker::kernel::Kernel as _;
+use hyoshi_broker::machine::{Machine, NoMachine};
+use hyoshi_broker::touched::Touched;
+use hyoshi_control::TaskId;
+use hyoshi_model::{Reservation, Span};
+use hyoshi_os::cgroup::group::move_to;
+use hyoshi_os::cgroup::{CpuGroup, Version};
+use hyoshi_os::process::Process;
+use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
+use hyoshi_os::{Clock, MonotonicClock, Policy, priority, set_own_policy};
+
+use common::{Place, Program};
+
+const ONE: TaskId = TaskId(1);
+const OTHER: TaskId = TaskId(2);
+/// What each has of the CPU is compared: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+/// Whom nobody logs in as.
+const USER: u32 = 1000;
+
+#[test]
+#[ignore = "a role that other tests start"]
+fn role() {
+    match std::env::var("HYOSHI_ROLE").as_deref() {
+        Ok("killed") => killed(),
+        Ok("delegated") => delegated(),
+        _ => common::play(),
+    }
+}
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn millis(budget: u64, period: u64) -> Reservation {
+    Reservation::new(Span::from_millis(budget), Span::from_millis(period)).unwrap()
+}
+
+fn machine(place: &Place, way: &str, floor: bool) -> Option<Machine> {
+    match Machine::with_floor(&place.0, Some(way), floor) {
+        Ok((machine, _)) => Some(machine),
+        Err(error) => {
+            println!("skipped, needs root and a CPU controller: {error}");
+            None
+        }
+    }
+}
+
+/// Starts programs on the first CPU, where they compete with each other.
+fn on_one_cpu<T>(start: impl FnOnce() -> T) -> T {
+    let own = hyoshi_os::own_thread();
+    let everywhere = Affinity::of(own).unwrap();
+    Affinity::to([everywhere.cpus().next().unwrap()]).put(own).unwrap();
+    let started = start();
+    everywhere.put(own).unwrap();
+    started
+}
+
+/// Above all windows, where that is granted, until the end of the scope, as a broker is: it lowers what it has raised.
+struct Above;
+
+impl Above {
+    fn all() -> Above {
+        let _ = set_own_policy(Policy::Fifo(priority::BROKER));
+        Above
+    }
+}
+
+impl Drop for Above {
+    fn drop(&mut self) {
+        let _ = set_own_policy(Policy::Other);
+    }
+}
+
+/// Does what is due until the span is over; what each task had of one CPU.
+fn drive<const N: usize>(machine: &mut Machine, clock: &MonotonicClock, so_long: Span, tasks: [TaskId; N]) -> [f64; N] {
+    let began = clock.now();
+    let before = tasks.map(|task| machine.consumed(task).unwrap());
+    while clock.now() < began + so_long {
+        let next = machine.tick(clock.now());
+        clock.sleep_until(next.min(began + so_long));
+    }
+    let took = clock.now().since(began).as_secs_f64();
+    let after = tasks.map(|task| machine.consumed(task).unwrap());
+    std::array::from_fn(|at| after[at].saturating_sub(before[at]).as_secs_f64() / took)
+}
+
+fn all_fair(process: &Process) -> bool {
+    let mut threads = Vec::new();
+    process.threads(&mut threads);
+    let class = |tid: &u32| Scheduling::of(*tid).map(|scheduling| scheduling.class);
+    threads.iter().all(|tid| class(tid).is_ok_and(|class| matches!(class, Class::Fair(_))))
+}
+
+/// Groups of brokers of this process.
+fn left(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(&format!("hyoshi-{}-", std::process::id()))).collect()
+}
+
+fn group_of(pid: u32) -> PathBuf {
+    CpuGroup::of_process(pid).folder
+}
+
+#[test]
+fn three_times_the_weight_gets_about_three_times_the_cpu_and_all_are_back_afterwards() {
+    let _alone = alone();
+    let place = Place::new("three");
+    let Some(mut machine) = machine(&place, "weights", false) else { return };
+    let (one, other) = on_one_cpu(|| (Program::spinning(1), Program::spinning(1)));
+    let home = group_of(one.0.id());
+    let (_above, clock) = (Above::all(), MonotonicClock::start());
+    for (task, program, budget) in [(ONE, &one, 30), (OTHER, &other, 10)] {
+        machine.add(task, program.process()).unwrap();
+        machine.reserve(task, millis(budget, 100), clock.now()).unwrap();
+    }
+    let [more, less] = drive(&mut machine, &clock, Span::from_millis(1_500), [ONE, OTHER]);
+    println!("of one CPU: {more:.3} and {less:.3}");
+    assert!((1.8..5.0).contains(&(more / less)), "{more} and {less}");
+    machine.end();
+    assert_eq!([&one, &other].map(|program| group_of(program.0.id())), [home.clone(), home]);
+}
+
+#[test]
+fn a_hard_task_has_no_more_than_its_reservation_of_an_idle_cpu_until_it_is_soft_again() {
+    let _alone = alone();
+    let place = Place::new("hard");
+    let Some(mut machine) = machine(&place, "weights", false) else { return };
+    let program = on_one_cpu(|| Program::spinning(2));
+    let (_above, clock) = (Above::all(), MonotonicClock::start());
+    machine.harden(ONE, true).unwrap();
+    machine.add(ONE, program.process()).unwrap();
+    machine.reserve(ONE, millis(20, 100), clock.now()).unwrap();
+    let told = machine.told(ONE).unwrap();
+    assert!(told.starts_with("weighs as much as 20 ordinary programs, capped at 20ms of 100ms, in "), "{told}");
+    let [hard] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
+    // Nothing granted: hardly anything left.
+    machine.release(ONE);
+    let [nothing] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
+    machine.harden(ONE, false).unwrap();
+    machine.reserve(ONE, millis(20, 100), clock.now()).unwrap();
+    let [soft] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
+    println!("of one CPU: {hard:.3}, {nothing:.3}, {soft:.3}");
+    assert!((0.1..0.28).contains(&hard), "{hard}");
+    assert!(nothing < 0.05, "{nothing}");
+    assert!(soft > hard * 1.5, "{soft} after {hard}");
+}
+
+#[test]
+fn windows_have_a_floor_below_them_where_it_is_asked_for() {
+    let _alone = alone();
+    let place = Place::new("floor");
+    let Some(mut machine) = machine(&place, "window", true) else { return };
+    let program = Program::spinning(3);
+    let home = group_of(program.0.id());
+    let (_above, clock) = (Above::all(), MonotonicClock::start());
+    machine.add(ONE, program.process()).unwrap();
+    machine.reserve(ONE, millis(10, 40), clock.now()).unwrap();
+    let told = machine.told(ONE).unwrap();
+    assert!(told.starts_with("weighs as much as 25 ordinary programs, in control group "), "{told}");
+    assert!(!all_fair(&program.process()), "its window opens at once");
+    assert_ne!(group_of(program.0.id()), home);
+    let [had] = drive(&mut machine, &clock, Span::from_millis(500), [ONE]);
+    assert!(had > 0.2, "{had}");
+    machine.end();
+    assert!(all_fair(&program.process()));
+    assert_eq!(group_of(program.0.id()), home);
+}
+
+#[test]
+fn a_hard_window_is_nearly_all_that_its_task_has() {
+    let _alone = alone();
+    let place = Place::new("hard-window");
+    let Some(mut machine) = machine(&place, "window", true) else { return };
+    let program = Program::spinning(3);
+    let (_above, clock) = (Above::all(), MonotonicClock::start());
+    machine.add(ONE, program.process()).unwrap();
+    machine.reserve(ONE, millis(10, 40), clock.now()).unwrap();
+    let [soft] = drive(&mut machine, &clock, Span::from_millis(500), [ONE]);
+    machine.harden(ONE, true).unwrap();
+    machine.reserve(ONE, millis(10, 40), clock.now()).unwrap();
+    let told = machine.told(ONE).unwrap();
+    assert!(told.contains("capped at 1ms of 1s beside its windows"), "{told}");
+    let [hard] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
+    println!("of one CPU: {soft:.3}, then {hard:.3}");
+    // Each window can overshoot by what the machine wakes the broker too late.
+    assert!(hard > 0.15 && hard < soft * 0.6, "{hard} after {soft}");
+    let folder = CpuGroup::of_this_process().top;
+    assert_eq!(left(&folder).iter().filter(|name| told.ends_with(*name)).count(), 1);
+    machine.forget(ONE);
+    assert_eq!(left(&folder).iter().filter(|name| told.ends_with(*name)).count(), 0);
+    assert!(all_fair(&program.process()));
+}
+
+#[test]
+fn where_groups_have_too_little_real_time_a_floor_is_left_out_and_a_cap_refused() {
+    let _alone = alone();
+    let top = CpuGroup::of_this_process();
+    if top.rt_budget.is_none() || Affinity::of(std::process::id()).unwrap().cpus().count() < 2 {
+        return println!("skipped, needs a kernel that budgets real time by group, and two CPUs");
+    }
+    let place = Place::new("real-time");
+    let Some(mut machine) = machine(&place, "window", true) else { return };
+    let (one, other) = (Program::spinning(1), Program::spinning(1));
+    let (_above, clock) = (Above::all(), MonotonicClock::start());
+    for (task, program) in [(ONE, &one), (OTHER, &other)] {
+        machine.add(task, program.process()).unwrap();
+        machine.reserve(task, millis(60, 100), clock.now()).unwrap();
+    }
+    let told = machine.told(OTHER).unwrap();
+    assert!(told.starts_with("has no floor: the kernel leaves the real-time threads of all"), "{told}");
+    machine.harden(OTHER, true).unwrap();
+    let refused = machine.reserve(OTHER, millis(60, 100), clock.now()).unwrap_err();
+    assert!(refused.why.contains("cpu.rt_runtime_us"), "{}", refused.why);
+    machine.end();
+    assert!(all_fair(&one.process()) && all_fair(&other.process()));
+}
+
+/// Holds a program to a hard window until it is killed.
+fn killed() {
+    let place = PathBuf::from(std::env::var("HYOSHI_PLACE").unwrap());
+    let pid = std::env::var("HYOSHI_PID").unwrap().parse().unwrap();
+    let (mut machine, _) = Machine::with_floor(&place, Some("window"), true).unwrap();
+    let (_above, clock) = (Above::all(), MonotonicClock::start());
+    machine.harden(ONE, true).unwrap();
+    machine.add(ONE, Process::open(pid).unwrap()).unwrap();
+    machine.reserve(ONE, millis(10, 40), clock.now()).unwrap();
+    fs::write(place.join("begun"), "").unwrap();
+    loop {
+        clock.sleep_until(machine.tick(clock.now()).min(clock.now() + Span::from_millis(100)));
+    }
+}
+
+#[test]
+fn who_was_born_in_a_group_whose_broker_was_killed_goes_home_with_the_others() {
+    let _alone = alone();
+    let place = Place::new("home");
+    let Some(machine) = machine(&place, "window", true) else { return };
+    drop(machine);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "read go; sleep 1000 & echo $!; read end; kill $!"]);
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let home = group_of(shell.id());
+    let mut broker = role_process("killed");
+    broker.env("HYOSHI_PLACE", &place.0).env("HYOSHI_PID", shell.id().to_string());
+    let mut broker = broker.spawn().unwrap();
+    common::until(|| place.0.join("begun").exists());
+    assert_ne!(group_of(shell.id()), home);
+    broker.kill().unwrap();
+    broker.wait().unwrap();
+    let mut input = shell.stdin.take().unwrap();
+    input.write_all(b"go\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let child: u32 = line.trim().parse().unwrap();
+    let group = group_of(child);
+    assert_ne!(group, home, "it is born where its parent was left");
+    let (_touched, put_back) = Touched::open(&place.0).unwrap();
+    assert_eq!((put_back.groups, &put_back.failed[..]), (1, &[][..]));
+    assert_eq!([group_of(child), group_of(shell.id())], [home.clone(), home]);
+    assert!(!group.exists());
+    drop(input);
+    let _ = shell.wait();
+}
+
+fn role_process(role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "role", "--ignored", "--nocapture"]).stdout(Stdio::null()).env("HYOSHI_ROLE", role);
+    command
+}
+
+/// An unprivileged broker in a subtree that was delegated to it: what became of it is what it prints.
+fn delegated() {
+    let place = PathBuf::from(std::env::var("HYOSHI_PLACE").unwrap());
+    common::until(|| place.join("go").exists());
+    let outcome = (|| {
+        let (mut machine, _) = Machine::open(&place.join("state"), None).map_err(|error| error.to_string())?;
+        let used = machine.ways().into_iter().find(|way| way.used).map_or("", |way| way.name);
+        if used != "weights" {
+            let why = machine.ways().into_iter().find(|way| way.name == "weights").map(|way| way.why);
+            return Err(format!("{used} is used: {}", why.unwrap_or_default()));
+        }
+        let (_above, clock) = (Above::all(), MonotonicClock::start());
+        let pids = std::env::var("HYOSHI_PID").unwrap();
+        for (number, pid) in (1..).zip(pids.split(',')) {
+            let process = Process::open(pid.parse().unwrap()).map_err(|error| error.to_string())?;
+            let task = TaskId(number);
+            machine.harden(task, number == 3)?;
+            machine.add(task, process).map_err(|error| error.to_string())?;
+            let reservation = millis([30, 10, 20][number as usize - 1], 100);
+            machine.reserve(task, reservation, clock.now()).map_err(|refused| refused.why)?;
+        }
+        Ok(drive(&mut machine, &clock, Span::from_millis(1_500), [ONE, OTHER, TaskId(3)]))
+    })();
+    fs::write(place.join("outcome.new"), format!("{outcome:?}")).unwrap();
+    fs::rename(place.join("outcome.new"), place.join("outcome")).unwrap();
+}
+
+/// A delegated group, with one for the broker and one for programs; removed at the end.
+struct Delegated(PathBuf);
+
+impl Delegated {
+    fn new(name: &str, passes_on: bool) -> Option<Delegated> {
+        let own = CpuGroup::of_this_process();
+        if own.version != Some(Version::Two) {
+            println!("skipped, needs version 2 of control groups: `.ci/v2` runs it");
+            return None;
+        }
+        let _ = fs::write(own.top.join("cgroup.subtree_control"), "+cpu");
+        let folder = own.top.join(format!("test-{name}-{}", std::process::id()));
+        if let Err(error) = fs::create_dir(&folder) {
+            println!("skipped, needs root: {}: {error}", folder.display());
+            return None;
+        }
+        for below in ["broker", "programs"] {
+            fs::create_dir(folder.join(below)).unwrap();
+        }
+        if passes_on {
+            fs::write(folder.join("cgroup.subtree_control"), "+cpu").unwrap();
+        }
+        for group in [folder.clone(), folder.join("broker"), folder.join("programs")] {
+            for file in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+                std::os::unix::fs::chown(group.join(file), Some(USER), Some(USER)).unwrap();
+            }
+        }
+        Some(Delegated(folder))
+    }
+
+    /// Groups below, of any depth.
+    fn below(&self) -> usize {
+        let folders = |folder: &Path| {
+            let all = fs::read_dir(folder).unwrap().filter_map(Result::ok).map(|entry| entry.path());
+            all.filter(|path| path.is_dir()).collect::<Vec<_>>()
+        };
+        let first = folders(&self.0);
+        first.len() + first.iter().map(|folder| folders(folder).len()).sum::<usize>()
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        for folder in [self.0.join("broker"), self.0.join("programs"), self.0.clone()] {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+fn user_broker(place: &Place, programs: &str, group: &Path) -> String {
+    fs::create_dir_all(&place.0).unwrap();
+    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o777)).unwrap();
+    let mut broker = role_process("delegated");
+    broker.env("HYOSHI_PLACE", &place.0).env("HYOSHI_PID", programs).uid(USER).gid(USER).current_dir("/");
+    let mut broker = broker.spawn().unwrap();
+    move_to(group, broker.id()).unwrap();
+    fs::write(place.0.join("go"), "").unwrap();
+    common::until(|| place.0.join("outcome").exists());
+    broker.wait().unwrap();
+    fs::read_to_string(place.0.join("outcome")).unwrap()
+}
+
+#[test]
+fn an_unprivileged_broker_shares_out_what_was_delegated_to_it() {
+    let _alone = alone();
+    for passes_on in [true, false] {
+        let name = if passes_on { "passes" } else { "keeps" };
+        let Some(subtree) = Delegated::new(name, passes_on) else { return };
+        let place = Place::new(name);
+        let programs: Vec<Program> = on_one_cpu(|| (0..3).map(|_| Program::spinning_as(USER, 1)).collect());
+        programs.iter().for_each(|program| move_to(&subtree.0.join("programs"), program.0.id()).unwrap());
+        let pids: Vec<String> = programs.iter().map(|program| program.0.id().to_string()).collect();
+        let outcome = user_broker(&place, &pids.join(","), &subtree.0.join("broker"));
+        println!("of one CPU: {outcome}");
+        let shares = outcome.strip_prefix("Ok([").and_then(|rest| rest.strip_suffix("])")).expect(&outcome);
+        let shares: Vec<f64> = shares.split(", ").map(|share| share.parse().unwrap()).collect();
+        assert!((1.8..5.0).contains(&(shares[0] / shares[1])), "{shares:?}");
+        assert!((0.05..0.28).contains(&shares[2]), "{shares:?}");
+        // All are where they were, and nothing is left of the broker.
+        assert!(programs.iter().all(|program| group_of(program.0.id()) == subtree.0.join("programs")));
+        assert_eq!(subtree.below(), 2);
+        let passed = fs::read_to_string(subtree.0.join("cgroup.subtree_control")).unwrap();
+        assert_eq!(passed.trim(), if passes_on { "cpu" } else { "" });
+        drop(programs);
+        common::until(|| fs::read_to_string(subtree.0.join("programs/cgroup.procs")).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn an_unprivileged_broker_to_which_nothing_was_delegated_says_so() {
+    let _alone = alone();
+    let place = Place::new("undelegated");
+    let probe = Place::new("undelegated-probe");
+    if Machine::open(&probe.0, Some("weights")).is_err() {
+        return println!("skipped, needs root and a CPU controller");
+    }
+    let outcome = user_broker(&place, "1", &CpuGroup::of_this_process().top);
+    assert!(outcome.contains("it is not delegated to this user"), "{outcome}");
+    assert!(outcome.contains("systemd-run --user --scope -p Delegate=yes hyoshi broker"), "{outcome}");
+}
+
+#[test]
+fn a_floor_that_cannot_be_is_an_error_with_the_reason() {
+    let error = NoMachine::NoFloor("no control groups are mounted here".into());
+    assert_eq!(error.to_string(), "there can be no floor of weights: no control groups are mounted here");
+}
