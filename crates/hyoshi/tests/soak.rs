@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::Place;
 use hyoshi_broker::Joining;
 use hyoshi_broker::client::Client;
-use hyoshi_broker::idl::cpu_broker::Task as _;
+use hyoshi_broker::idl::cpu_broker::{Task as _, TaskStub};
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_os::cgroup::CpuGroup;
@@ -95,12 +95,12 @@ impl Brokers {
     }
 }
 
-fn join(client: &Client, name: &str, share: &str, pid: u32) -> impl FnOnce() + use<> {
+fn join(client: &Client, name: &str, share: &str, pid: u32) -> TaskStub {
     let mut joining = Joining::new(name, Span::from_millis(50));
     joining.advocates = vec![Setting { kind: "rate".into(), parameters: vec![("share".into(), share.into())] }];
     let task = client.join(&joining).unwrap();
     task.add_process(pid, 0).unwrap();
-    move || task.leave().unwrap()
+    task
 }
 
 fn cpu_time(task: &Ends) -> u64 {
@@ -144,9 +144,9 @@ fn soak(processes: u32, kills: u32) {
         join(&client, "load", "20%", load.pid());
         for number in 0..processes / WAYS.len() as u32 {
             let sleeper = Ends::sleeper();
-            let leave = join(&client, &format!("sleeper-{number}"), "0.1%", sleeper.pid());
+            let task = join(&client, &format!("sleeper-{number}"), "0.1%", sleeper.pid());
             match number % 2 {
-                0 => leave(),
+                0 => task.leave().unwrap(),
                 // It is the broker that finds out that it has ended.
                 _ => drop(sleeper),
             }
