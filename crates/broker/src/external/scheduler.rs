@@ -274,7 +274,7 @@ mod tests {
             let (touched, _) = Touched::open(&place).unwrap_or_else(|error| panic!("{error}"));
             let own = Box::new(SimulatedProxy::new(vec![0], Share::from_percent(95)));
             let fake = Fake::default();
-            let ground = Ground { tasks: BTreeMap::new(), touched };
+            let ground = Ground { tasks: BTreeMap::new(), hard: BTreeSet::new(), touched };
             Stage { proxy: ExternalScheduler::new(own, fake.clone()), fake, ground, place }
         }
 
