@@ -2,7 +2,7 @@
 //!
 //! A thread that left SCHED_DEADLINE while it was throttled, and takes it again before the kernel has forgotten that (at
 //! its zero-lag instant), is throttled for ever (kernel 6.18): nothing replenishes it, no signal reaches it. Who gives
-//! bandwidth therefore looks whether it is used; [`Scheduling::put_back`](crate::scheduling::Scheduling::put_back) frees one that hangs.
+//! bandwidth therefore looks whether it is used; [`Scheduling::free`](crate::scheduling::Scheduling::free) frees one that hangs.
 
 use std::fs;
 

@@ -114,19 +114,32 @@ impl Scheduling {
 
     /// Gives a thread this scheduling, its nice value aside, which nobody took. One that is
     /// SCHED_DEADLINE is shrunk to the least bandwidth before it leaves: if it sleeps, the kernel
-    /// would keep what it had as taken, also after its end. One that is throttled is not: it does not sleep, and the
-    /// kernel keeps the mark of it for as long as what it owes takes at its bandwidth, hours at the least.
+    /// would keep what it had as taken, also after its end. One that was throttled is marked so for hours then: whoever gives it
+    /// bandwidth again must look whether it runs, and [free](Scheduling::free) it if not.
     ///
     /// # Errors
     ///
     /// If the thread is gone, or without the privilege.
     pub fn put_back(&self, tid: u32) -> Result<(), Refused> {
         number(tid)?;
-        if let Ok(Scheduling { class: Class::Deadline(_), .. }) = Scheduling::of(tid)
-            && !is_throttled(tid)
-        {
+        if let Ok(Scheduling { class: Class::Deadline(_), .. }) = Scheduling::of(tid) {
             set_deadline(tid, LEAST, true)?;
         }
+        self.give(tid)
+    }
+
+    /// As [`Scheduling::put_back`], for a thread that hangs ([`crate::progress`]): leaving with the bandwidth that it has, long
+    /// after what it owed was due, takes the mark from it. Of one that sleeps this would lose the bandwidth.
+    ///
+    /// # Errors
+    ///
+    /// If the thread is gone, or without the privilege.
+    pub fn free(&self, tid: u32) -> Result<(), Refused> {
+        number(tid)?;
+        if is_throttled(tid) { self.give(tid) } else { self.put_back(tid) }
+    }
+
+    fn give(&self, tid: u32) -> Result<(), Refused> {
         match self.class {
             Class::Fair(number) => set_scheduler(tid, number as i32, 0, self.reset_on_fork, Policy::Other),
             Class::Fifo(priority) => {
@@ -377,19 +390,20 @@ mod tests {
     fn runs_on(tid: u32) -> bool {
         let ran = || Progress::of(tid).unwrap().ran;
         let before = ran();
-        (0..40).any(|_| {
+        (0..10).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(50));
             ran() > before
         })
     }
 
     #[test]
-    fn one_that_left_its_bandwidth_while_it_had_used_it_up_runs_when_it_has_some_again() {
+    fn one_that_left_its_bandwidth_while_it_had_used_it_up_is_freed_and_runs_when_it_has_some_again() {
         let mut spinner = Command::new("sh");
         let spinner = spinner.args(["-c", "while kill -0 $PPID; do :; done 2>&-"]).stdin(Stdio::null());
         let spinner = Sleeper(spinner.spawn().expect("sh"));
         let (tid, period) = (spinner.tid(), Span::from_millis(50));
         let before = Scheduling::of(tid).unwrap();
+        let mut hung = 0;
         for round in 0..4 {
             if let Err(refused) = reserve(tid, Span::from_millis(8), period, period) {
                 return println!("skipped, needs root and SCHED_DEADLINE: {refused}");
@@ -400,13 +414,21 @@ mod tests {
             });
             assert!(used_up, "{round}");
             before.put_back(tid).unwrap();
-            // Longer than a period and what it owes at this bandwidth: comes it back sooner, `Progress` tells.
-            std::thread::sleep(std::time::Duration::from_millis(150));
+            std::thread::sleep(std::time::Duration::from_millis(60));
             reserve(tid, Span::from_millis(8), period, period).unwrap();
-            let runs = runs_on(tid);
+            let mut runs = runs_on(tid);
+            hung += usize::from(!runs);
+            for _ in 0..5 {
+                if !runs {
+                    before.free(tid).unwrap();
+                    reserve(tid, Span::from_millis(8), period, period).unwrap();
+                    runs = runs_on(tid);
+                }
+            }
             before.put_back(tid).unwrap();
             assert!(runs, "{round}: it hangs");
         }
+        println!("{hung} of 4 hung until they were freed");
     }
 
     /// Twenty sleepers of 40 % each pass one after the other, and so do twenty that end while they

@@ -134,7 +134,7 @@ impl Given {
             Some((since, had)) if had == ran => {
                 if now.since(since) > period * 2 {
                     // It is looked at again at the next period: then it is tried again.
-                    let _ = self.before.scheduling.put_back(tid);
+                    let _ = self.before.scheduling.free(tid);
                     self.stands = None;
                 }
             }
