@@ -84,7 +84,7 @@ pub trait Kernel: Send {
     /// In words, by what else than priorities the task is held, or why not.
     fn told(&self, task: TaskId) -> Option<String>;
 
-    /// Reserves nothing any more. A hard task has hardly anything then.
+    /// Reserves nothing any more. A hard task has hardly anything then, but with `deadline` it is ordinary.
     fn release(&mut self, task: TaskId);
 
     /// Forgets a task; its processes go on as they were before they belonged to it.

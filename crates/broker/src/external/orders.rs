@@ -106,9 +106,10 @@ impl Exchange {
         }
     }
 
-    fn tell(&self, task: TaskId, order: &Order) -> Result<Option<Report>, String> {
+    fn tell(&self, task: TaskId, order: &Order) -> Result<Report, String> {
         let Some((what, processes)) = &order.what else {
-            return self.stub.release(task.0).map(|()| None).map_err(|error| why(&error, TIMEOUT));
+            let released = self.stub.release(task.0);
+            return released.map(|()| Report::Released(task, order.number)).map_err(|error| why(&error, TIMEOUT));
         };
         let name = self.bulletin.name_of(task);
         let done = match self.stub.reserve(task.0, &name, processes, &reservation(*what)) {
@@ -116,7 +117,7 @@ impl Exchange {
             Err(ReserveError::NotReserved(refused)) => Err(not_reserved(&refused, *what)),
             Err(ReserveError::System(error)) => return Err(why(&error, TIMEOUT)),
         };
-        Ok(Some(Report::Done(task, *what, done)))
+        Ok(Report::Done(task, *what, done))
     }
 }
 
@@ -147,7 +148,7 @@ impl Asked for Exchange {
         let mut talk = self.talk.lock();
         talk.words = words.or(talk.words.take());
         match told {
-            Ok(report) => talk.reports.push(report?),
+            Ok(report) => talk.reports.push(report),
             Err(why) => {
                 talk.failures = 1;
                 talk.orders.clear();

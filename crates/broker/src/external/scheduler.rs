@@ -25,6 +25,8 @@ const PROCESSES: usize = 1_024;
 pub struct Order {
     /// What to reserve, for which processes; none to release it.
     pub what: Option<(Reservation, Vec<u32>)>,
+    /// Orders are numbered, over all tasks.
+    pub number: u64,
 }
 
 /// What came of what somebody elsewhere was told.
@@ -32,6 +34,8 @@ pub struct Order {
 pub enum Report {
     /// Done, or not, for a task; with what had been told.
     Done(TaskId, Reservation, Result<(), NotReserved>),
+    /// Nothing is reserved for a task any more; with the number of the order.
+    Released(TaskId, u64),
     /// It is passed over.
     Failed(String),
     /// It answers again.
@@ -58,8 +62,9 @@ pub struct ExternalScheduler {
     wanted: BTreeMap<TaskId, Reservation>,
     /// Those for which it is reserved here.
     here: BTreeSet<TaskId>,
-    /// Those for which something may be reserved there.
-    there: BTreeSet<TaskId>,
+    /// Those for which something may be reserved there, until it is confirmed that nothing is; each with its last order.
+    there: BTreeMap<TaskId, u64>,
+    orders: u64,
     /// Those whose reservation is not confirmed yet.
     awaited: BTreeSet<TaskId>,
     failed: Option<String>,
@@ -74,7 +79,8 @@ impl ExternalScheduler {
             elsewhere: Box::new(elsewhere),
             wanted: BTreeMap::new(),
             here: BTreeSet::new(),
-            there: BTreeSet::new(),
+            there: BTreeMap::new(),
+            orders: 0,
             awaited: BTreeSet::new(),
             failed: None,
             news: VecDeque::new(),
@@ -86,9 +92,14 @@ impl ExternalScheduler {
         let numbers = members.map_or(Vec::new(), |members| {
             members.processes().map(|process| process.identity().number).take(PROCESSES).collect()
         });
-        self.there.insert(task);
         self.awaited.insert(task);
-        self.elsewhere.order(task, Order { what: Some((reservation, numbers)) });
+        self.tell(task, Some((reservation, numbers)));
+    }
+
+    fn tell(&mut self, task: TaskId, what: Option<(Reservation, Vec<u32>)>) {
+        self.orders += 1;
+        self.there.insert(task, self.orders);
+        self.elsewhere.order(task, Order { what, number: self.orders });
     }
 
     fn hear(&mut self, report: Report, now: Instant, ground: &mut Ground) {
@@ -110,6 +121,12 @@ impl ExternalScheduler {
                     }
                 }
             }
+            // Unless something else has been told since.
+            Report::Released(task, number) => {
+                if self.there.get(&task) == Some(&number) {
+                    self.there.remove(&task);
+                }
+            }
             Report::Failed(why) => {
                 self.failed = Some(why);
                 self.awaited.clear();
@@ -124,10 +141,9 @@ impl ExternalScheduler {
             }
             Report::Again => {
                 self.failed = None;
-                for task in std::mem::take(&mut self.there) {
-                    if !self.wanted.contains_key(&task) {
-                        self.elsewhere.order(task, Order { what: None });
-                    }
+                let departed = self.there.keys().filter(|task| !self.wanted.contains_key(task));
+                for task in departed.copied().collect::<Vec<_>>() {
+                    self.tell(task, None);
                 }
                 for (task, what) in self.wanted.clone() {
                     self.order(task, what, ground);
@@ -175,8 +191,8 @@ impl SchedulerProxy for ExternalScheduler {
             self.own.release(task, ground);
         }
         // One that does not answer is told when it does.
-        if self.failed.is_none() && self.there.remove(&task) {
-            self.elsewhere.order(task, Order { what: None });
+        if self.failed.is_none() && self.there.contains_key(&task) {
+            self.tell(task, None);
         }
     }
 
@@ -230,6 +246,7 @@ mod tests {
     struct Said {
         orders: Vec<(u32, Option<u64>)>,
         reports: Vec<Report>,
+        last: u64,
     }
 
     impl Fake {
@@ -245,7 +262,9 @@ mod tests {
     impl Elsewhere for Fake {
         fn order(&mut self, task: TaskId, order: Order) {
             let millis = order.what.map(|(what, _)| what.budget().as_nanos() / 1_000_000);
-            self.0.lock().orders.push((task.0, millis));
+            let mut said = self.0.lock();
+            said.orders.push((task.0, millis));
+            said.last = order.number;
         }
 
         fn reports(&mut self) -> Vec<Report> {
@@ -332,5 +351,39 @@ mod tests {
         assert_eq!(stage.proxy.here.len(), 2, "here until it is confirmed there");
         assert_eq!(stage.hears(Report::Done(TaskId(1), millis(60), Ok(()))), [(1, true)]);
         assert_eq!(stage.proxy.here.len(), 1);
+    }
+
+    #[test]
+    fn a_release_that_is_lost_on_the_way_is_told_again_until_it_is_confirmed() {
+        let mut stage = Stage::new("release-lost");
+        stage.reserve(1, 20);
+        stage.hears(Report::Done(TaskId(1), millis(20), Ok(())));
+        stage.proxy.release(TaskId(1), &mut stage.ground);
+        assert_eq!(stage.fake.orders(), [(1, Some(20)), (1, None)]);
+        for _ in 0..2 {
+            stage.hears(Report::Failed("late".into()));
+            stage.hears(Report::Again);
+            assert_eq!(stage.fake.orders(), [(1, None)]);
+        }
+        let released = stage.fake.0.lock().last;
+        stage.hears(Report::Released(TaskId(1), released));
+        stage.hears(Report::Failed("late".into()));
+        stage.hears(Report::Again);
+        assert_eq!(stage.fake.orders(), [], "nothing is there any more");
+    }
+
+    #[test]
+    fn the_confirmation_of_a_release_before_is_none_of_what_was_told_since() {
+        let mut stage = Stage::new("release-before");
+        stage.reserve(1, 20);
+        stage.proxy.release(TaskId(1), &mut stage.ground);
+        let before = stage.fake.0.lock().last;
+        stage.reserve(1, 30);
+        stage.proxy.release(TaskId(1), &mut stage.ground);
+        stage.hears(Report::Released(TaskId(1), before));
+        stage.hears(Report::Failed("late".into()));
+        stage.fake.orders();
+        stage.hears(Report::Again);
+        assert_eq!(stage.fake.orders(), [(1, None)]);
     }
 }

@@ -152,7 +152,7 @@ impl SchedulerProxy for DeadlineProxy {
         Abilities { soft: false, soon: true, shared: false }
     }
 
-    /// The kernel does it.
+    /// The kernel does it, while anything is reserved: a task without a reservation is ordinary.
     fn may_cap(&self) -> Result<(), String> {
         Ok(())
     }

@@ -71,7 +71,7 @@ pub trait SchedulerProxy: Send {
     /// What its reservations are.
     fn abilities(&self) -> Abilities;
 
-    /// Whether it can keep hard tasks to their reservations.
+    /// Whether it can keep hard tasks to their reservations. Without one they may be ordinary (`deadline`).
     ///
     /// # Errors
     ///
