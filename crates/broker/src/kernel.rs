@@ -74,6 +74,10 @@ pub trait Kernel: Send {
     /// If it cannot be; then what was reserved remains.
     fn reserve(&mut self, task: TaskId, reservation: Reservation, now: Instant) -> Result<(), NotReserved>;
 
+    /// Whether the task is an ordinary user's, so that its processes are not taken out of control groups that may limit
+    /// that user.
+    fn confine(&mut self, task: TaskId, confined: bool);
+
     /// Whether the task shall have no more than what is reserved for it, from its next reservation or release on.
     ///
     /// # Errors

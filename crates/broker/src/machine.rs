@@ -107,7 +107,8 @@ impl Machine {
         let (chosen, ways) = choose(asked, floor);
         match (chosen, asked) {
             (Some(proxy), _) => {
-                let ground = Ground { tasks: BTreeMap::new(), hard: BTreeSet::new(), touched };
+                let ground =
+                    Ground { tasks: BTreeMap::new(), hard: BTreeSet::new(), confined: BTreeSet::new(), touched };
                 let (watches, gatherings) = (BTreeMap::new(), BTreeMap::new());
                 let clock = MonotonicClock::start();
                 Ok((Machine { ground, proxy, ways, watches, gatherings, clock }, report))
@@ -225,12 +226,19 @@ impl Kernel for Machine {
         self.proxy.reserve(task, reservation, now, &mut self.ground)
     }
 
+    fn confine(&mut self, task: TaskId, confined: bool) {
+        match confined {
+            true => self.ground.confined.insert(task),
+            false => self.ground.confined.remove(&task),
+        };
+    }
+
     fn harden(&mut self, task: TaskId, hard: bool) -> Result<(), String> {
         if !hard {
             self.ground.hard.remove(&task);
             return Ok(());
         }
-        self.proxy.may_cap()?;
+        self.proxy.may_cap(task, &self.ground)?;
         self.ground.hard.insert(task);
         Ok(())
     }
@@ -247,6 +255,7 @@ impl Kernel for Machine {
         self.ground.hard.remove(&task);
         self.proxy.release(task, &mut self.ground);
         self.ground.tasks.remove(&task);
+        self.ground.confined.remove(&task);
         self.watches.remove(&task);
         self.gatherings.remove(&task);
     }

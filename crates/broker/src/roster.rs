@@ -64,6 +64,9 @@ pub struct Noted {
     /// No more than what is reserved for it.
     #[serde(default)]
     pub hard: bool,
+    /// It was begun by somebody who may change all tasks.
+    #[serde(default)]
+    pub directed: bool,
     /// Its advocates.
     pub chain: Vec<Setting>,
     /// What its last cycle consumed, in ns, about.
@@ -333,6 +336,7 @@ mod tests {
             deadline: 20_000_000,
             least: 1_000,
             hard: true,
+            directed: true,
             chain: vec![Setting::from_words(&["max-decay".into(), "--reports".into(), "10".into()]).unwrap()],
             consumed: 7_000_000,
             processes: vec![(4242, 1234), (4243, 1235)],

@@ -94,6 +94,8 @@ struct Task {
     anybody: bool,
     /// No more than what is reserved.
     hard: bool,
+    /// It was begun by somebody who may change all tasks.
+    directed: bool,
     /// Why the machine reserved less than was granted.
     why: Option<String>,
     /// When it was noted for the next broker.
@@ -119,6 +121,7 @@ impl Task {
             own: false,
             anybody: false,
             hard: false,
+            directed: false,
             why: None,
             noted: now,
         }

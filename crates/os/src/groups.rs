@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::process::geteuid;
 
 /// A control group with all that are below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub enum NoGroup {
 
 /// Groups below one another that are looked through.
 const MOST_GROUPS: usize = 16_384;
+/// As many are looked through before it is known whether who asks may have them.
+const FIRST_GROUPS: usize = 64;
 /// The shortest beginning of a container's number that is taken for one.
 const SHORTEST_ID: usize = 4;
 
@@ -50,27 +55,40 @@ struct Hierarchy {
 
 impl Group {
     /// By its folder, such as `/sys/fs/cgroup/system.slice/cron.service`, or by its path within the hierarchy, as
-    /// /proc/PID/cgroup has it.
+    /// /proc/PID/cgroup has it. Nothing outside of the hierarchies is looked at, whoever asks for it.
     ///
     /// # Errors
     ///
-    /// Of what is no group, the root, the group that this process is in, and one in which nobody is.
+    /// Of what is no group, and of the root.
     pub fn open(path: &str) -> Result<Group, NoGroup> {
         let hierarchies = hierarchies();
         let folder = folder(path, &hierarchies)?;
         if hierarchies.iter().any(|hierarchy| hierarchy.point == folder) {
             return Err(NoGroup::Root(folder));
         }
-        let group = Group { folder };
-        let unreadable = |error: io::Error| NoGroup::Unreadable(group.folder.clone(), error.to_string());
-        let processes = group.processes(usize::MAX).map_err(unreadable)?;
+        Ok(Group { folder })
+    }
+
+    /// Some of the processes in it and in the nearest groups below: what can be known in little time.
+    pub fn some_processes(&self) -> Vec<u32> {
+        self.gathered(usize::MAX, FIRST_GROUPS).unwrap_or_default()
+    }
+
+    /// All processes in it and below.
+    ///
+    /// # Errors
+    ///
+    /// Of a group that this process is in, one in which nobody is, and one of single threads.
+    pub fn inhabitants(&self) -> Result<Vec<u32>, NoGroup> {
+        let unreadable = |error: io::Error| NoGroup::Unreadable(self.folder.clone(), error.to_string());
+        let processes = self.processes(usize::MAX).map_err(unreadable)?;
         if processes.is_empty() {
-            return Err(NoGroup::Empty(group.folder));
+            return Err(NoGroup::Empty(self.folder.clone()));
         }
         if processes.contains(&std::process::id()) {
-            return Err(NoGroup::Own(group.folder));
+            return Err(NoGroup::Own(self.folder.clone()));
         }
-        Ok(group)
+        Ok(processes)
     }
 
     /// By the folder of one that was opened before, whether anybody is in it now or not.
@@ -89,6 +107,10 @@ impl Group {
     ///
     /// If the group is no more, or is one of single threads.
     pub fn processes(&self, most: usize) -> io::Result<Vec<u32>> {
+        self.gathered(most, MOST_GROUPS)
+    }
+
+    fn gathered(&self, most: usize, groups: usize) -> io::Result<Vec<u32>> {
         let mut processes = Vec::new();
         let read = |folder: &Path, into: &mut Vec<u32>| {
             let list = fs::read_to_string(folder.join("cgroup.procs"))?;
@@ -97,7 +119,7 @@ impl Group {
             io::Result::Ok(())
         };
         read(&self.folder, &mut processes)?;
-        walk(&self.folder, |below| {
+        walk(&self.folder, groups, |below| {
             // One that has gone since, or is one of threads, has no processes of its own.
             let _ = read(below, &mut processes);
             if processes.len() < most { Walk::Down } else { Walk::End }
@@ -112,14 +134,15 @@ impl Group {
 ///
 /// # Errors
 ///
-/// If no group has the name, as of a unit that does not run, or several have: of the machine and of users.
+/// If no group has the name, as of a unit that does not run, or several have. Groups that other users but root have made
+/// do not count: whoever has a part of the tree could call one like a unit of the machine's.
 pub fn of_unit(name: &str) -> Result<PathBuf, NoGroup> {
     let kinds = [".service", ".scope", ".slice", ".socket", ".mount", ".swap"];
     let name = if kinds.iter().any(|kind| name.ends_with(kind)) { name.to_owned() } else { format!("{name}.service") };
     // A name that would be a file of the group's has an underscore before it.
     let is = |group: &str| group.strip_prefix('_').unwrap_or(group) == name;
     for hierarchy in hierarchies().iter().filter(|hierarchy| hierarchy.units) {
-        if let Some(one) = one(named(&hierarchy.point, is), &name) {
+        if let Some(one) = one(named(&hierarchy.point, is, may_name), &name) {
             return one;
         }
     }
@@ -131,11 +154,12 @@ pub fn of_unit(name: &str) -> Result<PathBuf, NoGroup> {
 ///
 /// # Errors
 ///
-/// If no group has the number, or several begin like that.
+/// If no group has the number, or several begin like that. As of units, groups that other users have made do not count.
 pub fn of_container(id: &str) -> Result<PathBuf, NoGroup> {
     if id.len() >= SHORTEST_ID && id.chars().all(|c| c.is_ascii_hexdigit()) {
         for hierarchy in hierarchies() {
-            let found = named(&hierarchy.point, |group| container(group).is_some_and(|whole| whole.starts_with(id)));
+            let found =
+                named(&hierarchy.point, |group| container(group).is_some_and(|whole| whole.starts_with(id)), may_name);
             if let Some(one) = one(found, id) {
                 return one;
             }
@@ -166,21 +190,30 @@ enum Walk {
     End,
 }
 
-/// The groups below a folder, not those below one that is named.
-fn named(top: &Path, is: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+/// True of a group whose owner's names for the groups in it are believed: root's, and this user's own.
+fn may_name(folder: &Path) -> bool {
+    fs::symlink_metadata(folder).is_ok_and(|meta| meta.uid() == 0 || meta.uid() == geteuid().as_raw())
+}
+
+/// The groups below a folder, not those below one that is named, nor those below one that `may` not name any.
+fn named(top: &Path, is: impl Fn(&str) -> bool, may: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    walk(top, |group| match group.file_name().and_then(|name| name.to_str()).is_some_and(&is) {
+    if !may(top) {
+        return found;
+    }
+    walk(top, MOST_GROUPS, |group| match group.file_name().and_then(|name| name.to_str()).is_some_and(&is) {
         true => {
             found.push(group.to_owned());
             Walk::Past
         }
-        false => Walk::Down,
+        false if may(group) => Walk::Down,
+        false => Walk::Past,
     });
     found
 }
 
-/// Each group below a folder, nearer ones first, at most [`MOST_GROUPS`].
-fn walk(top: &Path, mut each: impl FnMut(&Path) -> Walk) {
+/// Each group below a folder, nearer ones first, at most so many.
+fn walk(top: &Path, most: usize, mut each: impl FnMut(&Path) -> Walk) {
     let mut next = VecDeque::from([top.to_owned()]);
     let mut seen = 0;
     while let Some(folder) = next.pop_front() {
@@ -188,7 +221,7 @@ fn walk(top: &Path, mut each: impl FnMut(&Path) -> Walk) {
         let below = entries.filter_map(Result::ok).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         for below in below.map(|entry| entry.path()) {
             seen += 1;
-            if seen > MOST_GROUPS {
+            if seen > most {
                 return;
             }
             match each(&below) {
@@ -226,21 +259,31 @@ fn mounted(mounts: &str) -> Vec<Hierarchy> {
     hierarchies
 }
 
-/// The folder that is meant; nothing outside of the hierarchies, whatever links lead there.
+/// The folder that is meant. By its text: a path that leads elsewhere is not followed, for it may be anybody who asks,
+/// and what is there would be told with this process's rights, or never.
 fn folder(path: &str, hierarchies: &[Hierarchy]) -> Result<PathBuf, NoGroup> {
-    let below = Path::new(path.trim_start_matches('/'));
-    let whole = [PathBuf::from(path)].into_iter().filter(|path| path.is_absolute());
-    let candidates = whole.chain(hierarchies.iter().map(|hierarchy| hierarchy.point.join(below)));
-    let mut other = None;
-    for candidate in candidates {
-        let Ok(folder) = fs::canonicalize(&candidate) else { continue };
-        let inside = hierarchies.iter().any(|hierarchy| folder.starts_with(&hierarchy.point));
-        if inside && folder.join("cgroup.procs").exists() {
-            return Ok(folder);
-        }
-        other = other.or(Some(folder));
+    let nowhere = || NoGroup::Nowhere(path.to_owned());
+    let given = Path::new(path);
+    if given.components().any(|part| part == Component::ParentDir) {
+        return Err(nowhere());
     }
-    Err(other.map_or(NoGroup::Nowhere(path.to_owned()), NoGroup::NoGroup))
+    let within = |hierarchy: &&Hierarchy| given.starts_with(&hierarchy.point);
+    let whole = hierarchies.iter().find(within).map(|_| given.components().collect());
+    let below = Path::new(path.trim_start_matches('/'));
+    let candidates = whole.into_iter().chain(hierarchies.iter().map(|hierarchy| {
+        // Component by component: joining an empty path would leave a slash behind.
+        hierarchy.point.components().chain(below.components()).collect::<PathBuf>()
+    }));
+    let mut other = None;
+    for folder in candidates {
+        // The hierarchy's own folders have no links among them; a link is none of them.
+        match fs::symlink_metadata(folder.join("cgroup.procs")) {
+            Ok(_) => return Ok(folder),
+            Err(_) if fs::symlink_metadata(&folder).is_ok() => other = Some(NoGroup::NoGroup(given.to_owned())),
+            Err(_) => {}
+        }
+    }
+    Err(other.unwrap_or_else(nowhere))
 }
 
 impl NoGroup {
@@ -320,7 +363,12 @@ mod tests {
     #[test]
     fn what_is_no_group_is_refused_for_its_own_reason() {
         assert_eq!(Group::open("/no/such/group"), Err(NoGroup::Nowhere("/no/such/group".into())));
-        assert_eq!(Group::open("/proc/self/fd").map_err(|error| matches!(error, NoGroup::NoGroup(_))), Err(true));
+        // What there is elsewhere is not told, nor reached through a hierarchy.
+        for elsewhere in ["/proc/self/fd", "/", "/root", "../../../root", "/sys/fs/cgroup/../../../root"] {
+            if hierarchies().iter().all(|hierarchy| hierarchy.point != Path::new(elsewhere)) && elsewhere != "/" {
+                assert_eq!(Group::open(elsewhere), Err(NoGroup::Nowhere(elsewhere.into())));
+            }
+        }
         assert!(matches!(of_unit("no-such-unit"), Err(NoGroup::Unit(name)) if name == "no-such-unit.service"));
         assert!(matches!(of_container("zz"), Err(NoGroup::Container(_))));
         for hierarchy in hierarchies() {
@@ -330,14 +378,72 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_taken_by_its_text_and_links_lead_nowhere() {
+        let top = std::env::temp_dir().join(format!("hyoshi-groups-text-{}", std::process::id()));
+        fs::create_dir_all(top.join("mount/a/b")).unwrap();
+        fs::create_dir_all(top.join("elsewhere")).unwrap();
+        for group in ["mount", "mount/a", "mount/a/b", "elsewhere"] {
+            fs::write(top.join(group).join("cgroup.procs"), "").unwrap();
+        }
+        std::os::unix::fs::symlink(top.join("mount/a"), top.join("link")).unwrap();
+        let hierarchies = [Hierarchy { point: top.join("mount"), units: true }];
+        let of = |path: &Path| folder(path.to_str().unwrap(), &hierarchies);
+        for path in [top.join("mount/a/b"), top.join("mount//a/./b/"), "/a/b".into(), "a/b".into()] {
+            assert_eq!(of(&path), Ok(top.join("mount/a/b")), "{}", path.display());
+        }
+        assert_eq!(of(Path::new("/")), Ok(top.join("mount")));
+        for path in [top.join("mount/a/../a"), top.join("link"), top.join("elsewhere"), top.join("mount-not")] {
+            assert_eq!(of(&path), Err(NoGroup::Nowhere(path.to_str().unwrap().into())));
+        }
+        fs::create_dir(top.join("mount/none")).unwrap();
+        assert_eq!(of(Path::new("/none")), Err(NoGroup::NoGroup("/none".into())), "as it was given");
+        fs::remove_dir_all(&top).unwrap();
+    }
+
+    #[test]
+    fn the_first_look_at_a_group_is_a_short_one() {
+        let top = std::env::temp_dir().join(format!("hyoshi-groups-first-{}", std::process::id()));
+        for number in 0..3 * FIRST_GROUPS {
+            let below = top.join(number.to_string());
+            fs::create_dir_all(&below).unwrap();
+            fs::write(below.join("cgroup.procs"), format!("{}\n", 1_000_000_000 + number)).unwrap();
+        }
+        fs::write(top.join("cgroup.procs"), "").unwrap();
+        let group = Group::again(&top);
+        assert_eq!(group.some_processes().len(), FIRST_GROUPS);
+        assert_eq!(group.inhabitants().unwrap().len(), 3 * FIRST_GROUPS);
+        fs::remove_dir_all(&top).unwrap();
+    }
+
+    #[test]
+    fn names_that_other_users_gave_are_no_units() {
+        let top = std::env::temp_dir().join(format!("hyoshi-groups-whose-{}", std::process::id()));
+        for folder in ["system.slice/nginx.service", "user.slice/user@7.service/nginx.service/x"] {
+            fs::create_dir_all(top.join(folder)).unwrap();
+        }
+        let found = |may: &dyn Fn(&Path) -> bool| named(&top, |name| name == "nginx.service", may);
+        assert_eq!(found(&|_| true).len(), 2);
+        let machines = [top.join("system.slice/nginx.service")];
+        assert_eq!(found(&|folder| !folder.ends_with("user@7.service")), machines);
+        assert_eq!(found(&|folder| folder != top), Vec::<PathBuf>::new());
+        assert!(may_name(&top) && may_name(Path::new("/")) && !may_name(&top.join("no-such")));
+        // Only root gives folders away.
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(top.join("user.slice/user@7.service"), Some(7), None).unwrap();
+            assert_eq!(found(&may_name), machines);
+        }
+        fs::remove_dir_all(&top).unwrap();
+    }
+
+    #[test]
     fn groups_are_found_by_name_and_not_below_each_other() {
         let top = std::env::temp_dir().join(format!("hyoshi-groups-{}", std::process::id()));
         let number = "ab".repeat(32);
         for folder in ["system.slice/cron.service/x", "a/b/cron.service", &format!("docker/{number}/init")] {
             fs::create_dir_all(top.join(folder)).unwrap();
         }
-        assert_eq!(named(&top, |name| name == "cron.service").len(), 2);
-        assert_eq!(named(&top, |name| container(name).is_some()), [top.join("docker").join(&number)]);
+        assert_eq!(named(&top, |name| name == "cron.service", |_| true).len(), 2);
+        assert_eq!(named(&top, |name| container(name).is_some(), |_| true), [top.join("docker").join(&number)]);
         fs::write(top.join("cgroup.procs"), "7\n0\n").unwrap();
         fs::write(top.join("a/b/cgroup.procs"), "9\n7\n8\n").unwrap();
         assert_eq!(Group::again(&top).processes(100).unwrap(), [7, 8, 9]);

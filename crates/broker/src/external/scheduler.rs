@@ -162,7 +162,7 @@ impl SchedulerProxy for ExternalScheduler {
         self.own.abilities()
     }
 
-    fn may_cap(&self) -> Result<(), String> {
+    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
         Err("schedulers elsewhere are not told which tasks are hard".into())
     }
 
@@ -293,7 +293,7 @@ mod tests {
             let (touched, _) = Touched::open(&place).unwrap_or_else(|error| panic!("{error}"));
             let own = Box::new(SimulatedProxy::new(vec![0], Share::from_percent(95)));
             let fake = Fake::default();
-            let ground = Ground { tasks: BTreeMap::new(), hard: BTreeSet::new(), touched };
+            let ground = Ground { tasks: BTreeMap::new(), hard: BTreeSet::new(), confined: BTreeSet::new(), touched };
             Stage { proxy: ExternalScheduler::new(own, fake.clone()), fake, ground, place }
         }
 

@@ -153,7 +153,7 @@ impl SchedulerProxy for DeadlineProxy {
     }
 
     /// The kernel does it, while anything is reserved: a task without a reservation is ordinary.
-    fn may_cap(&self) -> Result<(), String> {
+    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
         Ok(())
     }
 

@@ -100,8 +100,8 @@ impl SchedulerProxy for GroupedProxy {
         self.windows.abilities()
     }
 
-    fn may_cap(&self) -> Result<(), String> {
-        self.groups.as_ref().map(|_| ()).map_err(String::clone)
+    fn may_cap(&self, task: TaskId, ground: &Ground) -> Result<(), String> {
+        self.groups.as_ref().map_err(String::clone)?.may_hold(task, ground)
     }
 
     fn reserve(

@@ -11,7 +11,8 @@ use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::cgroup::group::dissolve;
-use hyoshi_os::cgroup::{CpuGroup, Group, Subtree};
+use hyoshi_os::cgroup::{CpuGroup, Group, Subtree, Version};
+use hyoshi_os::process::is_same;
 
 use super::Ground;
 use crate::kernel::NotReserved;
@@ -48,12 +49,27 @@ impl Groups {
         self.held.get(&task).map(|(_, terms)| *terms)
     }
 
+    /// Whether a task may have a group: in version 2 its processes leave their own, with all controllers.
+    ///
+    /// # Errors
+    ///
+    /// The reason why not, in words.
+    pub fn may_hold(&self, task: TaskId, ground: &Ground) -> Result<(), String> {
+        if self.subtree.version() == Version::One || !ground.confined.contains(&task) {
+            return Ok(());
+        }
+        let why = "in a control group of the task's own its processes would leave the one that they are in, and what \
+                   limits them there, such as memory.max; that is for tasks that root or an operator begins";
+        Err(why.into())
+    }
+
     /// Holds a task to these terms, in a group of its own.
     ///
     /// # Errors
     ///
     /// What the kernel says; it is held to what it was before then, in no group if that was nothing.
     pub fn hold(&mut self, task: TaskId, terms: Terms, ground: &mut Ground) -> Result<(), NotReserved> {
+        self.may_hold(task, ground).map_err(|why| NotReserved { most: None, why })?;
         let Some(home) = ground
             .tasks
             .get(&task)
@@ -96,7 +112,10 @@ impl Groups {
         for process in ground.tasks.get(&task).into_iter().flat_map(|members| members.processes()) {
             let identity = process.identity();
             if let Some(from) = ground.touched.came_from(identity) {
-                let _ = hyoshi_os::cgroup::group::send_home(identity.number, from);
+                // Somebody else may have the number by now.
+                if is_same(identity) {
+                    let _ = hyoshi_os::cgroup::group::send_home(identity.number, from);
+                }
                 ground.touched.done(identity);
             }
         }
@@ -151,6 +170,11 @@ impl Groups {
             }
             let from = CpuGroup::of_process(identity.number).folder;
             ground.touched.moved(identity, &from).map_err(|error| refused(group.folder(), &error))?;
+            // Somebody else may have the number by now.
+            if process.has_ended() || !is_same(identity) {
+                ground.touched.done(identity);
+                continue;
+            }
             match group.take(identity.number) {
                 Err(_) if process.has_ended() => ground.touched.done(identity),
                 Err(error) => {

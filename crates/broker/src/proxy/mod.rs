@@ -47,6 +47,9 @@ pub struct Ground {
     pub tasks: BTreeMap<TaskId, Members>,
     /// Those that shall have no more than what is reserved for them.
     pub hard: BTreeSet<TaskId>,
+    /// Those of ordinary users: their processes stay in the control groups of version 2 that they are in, and under
+    /// what limits them there.
+    pub confined: BTreeSet<TaskId>,
     /// What was changed of them.
     pub touched: Touched,
 }
@@ -76,7 +79,7 @@ pub trait SchedulerProxy: Send {
     /// # Errors
     ///
     /// The reason why it cannot, in words.
-    fn may_cap(&self) -> Result<(), String>;
+    fn may_cap(&self, task: TaskId, ground: &Ground) -> Result<(), String>;
 
     /// Reserves for a task that the ground knows, in place of what was reserved.
     ///

@@ -28,7 +28,7 @@ impl SchedulerProxy for NoneProxy {
         Abilities { soft: true, soon: false, shared: true }
     }
 
-    fn may_cap(&self) -> Result<(), String> {
+    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
         Err("nothing is reserved here, so nothing is capped".into())
     }
 

@@ -31,7 +31,7 @@ impl SchedulerProxy for SimulatedProxy {
         Abilities { soft: true, soon: true, shared: true }
     }
 
-    fn may_cap(&self) -> Result<(), String> {
+    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
         Err("it changes nothing, so it caps nothing".into())
     }
 

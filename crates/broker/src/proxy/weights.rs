@@ -35,8 +35,8 @@ impl SchedulerProxy for WeightsProxy {
         Abilities { soft: true, soon: false, shared: true }
     }
 
-    fn may_cap(&self) -> Result<(), String> {
-        Ok(())
+    fn may_cap(&self, task: TaskId, ground: &Ground) -> Result<(), String> {
+        self.groups.may_hold(task, ground)
     }
 
     fn reserve(
@@ -118,17 +118,61 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_group_of_version_two_gets_the_weight_the_cap_and_the_process() {
-        let fixture = Fixture::new("two", "cpu");
-        let subtree = Subtree::at(&fixture.groups(), Version::Two).unwrap();
-        let mut proxy = WeightsProxy::new(Groups::in_subtree(subtree));
+    /// A task with a sleeping program, and where its group would be made.
+    fn sleeping(fixture: &Fixture, version: Version) -> (Sleeper, TaskId, Ground, WeightsProxy) {
+        let subtree = Subtree::at(&fixture.groups(), version).unwrap();
         let (touched, _) = Touched::open(&fixture.0.join("state")).unwrap();
         let sleeper = Sleeper::start();
         let mut members = Members::new();
         members.add(Process::open(sleeper.0.id()).unwrap()).unwrap();
         let task = TaskId(7);
-        let mut ground = Ground { tasks: BTreeMap::from([(task, members)]), hard: BTreeSet::from([task]), touched };
+        let tasks = BTreeMap::from([(task, members)]);
+        let ground = Ground { tasks, hard: BTreeSet::new(), confined: BTreeSet::new(), touched };
+        (sleeper, task, ground, WeightsProxy::new(Groups::in_subtree(subtree)))
+    }
+
+    #[test]
+    fn programs_of_ordinary_users_stay_in_their_groups_of_version_two() {
+        let fixture = Fixture::new("confined", "cpu");
+        let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
+        for (version, may) in [(Version::Two, false), (Version::One, true)] {
+            let (_sleeper, task, mut ground, mut proxy) = sleeping(&fixture, version);
+            ground.confined.insert(task);
+            let refused = proxy.may_cap(task, &ground);
+            assert_eq!(refused.is_ok(), may, "{refused:?}");
+            let reserved = proxy.reserve(task, third, Instant::ZERO, &mut ground);
+            assert_eq!(reserved.is_ok(), may, "{reserved:?}");
+            assert_eq!(proxy.told(task).is_some(), may);
+            ground.confined.clear();
+            assert_eq!(proxy.may_cap(task, &ground), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_number_whose_process_has_ended_is_not_moved() {
+        let fixture = Fixture::new("ended", "cpu");
+        let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
+        let home = fixture.0.join("home");
+        fs::create_dir(&home).unwrap();
+        fs::write(home.join("cgroup.procs"), "").unwrap();
+        let (mut sleeper, task, mut ground, mut proxy) = sleeping(&fixture, Version::Two);
+        let whose = ground.tasks[&task].processes().next().unwrap().identity();
+        sleeper.0.kill().unwrap();
+        sleeper.0.wait().unwrap();
+        proxy.reserve(task, third, Instant::ZERO, &mut ground).unwrap();
+        let group = PathBuf::from(proxy.told(task).unwrap().rsplit(' ').next().unwrap());
+        assert!(group.join("cpu.weight").exists() && !group.join("cgroup.procs").exists());
+        ground.touched.moved(whose, &home).unwrap();
+        proxy.release(task, &mut ground);
+        assert_eq!(fs::read_to_string(home.join("cgroup.procs")).unwrap(), "");
+        assert_eq!(ground.touched.came_from(whose), None);
+    }
+
+    #[test]
+    fn a_group_of_version_two_gets_the_weight_the_cap_and_the_process() {
+        let fixture = Fixture::new("two", "cpu");
+        let (sleeper, task, mut ground, mut proxy) = sleeping(&fixture, Version::Two);
+        ground.hard.insert(task);
         let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
         proxy.reserve(task, third, Instant::ZERO, &mut ground).unwrap();
         let told = proxy.told(task).unwrap();

@@ -143,6 +143,7 @@ impl State {
             group: joining.group.clone(),
             settings,
             hard: joining.hard,
+            directed: self.access.may_direct(caller),
             ..Task::new(now)
         };
         self.enter(id, task, entry, now)?;
@@ -160,13 +161,18 @@ impl State {
         entry: hyoshi_control::Joining,
         now: Instant,
     ) -> Result<(), Trouble> {
-        if task.hard {
-            self.harden(id, true)?;
-        }
-        let decision = self.arbiter.join(id, entry, now).map_err(|refusal| {
+        // First: what it may be held by depends on it.
+        self.kernel.confine(id, !task.directed);
+        let hardened = if task.hard { self.harden(id, true) } else { Ok(()) };
+        let joined = hardened.and_then(|()| {
+            self.arbiter
+                .join(id, entry, now)
+                .map_err(|refusal| Trouble::refused(refusal, "`hyoshi broker list` shows the tasks that there are"))
+        });
+        let decision = joined.inspect_err(|_| {
             // To soften it is granted always.
             let _ = self.kernel.harden(id, false);
-            Trouble::refused(refusal, "`hyoshi broker list` shows the tasks that there are")
+            self.kernel.confine(id, false);
         })?;
         self.changes.extend(decision.changes);
         if let Some(externals) = &self.externals {

@@ -80,6 +80,7 @@ impl State {
             group: noted.group.clone(),
             settings,
             hard: noted.hard,
+            directed: noted.directed,
             consumed: noted.consumed(),
             anybody: noted.anybody,
             ..Task::new(now)
@@ -134,6 +135,7 @@ impl State {
             anybody: task.anybody,
             auto: self.autos.contains_key(&id),
             hard: task.hard,
+            directed: task.directed,
             chain: task.settings.clone(),
             consumed: task.consumed.as_nanos(),
             processes: members.iter().take(MOST_PROCESSES).map(|who| (who.number, who.start)).collect(),

@@ -1,5 +1,6 @@
 //! `hyoshi attach`: what runs already comes under the broker: a process, a control group, a systemd unit, a container.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -53,7 +54,7 @@ impl Attach {
     fn whom(&self) -> Result<Whom, Trouble> {
         Ok(match (self.pid, &self.cgroup, &self.unit, &self.container) {
             (Some(pid), ..) => Whom::Process(pid, task_name(Path::new(Process::open(pid)?.name()))),
-            (_, Some(path), ..) => Whom::Group(PathBuf::from(path), task_name(Path::new(path))),
+            (_, Some(path), ..) => Whom::Group(unlinked(path), task_name(Path::new(path))),
             (_, _, Some(unit), _) => Whom::Group(of_unit(unit)?, task_name(Path::new(unit))),
             (_, _, _, Some(container)) => Whom::Group(folder_of(container)?, task_name(Path::new(container))),
             // The command line has one of them.
@@ -93,6 +94,12 @@ pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure
         }
     }
     Ok(Held::Yes)
+}
+
+/// Without links, such as version 1's `cpu` to `cpu,cpuacct`: the broker follows none.
+fn unlinked(path: &str) -> PathBuf {
+    let mounted = Path::new(path).starts_with("/sys/fs/cgroup");
+    mounted.then(|| fs::canonicalize(path).ok()).flatten().unwrap_or_else(|| PathBuf::from(path))
 }
 
 /// By the number, else by the name, which only the container's runtime knows.

@@ -121,7 +121,7 @@ impl SchedulerProxy for WindowProxy {
         Abilities { soft: true, soon: true, shared: true }
     }
 
-    fn may_cap(&self) -> Result<(), String> {
+    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
         Err("a window alone is soft: a control group is needed".into())
     }
 
