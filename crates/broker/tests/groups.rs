@@ -197,7 +197,7 @@ fn a_hard_window_is_nearly_all_that_its_task_has() {
     assert!(told.contains("capped at 1ms of 1s beside its windows"), "{told}");
     let [hard] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
     println!("of one CPU: {soft:.3}, then {hard:.3}");
-    // Each window can overshoot by what the machine wakes the broker too late.
+    // Under emulation it was 0.48: why is not known; that windows end late, as the broker is woken late, is suspected.
     assert!(hard > 0.15 && hard < soft * 0.6, "{hard} after {soft}");
     let folder = CpuGroup::of_this_process().top;
     assert_eq!(left(&folder).iter().filter(|name| told.ends_with(*name)).count(), 1);

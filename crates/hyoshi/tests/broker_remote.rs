@@ -218,9 +218,16 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
     tell("broker list --hosts missing.hosts", 2);
     tell("exec --broker YARD --period 33ms true", 125);
     tell("attach 1 --broker YARD --period 33ms", 2);
-    let told = place.read("yard.err");
-    assert!(told.starts_with("hyoshi broker: turned away over TLS: 127.0.0.1:"), "{told}");
-    assert_eq!(told.lines().count(), 1, "not each: {told}");
+    const REFUSALS: usize = 10;
+    let stranger = format!("broker list --broker {} {}", yard.at, shown("stranger"));
+    (0..REFUSALS).for_each(|_| drop(place.hyoshi(&stranger).exits(2)));
+    // Beside what it says of a machine that gives it no real-time priority.
+    let told = || {
+        let away = |line: &&str| line.starts_with("hyoshi broker: turned away over TLS: 127.0.0.1:");
+        place.read("yard.err").lines().filter(away).count()
+    };
+    wait_for(|| told() > 0);
+    assert!(told() < REFUSALS, "not each: {}", place.read("yard.err"));
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/broker_remote.txt");
     if std::env::var_os("BLESS").is_some() {
         fs::write(&golden, said).unwrap();

@@ -46,12 +46,13 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         // Whoever was in it has to be gone first, which takes a moment.
-        wait_for(|| {
+        let gone = wait_for(|| {
             ["below", ""].iter().all(|below| {
                 let folder = self.0.join(below);
                 !folder.exists() || fs::remove_dir(&folder).is_ok()
             })
         });
+        assert!(gone.is_some() || std::thread::panicking(), "{} is left behind", self.0.display());
     }
 }
 

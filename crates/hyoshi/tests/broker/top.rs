@@ -1,5 +1,7 @@
 //! `hyoshi top`: in a pipe, in a terminal, and over a restart of the broker.
 
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+
 use super::*;
 
 fn top(place: &Place, words: &str) -> Command {
@@ -47,6 +49,25 @@ fn it_outlives_the_broker_and_says_that_it_waits() {
     assert_eq!(program.0.wait().unwrap().code(), Some(0));
 }
 
+/// What comes, as it comes: who waits for it can give up.
+fn parts(mut out: ChildStdout) -> Receiver<Vec<u8>> {
+    let (sends, parts) = channel();
+    std::thread::spawn(move || {
+        let mut part = [0; 4096];
+        while let Ok(length @ 1..) = out.read(&mut part) {
+            if sends.send(part[..length].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    parts
+}
+
+/// The process that said so before it became `hyoshi top`.
+fn number(said: &str) -> u32 {
+    said.lines().find_map(|line| line.strip_prefix("pid ")).unwrap().trim().parse().unwrap()
+}
+
 #[test]
 fn a_terminal_is_given_back_as_it_was() {
     let place = Place::new();
@@ -58,9 +79,9 @@ fn a_terminal_is_given_back_as_it_was() {
         env!("CARGO_BIN_EXE_hyoshi"),
         place.path().join("run/broker.sock")
     );
-    for (typed, before) in [("q", ""), ("\u{3}", ""), ("", "(sleep 0.5; kill -TERM $$) &")] {
+    for typed in ["q", "\u{3}", ""] {
         // script(1) makes a terminal; what it shows is on its standard output.
-        let session = format!("stty rows 24 cols 80; {before} exec {hyoshi}");
+        let session = format!("stty rows 24 cols 80; echo \"pid $$\"; exec {hyoshi}");
         let session = format!("sh -c '{session}'; echo \"code $?\"; stty -a");
         let mut command = Command::new("script");
         command.args(["-qec", &session, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped()).env("TERM", "xterm");
@@ -69,19 +90,23 @@ fn a_terminal_is_given_back_as_it_was() {
             return;
         };
         let mut script = Program(started);
-        let mut out = script.0.stdout.take().unwrap();
-        let (mut said, mut part) = (String::new(), [0; 4096]);
+        let parts = parts(script.0.stdout.take().unwrap());
+        let mut said = String::new();
         let mut stdin = script.0.stdin.take().unwrap();
         let mut waits = true;
-        loop {
-            let length = out.read(&mut part).unwrap_or(0);
-            said += &String::from_utf8_lossy(&part[..length]);
+        let until = Instant::now() + Duration::from_secs(60);
+        while !said.contains("icanon") {
+            match parts.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(part) => said += &String::from_utf8_lossy(&part),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("it does not end: {said:?}"),
+            }
             if waits && said.contains("policy strict") {
                 waits = false;
-                stdin.write_all(typed.as_bytes()).unwrap();
-            }
-            if length == 0 || said.contains("icanon") {
-                break;
+                match typed {
+                    "" => kill(number(&said), "-TERM"),
+                    _ => stdin.write_all(typed.as_bytes()).unwrap(),
+                }
             }
         }
         let (drawn, after) = said.split_once("\u{1b}[?1049l").unwrap_or_else(|| panic!("{said:?}"));
