@@ -72,7 +72,13 @@ fn an_object_is_made_and_ended_in_turns_whatever_comes_at_once() {
     let stub = adapter.reference::<dyn Named>("x").unwrap();
     thread::scope(|scope| {
         let calls: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| (0..150).for_each(|_| assert_eq!(stub.name().as_deref(), Ok("x")))))
+            .map(|_| {
+                scope.spawn(|| {
+                    // Until the others had a turn, too, however busy the machine is.
+                    let more = |done: &u32| *done < 150 || notes.made.load(Ordering::SeqCst) < 2;
+                    (0..1_000_000).take_while(more).for_each(|_| assert_eq!(stub.name().as_deref(), Ok("x")));
+                })
+            })
             .collect();
         while !calls.iter().all(|call| call.is_finished()) {
             let _ = adapter.deactivate("x");

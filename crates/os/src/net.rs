@@ -369,6 +369,9 @@ fn clear_the_way(path: &Path) -> io::Result<()> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        // A child that another thread just forks has a copy of the descriptor until it runs its program: closing
+        // alone would leave the port open for as long, and who connects then would wait for nobody.
+        let _ = rustix::net::shutdown(&*self, rustix::net::Shutdown::Read);
         if let Address::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);
         }
