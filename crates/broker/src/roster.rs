@@ -67,6 +67,9 @@ pub struct Noted {
     /// It was begun by somebody who may change all tasks.
     #[serde(default)]
     pub directed: bool,
+    /// It reports itself.
+    #[serde(default)]
+    pub own: bool,
     /// Its advocates.
     pub chain: Vec<Setting>,
     /// What its last cycle consumed, in ns, about.
@@ -337,6 +340,7 @@ mod tests {
             least: 1_000,
             hard: true,
             directed: true,
+            own: true,
             chain: vec![Setting::from_words(&["max-decay".into(), "--reports".into(), "10".into()]).unwrap()],
             consumed: 7_000_000,
             processes: vec![(4242, 1234), (4243, 1235)],
@@ -366,6 +370,17 @@ mod tests {
         roster.forget().unwrap();
         let (roster, _) = place.open();
         assert_eq!((roster.tasks().count(), roster.last(), &roster.policy().policy[..]), (0, 7, ""));
+    }
+
+    #[test]
+    fn a_task_that_was_noted_before_it_was_noted_who_reports_is_found_again() {
+        let place = Place::new("before-own");
+        let old = line("task", &noted(1)).replace("\"own\":true,", "");
+        assert!(!old.contains("own\":t"));
+        fs::write(place.0.join("tasks"), format!("{}\n{old}", head())).unwrap();
+        let (roster, warning) = place.open();
+        assert_eq!(warning, None);
+        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&Noted { own: false, ..noted(1) }]);
     }
 
     #[test]

@@ -96,6 +96,8 @@ struct Task {
     hard: bool,
     /// It was begun by somebody who may change all tasks.
     directed: bool,
+    /// It was hard under the broker before, and cannot be had so now.
+    hard_before: bool,
     /// Why the machine reserved less than was granted.
     why: Option<String>,
     /// When it was noted for the next broker.
@@ -122,6 +124,7 @@ impl Task {
             anybody: false,
             hard: false,
             directed: false,
+            hard_before: false,
             why: None,
             noted: now,
         }

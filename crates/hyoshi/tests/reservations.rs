@@ -204,3 +204,21 @@ fn a_file_of_programs_alone_is_checked_played_and_run() {
     // The broker's cap is of each CPU that it has, and the file's of CPU 0.
     assert!(json["programs"][0]["periods"].as_u64().unwrap() > 5, "{json:#}");
 }
+
+#[test]
+fn a_program_that_somebody_detaches_is_told_of_alone() {
+    let place = Place::new();
+    let _broker = Broker::start(&place, "");
+    let socket = place.path().join("run/broker.sock");
+    let detach = format!("{} broker detach gone --socket {}", env!("CARGO_BIN_EXE_hyoshi"), socket.display());
+    let text = program("works", &format!("['sh', '-c', '{WORKS}']"), "budget = '2ms'")
+        + &program("gone", &format!("['sh', '-c', 'sleep 0.1; {detach}; sleep 60']"), "");
+    place.write("system.toml", file(&text).replace("700ms", "2s"));
+    let json = run(&place).json();
+    let notes = json["notes"].as_array().unwrap();
+    let of = |topic| notes.iter().filter(move |note| note["topic"] == topic).map(|note| note["text"].to_string());
+    assert_eq!(of("broker").count(), 0, "it has not ended: {notes:#?}");
+    let told: Vec<String> = of("reservations").collect();
+    assert!(told.len() == 1 && told[0].contains("gone was taken from the broker"), "{told:?}: {notes:#?}");
+    assert!(json["programs"][0]["periods"].as_u64().unwrap() > 20, "it is asked for until the end: {json:#}");
+}

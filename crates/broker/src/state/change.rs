@@ -66,7 +66,8 @@ impl State {
         let id = self.find(name)?;
         self.allow(who, id)?;
         self.harden(id, to)?;
-        self.task(id)?.hard = to;
+        let task = self.task(id)?;
+        (task.hard, task.hard_before) = (to, false);
         let held = self.arbiter.held(id);
         self.changes.push_back(Change { task: id, from: held, to: held });
         self.apply(now);

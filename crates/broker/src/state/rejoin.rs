@@ -72,6 +72,7 @@ impl State {
             }
         };
         let Some(entry) = noted.joining(group) else { return Ok(false) };
+        let hard = noted.hard && self.harden_again(id, &noted.name);
         let task = Task {
             name: noted.name.clone(),
             owner: noted.owner,
@@ -79,8 +80,10 @@ impl State {
             weight: noted.weight,
             group: noted.group.clone(),
             settings,
-            hard: noted.hard,
             directed: noted.directed,
+            hard,
+            hard_before: noted.hard && !hard,
+            own: noted.own,
             consumed: noted.consumed(),
             anybody: noted.anybody,
             ..Task::new(now)
@@ -105,6 +108,15 @@ impl State {
         }
         let _: Result<(), Trouble> = self.audited(&Caller::Broker, "rejoin", Some(&noted.name), "", Ok(()));
         Ok(true)
+    }
+
+    /// False if its CPU time cannot be capped now: it is noted as hard all the same, for the next broker.
+    fn harden_again(&mut self, id: TaskId, name: &str) -> bool {
+        let done = self.harden(id, true);
+        if let Err(trouble) = &done {
+            self.notice(format!("task {name} was hard and is soft now: {trouble}"));
+        }
+        done.is_ok()
     }
 
     /// Notes a task as it is; one that has no process yet is none to be found.
@@ -134,8 +146,9 @@ impl State {
             control_groups: self.kernel.groups(id).iter().map(|folder| folder.display().to_string()).collect(),
             anybody: task.anybody,
             auto: self.autos.contains_key(&id),
-            hard: task.hard,
             directed: task.directed,
+            hard: task.hard || task.hard_before,
+            own: task.own,
             chain: task.settings.clone(),
             consumed: task.consumed.as_nanos(),
             processes: members.iter().take(MOST_PROCESSES).map(|who| (who.number, who.start)).collect(),

@@ -105,12 +105,15 @@ impl State {
         self.allow(caller, id)?;
         let total = self.kernel.consumed(id);
         let task = self.task(id)?;
-        task.own = true;
+        let first = !std::mem::replace(&mut task.own, true);
         (task.last, task.consumed) = (now, cycle.consumed);
         task.total = total.unwrap_or(task.total);
         task.reports += 1;
         let Cycle { consumed, cycles, mode, values } = cycle;
         self.report(id, Status { cycles: cycles.max(1), mode, values, ..Status::of_cycle(now, consumed) });
+        if first {
+            self.note(id);
+        }
         Ok(())
     }
 

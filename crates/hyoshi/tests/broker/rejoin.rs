@@ -74,9 +74,34 @@ fn a_program_that_reports_goes_on_reporting_to_the_next_broker() {
     broker.ends("-KILL");
     assert!(own.report(&cycle).is_err(), "there is none");
     let _broker = Broker::start(&place, "");
+    std::thread::sleep(std::time::Duration::from_millis(250));
+    assert_eq!(own.standing().unwrap().reports, 0, "the broker does not report for it");
     assert_eq!(own.report(&cycle).unwrap().asked.budget, 10_500_000, "by the reference that it had");
     own.leave().unwrap();
     assert_eq!(names(&place), [""; 0]);
+}
+
+#[test]
+fn a_hard_task_that_cannot_be_capped_now_is_soft_and_stays_noted_as_hard() {
+    let place = Place::new();
+    let mut broker = Broker::start(&place, "--scheduler simulated");
+    let _program = spinner(&place, "--name a --period 50ms");
+    task(&place, "a", |task| reports(task) > 0);
+    broker.ends("-KILL");
+    let (roster, hard) = ("run/state/tasks", "\"hard\":true");
+    place.write(roster, place.read(roster).replace("\"hard\":false", hard));
+    assert!(place.read(roster).contains(hard));
+    let mut command = place.command("broker --scheduler simulated --socket");
+    let mut broker = Broker::of(command.arg(place.path().join("run/broker.sock")).stderr(Stdio::piped()));
+    let told = task(&place, "a", |task| reports(task) > 0);
+    assert!(told["held"]["budget_ns"].as_u64() > Some(0), "{told}");
+    ask(&place, "broker set a weight 7").exits(0);
+    broker.ends("-TERM");
+    let mut said = String::new();
+    broker.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("task a was hard and is soft now: its CPU time cannot be capped: "), "{said}");
+    let noted = place.read(roster);
+    assert!(noted.lines().any(|line| line.contains("\"weight\":7") && line.contains(hard)), "{noted}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant as WallClock};
 
 use hyoshi_broker::client::{Client, ClientError};
-use hyoshi_broker::idl::cpu_broker::{Broker, Task, TaskStub};
+use hyoshi_broker::idl::cpu_broker::{Broker, StandingError, Task, TaskStub};
 use hyoshi_model::{HostId, Instant, ProgramId, Span, System};
 use hyoshi_os::process::{Process, end_group};
 use hyoshi_report::{Level, Note, ProgramSummary};
@@ -55,6 +55,8 @@ struct Running {
     seen: Played,
     reports: u64,
     because: String,
+    /// The broker has no such task any more.
+    detached: bool,
 }
 
 impl Programs {
@@ -157,13 +159,8 @@ fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub) -> Result
             .help("it must be a program, with permission to run it")
     })?;
     if let Err(error) = task.add_process(child.id(), 0) {
-        let ended = child.try_wait().ok().flatten();
         let error = ClientError::from(error);
-        if ended.is_none() {
-            drop(end_group(child.id(), true));
-            drop(child.wait());
-        }
-        return Err(match ended {
+        return Err(match end_one(&mut child) {
             Some(status) => Failure::new(format!("reservation {}: it ended at once, {status}", program.name))
                 .help("see what it says for itself, without the broker"),
             None => Failure::new(format!("reservation {}: {error}", program.name)).help(error.remedy()),
@@ -171,7 +168,15 @@ fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub) -> Result
     }
     let (task, process) = (task.clone(), Process::open(child.id()).ok());
     let (seen, because) = (Played::new(id), String::new());
-    Ok(Running { id, child, process, task, status: None, ended: false, seen, reports: 0, because })
+    Ok(Running { id, child, process, task, status: None, ended: false, seen, reports: 0, because, detached: false })
+}
+
+/// Ends a program that is in no task, with whatever it has started; how it had ended itself, if it had.
+fn end_one(child: &mut Child) -> Option<ExitStatus> {
+    let had_ended = Process::open(child.id()).map_or(true, |process| process.has_ended());
+    // Before it is waited for: until then its number is nobody else's.
+    drop(end_group(child.id(), true));
+    child.wait().ok().filter(|_| had_ended)
 }
 
 /// Looks after programs until the run ends or they have.
@@ -197,6 +202,11 @@ fn watch(system: &System, client: Client, mut running: Vec<Running>, mut notes: 
     end(&mut running);
     drop(client);
     let mut failed = false;
+    for one in running.iter().filter(|one| one.detached) {
+        let name = &system.program(one.id).name;
+        let text = format!("{name} was taken from the broker: from then on it ran without a reservation");
+        notes.push(note(Level::Degraded, "reservations", text));
+    }
     for one in running.iter().filter(|one| !one.ended) {
         if let Some(status) = one.status.filter(|status| !status.success()) {
             failed = true;
@@ -234,16 +244,20 @@ impl Running {
         self.process.as_ref().is_some_and(|process| !process.has_ended())
     }
 
-    /// Asks the broker how it stands, unless that is gone; an error if it does not say.
+    /// Asks the broker how it stands, unless that is gone; an error if it does not answer.
     fn look(&mut self, last: Instant, now: Instant, gone: bool) -> Result<(), ()> {
-        if !self.lives() || gone {
+        if !self.lives() || gone || self.detached {
             return Ok(());
         }
         let standing = match self.task.standing() {
             Ok(standing) => standing,
             // Its processes may have ended just now.
             Err(_) if !self.lives() => return Ok(()),
-            Err(_) => return Err(()),
+            Err(StandingError::NoSuchTask(_)) => {
+                self.detached = true;
+                return Ok(());
+            }
+            Err(StandingError::System(_)) => return Err(()),
         };
         let nanos = Span::from_nanos;
         if standing.reports > self.reports {
@@ -282,6 +296,43 @@ impl Drop for Running {
         if self.status.is_none() {
             drop(end_group(self.child.id(), true));
             drop(self.child.wait());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    fn lives(pid: u32) -> bool {
+        Process::open(pid).is_ok_and(|process| !process.has_ended())
+    }
+
+    fn until(done: impl Fn() -> bool) {
+        let started = WallClock::now();
+        while !done() {
+            assert!(started.elapsed() < Duration::from_secs(20), "it never came to pass");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn what_a_program_has_started_ends_with_it_also_if_it_has_ended_before() {
+        for (rest, code) in [("exit 3", Some(3)), ("wait", None)] {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("sleep 60 >/dev/null & echo $!; {rest}")]).process_group(0);
+            let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+            let mut said = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+            let started: u32 = said.trim().parse().unwrap();
+            if code.is_some() {
+                until(|| !lives(child.id()));
+            }
+            assert!(lives(started));
+            assert_eq!(end_one(&mut child).and_then(|status| status.code()), code);
+            until(|| !lives(started));
         }
     }
 }
