@@ -91,6 +91,8 @@ pub struct NotedPolicy {
 #[derive(Debug)]
 pub struct Roster {
     journal: Journal,
+    /// Something that is true could not be written: the next that is to be brings all of it.
+    behind: bool,
     last: u32,
     policy: NotedPolicy,
     tasks: BTreeMap<u32, Noted>,
@@ -139,7 +141,8 @@ impl Roster {
     /// If it cannot be read or written.
     pub fn open(directory: &Path) -> io::Result<(Roster, Option<String>)> {
         let (journal, text) = Journal::open(&directory.join("tasks"))?;
-        let mut roster = Roster { journal, last: 0, policy: NotedPolicy::default(), tasks: BTreeMap::new() };
+        let mut roster =
+            Roster { journal, behind: false, last: 0, policy: NotedPolicy::default(), tasks: BTreeMap::new() };
         let warning = roster.read(&text).err().map(|line| {
             let aside = roster.journal.path().with_extension("damaged");
             let kept = fs::write(&aside, &text);
@@ -187,7 +190,7 @@ impl Roster {
     ///
     /// If it cannot be written.
     pub fn task(&mut self, task: Noted) -> io::Result<()> {
-        if self.tasks.get(&task.id).is_some_and(|before| !before.differs(&task)) {
+        if !self.behind && self.tasks.get(&task.id).is_some_and(|before| !before.differs(&task)) {
             return Ok(());
         }
         self.last = self.last.max(task.id);
@@ -226,10 +229,12 @@ impl Roster {
 
     fn append(&mut self, line: &str) -> io::Result<()> {
         // What is to be appended is in what it would be made anew of.
-        match self.journal.is_stale(self.tasks.len()) {
+        let done = match self.behind || self.journal.is_stale(self.tasks.len()) {
             true => self.compact(),
             false => self.journal.append(line),
-        }
+        };
+        self.behind = done.is_err();
+        done
     }
 
     /// Writes the file anew with what is true.
@@ -433,5 +438,26 @@ mod tests {
         assert!(length() < 4 << 20, "{}", length());
         drop(roster);
         assert_eq!(place.open().0.tasks().next().unwrap().weight, 9_999);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_with_what_comes_next_though_that_is_as_before() {
+        let place = Place::new("behind");
+        let (mut roster, _) = place.open();
+        roster.task(noted(2)).unwrap();
+        // It cannot be written anew where a folder is in the way.
+        let beside = place.0.join("tasks.new");
+        fs::create_dir(&beside).unwrap();
+        let refused = (0..10_000).find(|round| roster.task(Noted { weight: *round, ..noted(1) }).is_err());
+        let last = Noted { weight: refused.unwrap(), ..noted(1) };
+        roster.task(last.clone()).unwrap_err();
+        roster.set_policy("weighted", None).unwrap_err();
+        roster.left(TaskId(2)).unwrap_err();
+        fs::remove_dir(&beside).unwrap();
+        roster.task(last.clone()).unwrap();
+        drop(roster);
+        let (roster, warning) = place.open();
+        assert_eq!((roster.tasks().collect::<Vec<_>>(), warning), (vec![&last], None));
+        assert_eq!(roster.policy().policy, "weighted");
     }
 }
