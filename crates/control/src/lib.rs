@@ -12,7 +12,7 @@
 //! - [`arbiter`]: the broker's whole decision as one state machine, with an explanation of each grant.
 //! - [`window`]: when a task's threads are raised and lowered so that it gets what was granted, and
 //!   on which CPU.
-//! - [`admission`]: all of it, carried out by placement alone; [`file`]: the programs of a system's file, and what its
+//! - [`admission`]: all of it, carried out by placement alone; [`mod@file`]: the programs of a system's file, and what its
 //!   CPUs admit of them.
 //! - [`group`]: what a control group is given to be a floor below it and a cap above it.
 //!

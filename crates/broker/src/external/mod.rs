@@ -1,7 +1,7 @@
 //! Advocates, policies and schedulers in other processes, in whatever language: called by object reference, timed out,
 //! passed over.
 //!
-//! Nothing of the broker waits for them. What happens leaves a question; a thread of a [`pool`] asks it, and when the answer
+//! Nothing of the broker waits for them. What happens leaves a question; a thread of a pool asks it, and when the answer
 //! has come the broker is driven again. Until then the answer before counts:
 //!
 //! ```text
