@@ -5,7 +5,7 @@ use hyoshi_report::figures::{count, nanos, percent};
 use super::Figures;
 use super::arbitration::{CAP, EXPECTED, PERIOD, Stage};
 use super::kernel::{Arbitrated, Cost, Kernel, Openness};
-use super::prediction::Predicted;
+use super::prediction::{FORGETFUL, Predicted};
 use super::tracking::{LEARNING, Tracked};
 use crate::claim::{Claim, Finding, Judgement, Verdict};
 
@@ -196,8 +196,9 @@ fn b4(predicted: &Predicted) -> Finding {
         format!(", by {} {} and {}", one.advocate, percent(one.over_ppm()), percent(one.missed_ppm()))
     });
     let reason = format!(
-        "over {programs} programs {} reserved beyond the demand and {} of {} spikes missed{usual}; program by program better in both in \
-         {better_in_both}, worse in both in {worse_in_both}",
+        "over {programs} programs {} reserved beyond the demand and {} of {} spikes missed{usual}; a max-decay of {FORGETFUL} reports or \
+         fewer holds hardly any spike and is compared by misses alone; program by program better in both in {better_in_both}, worse in \
+         both in {worse_in_both}",
         percent(proactive.over_ppm()),
         percent(proactive.missed_ppm()),
         count(proactive.spikes),

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_beats_every_max_decay_in_over_reservation_and_in_missed_spikes() {
+    fn it_misses_fewer_spikes_than_every_max_decay_and_reserves_less_than_those_that_hold_any() {
         let predicted = play(Watch { step: &|_| (), stop: &|| false }).unwrap();
         assert_eq!(predicted.unbeaten(), Vec::<&str>::new(), "no better than these: {predicted:?}");
     }

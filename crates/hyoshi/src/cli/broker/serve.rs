@@ -217,14 +217,16 @@ fn refused(error: &ServiceError, socket: &Path) -> Failure {
 /// A group's number (group(5)).
 fn group(name: &str) -> Result<u32, Failure> {
     number("/etc/group", name).ok_or_else(|| {
-        Failure::new(format_args!("there is no group `{name}`")).help("`getent group` shows all; a number will do, too")
+        Failure::new(format_args!("there is no group `{name}`"))
+            .help("/etc/group has those that are known by name; a number will do, too")
     })
 }
 
 /// A user's number (passwd(5)).
 pub(super) fn user(name: &str) -> Result<u32, Failure> {
     number("/etc/passwd", name).ok_or_else(|| {
-        Failure::new(format_args!("there is no user `{name}`")).help("`getent passwd` shows all; a number will do, too")
+        Failure::new(format_args!("there is no user `{name}`"))
+            .help("/etc/passwd has those that are known by name; a number will do, too")
     })
 }
 
