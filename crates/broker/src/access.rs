@@ -72,6 +72,15 @@ impl Access {
         self.may_direct(caller) || caller.uid(self) == Some(owner)
     }
 
+    /// In words, who may do what concerns others, for those who may not.
+    pub fn who_may(&self) -> String {
+        match (self.group, self.broker) {
+            (Some(group), _) => format!("root may, and members of group {group}"),
+            (None, 0) => "root may; `hyoshi broker --operators GROUP` lets the members of a group".to_owned(),
+            (None, user) => format!("root may, and user {user}, whose broker it is"),
+        }
+    }
+
     /// The most importance that they may give.
     pub fn most_importance(&self, caller: &Caller) -> u32 {
         if self.may_direct(caller) { u32::MAX } else { ORDINARY_IMPORTANCE }

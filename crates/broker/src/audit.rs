@@ -1,7 +1,10 @@
 //! What was changed, by whom, and whether it was allowed: a line of JSON each.
 //!
-//! Written as [`Lines`] are: a change waits for no disk.
+//! Written as [`Lines`] are: a change waits for no disk. Of what somebody says it has the first [`MOST`] octets: nobody pushes
+//! others' changes out of the log with long words.
 
+use std::borrow::Cow;
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,6 +13,9 @@ use serde::Serialize;
 
 use crate::access::Caller;
 use crate::lines::Lines;
+
+/// Octets of a task's name, of what it is changed to, and of why not.
+pub const MOST: usize = 256;
 
 /// Where changes are told.
 #[derive(Debug)]
@@ -63,7 +69,18 @@ impl Audit {
             Caller::Broker | Caller::Unknown => (None, None, None),
         };
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let line = Line { at_ms, uid, pid, certificate, change, task, to, refused };
+        let (certificate, task, to) = (certificate.map(cut), task.map(cut), cut(to));
+        let refused = refused.map(cut);
+        let line = Line {
+            at_ms,
+            uid,
+            pid,
+            certificate: certificate.as_deref(),
+            change,
+            task: task.as_deref(),
+            to: &to,
+            refused: refused.as_deref(),
+        };
         // Numbers and text: there is nothing in it that JSON does not have.
         lines.push(serde_json::to_string(&line).unwrap_or_default());
     }
@@ -72,6 +89,30 @@ impl Audit {
     pub fn trouble(&self) -> Option<String> {
         self.lines.as_ref()?.trouble()
     }
+}
+
+/// As much of a text as the log has.
+pub(crate) fn cut(text: &str) -> Cow<'_, str> {
+    match text.len() <= MOST {
+        true => Cow::Borrowed(text),
+        false => {
+            let end = (0..=MOST - '…'.len_utf8()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+            Cow::Owned(format!("{}…", &text[..end]))
+        }
+    }
+}
+
+/// Several things, as many as the log has room for.
+pub(crate) fn listed(things: impl IntoIterator<Item = impl Display>) -> String {
+    let mut told = String::new();
+    for thing in things {
+        if told.len() > MOST {
+            break;
+        }
+        let comma = if told.is_empty() { "" } else { ", " };
+        told.push_str(&format!("{comma}{thing}"));
+    }
+    told
 }
 
 #[cfg(test)]
@@ -101,6 +142,31 @@ mod tests {
         );
         assert!(lines[0].get("refused").is_none());
         assert_eq!(lines[1]["task"], "x\n{\"uid\":0}");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn of_long_words_the_log_has_the_beginning() {
+        for letter in ["x", "ß", "€", "𝄞"] {
+            for length in 0..2 * MOST {
+                let (text, short) = (letter.repeat(length), letter.repeat(length.min(MOST / letter.len())));
+                let cut = cut(&text);
+                assert!(cut.len() <= MOST, "{length} {letter}");
+                match text.len() <= MOST {
+                    true => assert_eq!(cut, short),
+                    false => assert!(short.starts_with(cut.strip_suffix('…').unwrap())),
+                }
+            }
+        }
+        assert_eq!(listed(["a", "b"]), "a, b");
+        assert!(listed(std::iter::repeat("0123456789")).len() < MOST + 20);
+        let path = std::env::temp_dir().join(format!("hyoshi-audit-long-{}", std::process::id()));
+        let audit = Audit::to(&path).unwrap();
+        let long = "\u{1}".repeat(1 << 20);
+        audit.tell(&ann(), "join", Some(&long), &long, Some(&long));
+        drop(audit);
+        // An octet is six in JSON at most.
+        assert!(std::fs::metadata(&path).unwrap().len() < 3 * 6 * MOST as u64 + 200);
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -1,14 +1,13 @@
 //! The broker's clients: where it is, and its answers as Rust has them.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use hyoshi_model::Span;
-use hyoshi_orb::{Orb, OrbBuilder, OrbError, SystemException, SystemKind, Timeouts};
+use hyoshi_orb::{Orb, OrbBuilder, OrbError, SystemException, SystemKind, Timeouts, cpu_broker};
 
 use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Broker, BrokerStub, TaskStub};
-use crate::place;
 use crate::setting::Setting;
 use crate::trouble::Trouble;
 
@@ -123,6 +122,7 @@ raised! {
     StandingOfError: NoSuchTask;
     DetachError: NoSuchTask NotAllowed Refused;
     OwnTaskError: NoSuchTask NotAllowed Refused;
+    PromiseLanesError: NoSuchTask NotAllowed Refused;
 }
 
 impl From<wire::NoSuchTask> for ClientError {
@@ -158,10 +158,7 @@ impl Client {
     pub fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {
         let socket = match socket {
             Some(socket) => socket.to_owned(),
-            None => {
-                let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-                place::to_ask(hyoshi_os::Credentials::own().uid, runtime.as_deref())
-            }
+            None => cpu_broker::to_ask_here(),
         };
         // The kernel's words are better than those of an ORB whose connection was refused.
         if let Err(error) = std::os::unix::net::UnixStream::connect(&socket) {
@@ -172,7 +169,7 @@ impl Client {
             };
             return Err(ClientError::NoBroker { at: socket.display().to_string(), why });
         }
-        Client::resolve(socket.display().to_string(), &place::corbaloc(&socket), Orb::builder(), PATIENCE)
+        Client::resolve(socket.display().to_string(), &cpu_broker::corbaloc(&socket), Orb::builder(), PATIENCE)
     }
 
     /// Asks the broker at an address: `ssliop://HOST:PORT`, `unix:/PATH` or a reference. The ORB that asks is made by
@@ -192,7 +189,7 @@ impl Client {
         }
         let reference = match address.strip_prefix(SECURE) {
             Some(place) if place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
-                format!("corbaloc:ssliop:1.2@{place}/{}", crate::KEY)
+                format!("corbaloc:ssliop:1.2@{place}/{}", cpu_broker::KEY)
             }
             Some(_) => return Err(wrong("a port is missing")),
             None if ["IOR:", "corbaloc:"].iter().any(|scheme| address.starts_with(scheme)) => address.to_owned(),

@@ -1,38 +1,105 @@
-//! What policies from elsewhere have in common, another process's and a library's.
+//! Policies from elsewhere, another process's and a library's: what they have in common.
 
 use std::fmt;
 
-use hyoshi_control::policy::{Exceeded, Foreign};
-use hyoshi_control::{Ask, Grant, GroupId, TaskId};
+use hyoshi_control::policy::{AnyPolicy, Exceeded, Foreign, PolicyWords};
+use hyoshi_control::{Ask, Grant, GroupId, Limit, Policy, TaskId};
 use hyoshi_model::Share;
 
 use crate::external::Bulletin;
 
-/// As [`Policy::manner`](hyoshi_control::Policy::manner): it gives no reasons of its own.
-pub(crate) fn manner(foreign: &Foreign, group: GroupId) -> &str {
-    if foreign.decides() { "" } else { foreign.fallback.manner(group) }
+/// Who answers for a policy from elsewhere.
+pub(crate) trait Source: fmt::Debug + Send {
+    /// The policy's name.
+    const NAME: &'static str;
+    /// In a sentence.
+    const WHICH: &'static str;
+
+    /// Before these are settled: what it says of them, or has said meanwhile.
+    fn hear(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share);
+
+    /// Once they are settled: what it is to say next.
+    fn ask(&mut self, asks: &[Ask], cap: Share) {
+        let _ = (asks, cap);
+    }
+
+    /// What it says of itself.
+    fn words(&self) -> Option<String>;
+
+    fn bulletin(&self) -> &Bulletin;
 }
 
-/// As [`Policy::blame`](hyoshi_control::Policy::blame): all who hold something, if it decides.
-pub(crate) fn blame(
-    foreign: &Foreign,
-    asks: &[Ask],
-    grants: &[Grant],
-    index: usize,
-    name: &mut dyn FnMut(TaskId, Share),
-) {
-    if !foreign.decides() {
-        return foreign.fallback.blame(asks, grants, index, name);
+/// The policy that it answers for; with its fallback, which decides when it does not.
+#[derive(Debug)]
+pub(crate) struct Elsewhere<S> {
+    source: S,
+    foreign: Foreign,
+}
+
+impl<S: Source> Elsewhere<S> {
+    pub fn new(source: S, fallback: AnyPolicy) -> Self {
+        Elsewhere { source, foreign: Foreign::new(fallback) }
     }
-    for (other, grant) in grants.iter().enumerate().take(asks.len()) {
-        if other != index && grant.reservation.is_some() {
-            name(grant.task, grant.share());
+}
+
+impl<S: Source> Policy for Elsewhere<S> {
+    fn name(&self) -> &'static str {
+        S::NAME
+    }
+
+    /// It gives no reasons of its own.
+    fn manner(&self, group: GroupId) -> &str {
+        if self.foreign.decides() { "" } else { self.foreign.fallback.manner(group) }
+    }
+
+    fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
+        self.source.hear(&mut self.foreign, asks, limit.share());
+        self.foreign.arbitrate(asks, limit, grants);
+        self.source.ask(asks, limit.share());
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.foreign.decides() {
+            let instead = PolicyWords(&*self.foreign.fallback);
+            return match self.foreign.why() {
+                None => write!(f, "{instead}, until {} answers", S::WHICH),
+                Some(why) => write!(f, "{instead}, for {} is passed over, {why}", S::WHICH),
+            };
         }
+        match self.source.words() {
+            Some(words) => write!(f, "{} ({words})", S::NAME)?,
+            None => f.write_str(S::NAME)?,
+        }
+        exceeded(&self.foreign, self.source.bulletin(), f)
+    }
+
+    /// All who hold something, if it decides.
+    fn blame(&self, asks: &[Ask], grants: &[Grant], index: usize, name: &mut dyn FnMut(TaskId, Share)) {
+        if !self.foreign.decides() {
+            return self.foreign.fallback.blame(asks, grants, index, name);
+        }
+        for (other, grant) in grants.iter().enumerate().take(asks.len()) {
+            if other != index && grant.reservation.is_some() {
+                name(grant.task, grant.share());
+            }
+        }
+    }
+
+    fn group_count(&self) -> u32 {
+        self.foreign.fallback.group_count()
+    }
+
+    fn group(&self, name: &str) -> Option<GroupId> {
+        self.foreign.fallback.group(name)
+    }
+
+    fn group_name(&self, group: GroupId) -> Option<&str> {
+        self.foreign.fallback.group_name(group)
     }
 }
 
 /// In words, how it broke the laws, if it did.
-pub(crate) fn exceeded(foreign: &Foreign, bulletin: &Bulletin, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn exceeded(foreign: &Foreign, bulletin: &Bulletin, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match foreign.exceeded() {
         None => Ok(()),
         Some(Exceeded::Ask(task)) => {

@@ -1,13 +1,15 @@
 //! What the broker needs of the machine: whose processes a task has, what they consume, and how time is reserved for
 //! them. The scheduler proxies stand behind it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
-use hyoshi_os::groups::Group;
+use hyoshi_os::cgroup::Group;
 use hyoshi_os::process::{Identity, NoProcess, Process};
 use hyoshi_os::wakeups::Seen;
+
+use crate::lanes::Lanes;
 
 /// Why a reservation could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,18 @@ pub struct Way {
     pub why: String,
 }
 
+/// Whether a task's wake-ups are watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Watching {
+    /// No, or not yet.
+    #[default]
+    Not,
+    /// It is to be: no more threads are watched, and those of others are.
+    Waits,
+    /// So.
+    By(Seen),
+}
+
 /// The machine, or a model of one.
 pub trait Kernel: Send {
     /// The ways to reserve time, those that cannot be used too.
@@ -46,14 +60,19 @@ pub trait Kernel: Send {
     /// Of a process that has just ended.
     fn add(&mut self, task: TaskId, process: Process) -> Result<(), NoProcess>;
 
-    /// The processes of a control group belong to the task, now and whenever it is [gathered](Kernel::gather).
-    fn add_group(&mut self, task: TaskId, group: Group);
+    /// The processes of a control group belong to the task: of those that are `there`, by number, all that `may`, but for
+    /// those of other tasks; of all others whenever it is [gathered](Kernel::gather).
+    fn add_group(&mut self, task: TaskId, group: Group, there: &[u32], may: &mut dyn FnMut(&Process) -> bool);
+
+    /// The control group is the task's no more; its processes are.
+    fn drop_group(&mut self, task: TaskId, folder: &Path);
 
     /// Folders of the task's control groups.
     fn groups(&self, task: TaskId) -> Vec<PathBuf>;
 
-    /// Sees who has come to the task's control groups. Those that `may` not, and those of other tasks, stay outside. Looks
-    /// take at most a fiftieth of the time: others come to nothing.
+    /// Sees who has come to the task's control groups, and who has left them. Those that `may` not, and those of other
+    /// tasks, stay outside. Looks of all tasks together take at most a fiftieth of the time, and about a
+    /// millisecond at once: of a large tree several together see all of it.
     fn gather(&mut self, task: TaskId, may: &mut dyn FnMut(&Process) -> bool, now: Instant);
 
     /// The task's processes, in the order in which they joined.
@@ -64,8 +83,8 @@ pub trait Kernel: Send {
         self.members(task).iter().map(|process| process.number).collect()
     }
 
-    /// The task that a process belongs to.
-    fn task_of(&self, pid: u32) -> Option<TaskId>;
+    /// One of these processes that belongs to a task, if one does. The numbers are sorted.
+    fn one_of(&self, numbers: &[u32]) -> Option<(u32, TaskId)>;
 
     /// Reserves time, in place of what was reserved. It is done, unless the kernel [awaits](Kernel::awaits) a word on it.
     ///
@@ -88,7 +107,7 @@ pub trait Kernel: Send {
     /// In words, by what else than priorities the task is held, or why not.
     fn told(&self, task: TaskId) -> Option<String>;
 
-    /// Reserves nothing any more. A hard task has hardly anything then, but with `deadline` it is ordinary.
+    /// Reserves nothing any more. A hard task has hardly anything then.
     fn release(&mut self, task: TaskId);
 
     /// Forgets a task; its processes go on as they were before they belonged to it.
@@ -97,25 +116,48 @@ pub trait Kernel: Send {
     /// What the task's processes have consumed so far, those that have ended too; none once all have.
     fn consumed(&mut self, task: TaskId) -> Option<Span>;
 
+    /// The same, of processes of which one lived a moment ago: whether one does is as much to ask as what they consumed.
+    fn reading(&mut self, task: TaskId) -> Option<Span> {
+        self.consumed(task)
+    }
+
     /// Whether somebody else has yet to say that what was reserved last for the task is.
     fn awaits(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
 
-    /// What has become of reservations that were awaited, and of those that had to be made by another way.
+    /// What has become of reservations that were awaited, of those that had to be made by another way, and of those that
+    /// cannot be kept any more.
     fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
         None
     }
 
-    /// Wake-ups of the task's threads are watched from now on, or no more.
-    fn watch(&mut self, task: TaskId, on: bool);
+    /// A task for which more may be reserved than when it was refused.
+    fn room(&mut self) -> Option<TaskId> {
+        None
+    }
 
-    /// Hands over to `finder` what the watched threads did since the last time. None if they are not watched.
-    fn wakeups(&mut self, task: TaskId, now: Instant, finder: &mut Finder) -> Option<Seen>;
+    /// Lanes above all windows may take this of a CPU from now on. Whom too little is left for is [news](Kernel::news);
+    /// those in `first` are served before others. Whether lanes are counted at all.
+    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId]) -> bool {
+        let _ = (cpu, lanes, first);
+        false
+    }
+
+    /// Wake-ups of the threads of a task, of this user's, are watched from now on; without a user no more.
+    fn watch(&mut self, task: TaskId, owner: Option<u32>);
+
+    /// Hands over to `finder` what the watched threads did since the last time.
+    fn wakeups(&mut self, task: TaskId, finder: &mut Finder) -> Watching;
 
     /// Does what is due. Returns when something will be again.
     fn tick(&mut self, now: Instant) -> Instant;
+
+    /// When that will be, as far as it is known without doing it.
+    fn due(&self) -> Instant {
+        Instant::ZERO
+    }
 
     /// Puts everything back as it was.
     fn end(&mut self);

@@ -26,6 +26,7 @@ pub mod external;
 mod foreign;
 mod journal;
 pub mod kernel;
+pub mod lanes;
 mod library;
 pub mod lines;
 pub mod machine;
@@ -41,9 +42,10 @@ mod state;
 pub mod touched;
 mod trouble;
 mod watch;
+pub mod words;
 
-pub use service::{KEY, Remote, Service, ServiceError};
-pub use state::{Cycle, Found, Joining, PROVISIONAL, Standing, State};
+pub use service::{Remote, Service, ServiceError};
+pub use state::{Cycle, Found, Joining, PROVISIONAL, RunStanding, Standing, State};
 pub use trouble::Trouble;
 
 /// The broker's interfaces in Rust, from `idl/broker.idl`.

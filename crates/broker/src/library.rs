@@ -4,13 +4,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hyoshi_control::policy::{AnyPolicy, Foreign, PolicyWords};
-use hyoshi_control::{Advice, Advocate, Ask, Grant, GroupId, Limit, Policy, Status, TaskId};
+use hyoshi_control::policy::{AnyPolicy, Foreign};
+use hyoshi_control::{Advice, Advocate, Ask, Grant, Status};
 use hyoshi_model::{Reservation, Share, Span};
 use hyoshi_os::plugin::{AdvocatePlugin, NamedAsk, NotLoaded, PolicyPlugin, abi};
 
 use crate::external::{Bulletin, Note, advised};
-use crate::foreign;
+use crate::foreign::{Elsewhere, Source};
 use crate::idl::cpu_broker as wire;
 use crate::setting::Setting;
 use crate::trouble::Trouble;
@@ -24,7 +24,9 @@ impl From<NotLoaded> for Trouble {
 
 /// The library's path, and the parameters that are its own.
 fn path(setting: &Setting) -> Result<(PathBuf, Vec<(String, String)>), Trouble> {
-    let (paths, own): (Vec<_>, Vec<_>) = setting.parameters.iter().cloned().partition(|(name, _)| name == "path");
+    // The first parameter needs no name, unless another has it.
+    let name = if setting.parameters.iter().any(|(name, _)| name == "path") { "path" } else { "" };
+    let (paths, own): (Vec<_>, Vec<_>) = setting.parameters.iter().cloned().partition(|(given, _)| given == name);
     match paths.as_slice() {
         [(_, path)] => Ok((path.into(), own)),
         [] => Err(Trouble::refused("`library` needs its `path`", "give the library's whole path: --path /DIR/NAME.so")),
@@ -51,7 +53,7 @@ pub(crate) fn advocate(setting: &Setting, name: &str, bulletin: &Arc<Bulletin>) 
 pub(crate) fn policy(setting: &Setting, fallback: AnyPolicy, bulletin: &Arc<Bulletin>) -> Result<AnyPolicy, Trouble> {
     let (path, own) = path(setting)?;
     let plugin = PolicyPlugin::load(&path, &own)?;
-    Ok(Box::new(Divider { plugin, foreign: Foreign::new(fallback), bulletin: bulletin.clone() }))
+    Ok(Box::new(Elsewhere::new(Divider { plugin, bulletin: bulletin.clone() }, fallback)))
 }
 
 #[derive(Debug)]
@@ -127,12 +129,14 @@ fn to_abi(status: &Status) -> abi::Status {
 #[derive(Debug)]
 struct Divider {
     plugin: PolicyPlugin,
-    foreign: Foreign,
     bulletin: Arc<Bulletin>,
 }
 
-impl Divider {
-    fn ask(&mut self, asks: &[Ask], cap: Share) {
+impl Source for Divider {
+    const NAME: &'static str = "library";
+    const WHICH: &'static str = "the library's policy";
+
+    fn hear(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share) {
         let answered = {
             let names = self.bulletin.names();
             let named = |ask: &Ask| NamedAsk {
@@ -149,63 +153,26 @@ impl Divider {
         match answered {
             Ok(budgets) => {
                 let budgets: Vec<Span> = budgets.into_iter().map(Span::from_nanos).collect();
-                if self.foreign.why().is_some() {
-                    let text = "the library's policy answers again".to_owned();
-                    self.bulletin.note(Note { change: "policy-answers", task: None, why: String::new(), text });
+                if foreign.why().is_some() {
+                    self.bulletin.note(Note::of_policy(Self::WHICH, None));
                 }
-                self.foreign.answered(asks, &budgets);
+                foreign.answered(asks, &budgets);
             }
             Err(number) => {
                 let why = format!("it failed with {number}");
-                if self.foreign.why().is_none() {
-                    let text = format!("the library's policy is passed over: {why}");
-                    self.bulletin.note(Note { change: "policy-passed-over", task: None, why: why.clone(), text });
+                if foreign.why().is_none() {
+                    self.bulletin.note(Note::of_policy(Self::WHICH, Some(&why)));
                 }
-                self.foreign.failed(why);
+                foreign.failed(why);
             }
         }
     }
-}
 
-impl Policy for Divider {
-    fn name(&self) -> &'static str {
-        "library"
+    fn words(&self) -> Option<String> {
+        self.plugin.words()
     }
 
-    fn manner(&self, group: GroupId) -> &str {
-        foreign::manner(&self.foreign, group)
-    }
-
-    fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
-        self.ask(asks, limit.share());
-        self.foreign.arbitrate(asks, limit, grants);
-    }
-
-    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(why) = self.foreign.why() {
-            let instead = PolicyWords(&*self.foreign.fallback);
-            return write!(f, "{instead}, for the library's policy is passed over, {why}");
-        }
-        match self.plugin.words() {
-            Some(words) => write!(f, "library ({words})")?,
-            None => f.write_str("library")?,
-        }
-        foreign::exceeded(&self.foreign, &self.bulletin, f)
-    }
-
-    fn blame(&self, asks: &[Ask], grants: &[Grant], index: usize, name: &mut dyn FnMut(TaskId, Share)) {
-        foreign::blame(&self.foreign, asks, grants, index, name);
-    }
-
-    fn group_count(&self) -> u32 {
-        self.foreign.fallback.group_count()
-    }
-
-    fn group(&self, name: &str) -> Option<GroupId> {
-        self.foreign.fallback.group(name)
-    }
-
-    fn group_name(&self, group: GroupId) -> Option<&str> {
-        self.foreign.fallback.group_name(group)
+    fn bulletin(&self) -> &Bulletin {
+        &self.bulletin
     }
 }

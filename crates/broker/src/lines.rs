@@ -1,4 +1,5 @@
-//! Lines appended to a file by a thread of its own: a disk that takes its time holds up nobody else.
+//! Lines appended to a file, or told on standard error, by a thread of its own: a disk that takes its time, or a terminal that
+//! is stopped, holds up nobody else.
 //!
 //! A file grows to [`LARGEST`] octets; then it is renamed to `NAME.1`, in place of an earlier one, and begun anew. Lines that
 //! cannot be written are lost; that is told once, and again after a line could be written in between.
@@ -6,22 +7,30 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hyoshi_os::{PiMutex, Spawn, Thread, Wake};
 
 /// When a file is begun anew, in octets.
 pub const LARGEST: u64 = 16 << 20;
-/// Lines that wait to be written; further ones are lost.
+/// Lines that wait to be written, and octets of these; further ones are lost.
 const WAITING: usize = 4_096;
+const WAITING_OCTETS: usize = 1 << 20;
 
-/// See the module. When it goes, all that waits is written first.
+/// How long nobody who reads standard error is waited for at the end.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// See the module. When it goes, all that waits is written to a file first; on standard error as much as is read within a second.
 #[derive(Debug)]
 pub struct Lines {
     desk: Arc<Desk>,
     thread: Option<Thread<()>>,
+    /// Whether all has to be written before the end.
+    all: bool,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +42,7 @@ struct Desk {
 #[derive(Debug, Default)]
 struct Tray {
     lines: VecDeque<String>,
+    octets: usize,
     lost: u64,
     trouble: Option<String>,
     ends: bool,
@@ -54,18 +64,35 @@ impl Lines {
     ///
     /// If it cannot be opened, or there is no thread to be had.
     pub fn to(path: &Path) -> io::Result<Lines> {
-        let mut log = Log::open(path)?;
+        Lines::through(Box::new(Log::open(path)?), true)
+    }
+
+    /// Tells on standard error. It has a descriptor of its own: what else is told there does not wait for this.
+    ///
+    /// # Errors
+    ///
+    /// If there is no descriptor or no thread to be had.
+    pub fn on_standard_error() -> io::Result<Lines> {
+        let own = io::stderr().as_fd().try_clone_to_owned()?;
+        Lines::through(Box::new(Told(File::from(own))), false)
+    }
+
+    fn through(mut sink: Box<dyn Sink>, all: bool) -> io::Result<Lines> {
         let desk = Arc::new(Desk::default());
         let own = desk.clone();
-        let thread = Spawn::new("lines").spawn(move || own.write(&mut log))?;
-        Ok(Lines { desk, thread: Some(thread) })
+        let thread = Spawn::new("lines").spawn(move || own.write(&mut *sink))?;
+        Ok(Lines { desk, thread: Some(thread), all })
     }
 
     /// A line without its end. Waits for nothing.
     pub fn push(&self, line: String) {
         let mut tray = self.desk.tray.lock();
-        match tray.lines.len() < WAITING {
-            true => tray.lines.push_back(line),
+        let octets = tray.octets.saturating_add(line.len());
+        match tray.lines.len() < WAITING && octets <= WAITING_OCTETS {
+            true => {
+                tray.octets = octets;
+                tray.lines.push_back(line);
+            }
             false => tray.lost += 1,
         }
         drop(tray);
@@ -82,16 +109,25 @@ impl Drop for Lines {
     fn drop(&mut self) {
         self.desk.tray.lock().ends = true;
         self.desk.wake.post();
+        let Some(thread) = self.thread.take() else { return };
+        let until = Instant::now() + PATIENCE;
+        while !self.all && !thread.is_finished() {
+            if Instant::now() > until {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         // A panic of the thread would have been told by itself.
-        let _ = self.thread.take().map(Thread::join);
+        let _ = thread.join();
     }
 }
 
 impl Desk {
-    fn write(&self, log: &mut Log) {
+    fn write(&self, sink: &mut dyn Sink) {
         loop {
             let (lines, lost, ends) = {
                 let mut tray = self.tray.lock();
+                tray.octets = 0;
                 (std::mem::take(&mut tray.lines), std::mem::take(&mut tray.lost), tray.ends)
             };
             if lines.is_empty() && lost == 0 {
@@ -101,12 +137,48 @@ impl Desk {
                 self.wake.wait();
                 continue;
             }
-            let written = lines.into_iter().filter_map(|line| log.append(line)).last();
-            let lost = (lost > 0).then(|| format!("{lost} lines came faster than the disk takes them"));
-            if let Some(trouble) = written.or(lost) {
+            let written = lines.into_iter().filter_map(|line| sink.append(line)).last();
+            if let Some(trouble) = written.or_else(|| (lost > 0).then(|| sink.lost(lost)).flatten()) {
                 self.tray.lock().trouble = Some(trouble);
             }
         }
+    }
+}
+
+/// Where lines go.
+trait Sink: Send {
+    /// Says what is wrong, if it was not wrong before.
+    fn append(&mut self, line: String) -> Option<String>;
+
+    /// So many lines could not wait. What is wrong, if it is to be told elsewhere.
+    fn lost(&mut self, lines: u64) -> Option<String>;
+}
+
+/// What is told to whoever reads it; if nobody does, there is nobody left to tell.
+#[derive(Debug)]
+struct Told(File);
+
+impl Sink for Told {
+    fn append(&mut self, line: String) -> Option<String> {
+        let _ = self.0.write_all(format!("{line}\n").as_bytes());
+        None
+    }
+
+    fn lost(&mut self, lines: u64) -> Option<String> {
+        self.append(format!("{lines} lines are left out here: they came faster than they were read"))
+    }
+}
+
+impl Sink for Log {
+    fn append(&mut self, mut line: String) -> Option<String> {
+        line.push('\n');
+        let written = self.write(&line);
+        let was_whole = std::mem::replace(&mut self.whole, written.is_ok());
+        written.err().filter(|_| was_whole).map(|error| error.to_string())
+    }
+
+    fn lost(&mut self, lines: u64) -> Option<String> {
+        Some(format!("{lines} lines came faster than the disk takes them"))
     }
 }
 
@@ -115,14 +187,6 @@ impl Log {
         let file = open(path)?;
         let size = file.metadata()?.len();
         Ok(Log { path: path.to_owned(), file, size, whole: true })
-    }
-
-    /// Says what is wrong, if it was not wrong before.
-    fn append(&mut self, mut line: String) -> Option<String> {
-        line.push('\n');
-        let written = self.write(&line);
-        let was_whole = std::mem::replace(&mut self.whole, written.is_ok());
-        written.err().filter(|_| was_whole).map(|error| error.to_string())
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {
@@ -188,5 +252,38 @@ mod tests {
         lines.push("a".into());
         drop(lines);
         assert!(desk.tray.lock().trouble.as_deref().is_some_and(|trouble| trouble.contains("No space left")));
+    }
+
+    #[test]
+    fn whoever_does_not_read_delays_nobody_and_is_told_how_much_was_left_out() {
+        let (read, write) = io::pipe().unwrap();
+        let lines = Lines::through(Box::new(Told(File::from(std::os::fd::OwnedFd::from(write)))), false).unwrap();
+        // Far more than a pipe holds, and than may wait.
+        let word = "x".repeat(1_000);
+        (0..4 * WAITING).for_each(|_| lines.push(word.clone()));
+        let ended = std::thread::spawn(move || drop(lines));
+        let until = Instant::now() + Duration::from_secs(30);
+        while !ended.is_finished() {
+            assert!(Instant::now() < until, "it waits for a reader");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let all = io::read_to_string(read).unwrap();
+        let (told, words): (Vec<_>, Vec<_>) = all.lines().partition(|line| line.contains("left out"));
+        assert!(words.iter().all(|line| *line == word));
+        let lost: usize = told.iter().map(|line| line.split(' ').next().unwrap().parse::<usize>().unwrap()).sum();
+        assert_eq!((words.len() + lost, lost > 0), (4 * WAITING, true));
+    }
+
+    #[test]
+    fn few_long_lines_wait() {
+        let (read, write) = io::pipe().unwrap();
+        let lines = Lines::through(Box::new(Told(File::from(std::os::fd::OwnedFd::from(write)))), false).unwrap();
+        let (word, all) = ("x".repeat(WAITING_OCTETS / 8), 64);
+        (0..all).for_each(|_| lines.push(word.clone()));
+        let tray = lines.desk.tray.lock();
+        assert!(tray.octets <= WAITING_OCTETS && tray.lines.len() <= 8, "{} octets", tray.octets);
+        // Besides, one tray full is being written.
+        assert!(tray.lost >= all - 16, "{}", tray.lost);
+        drop((tray, read));
     }
 }

@@ -3,18 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
-use hyoshi_os::cgroup::Subtree;
-use hyoshi_os::groups::Group;
+use hyoshi_os::cgroup::{Group, Look, Subtree};
 use hyoshi_os::priority;
 use hyoshi_os::process::{Identity, NoProcess, Process};
-use hyoshi_os::wakeups::Seen;
 use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, allowed_cpus, fifo_limit, raise_file_limit};
 
-use crate::kernel::{Kernel, NotReserved, Way};
+use crate::kernel::{Kernel, NotReserved, Watching, Way};
+use crate::lanes::Lanes;
 use crate::members::{MOST_PROCESSES, Members};
 use crate::proxy::deadline::DeadlineProxy;
 use crate::proxy::grouped::GroupedProxy;
@@ -25,7 +25,7 @@ use crate::proxy::weights::WeightsProxy;
 use crate::proxy::window::WindowProxy;
 use crate::proxy::{Ground, SchedulerProxy};
 use crate::touched::{PutBack, StateError, Touched};
-use crate::watch::Watch;
+use crate::watch::{MOST_WATCHED, Watches};
 
 /// See the module.
 pub struct Machine {
@@ -33,7 +33,7 @@ pub struct Machine {
     proxy: Box<dyn SchedulerProxy>,
     ways: Vec<Way>,
     /// Tasks whose wake-ups are watched.
-    watches: BTreeMap<TaskId, Watch>,
+    watches: Watches,
     /// Tasks that have control groups.
     gatherings: BTreeMap<TaskId, Gathering>,
     /// For how long something takes.
@@ -44,12 +44,51 @@ pub struct Machine {
 #[derive(Debug, Default)]
 struct Gathering {
     groups: Vec<Group>,
+    /// How many of them have been looked at, who is in those, and what is being looked at.
+    seen: usize,
+    there: Vec<u32>,
+    look: Option<Look>,
+    /// Not everybody can be known.
+    lacks: bool,
     /// Not looked at before.
     next: Instant,
 }
 
-/// Looking who is in control groups takes at most one part in so many of the time.
+/// Looking who is in control groups takes at most one part in so many of the time, which tasks that have groups share equally.
 const GATHERING_SHARE: u64 = 50;
+/// And so long at once: windows wait meanwhile.
+const GATHERING: Span = Span::from_millis(1);
+
+impl Gathering {
+    /// A look at `now` took so long, of one of so many tasks. All of them together keep to the share, and none waits for
+    /// another's large tree.
+    fn took(&mut self, now: Instant, spent: Span, tasks: usize) {
+        self.next = now.saturating_add(spent * GATHERING_SHARE * tasks.max(1) as u64);
+    }
+
+    /// Goes on looking while there is time. Who is in all groups, sorted, once that is known; and whether these are all.
+    fn go_on(&mut self, time: &mut dyn FnMut() -> bool) -> Option<(Vec<u32>, bool)> {
+        while let Some(group) = self.groups.get(self.seen) {
+            // One that is gone, as of a unit that is started anew, may be there again.
+            match self.look.take().map_or_else(|| Look::begin(group), Ok) {
+                Ok(mut look) => {
+                    if !look.go_on(MOST_PROCESSES, time) {
+                        self.look = Some(look);
+                        return None;
+                    }
+                    self.lacks |= !look.is_whole(MOST_PROCESSES);
+                    self.there.extend(look.processes());
+                }
+                Err(error) => self.lacks |= error.kind() != ErrorKind::NotFound,
+            }
+            self.seen += 1;
+        }
+        self.seen = 0;
+        self.there.sort_unstable();
+        self.there.dedup();
+        Some((std::mem::take(&mut self.there), !std::mem::take(&mut self.lacks)))
+    }
+}
 
 /// Why a machine cannot be worked with.
 #[derive(Debug)]
@@ -98,6 +137,7 @@ impl Machine {
     ///
     /// The same, and if there is to be a floor and no control groups can be made.
     pub fn with_floor(state: &Path, asked: Option<&str>, floor: bool) -> Result<(Machine, PutBack), NoMachine> {
+        asked.map_or(Ok(()), known)?;
         if floor {
             Subtree::find().map_err(NoMachine::NoFloor)?;
         }
@@ -109,7 +149,7 @@ impl Machine {
             (Some(proxy), _) => {
                 let ground =
                     Ground { tasks: BTreeMap::new(), hard: BTreeSet::new(), confined: BTreeSet::new(), touched };
-                let (watches, gatherings) = (BTreeMap::new(), BTreeMap::new());
+                let (watches, gatherings) = (Watches::new(MOST_WATCHED), BTreeMap::new());
                 let clock = MonotonicClock::start();
                 Ok((Machine { ground, proxy, ways, watches, gatherings, clock }, report))
             }
@@ -146,6 +186,19 @@ pub fn ways() -> Vec<Way> {
     choose(None, false).1
 }
 
+/// Whether there is a way of that name, on whatever machine: nothing is looked at.
+///
+/// # Errors
+///
+/// If there is none.
+pub fn known(asked: &str) -> Result<(), NoMachine> {
+    if PROBES.iter().any(|(name, ..)| *name == asked) {
+        return Ok(());
+    }
+    let ways = PROBES.iter().map(|(name, ..)| Way { name, usable: false, used: false, why: String::new() });
+    Err(NoMachine::NoSuchWay { asked: asked.into(), ways: ways.collect() })
+}
+
 fn choose(asked: Option<&str>, floor: bool) -> (Option<Box<dyn SchedulerProxy>>, Vec<Way>) {
     let mut ways = Vec::new();
     let mut chosen: Option<Box<dyn SchedulerProxy>> = None;
@@ -166,6 +219,41 @@ fn choose(asked: Option<&str>, floor: bool) -> (Option<Box<dyn SchedulerProxy>>,
     (chosen, ways)
 }
 
+impl Machine {
+    /// Processes of the task's control groups join it, but for those of other tasks and this one.
+    fn take_in(
+        &mut self,
+        task: TaskId,
+        there: &[u32],
+        may: &mut dyn FnMut(&Process) -> bool,
+        time: &mut dyn FnMut() -> bool,
+    ) {
+        // Taken out, so that the others can be asked.
+        let Some(mut members) = self.ground.tasks.remove(&task) else { return };
+        let others = &self.ground.tasks;
+        let mut may = |process: &Process| {
+            let theirs = others.values().any(|other| other.has(process.identity()));
+            !theirs && process.identity().number != std::process::id() && may(process)
+        };
+        members.gather(there, &mut may, time);
+        self.ground.tasks.insert(task, members);
+    }
+
+    /// Those that have left the task's control groups leave the task.
+    fn dismiss(&mut self, task: TaskId, there: &[u32]) {
+        let Some(members) = self.ground.tasks.get_mut(&task) else { return };
+        // Whom the broker has moved to a group of its own has left nothing by itself.
+        let touched = &self.ground.touched;
+        if members.processes().any(|process| touched.came_from(process.identity()).is_some()) {
+            return;
+        }
+        let left = members.dismiss(there);
+        if !left.is_empty() {
+            self.proxy.dismiss(task, &left, &mut self.ground);
+        }
+    }
+}
+
 impl Kernel for Machine {
     fn ways(&self) -> Vec<Way> {
         let mut ways = self.ways.clone();
@@ -180,14 +268,35 @@ impl Kernel for Machine {
     }
 
     fn add(&mut self, task: TaskId, process: Process) -> Result<(), NoProcess> {
-        self.ground.tasks.entry(task).or_default().add(process)
+        let (identity, parent) = (process.identity(), process.parent());
+        // Taken out, so that the others can be asked.
+        let mut members = self.ground.tasks.remove(&task).unwrap_or_default();
+        let others = &self.ground.tasks;
+        let done = members.add_but(process, &|child| others.values().any(|other| other.has(child)));
+        for other in self.ground.tasks.values_mut().filter(|_| done.is_ok()) {
+            if other.processes().any(|one| Some(one.identity().number) == parent) {
+                other.exclude(identity);
+            }
+        }
+        self.ground.tasks.insert(task, members);
+        done
     }
 
-    fn add_group(&mut self, task: TaskId, group: Group) {
+    fn add_group(&mut self, task: TaskId, group: Group, there: &[u32], may: &mut dyn FnMut(&Process) -> bool) {
         self.ground.tasks.entry(task).or_default();
-        let gathering = self.gatherings.entry(task).or_default();
-        gathering.groups.push(group);
-        gathering.next = Instant::ZERO;
+        let mut groups = self.gatherings.remove(&task).unwrap_or_default().groups;
+        groups.push(group);
+        self.gatherings.insert(task, Gathering { groups, ..Gathering::default() });
+        let (clock, began) = (self.clock, self.clock.now());
+        self.take_in(task, there, may, &mut || clock.now().since(began) < GATHERING);
+    }
+
+    fn drop_group(&mut self, task: TaskId, folder: &Path) {
+        let mut groups = self.gatherings.remove(&task).unwrap_or_default().groups;
+        groups.retain(|group| group.folder() != folder);
+        if !groups.is_empty() {
+            self.gatherings.insert(task, Gathering { groups, ..Gathering::default() });
+        }
     }
 
     fn groups(&self, task: TaskId) -> Vec<PathBuf> {
@@ -196,20 +305,19 @@ impl Kernel for Machine {
     }
 
     fn gather(&mut self, task: TaskId, may: &mut dyn FnMut(&Process) -> bool, now: Instant) {
+        let tasks = self.gatherings.len();
         let Some(gathering) = self.gatherings.get_mut(&task).filter(|gathering| gathering.next <= now) else { return };
-        let began = self.clock.now();
-        // One that is gone, as of a unit that is started anew, may be there again.
-        let there = gathering.groups.iter().filter_map(|group| group.processes(MOST_PROCESSES).ok());
-        let there: Vec<u32> = there.flatten().collect();
-        // Taken out, so that the others can be asked.
-        let Some(mut members) = self.ground.tasks.remove(&task) else { return };
-        let others = &self.ground.tasks;
-        members.gather(&there, &mut |process| {
-            let theirs = others.values().any(|other| other.processes().any(|one| one.identity() == process.identity()));
-            !theirs && process.identity().number != std::process::id() && may(process)
-        });
-        self.ground.tasks.insert(task, members);
-        gathering.next = now.saturating_add(self.clock.now().since(began) * GATHERING_SHARE);
+        let (clock, began) = (self.clock, self.clock.now());
+        let mut time = || clock.now().since(began) < GATHERING;
+        if let Some((there, all)) = gathering.go_on(&mut time) {
+            self.take_in(task, &there, may, &mut time);
+            if all {
+                self.dismiss(task, &there);
+            }
+        }
+        if let Some(gathering) = self.gatherings.get_mut(&task) {
+            gathering.took(now, clock.now().since(began), tasks);
+        }
     }
 
     fn members(&self, task: TaskId) -> Vec<Identity> {
@@ -217,9 +325,12 @@ impl Kernel for Machine {
         members.map_or(Vec::new(), |members| members.processes().map(Process::identity).collect())
     }
 
-    fn task_of(&self, pid: u32) -> Option<TaskId> {
-        let has = |members: &Members| members.processes().any(|process| process.identity().number == pid);
-        self.ground.tasks.iter().find_map(|(task, members)| has(members).then_some(*task))
+    fn one_of(&self, numbers: &[u32]) -> Option<(u32, TaskId)> {
+        let has = |members: &Members| {
+            let mut processes = members.processes().map(|process| process.identity().number);
+            processes.find(|number| numbers.binary_search(number).is_ok())
+        };
+        self.ground.tasks.iter().find_map(|(task, members)| Some((has(members)?, *task)))
     }
 
     fn reserve(&mut self, task: TaskId, reservation: Reservation, now: Instant) -> Result<(), NotReserved> {
@@ -256,13 +367,17 @@ impl Kernel for Machine {
         self.proxy.release(task, &mut self.ground);
         self.ground.tasks.remove(&task);
         self.ground.confined.remove(&task);
-        self.watches.remove(&task);
+        self.watches.unwatch(task);
         self.gatherings.remove(&task);
     }
 
     fn consumed(&mut self, task: TaskId) -> Option<Span> {
         let members = self.ground.tasks.get_mut(&task)?;
         (!members.all_ended()).then(|| members.consumed())
+    }
+
+    fn reading(&mut self, task: TaskId) -> Option<Span> {
+        Some(self.ground.tasks.get_mut(&task)?.consumed())
     }
 
     fn awaits(&self, task: TaskId) -> bool {
@@ -273,24 +388,31 @@ impl Kernel for Machine {
         self.proxy.news()
     }
 
-    fn watch(&mut self, task: TaskId, on: bool) {
-        if on {
-            self.watches.entry(task).or_default();
-        } else {
-            self.watches.remove(&task);
+    fn room(&mut self) -> Option<TaskId> {
+        self.proxy.room()
+    }
+
+    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId]) -> bool {
+        self.proxy.promise(cpu, lanes, first, &mut self.ground)
+    }
+
+    fn watch(&mut self, task: TaskId, owner: Option<u32>) {
+        match owner {
+            Some(owner) => self.watches.watch(task, owner),
+            None => self.watches.unwatch(task),
         }
     }
 
-    fn wakeups(&mut self, task: TaskId, now: Instant, finder: &mut Finder) -> Option<Seen> {
-        let watch = self.watches.get_mut(&task)?;
-        if let Some(members) = self.ground.tasks.get_mut(&task) {
-            watch.collect(members, now, finder);
-        }
-        Some(watch.seen())
+    fn wakeups(&mut self, task: TaskId, finder: &mut Finder) -> Watching {
+        self.watches.hear(task, self.ground.tasks.get(&task), finder)
     }
 
     fn tick(&mut self, now: Instant) -> Instant {
         self.proxy.tick(now, &mut self.ground)
+    }
+
+    fn due(&self) -> Instant {
+        self.proxy.due()
     }
 
     fn end(&mut self) {
@@ -329,7 +451,7 @@ fn window(floor: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String
 }
 
 fn deadline(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
-    let proxy = DeadlineProxy::probe()?;
+    let proxy = DeadlineProxy::probe(Subtree::find().map(Groups::in_subtree))?;
     Ok((Box::new(proxy), "SCHED_DEADLINE for each thread, hard; used when it is asked for"))
 }
 
@@ -381,5 +503,38 @@ impl std::error::Error for NoMachine {}
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Machine").field("proxy", &self.proxy.name()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_at_the_groups_of_all_tasks_take_a_fiftieth_of_the_time_together_and_each_has_its_turn() {
+        for tasks in [1, 2, 7, 50] {
+            // Looks of some take a long time, of others a short one; each task asks once a period of its own.
+            let cost = |at: usize| Span::from_micros(1 + 997 * (at as u64 % 2) + at as u64);
+            let period = |at: usize| Span::from_micros(1_000 * (at as u64 % 5 + 1));
+            let all = Span::from_secs(20);
+            let (mut total, mut longest) = (Span::ZERO, Span::ZERO);
+            for at in 0..tasks {
+                let mut gathering = Gathering::default();
+                let (mut now, mut last) = (Instant::ZERO, Instant::ZERO);
+                while now.since(Instant::ZERO) < all {
+                    if gathering.next <= now {
+                        total += cost(at);
+                        longest = longest.max(now.since(last));
+                        last = now;
+                        gathering.took(now, cost(at), tasks);
+                    }
+                    now = now.saturating_add(period(at));
+                }
+            }
+            let first: Span = (0..tasks).map(cost).sum();
+            assert!(total * GATHERING_SHARE <= all + first * GATHERING_SHARE, "{tasks} tasks: {total} of {all}");
+            let most = Span::from_millis(2) * GATHERING_SHARE * tasks as u64 + Span::from_millis(5);
+            assert!(longest <= most, "{tasks} tasks: one waited {longest}");
+        }
     }
 }

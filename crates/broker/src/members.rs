@@ -1,10 +1,11 @@
 //! Who belongs to a task: its processes with all their threads, the children they start, and what all of them consume.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use hyoshi_model::Span;
 use hyoshi_os::meter::{Meter, Source};
-use hyoshi_os::process::{Identity, NoProcess, Process, children_by_parent, start_of_now};
+use hyoshi_os::process::{Identity, NoProcess, Process, children_by_parent, is_same, start_of_now};
 
 /// The processes of one task. Threads and children that are born join; those that end leave.
 ///
@@ -20,6 +21,14 @@ pub struct Members {
     scratch: Vec<u32>,
     /// When processes of control groups were looked for last, as starts of processes have it.
     gathered: u64,
+    /// The number up to which they were looked at last.
+    cursor: u32,
+    /// Those that were seen in control groups of the task.
+    grouped: BTreeSet<Identity>,
+    /// Of those, who was in none at the last look: one that goes from a group to one below it can be seen in neither.
+    missing: BTreeSet<Identity>,
+    /// Those that are no members, though their parents are: they have left, belong to another task, or may not join.
+    outside: BTreeSet<Identity>,
 }
 
 /// A thread of a task.
@@ -31,14 +40,19 @@ pub struct Member {
     pub process: Identity,
 }
 
+/// Processes of control groups that one look takes in, or sees that they may not come, however long that takes: some 40 us each.
+const LEAST_AT_ONCE: usize = 32;
+
 /// No task has more processes than this; further children stay outside.
 pub const MOST_PROCESSES: usize = 4096;
 
 impl Members {
     /// Nobody, metered as freshly as the kernel lets us.
     pub fn new() -> Self {
-        let (processes, headless, threads) = (Vec::new(), Vec::new(), Vec::new());
-        Members { processes, headless, threads, meter: Meter::new(), scratch: Vec::new(), gathered: 0 }
+        let (processes, headless, threads, scratch) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (grouped, missing, outside) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let meter = Meter::new();
+        Members { processes, headless, threads, meter, scratch, gathered: 0, cursor: 0, grouped, missing, outside }
     }
 
     /// A process joins, with the children it has.
@@ -47,26 +61,44 @@ impl Members {
     ///
     /// If it has ended meanwhile.
     pub fn add(&mut self, process: Process) -> Result<(), NoProcess> {
+        self.add_but(process, &|_| false)
+    }
+
+    /// The same, without those children that are `others`, and without theirs.
+    ///
+    /// # Errors
+    ///
+    /// If it has ended meanwhile.
+    pub fn add_but(&mut self, process: Process, others: &dyn Fn(Identity) -> bool) -> Result<(), NoProcess> {
         if process.has_ended() {
             return Err(NoProcess::Gone(process.identity().number));
         }
         if self.has(process.identity()) || self.processes.len() >= MOST_PROCESSES {
             return Ok(());
         }
-        let children = process.children().unwrap_or_default();
+        let children = children(&process).unwrap_or_default();
+        self.outside.remove(&process.identity());
         self.meter.add(&process, false);
         if process.first_thread_has_ended() {
             self.headless.push(process.identity());
         }
         self.processes.push(process);
         for child in children {
-            if let Ok(child) = Process::open(child) {
-                // Started before its parent was metered, so it has a counter of its own.
-                let _ = self.add(child);
+            let Ok(child) = Process::open(child) else { continue };
+            if others(child.identity()) {
+                self.exclude(child.identity());
+                continue;
             }
+            // Started before its parent was metered, so it has a counter of its own.
+            let _ = self.add_but(child, others);
         }
         self.look_at_threads();
         Ok(())
+    }
+
+    /// Somebody else's, whoever has started it.
+    pub fn exclude(&mut self, process: Identity) {
+        self.outside.insert(process);
     }
 
     /// Sees which threads there are now. 1 us a process and 0.3 us a thread.
@@ -90,12 +122,13 @@ impl Members {
         if self.processes.len() < before {
             self.meter.forget_ended();
         }
+        self.outside.retain(|process| is_same(*process));
         let headless = self.processes.iter().filter(|process| process.first_thread_has_ended());
         self.headless = headless.map(Process::identity).collect();
         let mut at = 0;
         // Children of children come in the same round: they are appended.
         while at < self.processes.len() {
-            let children = match self.processes[at].children() {
+            let children = match children(&self.processes[at]) {
                 Ok(children) => children,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => children_of(&self.processes[at]),
                 Err(_) => Vec::new(),
@@ -107,7 +140,9 @@ impl Members {
                 if self.processes.iter().any(|process| process.identity().number == child) {
                     continue;
                 }
-                if let Ok(child) = Process::open(child) {
+                if let Ok(child) = Process::open(child)
+                    && !self.outside.contains(&child.identity())
+                {
                     self.meter.add(&child, true);
                     self.processes.push(child);
                 }
@@ -118,25 +153,51 @@ impl Members {
 
     /// The processes of a control group join, those that are not here yet and may. A process that was started since the
     /// last time by one that is here is metered with that, also where it has lost its parent since: it is in the same
-    /// session, which a process that was moved into the group or started there from elsewhere is not.
-    pub fn gather(&mut self, numbers: &[u32], may: &mut dyn FnMut(&Process) -> bool) {
+    /// session, which a process that was moved into the group or started there from elsewhere is not. `numbers` are
+    /// sorted; of very many, more than a few come while there is `time`, and the others at the next looks.
+    pub fn gather(&mut self, numbers: &[u32], may: &mut dyn FnMut(&Process) -> bool, time: &mut dyn FnMut() -> bool) {
         let sessions: Vec<u32> = self.processes.iter().map(Process::session).collect();
         let before = std::mem::replace(&mut self.gathered, start_of_now());
         self.look_at_processes();
-        for number in numbers {
-            if self.processes.len() >= MOST_PROCESSES {
+        let here: BTreeSet<u32> = self.processes.iter().map(|process| process.identity().number).collect();
+        let (last, first) = numbers.split_at(numbers.partition_point(|number| *number <= self.cursor));
+        let strangers = first.iter().chain(last).filter(|number| !here.contains(number));
+        for (at, number) in strangers.enumerate() {
+            if self.processes.len() >= MOST_PROCESSES || (at >= LEAST_AT_ONCE && !time()) {
                 return;
             }
-            if self.processes.iter().any(|process| process.identity().number == *number) {
-                continue;
-            }
+            self.cursor = *number;
             let Ok(process) = Process::open(*number) else { continue };
             if may(&process) {
+                self.outside.remove(&process.identity());
                 let born = process.identity().start >= before && sessions.contains(&process.session());
                 self.meter.add(&process, born);
                 self.processes.push(process);
+            } else {
+                self.exclude(process.identity());
             }
         }
+    }
+
+    /// Those that were in a control group of the task and are in none any more, now and at the look before, are no members
+    /// any longer; `numbers` are all that are in its groups. Returns who has left.
+    pub fn dismiss(&mut self, numbers: &[u32]) -> Vec<Identity> {
+        let inside: BTreeSet<u32> = numbers.iter().copied().collect();
+        let all: BTreeSet<Identity> = self.processes.iter().map(Process::identity).collect();
+        let (there, away): (BTreeSet<_>, BTreeSet<_>) =
+            all.iter().partition(|process| inside.contains(&process.number));
+        self.grouped.extend(there);
+        self.grouped.retain(|process| all.contains(process));
+        let away: BTreeSet<Identity> = away.intersection(&self.grouped).copied().collect();
+        let left: Vec<Identity> = away.intersection(&self.missing).copied().collect();
+        self.missing = away;
+        if !left.is_empty() {
+            self.processes.retain(|process| !left.contains(&process.identity()));
+            self.outside.extend(&left);
+            self.meter.turn_to(&self.processes);
+            self.look_at_threads();
+        }
+        left
     }
 
     /// The threads of the last look, in the order of their numbers.
@@ -164,7 +225,8 @@ impl Members {
         self.meter.source()
     }
 
-    fn has(&self, identity: Identity) -> bool {
+    /// Whether it is a member.
+    pub fn has(&self, identity: Identity) -> bool {
         self.processes.iter().any(|process| process.identity() == identity)
     }
 }
@@ -175,8 +237,16 @@ impl Default for Members {
     }
 }
 
-/// For kernels without CONFIG_PROC_CHILDREN.
+/// Without this one: a broker that was started from a task's shell is no part of the task.
+fn children(process: &Process) -> io::Result<Vec<u32>> {
+    let mut children = process.children()?;
+    children.retain(|child| *child != std::process::id());
+    Ok(children)
+}
+
+/// The same for kernels without CONFIG_PROC_CHILDREN.
 fn children_of(process: &Process) -> Vec<u32> {
-    let parent = process.identity().number;
-    children_by_parent().into_iter().filter_map(|(of, pid)| (of == parent).then_some(pid)).collect()
+    let (parent, own) = (process.identity().number, std::process::id());
+    let children = children_by_parent().into_iter().filter_map(|(of, pid)| (of == parent && pid != own).then_some(pid));
+    children.collect()
 }

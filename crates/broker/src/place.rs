@@ -1,4 +1,4 @@
-//! Where a broker listens: the machine's at `/run/hyoshi/broker.sock`, a user's own in their runtime directory.
+//! Where a broker serves, and that nobody can put another in its place. Where clients look is [`hyoshi_orb::cpu_broker`]'s.
 
 use std::fmt;
 use std::fs;
@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The machine's broker, run by root.
-pub const MACHINE: &str = "/run/hyoshi/broker.sock";
+use hyoshi_orb::cpu_broker::{MACHINE, own};
+
 /// The longest path of a Unix socket, in octets (unix(7): 108 with the one that ends it).
 pub const LONGEST_PATH: usize = 107;
 
@@ -87,19 +87,7 @@ impl PlaceError {
 ///
 /// If nothing says where.
 pub fn to_serve(uid: u32, runtime: Option<&Path>) -> Result<PathBuf, PlaceError> {
-    match runtime {
-        _ if uid == 0 => Ok(MACHINE.into()),
-        Some(runtime) if runtime.is_absolute() => Ok(runtime.join("hyoshi/broker.sock")),
-        _ => Err(PlaceError::Nowhere),
-    }
-}
-
-/// Where clients of this user look: at their own broker if it has a socket, else at the machine's.
-pub fn to_ask(uid: u32, runtime: Option<&Path>) -> PathBuf {
-    match to_serve(uid, runtime) {
-        Ok(own) if own.symlink_metadata().is_ok() => own,
-        _ => MACHINE.into(),
-    }
+    own(uid, runtime).ok_or(PlaceError::Nowhere)
 }
 
 /// Makes the socket's directory, if it is not there, and looks whether others could put something else in its place.
@@ -137,20 +125,6 @@ pub fn open_to_clients(socket: &Path, uid: u32) -> io::Result<()> {
     fs::set_permissions(socket, fs::Permissions::from_mode(if uid == 0 { 0o666 } else { 0o600 }))
 }
 
-/// The broker at a socket, as the ORB resolves it.
-pub fn corbaloc(socket: &Path) -> String {
-    // What would be read as punctuation is escaped; clients of other users' paths are rare.
-    let path: String = socket
-        .to_string_lossy()
-        .bytes()
-        .map(|octet| match octet {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => char::from(octet).to_string(),
-            other => format!("%{other:02x}"),
-        })
-        .collect();
-    format!("corbaloc:omniunix:{path}:/Broker")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,7 +136,6 @@ mod tests {
         assert_eq!(to_serve(1000, Some(runtime)).unwrap(), Path::new("/run/user/1000/hyoshi/broker.sock"));
         assert!(matches!(to_serve(1000, None), Err(PlaceError::Nowhere)));
         assert!(matches!(to_serve(1000, Some(Path::new("here"))), Err(PlaceError::Nowhere)));
-        assert_eq!(to_ask(1000, Some(Path::new("/nowhere"))), Path::new(MACHINE));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::external::Externals;
 use crate::library;
 use crate::setting::Setting;
 use crate::trouble::Trouble;
+use crate::words;
 
 /// The policy that a text means: `strict`, `weighted`, `partition(video 40% strict, rest 30% weighted)`.
 ///
@@ -24,7 +25,7 @@ pub fn named(text: &str) -> Result<AnyPolicy, Trouble> {
 }
 
 /// The policy that a text means, also one from elsewhere: `external --object IOR:...`, `library --path /DIR/NAME.so`;
-/// `--fallback POLICY` at its end, or strict, decides where that does not.
+/// `--fallback POLICY` at its end, or strict, decides where that does not. What has blanks in it is in quotes.
 ///
 /// # Errors
 ///
@@ -33,10 +34,10 @@ pub fn read(text: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Trouble
     if !matches!(text.split_whitespace().next(), Some("external" | "library")) {
         return named(text);
     }
-    let (own, fallback) = text.split_once("--fallback").unwrap_or((text, "strict"));
-    let fallback = named(fallback.trim())?;
-    let words: Vec<String> = own.split_whitespace().map(str::to_owned).collect();
-    let setting = Setting::from_words(&words)?;
+    let words = words::split(text)?;
+    let mut parts = words.splitn(2, |word| word == "--fallback");
+    let setting = Setting::from_words(parts.next().unwrap_or_default())?;
+    let fallback = named(&parts.next().map_or("strict".to_owned(), |words| words.join(" ")))?;
     match setting.kind.as_str() {
         "external" => externals.policy(&setting, fallback),
         _ => library::policy(&setting, fallback, externals.bulletin()),

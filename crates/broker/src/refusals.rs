@@ -22,11 +22,19 @@ struct Refused {
 }
 
 impl Refusals {
-    /// A client at that address was turned away.
-    pub fn note(&self, who: &str, why: &str) {
+    /// A client at that address was turned away. True if [`Refusals::due`] has become another: those that follow it wake
+    /// nobody.
+    pub fn note(&self, who: &str, why: &str) -> bool {
         let words = format!("{who}: {why}").chars().filter(|c| !c.is_control()).take(LONGEST).collect();
         let mut refused = self.0.lock();
         (refused.count, refused.last) = (refused.count.saturating_add(1), words);
+        refused.count == 1
+    }
+
+    /// When there is something to tell.
+    pub fn due(&self) -> Instant {
+        let refused = self.0.lock();
+        if refused.count == 0 { Instant::NEVER } else { refused.next }
     }
 
     /// What there is to tell now.
@@ -50,10 +58,12 @@ mod tests {
     fn who_is_turned_away_is_told_at_once_and_the_many_that_follow_together() {
         let refusals = Refusals::default();
         let at = |seconds| Instant::ZERO + Span::from_secs(seconds);
-        assert_eq!(refusals.take(at(0)), None);
-        refusals.note("10.0.0.7:4711", "no certificate\n");
+        assert_eq!((refusals.take(at(0)), refusals.due()), (None, Instant::NEVER));
+        assert!(refusals.note("10.0.0.7:4711", "no certificate\n"));
+        assert!(refusals.due() <= at(1));
         assert_eq!(refusals.take(at(1)).unwrap(), "turned away over TLS: 10.0.0.7:4711: no certificate");
-        (0..1000).for_each(|port| refusals.note(&format!("10.0.0.7:{port}"), "no"));
+        let woken = (0..1000).filter(|port| refusals.note(&format!("10.0.0.7:{port}"), "no"));
+        assert_eq!((woken.count(), refusals.due()), (1, at(11)));
         assert_eq!(refusals.take(at(10)), None);
         assert_eq!(refusals.take(at(11)).unwrap(), "turned away over TLS: 10.0.0.7:999: no and 999 more");
         assert_eq!(refusals.take(at(30)), None);

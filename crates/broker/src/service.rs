@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hyoshi_model::Instant;
+use hyoshi_orb::cpu_broker::KEY;
 use hyoshi_orb::{Adapter, AdapterError, Endpoint, EndpointError, LaneOptions, Orb, OrbError, SystemException};
 use hyoshi_orb::{SystemKind, TlsServer};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Notifier, PiMutex, Wake};
@@ -24,13 +25,10 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock, Notifier, PiMutex, Wake};
 use crate::access::Caller;
 use crate::certificates::{Certificates, Door};
 use crate::external::{About, Externals};
-use crate::idl::cpu_broker::{BrokerStanding, ProxyStanding};
+use crate::idl::cpu_broker::{self as wire, BrokerStanding, CpuShare, ProxyStanding};
 use crate::place;
 use crate::refusals::Refusals;
-use crate::state::State;
-
-/// Name of the object that everything begins with.
-pub const KEY: &str = "Broker";
+use crate::state::{RunStanding, State};
 
 /// A broker of this process.
 pub struct Service {
@@ -114,16 +112,19 @@ impl Service {
         remote: Option<Remote>,
         wake: Arc<Wake>,
     ) -> Result<Service, ServiceError> {
-        let mut builder =
-            Orb::builder().listen(&format!("unix:{}", socket.display())).map_err(ServiceError::Endpoint)?;
+        // Programs report once a period: that between two reports nobody wakes up is worth more than a little haste.
+        let own = LaneOptions { brief: true, ..LaneOptions::default() };
+        let builder = Orb::builder().lane(own).listen(&format!("unix:{}", socket.display()));
+        let mut builder = builder.map_err(ServiceError::Endpoint)?;
         let mut certificates = Certificates::default();
         let refusals = Arc::new(Refusals::default());
         if let Some(remote) = remote {
             let lane = LaneOptions { name: "broker-tls".to_owned(), threads: REMOTE_THREADS, ..LaneOptions::default() };
             let (told, soon) = (refusals.clone(), wake.clone());
             let tls = remote.tls.on_refused(move |who, why| {
-                told.note(who, why);
-                soon.post();
+                if told.note(who, why) {
+                    soon.post();
+                }
             });
             builder = builder.lane(lane).tls_server(tls);
             for endpoint in &remote.endpoints {
@@ -185,7 +186,7 @@ impl Service {
     }
 
     /// Drives the broker until `interrupt` asks for its end; then everything is put back as it was. `tell` is given what
-    /// the operator should know, `manager` that the broker lives.
+    /// the operator should know, and must not wait for anybody; `manager` that the broker lives.
     pub fn run(&self, interrupt: &Interrupt, manager: &Notifier, mut tell: impl FnMut(&str)) {
         let Shared { core, wake, clock, .. } = &*self.shared;
         let mut alive = Instant::ZERO;
@@ -199,16 +200,19 @@ impl Service {
             if interrupt.requested() {
                 break;
             }
-            let mut until = next;
+            let mut until = next.min(self.shared.refusals.due());
             if let Some(every) = manager.watched() {
                 let now = clock.now();
                 if now >= alive {
                     manager.alive();
                     alive = now + every;
                 }
-                until = next.min(alive);
+                until = until.min(alive);
             }
-            wake.wait_until(clock, until);
+            // Many tasks are looked at in several goes: a sleep that is over when it begins costs as much as another.
+            if until > clock.now() {
+                wake.wait_until(clock, until);
+            }
         }
         // Clients first: nobody shall be granted anything that is taken back at once.
         self.orb.shutdown();
@@ -221,6 +225,14 @@ impl Shared {
     fn standing(&self) -> BrokerStanding {
         let core = self.core.lock();
         let (policy, cap, reserved) = core.policy();
+        let (runs, counted) = core.runs();
+        let run = |run: RunStanding| wire::RunStanding {
+            name: run.name,
+            process: run.process,
+            owner: run.owner,
+            takes: run.takes.iter().map(|(cpu, takes)| CpuShare { cpu: *cpu, takes: takes.as_millionths() }).collect(),
+            counted,
+        };
         let way = |way: crate::kernel::Way| ProxyStanding { name: way.name.into(), used: way.used, why: way.why };
         BrokerStanding {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -230,6 +242,7 @@ impl Shared {
             reserved: reserved.as_millionths(),
             tasks: u32::try_from(core.count()).unwrap_or(u32::MAX),
             proxies: core.ways().into_iter().map(way).collect(),
+            runs: runs.into_iter().map(run).collect(),
         }
     }
 

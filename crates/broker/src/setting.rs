@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::idl::cpu_broker::{AdvocateSetting, Parameter};
 use crate::trouble::Trouble;
+use crate::words;
 
 /// An advocate's kind, and what differs from the kind's defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,21 @@ impl Setting {
     /// Whether it comes from elsewhere, another process or a library.
     pub fn is_foreign(&self) -> bool {
         matches!(self.kind.as_str(), "external" | "library")
+    }
+
+    /// Octets that it takes, a parameter one more than its name and value.
+    pub(crate) fn size(&self) -> usize {
+        let parameters = self.parameters.iter().map(|(name, value)| 1 + name.len() + value.len());
+        self.kind.len() + parameters.sum::<usize>()
+    }
+
+    /// What is meant by one text: `max-decay --reports 10`. What has blanks in it is in quotes.
+    ///
+    /// # Errors
+    ///
+    /// Of words that are no parameters.
+    pub fn from_text(text: &str) -> Result<Setting, Trouble> {
+        Setting::from_words(&words::split(text)?)
     }
 
     /// What is meant by words of the command line: `max-decay --reports 10`.
@@ -71,13 +87,13 @@ impl Setting {
     }
 }
 
-/// As on the command line.
+/// As on the command line, and as [`Setting::from_text`] reads it.
 impl std::fmt::Display for Setting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.kind)?;
         self.parameters.iter().try_for_each(|(name, value)| match name.as_str() {
-            "" => write!(f, " {value}"),
-            name => write!(f, " --{name} {value}"),
+            "" => write!(f, " {}", words::quoted(value)),
+            name => write!(f, " --{name} {}", words::quoted(value)),
         })
     }
 }

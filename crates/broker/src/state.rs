@@ -1,11 +1,15 @@
 //! The broker's state, and what becomes of each event: who asks is looked at, the arbiter decides, the machine carries
 //! it out, the log is told.
 
+mod allow;
 mod auto;
+#[cfg(test)]
+mod bounds;
 mod change;
 mod groups;
 mod join;
 mod rejoin;
+mod runs;
 mod tell;
 mod tick;
 
@@ -13,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use hyoshi_control::{Advocate, Arbiter, Chain, Change, Confirmation, TaskId};
+use hyoshi_control::{Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
 
 use crate::access::{Access, Caller};
@@ -24,20 +28,20 @@ use crate::library;
 use crate::lines::Lines;
 use crate::roster::Roster;
 use crate::setting::{self, Setting};
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, shown};
 
 use auto::Auto;
 pub use auto::Found;
 pub use auto::PROVISIONAL;
 pub(crate) use auto::percent;
+pub use groups::Inhabited;
 pub use join::Joining;
-pub use tell::Standing;
+pub use runs::RunStanding;
+pub use tell::{Outcome, Standing};
 pub use tick::Cycle;
 
 /// How long a task may be without any process after it joined.
 pub const PATIENCE: Span = Span::from_secs(10);
-/// Refusals of the machine that one event may lead to; each takes a task's request down, so that few do.
-const ROUNDS: usize = 64;
 
 /// See the module. It reads no clock: whoever drives it says what time it is.
 pub struct State {
@@ -56,12 +60,17 @@ pub struct State {
     log: Option<Lines>,
     /// For the next broker; nobody finds the tasks again without it.
     roster: Option<Roster>,
+    /// What it has of the broker before is not to be found again.
+    forgets: bool,
     /// It could not be written to, and that was said.
     unnoted: bool,
     /// Tasks whose periods are found from their wake-ups.
     autos: BTreeMap<TaskId, Auto>,
-    /// Kept for their memory.
-    changes: VecDeque<Change>,
+    /// Runs whose lanes are above all windows, by their processes, and when it is seen whether they live.
+    runs: BTreeMap<u32, runs::Run>,
+    runs_seen: Instant,
+    lanes_count: bool,
+    backlog: Backlog,
     /// What the broker's operator should know; at most [`NOTICES`].
     notices: VecDeque<String>,
     /// When it must be driven next.
@@ -83,6 +92,8 @@ struct Task {
     waits: Option<Instant>,
     /// When it is looked at next.
     due: Instant,
+    /// When it was last seen that one of its processes lives.
+    lived: Instant,
     /// When it reported last, and what it had consumed by then.
     last: Instant,
     total: Span,
@@ -98,7 +109,7 @@ struct Task {
     directed: bool,
     /// It was hard under the broker before, and cannot be had so now.
     hard_before: bool,
-    /// Why the machine reserved less than was granted.
+    /// Why the machine refused what it refused last.
     why: Option<String>,
     /// When it was noted for the next broker.
     noted: Instant,
@@ -116,6 +127,7 @@ impl Task {
             settings: Vec::new(),
             waits: Some(now),
             due: now + PATIENCE,
+            lived: Instant::ZERO,
             last: now,
             total: Span::ZERO,
             consumed: Span::ZERO,
@@ -146,9 +158,13 @@ impl State {
             externals: None,
             log: None,
             roster: None,
+            forgets: false,
             unnoted: false,
             autos: BTreeMap::new(),
-            changes: VecDeque::new(),
+            runs: BTreeMap::new(),
+            runs_seen: Instant::ZERO,
+            lanes_count: false,
+            backlog: Backlog::default(),
             notices: VecDeque::new(),
             next: Instant::ZERO,
         }
@@ -202,6 +218,9 @@ impl State {
     /// If there is none.
     pub fn find(&self, name: &str) -> Result<TaskId, Trouble> {
         self.names.get(name).copied().ok_or_else(|| {
+            if name.len() > join::LONGEST_NAME {
+                return Trouble::NoSuchTask { name: shown(name), nearest: String::new() };
+            }
             let near = |other: &&String| strsim::jaro_winkler(name, other);
             let nearest = self.names.keys().max_by(|a, b| near(a).total_cmp(&near(b)));
             let nearest = nearest.filter(|nearest| near(nearest) > 0.8).cloned().unwrap_or_default();
@@ -224,66 +243,66 @@ impl State {
 
     /// Carries out what the arbiter decided, and what it decides when the machine refuses some of it.
     fn apply(&mut self, now: Instant) {
-        let mut rounds = 0;
-        while let Some(change) = self.changes.pop_front() {
+        let State { arbiter, kernel, tasks, backlog, .. } = self;
+        let all = backlog.carry_out(arbiter, |change| {
             let id = change.task;
             // A task that has left is forgotten, not only released.
-            let Some(task) = self.tasks.get_mut(&id) else { continue };
-            let refused = match change.to {
-                None => {
-                    self.kernel.release(id);
-                    None
+            let Some(task) = tasks.get_mut(&id) else { return Carried::Pending };
+            match change.to {
+                None => kernel.release(id),
+                // Nobody is there yet to reserve it for: it is done when the first process comes.
+                Some(_) if task.waits.is_some() => return Carried::Pending,
+                Some(reservation) => {
+                    if let Err(refused) = kernel.reserve(id, reservation, now) {
+                        task.why = Some(refused.why);
+                        return Carried::Refused(refused.most);
+                    }
                 }
-                Some(reservation) if task.waits.is_some() => {
-                    // Nobody is there yet to reserve it for: it is done when the first process comes.
-                    let _ = reservation;
-                    continue;
-                }
-                Some(reservation) => self.kernel.reserve(id, reservation, now).err(),
-            };
-            let Some(refused) = refused else {
-                if self.kernel.awaits(id) {
-                    task.why = None;
-                    continue;
-                }
-                task.why = if change.to.is_some() { None } else { task.why.take() };
-                self.confirm(id, change.to, now);
-                continue;
-            };
-            task.why = Some(refused.why);
-            rounds += 1;
-            if rounds > ROUNDS {
-                self.notice(format!("the kernel refused {ROUNDS} reservations in a row: they are tried again later"));
-                break;
             }
-            if let Ok(decision) = self.arbiter.refused(id, refused.most) {
-                self.changes.extend(decision.changes);
+            if kernel.awaits(id) {
+                task.why = None;
+                return Carried::Pending;
             }
+            Carried::Held(Confirmation { at: now, proxy: kernel.name(), held: change.to })
+        });
+        if !all {
+            let most = Backlog::MOST_REFUSALS;
+            self.notice(format!("the kernel refused more than {most} reservations in a row: those tasks keep what they had until something makes room"));
         }
-        self.changes.clear();
         self.next = Instant::ZERO;
     }
 
-    /// What others have said on what was reserved.
+    /// What others have said on what was reserved, and who may be reserved more for.
     fn hear(&mut self, now: Instant) {
-        while let Some((id, done)) = self.kernel.news() {
-            let Some(task) = self.tasks.get_mut(&id) else { continue };
-            task.why = done.as_ref().err().map(|refused| refused.why.clone());
-            match done {
-                Ok(held) => self.confirm(id, Some(held), now),
-                Err(refused) => {
-                    if let Ok(decision) = self.arbiter.refused(id, refused.most) {
-                        self.changes.extend(decision.changes);
-                        self.apply(now);
+        while let Some(id) = self.kernel.room() {
+            if let Ok(decision) = self.arbiter.retry(id) {
+                self.backlog.add(decision);
+                self.apply(now);
+            }
+        }
+        let mut settled = false;
+        // What is settled can lead to more that is refused.
+        while !std::mem::replace(&mut settled, true) {
+            while let Some((id, done)) = self.kernel.news() {
+                let Some(task) = self.tasks.get_mut(&id) else { continue };
+                task.why = done.as_ref().err().map(|refused| refused.why.clone());
+                match done {
+                    Ok(held) => self.confirm(id, Some(held), now),
+                    Err(refused) => {
+                        self.backlog.refused(id, refused.most);
+                        settled = false;
                     }
                 }
+            }
+            if !settled {
+                self.apply(now);
             }
         }
     }
 
     /// The policy has answered, or failed.
     pub(crate) fn policy_answered(&mut self, now: Instant) {
-        self.changes.extend(self.arbiter.answered().changes);
+        self.backlog.add(self.arbiter.answered());
         self.apply(now);
     }
 

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! hyoshi-touched 1 BOOT-ID                         another boot's file means nothing any more
-//! thread PID START TID START CLASS RESET CPUS      as it was before the first change
+//! thread PID START TID START CLASS RESET CPUS [AT] as it was before the first change, and the CPU of its window
 //! moved PID START FROM                             the control group it was taken from
 //! group PATH<tab>HOME                              a control group that was made, and where who is left in it goes
 //! done TID START                                   put back, or ended
@@ -13,20 +13,22 @@
 //!
 //! The page cache holds what a killed process has written; after a crash of the machine there is nothing to put back.
 
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use hyoshi_os::cgroup::group::{dissolve, send_home};
+use hyoshi_os::cgroup::own::{dissolve, send_home};
 use hyoshi_os::cpu::{cpu_list, parse_cpu_list};
 use hyoshi_os::priority;
-use hyoshi_os::process::{Identity, boot_id, identity_of_thread, is_same};
+use hyoshi_os::process::{Identity, Process, boot_id, children_by_parent, identity_of_thread, is_same, threads_of};
 use hyoshi_os::scheduling::{Affinity, Bandwidth, Class, Scheduling};
 
 use crate::journal::Journal;
+use crate::members::MOST_PROCESSES;
 
 /// A thread as it was before the broker's first change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub struct Before {
     pub scheduling: Scheduling,
     /// Where it could run.
     pub affinity: Affinity,
+    /// The CPU of its window, to which whoever it starts there is bound.
+    pub window: Option<u32>,
 }
 
 impl Before {
@@ -185,6 +189,7 @@ impl Touched {
     pub fn put_all_back(&mut self) -> PutBack {
         let mut report = PutBack::default();
         let failed = &mut report.failed;
+        let (noted, kin) = (self.threads.keys().map(|thread| thread.number).collect(), self.kin());
         self.threads.retain(|_, before| match put_back(before) {
             Ok(changed) => {
                 report.threads += usize::from(changed);
@@ -195,6 +200,8 @@ impl Touched {
                 true
             }
         });
+        // Nobody is born bound any more.
+        unbind_born(&noted, kin);
         self.moved.retain(|process, from| {
             if !is_same(*process) {
                 return false;
@@ -215,6 +222,18 @@ impl Touched {
         });
         let _ = self.compact();
         report
+    }
+
+    /// Of each process with threads in a window, one of them: the first, if it is noted.
+    fn kin(&self) -> BTreeMap<Identity, Before> {
+        let mut kin = BTreeMap::new();
+        for before in self.threads.values().filter(|before| before.window.is_some()) {
+            let one = kin.entry(before.process).or_insert(*before);
+            if before.thread == before.process {
+                *one = *before;
+            }
+        }
+        kin
     }
 
     fn append(&mut self, line: &str) -> io::Result<()> {
@@ -277,17 +296,53 @@ fn put_back(before: &Before) -> Result<bool, hyoshi_os::Refused> {
     if !ours {
         return Ok(false);
     }
+    /// EINVAL: its cpuset has none of these CPUs any more, and has bound it to others.
+    const ELSEWHERE: i32 = 22;
     // In the order of `lower`: affinity is ours only while the priority is.
-    let done = before.affinity.put(tid).and_then(|()| before.scheduling.put_back(tid));
-    match done {
+    let freed =
+        before.affinity.put(tid).or_else(|refused| if refused.errno == ELSEWHERE { Ok(()) } else { Err(refused) });
+    match freed.and_then(|()| before.scheduling.put_back(tid)) {
         Ok(()) => Ok(true),
         Err(refused) if refused.is_gone() => Ok(false),
         Err(refused) => Err(refused),
     }
 }
 
+/// Threads and children that were born in a window, and that nobody has looked at since, have inherited that they may run on its
+/// CPU alone: they may again where their kin may, as the window itself would have it.
+fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<Identity, Before>) {
+    let own = std::process::id();
+    let by_parent = OnceCell::new();
+    let mut seen: BTreeSet<Identity> = kin.keys().copied().collect();
+    let mut next: Vec<(Identity, Before)> = kin.into_iter().collect();
+    while let Some((process, before)) = next.pop() {
+        let Some(here) = before.window.map(|cpu| Affinity::to([cpu])).filter(|here| *here != before.affinity) else {
+            continue;
+        };
+        for tid in threads_of(process, MOST_PROCESSES).into_iter().filter(|tid| !noted.contains(tid)) {
+            if Affinity::of(tid).is_ok_and(|found| found == here) {
+                let _ = before.affinity.put(tid);
+            }
+        }
+        let Ok(open) = Process::open_same(process) else { continue };
+        let children = open.children().unwrap_or_else(|_| {
+            let all = by_parent.get_or_init(children_by_parent).iter();
+            all.filter(|(parent, _)| *parent == process.number).map(|(_, child)| *child).collect()
+        });
+        for child in children.into_iter().filter(|child| *child != own) {
+            let Ok(child) = Process::open(child).map(|child| child.identity()) else { continue };
+            if seen.len() < MOST_UNBOUND && seen.insert(child) {
+                next.push((child, before));
+            }
+        }
+    }
+}
+
+/// Processes that are looked through for it.
+const MOST_UNBOUND: usize = 4 * MOST_PROCESSES;
+
 fn thread_line(before: &Before) -> String {
-    let Before { process, thread, scheduling, affinity } = before;
+    let Before { process, thread, scheduling, affinity, window } = before;
     let class = match scheduling.class {
         Class::Fair(number) => format!("fair:{number}"),
         Class::Fifo(priority) => format!("fifo:{priority}"),
@@ -299,7 +354,8 @@ fn thread_line(before: &Before) -> String {
     let reset = u8::from(scheduling.reset_on_fork);
     let cpus = cpu_list(&affinity.cpus().collect::<Vec<_>>());
     let [p, t] = [process, thread].map(|identity| format!("{} {}", identity.number, identity.start));
-    format!("thread {p} {t} {class} {reset} {cpus}\n")
+    let window = window.map_or(String::new(), |cpu| format!(" {cpu}"));
+    format!("thread {p} {t} {class} {reset} {cpus}{window}\n")
 }
 
 fn moved_line(process: Identity, from: &Path) -> String {
@@ -312,7 +368,12 @@ fn group_line(group: &Path, home: &Path) -> String {
 
 fn parse_thread(rest: &str) -> Option<Before> {
     let fields: Vec<&str> = rest.split(' ').collect();
-    let [pid, start, tid, tid_start, class, reset, cpus] = fields[..] else { return None };
+    let (fields, window) = match fields.split_at_checked(7)? {
+        (fields, []) => (fields, None),
+        (fields, [window]) => (fields, Some(window.parse().ok()?)),
+        _ => return None,
+    };
+    let [pid, start, tid, tid_start, class, reset, cpus] = *fields else { return None };
     let identity =
         |number: &str, start: &str| Some(Identity { number: number.parse().ok()?, start: start.parse().ok()? });
     let (kind, numbers) = class.split_once(':')?;
@@ -333,6 +394,7 @@ fn parse_thread(rest: &str) -> Option<Before> {
         thread: identity(tid, tid_start)?,
         scheduling: Scheduling { class, reset_on_fork: reset == "1" },
         affinity: Affinity::to(cpus),
+        window,
     })
 }
 
@@ -387,6 +449,8 @@ impl fmt::Display for PutBack {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
     use hyoshi_os::process::Process;
@@ -417,7 +481,7 @@ mod tests {
             let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("coreutils' sleep");
             let process = Process::open(child.id()).unwrap().identity();
             let (scheduling, affinity) = (Scheduling::of(child.id()).unwrap(), Affinity::of(child.id()).unwrap());
-            (Sleeper(child), Before { process, thread: process, scheduling, affinity })
+            (Sleeper(child), Before { process, thread: process, scheduling, affinity, window: None })
         }
     }
 
@@ -501,12 +565,55 @@ mod tests {
         let bandwidth = Bandwidth { runtime: 1, deadline: 2, period: 3, flags: 4 };
         for class in [Class::Fair(3), Class::Fifo(9), Class::RoundRobin(1), Class::Deadline(bandwidth)] {
             before.scheduling = Scheduling { class, reset_on_fork: class == Class::Fair(3) };
+            before.window = (class == Class::Fair(3)).then_some(5);
             let line = thread_line(&before);
             assert_eq!(parse_thread(line.strip_prefix("thread ").unwrap().trim_end()), Some(before));
         }
         let (process, from) = (before.process, PathBuf::from("/sys/fs/cgroup/with space"));
         let line = moved_line(process, &from);
         assert_eq!(parse_moved(line.strip_prefix("moved ").unwrap().trim_end()), Some((process, from)));
+    }
+
+    #[test]
+    fn who_was_born_in_a_window_and_not_looked_at_may_run_where_its_kin_may() {
+        let place = Place::new("born");
+        let mut shell = Command::new("sh");
+        shell.args([
+            "-c",
+            "read go; sleep 1000 & echo $!; read go; taskset -c \"$0\" sleep 1000 & echo $!; read end; kill 0",
+        ]);
+        let everywhere = Affinity::of(std::process::id()).unwrap();
+        let cpus: Vec<u32> = everywhere.cpus().collect();
+        let [at, .., other] = cpus[..] else { return println!("skipped, needs two CPUs") };
+        shell.arg(other.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut shell = shell.spawn().unwrap();
+        let process = Process::open(shell.id()).unwrap().identity();
+        let scheduling = Scheduling::of(shell.id()).unwrap();
+        let before = Before { process, thread: process, scheduling, affinity: everywhere, window: Some(at) };
+        let (mut input, mut output) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
+        let mut child = || {
+            let mut line = String::new();
+            input.write_all(b"go\n").unwrap();
+            output.read_line(&mut line).unwrap();
+            line.trim().parse::<u32>().unwrap()
+        };
+        let (mut touched, _) = Touched::open(&place.0).unwrap();
+        touched.thread(before).unwrap();
+        Affinity::to([at]).put(shell.id()).unwrap();
+        let (born, bound) = (child(), child());
+        while Affinity::of(bound).unwrap() != Affinity::to([other]) {
+            std::thread::yield_now();
+        }
+        assert_eq!(Affinity::of(born).unwrap(), Affinity::to([at]));
+        // The window had ended when the broker was killed: nobody is raised.
+        everywhere.put(shell.id()).unwrap();
+        drop(touched);
+        let (_, report) = reopen(&place);
+        assert_eq!((report.threads, report.failed), (0, vec![]));
+        assert_eq!(Affinity::of(born).unwrap(), everywhere);
+        assert_eq!(Affinity::of(bound).unwrap(), Affinity::to([other]), "its own choice");
+        drop(input);
+        shell.wait().unwrap();
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use hyoshi_os::groups::NoGroup;
+use hyoshi_os::cgroup::NoGroup;
 use hyoshi_os::process::NoProcess;
 
 use crate::idl::cpu_broker::{NoSuchTask, NotAllowed, Refused};
@@ -70,6 +70,16 @@ impl fmt::Display for Trouble {
 }
 
 impl std::error::Error for Trouble {}
+
+/// The beginning of what somebody wrote, which may be long and is not theirs to write to terminals.
+pub(crate) fn shown(text: &str) -> String {
+    const MOST: usize = 80;
+    let mut shown: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MOST).is_some() {
+        shown.push('…');
+    }
+    shown
+}
 
 impl From<NoGroup> for Trouble {
     fn from(error: NoGroup) -> Self {

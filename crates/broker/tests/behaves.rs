@@ -2,12 +2,14 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hyoshi_broker::kernel::Kernel as _;
 use hyoshi_broker::machine::Machine;
+use hyoshi_broker::members::Members;
 use hyoshi_broker::touched::{PutBack, StateError, Touched};
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
@@ -137,6 +139,132 @@ fn a_real_time_class_of_its_own_is_respected_and_an_ordinary_one_is_what_it_is_p
     assert_eq!((of(one), of(other)), (RR, BATCH));
 }
 
+/// Two CPUs, or none, with words.
+fn two_cpus() -> Option<[u32; 2]> {
+    let affinity = Affinity::of(std::process::id()).unwrap();
+    let mut cpus = affinity.cpus();
+    let two = cpus.next().zip(cpus.next()).map(|(one, other)| [one, other]);
+    two.or_else(|| {
+        println!("skipped, needs two CPUs");
+        None
+    })
+}
+
+/// As `taskset -ap` does.
+fn bind(program: &Program, cpus: &[u32]) {
+    let to = Affinity::to(cpus.iter().copied());
+    program.tids().into_iter().for_each(|tid| to.put(tid).unwrap());
+}
+
+#[test]
+fn a_window_follows_its_program_to_the_cpus_that_somebody_binds_it_to() {
+    let place = Place::new("follows");
+    let (Some(machine), Some(both)) = (machine(&place, "window"), two_cpus()) else { return };
+    let program = Program::spinning(2);
+    let driver = Driver::start(machine, program.process(), millis(20, 40), MonotonicClock::start());
+    let spinning = || program.tids().into_iter().skip(2);
+    let raised_on = |cpu: u32| {
+        spinning().all(|tid| {
+            is_raised(Scheduling::of(tid).unwrap().class) && Affinity::of(tid).unwrap() == Affinity::to([cpu])
+        })
+    };
+    let seen = Cell::new(None);
+    until(|| {
+        seen.set(both.into_iter().find(|cpu| raised_on(*cpu)));
+        seen.get().is_some()
+    });
+    let first = seen.get().unwrap();
+    let other = both[0] + both[1] - first;
+    // Not to where the window is: that it is bound there, too, could be the window's doing.
+    for cpu in [other, first, other] {
+        bind(&program, &[cpu]);
+        until(|| raised_on(cpu));
+        until(|| all_fair(&program.process()));
+        assert!(program.tids().into_iter().all(|tid| Affinity::of(tid).unwrap() == Affinity::to([cpu])));
+    }
+    bind(&program, &both);
+    until(|| both.iter().any(|cpu| raised_on(*cpu)));
+    until(|| spinning().all(|tid| Affinity::of(tid).unwrap() == Affinity::to(both)));
+    driver.end();
+    assert!(all_fair(&program.process()));
+    assert!(program.tids().into_iter().all(|tid| Affinity::of(tid).unwrap() == Affinity::to(both)));
+}
+
+#[test]
+fn a_window_that_stays_open_is_lowered_and_raised_where_its_program_is_bound_to() {
+    let place = Place::new("stays-open");
+    let (Some(mut machine), Some(both)) = (machine(&place, "window"), two_cpus()) else { return };
+    // It computes a little in each period, and is born anew all the time.
+    let mut sleepy = Command::new("sh");
+    sleepy.args(["-c", "while kill -0 $PPID; do sleep 0.003; done 2>&-"]).stdin(Stdio::null());
+    let program = Program(sleepy.spawn().unwrap());
+    let (clock, pid) = (MonotonicClock::start(), program.0.id());
+    machine.add(TASK, program.process()).unwrap();
+    machine.reserve(TASK, millis(90, 100), clock.now()).unwrap();
+    let mut drive = |done: &dyn Fn() -> bool| {
+        let end = clock.now() + Span::from_secs(30);
+        while !done() {
+            assert!(clock.now() < end, "it never came to pass");
+            let next = machine.tick(clock.now());
+            clock.sleep_until(next.min(clock.now() + Span::from_millis(2)));
+        }
+    };
+    let first = || (is_raised(Scheduling::of(pid).unwrap().class), Affinity::of(pid).unwrap());
+    drive(&|| first().0);
+    // What it is put back to, as the next broker would read it.
+    let noted = || {
+        let touched = std::fs::read_to_string(place.0.join("touched")).unwrap();
+        let of_first =
+            touched.lines().rfind(|line| line.split(' ').nth(3) == Some(&pid.to_string())).map(str::to_owned);
+        of_first.and_then(|line| line.split(' ').next_back().map(str::to_owned))
+    };
+    let mut cpu = both[0];
+    for _ in 0..2 {
+        let there = first().1;
+        cpu = both.into_iter().find(|cpu| there != Affinity::to([*cpu])).unwrap();
+        bind(&program, &[cpu]);
+        drive(&|| noted() == Some(cpu.to_string()) && first() == (true, Affinity::to([cpu])));
+    }
+    machine.end();
+    assert_eq!(first(), (false, Affinity::to([cpu])));
+}
+
+#[test]
+fn who_is_bound_to_a_full_cpu_is_left_the_rest_of_it_until_it_is_free_again() {
+    let place = Place::new("cramped");
+    let (Some(mut machine), Some([one, other])) = (machine(&place, "window"), two_cpus()) else { return };
+    let (steady, moved, clock) = (Program::spinning(1), Program::spinning(1), MonotonicClock::start());
+    bind(&steady, &[one]);
+    for (task, program) in [(TASK, &steady), (TaskId(2), &moved)] {
+        machine.add(task, program.process()).unwrap();
+        machine.reserve(task, millis(60, 100), clock.now()).unwrap();
+    }
+    bind(&moved, &[one]);
+    let end = clock.now() + Span::from_secs(30);
+    let (task, refused) = loop {
+        assert!(clock.now() < end, "nobody says that it does not fit");
+        clock.sleep_until(machine.tick(clock.now()).min(clock.now() + Span::from_millis(2)));
+        if let Some((task, Err(refused))) = machine.news() {
+            break (task, refused);
+        }
+    };
+    assert_eq!(task, TaskId(2));
+    assert!(refused.why.contains(&format!("its threads may run on CPU {one} alone")), "{}", refused.why);
+    let most = refused.most.unwrap();
+    assert!(most.budget() < Span::from_millis(40), "{most}");
+    machine.reserve(task, most, clock.now()).unwrap();
+    assert_eq!(machine.reserve(task, millis(60, 100), clock.now()).unwrap_err().most, Some(most));
+    bind(&moved, &[other, one]);
+    while machine.room() != Some(task) {
+        assert!(clock.now() < end, "nobody says that there is room");
+        clock.sleep_until(machine.tick(clock.now()).min(clock.now() + Span::from_millis(2)));
+    }
+    machine.reserve(task, millis(60, 100), clock.now()).unwrap();
+    assert_eq!(machine.news().map(|(task, _)| task), None);
+    machine.end();
+    assert!(all_fair(&steady.process()) && all_fair(&moved.process()));
+}
+
 #[test]
 fn children_join_and_what_is_born_in_a_window_is_not_left_raised() {
     let place = Place::new("children");
@@ -145,6 +273,7 @@ fn children_join_and_what_is_born_in_a_window_is_not_left_raised() {
     shell.args(["-c", "read go; (while :; do :; done) & echo $!; read end; kill $!"]);
     let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let parent = Process::open(shell.id()).unwrap();
+    let affinity = Affinity::of(shell.id()).unwrap();
     let driver = Driver::start(machine, parent, millis(10, 40), MonotonicClock::start());
     let mut input = shell.stdin.take().unwrap();
     std::io::Write::write_all(&mut input, b"go\n").unwrap();
@@ -154,6 +283,7 @@ fn children_join_and_what_is_born_in_a_window_is_not_left_raised() {
     until(|| Scheduling::of(child).is_ok_and(|scheduling| is_raised(scheduling.class)));
     driver.end();
     assert!(matches!(Scheduling::of(child).unwrap().class, Class::Fair(_)));
+    assert_eq!(Affinity::of(child).unwrap(), affinity, "nor bound");
     drop(input);
     let _ = shell.wait();
 }
@@ -309,9 +439,21 @@ fn a_thread_that_came_back_with_a_mark_of_having_used_its_bandwidth_up_is_freed_
     let ran = || Progress::of(tid).unwrap().ran;
     let before = ran();
     until(|| ran() > before + Span::from_millis(200));
-    assert!(matches!(Scheduling::of(tid).unwrap().class, Class::Deadline(_)), "it has its bandwidth again");
+    // Where a machine stands still for two periods it is taken for one that hangs, and ordinary until the next look.
+    until(|| matches!(Scheduling::of(tid).unwrap().class, Class::Deadline(_)));
     driver.end();
     assert!(all_fair(&program.process()));
+}
+
+/// The broker that was started in a shell, and then the shell attached.
+#[test]
+fn a_broker_is_no_part_of_the_task_that_started_it() {
+    let mut members = Members::new();
+    let parent = Process::open(std::os::unix::process::parent_id()).unwrap();
+    members.add(parent).unwrap();
+    members.look_at_processes();
+    let numbers: Vec<u32> = members.processes().map(|process| process.identity().number).collect();
+    assert!(!numbers.is_empty() && !numbers.contains(&std::process::id()), "{numbers:?}");
 }
 
 #[test]
@@ -321,7 +463,7 @@ fn a_task_whose_processes_have_ended_is_over_and_its_number_means_nobody() {
     let program = Program::spinning(1);
     let pid = program.0.id();
     machine.add(TASK, program.process()).unwrap();
-    assert_eq!((machine.task_of(pid), machine.processes(TASK)), (Some(TASK), vec![pid]));
+    assert_eq!((machine.one_of(&[pid]), machine.processes(TASK)), (Some((pid, TASK)), vec![pid]));
     assert!(machine.consumed(TASK).is_some());
     let _ = machine.reserve(TASK, millis(10, 40), Instant::ZERO);
     drop(program);

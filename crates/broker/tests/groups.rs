@@ -15,8 +15,8 @@ use hyoshi_broker::kernel::Kernel as _;
 use hyoshi_broker::machine::{Machine, NoMachine};
 use hyoshi_broker::touched::Touched;
 use hyoshi_control::TaskId;
-use hyoshi_model::{Reservation, Span};
-use hyoshi_os::cgroup::group::move_to;
+use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_os::cgroup::own::move_to;
 use hyoshi_os::cgroup::{CpuGroup, Version};
 use hyoshi_os::process::Process;
 use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
@@ -87,15 +87,46 @@ impl Drop for Above {
 
 /// Does what is due until the span is over; what each task had of one CPU.
 fn drive<const N: usize>(machine: &mut Machine, clock: &MonotonicClock, so_long: Span, tasks: [TaskId; N]) -> [f64; N] {
+    let Driven { had, took, .. } = driven(machine, clock, so_long, tasks);
+    had.map(|had| had.as_secs_f64() / took.as_secs_f64())
+}
+
+struct Driven<const N: usize> {
+    had: [Span; N],
+    took: Span,
+    /// From when something was due to when it was done, at most: so much later than meant a window may have closed.
+    latest: Span,
+}
+
+fn driven<const N: usize>(
+    machine: &mut Machine,
+    clock: &MonotonicClock,
+    so_long: Span,
+    tasks: [TaskId; N],
+) -> Driven<N> {
     let began = clock.now();
     let before = tasks.map(|task| machine.consumed(task).unwrap());
+    let (mut late, mut ticks) = (Vec::new(), Vec::new());
     while clock.now() < began + so_long {
-        let next = machine.tick(clock.now());
-        clock.sleep_until(next.min(began + so_long));
+        let now = clock.now();
+        let next = machine.tick(now).min(began + so_long);
+        ticks.push(clock.now().since(now));
+        let next = next.max(clock.now());
+        clock.sleep_until(next);
+        late.push(clock.now().since(next));
     }
-    let took = clock.now().since(began).as_secs_f64();
+    // What windows have too much: this is the machine's, not their law's.
+    let told = |spans: &[Span]| {
+        let (sum, most) = (spans.iter().copied().sum::<Span>(), spans.iter().max().copied().unwrap_or_default());
+        format!("{} us on average, {most} at most", sum.as_nanos() / 1_000 / spans.len() as u64)
+    };
+    println!("driven {} times, {}; woken late by {}", ticks.len(), told(&ticks), told(&late));
+    let took = clock.now().since(began);
     let after = tasks.map(|task| machine.consumed(task).unwrap());
-    std::array::from_fn(|at| after[at].saturating_sub(before[at]).as_secs_f64() / took)
+    // One is woken late, and what it does then takes its time: for what it does, the next time.
+    let latest = late.iter().zip(ticks.iter().skip(1)).map(|(late, tick)| *late + *tick).max().unwrap_or_default();
+    let latest = latest.max(late.iter().max().copied().unwrap_or_default());
+    Driven { had: std::array::from_fn(|at| after[at].saturating_sub(before[at])), took, latest }
 }
 
 fn all_fair(process: &Process) -> bool {
@@ -160,6 +191,61 @@ fn a_hard_task_has_no_more_than_its_reservation_of_an_idle_cpu_until_it_is_soft_
     assert!(soft > hard * 1.5, "{soft} after {hard}");
 }
 
+/// A group of version 1 that caps whoever is in it, and goes with the test.
+struct Capped(PathBuf);
+
+impl Drop for Capped {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn who_may_not_leave_a_cap_stays_and_the_others_of_the_task_are_held() {
+    let _alone = alone();
+    let own = CpuGroup::of_this_process();
+    let place = Place::new("stays");
+    let Some(mut machine) = machine(&place, "weights", false) else { return };
+    if own.version != Some(Version::One) || own.capped_by().is_some() {
+        return println!("skipped, needs version 1 of control groups, and no cap above");
+    }
+    let capped = Capped(own.top.join(format!("hyoshi-test-capped-{}", std::process::id())));
+    fs::create_dir(&capped.0).unwrap();
+    fs::write(capped.0.join("cpu.cfs_quota_us"), "90000").unwrap();
+    let sleeper = || Program(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap());
+    let programs = [sleeper(), sleeper(), sleeper()];
+    move_to(&capped.0, programs[0].0.id()).unwrap();
+    machine.confine(ONE, true);
+    machine.add(ONE, programs[0].process()).unwrap();
+    let refused = machine.reserve(ONE, millis(30, 100), Instant::ZERO).unwrap_err();
+    assert!(refused.why.contains("would leave the cap of control group"), "{}", refused.why);
+    assert_eq!(machine.told(ONE), None);
+    // The first cannot be moved, those after it can.
+    programs[1..].iter().for_each(|program| machine.add(ONE, program.process()).unwrap());
+    for budget in [30, 20] {
+        machine.reserve(ONE, millis(budget, 100), Instant::ZERO).unwrap();
+        let told = machine.told(ONE).unwrap();
+        let (held, stays) = told.split_once("; ").unwrap();
+        assert!(
+            stays.starts_with("1 of its processes not: process ") && stays.contains("would leave the cap"),
+            "{told}"
+        );
+        let group = PathBuf::from(held.rsplit(' ').next().unwrap());
+        assert_eq!(
+            programs.each_ref().map(|program| group_of(program.0.id())),
+            [capped.0.clone(), group.clone(), group]
+        );
+    }
+    // Once it has ended there is nothing to tell.
+    let [stays, ..] = programs;
+    drop(stays);
+    machine.tick(Instant::ZERO + Span::from_secs(1));
+    let told = machine.told(ONE).unwrap();
+    assert!(!told.contains("; "), "{told}");
+    machine.end();
+    common::until(|| fs::remove_dir(&capped.0).is_ok());
+}
+
 #[test]
 fn windows_have_a_floor_below_them_where_it_is_asked_for() {
     let _alone = alone();
@@ -195,14 +281,52 @@ fn a_hard_window_is_nearly_all_that_its_task_has() {
     machine.reserve(ONE, millis(10, 40), clock.now()).unwrap();
     let told = machine.told(ONE).unwrap();
     assert!(told.contains("capped at 1ms of 1s beside its windows"), "{told}");
-    let [hard] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
-    println!("of one CPU: {soft:.3}, then {hard:.3}");
-    // Under emulation it was 0.48: why is not known; that windows end late, as the broker is woken late, is suspected.
-    assert!(hard > 0.15 && hard < soft * 0.6, "{hard} after {soft}");
+    let Driven { had: [hard], took, latest } = driven(&mut machine, &clock, Span::from_secs(2), [ONE]);
+    println!("of one CPU: {soft:.3}, then {hard} of {took}, latest by {latest}");
+    let (period, budget) = (Span::from_millis(40), Span::from_millis(10));
+    let periods = took.as_nanos().div_ceil(period.as_nanos()) + 1;
+    // A budget for each period that it touched. What it had too much because the test was woken late, it has paid back, but for
+    // the last.
+    let windows = budget * periods + latest;
+    // Beside them what the cap allows, which the kernel enforces at ticks of 10 ms at most, on each CPU.
+    let cpus = hyoshi_os::allowed_cpus().len() as u64;
+    let beside = Span::from_millis(took.as_nanos().div_ceil(1_000_000_000) + 1 + 10 * cpus);
+    assert!(hard <= windows + beside, "{hard} of {took}, {latest} late, after {soft}");
+    assert!(hard.as_secs_f64() > 0.15 * took.as_secs_f64(), "{hard} of {took}, {latest} late, after {soft}");
     let folder = CpuGroup::of_this_process().top;
     assert_eq!(left(&folder).iter().filter(|name| told.ends_with(*name)).count(), 1);
     machine.forget(ONE);
     assert_eq!(left(&folder).iter().filter(|name| told.ends_with(*name)).count(), 0);
+    assert!(all_fair(&program.process()));
+}
+
+#[test]
+fn a_hard_task_that_is_granted_no_bandwidth_has_hardly_anything() {
+    let _alone = alone();
+    let place = Place::new("hard-deadline");
+    let Some(mut machine) = machine(&place, "deadline", false) else { return };
+    let program = Program::spinning(2);
+    let home = group_of(program.0.id());
+    let (_above, clock) = (Above::all(), MonotonicClock::start());
+    machine.harden(ONE, true).unwrap();
+    machine.add(ONE, program.process()).unwrap();
+    machine.release(ONE);
+    let told = machine.told(ONE).unwrap();
+    if told.starts_with("is not capped") {
+        return println!("skipped, needs a CPU controller: {told}");
+    }
+    let [nothing] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
+    machine.reserve(ONE, millis(40, 100), clock.now()).unwrap();
+    let [granted] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
+    machine.release(ONE);
+    let [again] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
+    println!("of one CPU: {nothing:.3}, {granted:.3}, {again:.3}");
+    // Half of it is of the threads that sleep.
+    assert!(nothing < 0.05 && again < 0.05, "{nothing}, {again}");
+    assert!((0.1..0.5).contains(&granted), "{granted}");
+    machine.harden(ONE, false).unwrap();
+    machine.release(ONE);
+    assert_eq!((group_of(program.0.id()), machine.told(ONE)), (home, None));
     assert!(all_fair(&program.process()));
 }
 

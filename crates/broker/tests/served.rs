@@ -7,6 +7,8 @@ mod common;
 
 use hyoshi_broker::machine::Machine;
 use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_os::cgroup::own::dissolve;
+use hyoshi_os::cgroup::{OwnGroup, Subtree};
 use hyoshi_os::meter::Meter;
 use hyoshi_os::scheduling::{reserve, set_nice};
 use hyoshi_os::{Clock, MonotonicClock, Policy, own_cpu_time, set_own_policy};
@@ -24,6 +26,8 @@ fn role() {
 enum Way {
     Nothing,
     Nice(i32),
+    /// As systemd does it: each program in a group of its own, and this one's weighs as much as so many others.
+    Weight(u64),
     /// SCHED_DEADLINE for the threads that compute, by somebody who knows which these are.
     DeadlineByHand,
     By(&'static str),
@@ -46,12 +50,18 @@ fn observe(way: Way, threads: usize, reservation: Reservation, seconds: u64) -> 
     let program = Program::spinning(threads);
     let clock = MonotonicClock::start();
     let place = Place::new("served");
+    let mut groups = Vec::new();
     let driver = match way {
         Way::Nothing => None,
         Way::Nice(nice) => {
             let mut threads = Vec::new();
             program.process().threads(&mut threads);
             threads.iter().for_each(|tid| set_nice(*tid, nice).expect("root"));
+            None
+        }
+        Way::Weight(weight) => {
+            let ours = (program.0.id(), weight);
+            groups.extend(spinners.iter().map(|other| (other.0.id(), 1)).chain([ours]).map(Unit::of));
             None
         }
         Way::DeadlineByHand => {
@@ -97,6 +107,24 @@ fn observe(way: Way, threads: usize, reservation: Reservation, seconds: u64) -> 
     }
 }
 
+/// A control group for one process, until it is dropped.
+struct Unit(OwnGroup);
+
+impl Unit {
+    fn of((pid, weight): (u32, u64)) -> Unit {
+        let subtree = Subtree::find().expect("root");
+        let unit = Unit(OwnGroup::below(subtree.folder(), &format!("hyoshi-served-{pid}"), subtree.version()));
+        unit.0.make().and_then(|()| unit.0.weigh(weight)).and_then(|()| unit.0.take(pid)).expect("root");
+        unit
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        let _ = dissolve(self.0.folder(), None);
+    }
+}
+
 fn millis(budget: u64, period: u64) -> Reservation {
     Reservation::new(Span::from_millis(budget), Span::from_millis(period)).expect("it is one")
 }
@@ -134,12 +162,13 @@ fn compare() {
     let mut short = Vec::new();
     for (threads, reservation) in [(1, millis(30, 100)), (1, millis(10, 33)), (8, millis(30, 100)), (8, millis(10, 33))]
     {
-        let others = [Way::Nothing, Way::Nice(-10), Way::By("weights"), Way::DeadlineByHand, Way::By("deadline")];
-        let ways = others.into_iter().chain([Way::By("window")]);
+        let by_hand = [Way::Nothing, Way::Nice(-10), Way::Weight(10), Way::DeadlineByHand];
+        let ways = by_hand.into_iter().chain(["weights", "deadline", "window"].map(Way::By));
         for way in ways {
             let name = match way {
                 Way::Nothing => "nothing".to_owned(),
                 Way::Nice(nice) => format!("nice {nice}"),
+                Way::Weight(weight) => format!("weight {weight}"),
                 Way::DeadlineByHand => "by hand".to_owned(),
                 Way::By(name) => name.to_owned(),
             };

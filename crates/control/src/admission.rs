@@ -1,11 +1,11 @@
 //! The arbiter's decisions, carried out by placement alone: what a machine of these CPUs would hold.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use hyoshi_model::{Instant, Share};
 
-use crate::arbiter::{Arbiter, Change, Decision, Joining, Refusal};
+use crate::arbiter::{Arbiter, Change, Joining, Refusal};
+use crate::backlog::{Backlog, Carried};
 use crate::policy::AnyPolicy;
 use crate::task::{Confirmation, Status, TaskId};
 use crate::window::placement::{Cpu, Placement, Seat};
@@ -18,37 +18,36 @@ use crate::window::placement::{Cpu, Placement, Seat};
 pub struct Admission {
     arbiter: Arbiter,
     placement: Placement,
+    backlog: Backlog,
     done: Vec<Change>,
 }
 
 impl Admission {
     /// The name that explanations have for its scheduler.
     pub const PROXY: &'static str = "window";
-    /// Refusals that lead to others, at most in one decision.
-    const ROUNDS: usize = 64;
 
     /// Nothing is reserved yet.
     pub fn new(policy: AnyPolicy, cap: Share, cpus: impl IntoIterator<Item = Cpu>) -> Self {
         let placement = Placement::new(cpus, Placement::SWITCHING);
-        Admission { arbiter: Arbiter::new(policy, cap), placement, done: Vec::new() }
+        Admission { arbiter: Arbiter::new(policy, cap), placement, backlog: Backlog::default(), done: Vec::new() }
     }
 
     /// A task comes. What changed is returned in the order in which it was carried out.
     pub fn join(&mut self, task: TaskId, joining: Joining, now: Instant) -> Result<&[Change], Refusal> {
-        let changes = self.arbiter.join(task, joining, now).map(owned)?;
-        Ok(self.carry_out(changes, now))
+        self.backlog.add(self.arbiter.join(task, joining, now)?);
+        Ok(self.carry_out(now))
     }
 
     /// A task's report, or a look at it.
     pub fn report(&mut self, task: TaskId, status: Status) -> Result<&[Change], Refusal> {
-        let changes = self.arbiter.report(task, status).map(owned)?;
-        Ok(self.carry_out(changes, status.at))
+        self.backlog.add(self.arbiter.report(task, status)?);
+        Ok(self.carry_out(status.at))
     }
 
     /// Everything that was refused is tried again.
     pub fn reconsider(&mut self, now: Instant) -> &[Change] {
-        let changes = owned(self.arbiter.reconsider(|_| ()));
-        self.carry_out(changes, now)
+        self.backlog.add(self.arbiter.reconsider(|_| ()));
+        self.carry_out(now)
     }
 
     /// What is decided, and why.
@@ -66,35 +65,21 @@ impl Admission {
         self.placement.seats()
     }
 
-    fn carry_out(&mut self, mut changes: VecDeque<Change>, now: Instant) -> &[Change] {
-        self.done.clear();
-        let mut rounds = 0;
-        while let Some(change) = changes.pop_front() {
-            let refused = match change.to {
-                None => {
-                    self.placement.release(change.task);
-                    None
+    fn carry_out(&mut self, now: Instant) -> &[Change] {
+        let Admission { arbiter, placement, backlog, done } = self;
+        done.clear();
+        backlog.carry_out(arbiter, |change| {
+            match change.to {
+                None => drop(placement.release(change.task)),
+                Some(reservation) => {
+                    if let Err(refused) = placement.admit(change.task, reservation, &[]) {
+                        return Carried::Refused(refused.most);
+                    }
                 }
-                Some(reservation) => self.placement.admit(change.task, reservation, &[]).err(),
-            };
-            let Some(refused) = refused else {
-                let confirmation = Confirmation { at: now, proxy: Admission::PROXY, held: change.to };
-                self.arbiter.confirmed(change.task, confirmation);
-                self.done.push(change);
-                continue;
-            };
-            rounds += 1;
-            if rounds > Admission::ROUNDS {
-                break;
             }
-            if let Ok(decision) = self.arbiter.refused(change.task, refused.most) {
-                changes.extend(decision.changes);
-            }
-        }
-        &self.done
+            done.push(change);
+            Carried::Held(Confirmation { at: now, proxy: Admission::PROXY, held: change.to })
+        });
+        done
     }
-}
-
-fn owned(decision: Decision<'_>) -> VecDeque<Change> {
-    decision.changes.iter().copied().collect()
 }

@@ -1,8 +1,8 @@
 //! A file's programs under the laws: what they come to ask, and what a host's CPUs admit.
 
 use hyoshi_control::Reason;
-use hyoshi_control::file::{Admitted, HostAdmission, Verdict, admit, groups, most, policy, promises, spec};
-use hyoshi_model::{HostId, ProgramId, Share, Span, System, read};
+use hyoshi_control::file::{Admitted, HostAdmission, Verdict, admit, advocate, groups, most, policy, promises, spec};
+use hyoshi_model::{AdvocateWords, HostId, ProgramId, Share, Span, System, read};
 use proptest::prelude::*;
 
 const MS: Span = Span::from_millis(1);
@@ -38,6 +38,28 @@ fn what_a_program_comes_to_ask_follows_from_its_advocates() {
         "anything, up to the cap"
     );
     assert_eq!(asks(""), MS * 100, "anything");
+    // What those from elsewhere ask nobody knows before they are asked: the least that is of use counts.
+    let elsewhere = "advocate = [{ max_decay = 5 }, { external = 'file:adviser.ior' }, { cap = '60%' }]\n";
+    assert_eq!(asks(&format!("{elsewhere}least = '12ms'\ntakes = '20ms'")), MS * 12);
+    assert_eq!(asks(&format!("{elsewhere}least = '12ms'\nbudget = '15ms'")), MS * 15);
+    assert_eq!(asks("advocate = [{ library = '/a.so' }]\nbudget = '15ms'"), MS * 15);
+}
+
+#[test]
+fn advocates_from_elsewhere_are_read_with_what_they_need() {
+    let read = |kind: &str, given: &[(&str, &str)]| {
+        let parameters = given.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        advocate(&AdvocateWords { kind: kind.to_owned(), parameters }).map_err(|(what, help)| format!("{what}: {help}"))
+    };
+    assert_eq!(read("external", &[("", "IOR:00")]), Ok(()));
+    assert_eq!(read("external", &[("object", "IOR:00"), ("timeout", "20ms")]), Ok(()));
+    assert_eq!(read("library", &[("path", "/a.so"), ("margin", "20")]), Ok(()));
+    let needs = "`library` needs its `path`: give the library's whole path: \"/DIR/NAME.so\"";
+    assert_eq!(read("library", &[]), Err(needs.to_owned()));
+    let stray = "`external` has no parameter `patience`: its parameters are object, timeout";
+    assert_eq!(read("external", &[("", "IOR:00"), ("patience", "5ms")]), Err(stray.to_owned()));
+    let twice = "`path` of `library` is given twice: leave one of them out";
+    assert_eq!(read("library", &[("path", "/a.so"), ("", "/b.so")]), Err(twice.to_owned()));
 }
 
 #[test]

@@ -4,12 +4,18 @@
 //! --test broker`, then read the diff by eye.
 
 mod common;
+#[path = "broker/follow.rs"]
+mod follow;
 #[path = "broker/group.rs"]
 mod group;
+#[path = "broker/lanes.rs"]
+mod lanes;
 #[path = "broker/open.rs"]
 mod open;
 #[path = "broker/period.rs"]
 mod period;
+#[path = "broker/refused.rs"]
+mod refused;
 #[path = "broker/rejoin.rs"]
 mod rejoin;
 #[path = "broker/top.rs"]
@@ -17,63 +23,22 @@ mod top;
 #[path = "broker/unit.rs"]
 mod unit;
 
-use std::borrow::BorrowMut;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use common::broker::{Broker, kill, wait_for};
+use common::said::Said;
 use common::{Ended, Place};
 use hyoshi_broker::idl::cpu_broker::{Advocate, Outcome, Reservation, Status};
 use hyoshi_orb::{Orb, SystemException};
 use serde_json::Value;
-
-/// A broker that ends with the test.
-struct Broker {
-    child: Child,
-    _out: BufReader<ChildStdout>,
-}
-
-impl Broker {
-    /// Serves at `broker.sock` in the place. Spinners are reserved nothing, unless it is what is tested: they would ask for
-    /// the machine.
-    fn start(place: &Place, more: &str) -> Broker {
-        let scheduler = if more.contains("--scheduler") { "" } else { "--scheduler none" };
-        let mut command = place.command(&format!("broker {more} {scheduler} --socket"));
-        command.arg(place.path().join("run/broker.sock"));
-        Broker::of(command)
-    }
-
-    fn of(command: impl BorrowMut<Command>) -> Broker {
-        let mut command = command;
-        let command = command.borrow_mut();
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut said = String::new();
-        while !said.lines().any(|line| line.starts_with("at ")) {
-            assert!(out.read_line(&mut said).unwrap() > 0, "it does not serve: {said}");
-        }
-        Broker { child, _out: out }
-    }
-
-    fn ends(&mut self, signal: &str) -> ExitStatus {
-        kill(self.child.id(), signal);
-        self.child.wait().unwrap()
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        // It may have ended as the test wanted it to.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A program that ends with the test, however that ends, and with it whatever it has started.
 struct Program(Child);
@@ -96,10 +61,6 @@ impl Drop for Program {
 /// A script that uses the CPU for as long as the process lives that has started it: no guard drops in a test that is
 /// killed.
 const SPIN: &str = "while kill -0 $PPID; do :; done 2>/dev/null";
-
-fn kill(pid: u32, signal: &str) {
-    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
-}
 
 /// Asks the place's broker.
 fn ask(place: &Place, words: &str) -> Ended {
@@ -131,19 +92,43 @@ fn task(place: &Place, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     last
 }
 
-fn wait_for(mut condition: impl FnMut() -> bool) -> Option<()> {
-    let until = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        if Instant::now() > until {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Some(())
-}
-
 fn reports(task: &Value) -> u64 {
     task["reports"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_process_has_one_task_also_where_its_parent_has_another_and_the_broker_has_none() {
+    let place = Place::new();
+    // Both ways: a child that has a task when its parent's begins, and one that begins its own in its parent's.
+    let (hyoshi, socket) = (env!("CARGO_BIN_EXE_hyoshi"), place.path().join("run/broker.sock"));
+    let at = format!("--socket {}", socket.display());
+    let exec = |name: &str| format!("{hyoshi} exec {at} --name {name} --period 20ms -- sh -c '{SPIN}' &");
+    let script = format!(
+        "{hyoshi} broker --cap 30% {at} >broker.out 2>&1 & echo $! >broker.pid; read go; {} read go; sleep 1000 & {} read never",
+        exec("before"),
+        exec("after")
+    );
+    let mut command = Command::new("sh");
+    let mut shell = Program::start(command.args(["-c", &script]).stdin(Stdio::piped()).current_dir(place.path()));
+    wait_for(|| ask(&place, "broker list").code == 0).expect("the broker serves");
+    if !ask(&place, "broker show").exits(0).out.contains("scheduler   window: ") {
+        return eprintln!("skipped: this machine grants no windows");
+    }
+    let broker: u32 = place.read("broker.pid").trim().parse().unwrap();
+    let mut go = shell.0.stdin.take().unwrap();
+    go.write_all(b"go\n").unwrap();
+    let before = task(&place, "before", |task| reports(task) > 0);
+    ask(&place, &format!("attach {} --name shell --period 20ms --budget 1ms", shell.0.id())).exits(0);
+    go.write_all(b"go\n").unwrap();
+    let after = task(&place, "after", |task| reports(task) > 0);
+    // The sleeper, started just before, shows that the shell's children have been looked at; and once more.
+    let is_seen = |task: &Value| task["processes"].as_array().is_some_and(|all| all.len() > 1);
+    let seen = reports(&task(&place, "shell", is_seen));
+    let shell_s = task(&place, "shell", |task| reports(task) >= seen + 20);
+    let members = shell_s["processes"].as_array().unwrap();
+    for other in [&before["processes"][0], &after["processes"][0], &broker.into()] {
+        assert!(!members.contains(other), "{other} is a member: {shell_s}");
+    }
 }
 
 #[test]
@@ -257,17 +242,14 @@ fn a_program_goes_on_when_its_broker_is_killed_and_that_is_said_once() {
     let mut program = Program::start(child);
     task(&place, "steady", |task| reports(task) > 0);
     broker.ends("-KILL");
-    let mut said = BufReader::new(program.0.stderr.take().unwrap());
-    let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    let said = Said::by(program.0.stderr.take().unwrap());
+    let line = said.line().unwrap();
     let pid = program.0.id();
-    assert_eq!(line, format!("hyoshi: the broker has ended: steady (process {pid}) goes on without a reservation\n"));
+    assert_eq!(line, format!("hyoshi: the broker has ended: steady (process {pid}) goes on without a reservation"));
     assert!(program.0.try_wait().unwrap().is_none());
     drop(program.0.stdin.take());
     assert_eq!(program.0.wait().unwrap().code(), Some(3));
-    line.clear();
-    said.read_to_string(&mut line).unwrap();
-    assert_eq!(line, "", "once");
+    assert_eq!(said.rest(), "", "once");
 
     let ended = exec(&place, "--period 50ms --anyway").args(["sh", "-c", "exit 4"]).output().unwrap();
     assert_eq!(ended.status.code(), Some(4));
@@ -284,8 +266,7 @@ fn a_running_process_is_attached_with_the_children_it_has_and_detached_again() {
     let _broker = Broker::start(&place, "");
     let script = format!("sh -c '{SPIN}' & echo $!; wait");
     let mut parent = Program::start(Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()));
-    let mut child = String::new();
-    BufReader::new(parent.0.stdout.take().unwrap()).read_line(&mut child).unwrap();
+    let child = Said::by(parent.0.stdout.take().unwrap()).line().unwrap();
     let child: u32 = child.trim().parse().unwrap();
     ask(&place, &format!("attach {} --name family --period 20ms", parent.0.id())).exits(0);
     let family = task(&place, "family", |task| task["consumed_ns"].as_u64() > Some(0));

@@ -17,7 +17,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use authority::{Authority, Papers};
-use common::{Ended, Place};
+use common::{Ended, Place, broker};
 use hyoshi_broker::Joining;
 use hyoshi_broker::client::Client;
 use hyoshi_broker::idl::cpu_broker::{Broker as _, Cycle, Task as _};
@@ -66,7 +66,7 @@ impl Drop for Running {
 
 /// A broker at `NAME/broker.sock` of the place.
 struct Broker {
-    running: Running,
+    running: broker::Broker,
     socket: PathBuf,
     /// Where it serves other machines; empty if it does not.
     at: String,
@@ -78,8 +78,7 @@ impl Broker {
         let scheduler = if words.contains("--scheduler") { "" } else { "--scheduler none" };
         let mut command = place.command(&format!("broker {scheduler} {words} --socket"));
         command.stderr(fs::File::create(place.path().join(format!("{name}.err"))).unwrap());
-        let mut running = Running::start(command.arg(&socket));
-        running.says("at ");
+        let mut running = broker::Broker::of(command.arg(&socket));
         let at = if words.contains("--listen") { running.says("           ") } else { String::new() };
         Broker { running, socket, at }
     }
@@ -133,12 +132,8 @@ fn shown(name: &str) -> String {
     format!("--tls-roots plant.pem --tls-cert {name}.pem --tls-key {name}.key")
 }
 
-fn wait_for(mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < until, "it never came to pass");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn wait_for(condition: impl FnMut() -> bool) {
+    broker::wait_for(condition).expect("it comes to pass");
 }
 
 #[test]
@@ -177,6 +172,30 @@ fn a_broker_serves_other_machines_and_a_certificate_gives_the_rights_that_it_was
         (&65534.into(), &Value::Null),
         "whose tasks are hers; of her process nothing is known"
     );
+}
+
+#[test]
+fn top_shows_one_broker_elsewhere_of_several_over_tls() {
+    let place = plant();
+    let (yard, mill) = (Broker::serving(&place, "yard", ""), Broker::serving(&place, "mill", ""));
+    let (_steady, _brisk) = (yard.sleeper(&place, "steady"), mill.sleeper(&place, "brisk"));
+    place.write("plant.hosts", format!("yard {}\nmill {}\n", yard.at, mill.at));
+    let top = |whom: &str, who: &str| {
+        place.hyoshi(&format!("top --once --every 100ms --format json {whom} {} --patience 5s", shown(who)))
+    };
+    let told = top("--hosts plant.hosts --broker mill", "desk").exits(0).json();
+    assert_eq!((&told["tasks"][0]["name"], &told["at"]), (&"brisk".into(), &mill.at.clone().into()));
+    let told = top(&format!("--broker {}", yard.at), "ann").exits(0).json();
+    assert_eq!((&told["tasks"][0]["name"], &told["broker"]["tasks"]), (&"steady".into(), &1.into()));
+    let several = top("--hosts plant.hosts", "desk").exits(2).json();
+    let error = &several["errors"][0];
+    assert_eq!(
+        (&error["message"], &error["help"]),
+        (&"it shows one broker at a time".into(), &"choose one with --broker NAME".into())
+    );
+    let stranger = top(&format!("--broker {}", yard.at), "stranger").exits(2).json();
+    let why = stranger["errors"][0]["message"].as_str().unwrap();
+    assert!(why.contains("The server refused this client's certificate"), "{stranger}");
 }
 
 /// What is refused, and in which words.
@@ -254,7 +273,8 @@ fn several_brokers_are_directed_from_one_place_and_one_that_is_silent_hides_no_o
 
     let listed = ask("list --hosts two.hosts", 0).out;
     let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().take(2).collect()).collect();
-    assert_eq!(rows, [["HOST", "TASK"], ["yard", "map"], ["yard", "steady"], ["mill", "steady"]]);
+    assert_eq!(rows[0], ["host", "task"]);
+    assert_eq!(rows[2..], [["yard", "map"], ["yard", "steady"], ["mill", "steady"]]);
     ask("set steady importance 7 --hosts two.hosts", 0);
     ask("set steady weight 3 --hosts two.hosts --broker mill", 0);
     let of = |broker: &Broker| {
@@ -273,7 +293,8 @@ fn several_brokers_are_directed_from_one_place_and_one_that_is_silent_hides_no_o
     let begun = Instant::now();
     let most = ask("list --hosts all.hosts --patience 1s", 2);
     assert!(begun.elapsed() < Duration::from_secs(30), "it waits for nobody for long");
-    assert_eq!(most.out.lines().skip(1).map(|line| &line[..4]).collect::<Vec<_>>(), ["yard", "yard", "mill"]);
+    let hosts: Vec<&str> = most.out.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(hosts, ["yard", "yard", "mill"]);
     for host in ["silent", "gone"] {
         assert!(most.err.contains(&format!("error: {host}: no broker answers at ssliop://")), "{}", most.err);
     }
@@ -304,7 +325,7 @@ fn sum(place: &Place, log: &str, task: &str, member: &str) -> u64 {
 #[test]
 fn a_server_on_our_orb_reports_its_invocations_by_configuration_alone() {
     let place = Place::new();
-    let broker = Broker::start(&place, "here", "--log reports.log");
+    let mut broker = Broker::start(&place, "here", "--log reports.log");
     let settings = format!(
         "task=names period=50ms importance=3 broker={} adapter=naming operation=resolve,bind",
         broker.socket.display()
@@ -346,7 +367,7 @@ fn a_server_on_our_orb_reports_its_invocations_by_configuration_alone() {
 
     // A broker that is killed takes nothing with it, and the next one is reported to.
     let socket = broker.socket.clone();
-    broker.running.kill();
+    broker.running.ends("-KILL");
     resolve(5);
     let broker = Broker::start(&place, "here", "");
     assert_eq!(socket, broker.socket);
@@ -379,7 +400,9 @@ fn a_program_reports_itself_and_hears_what_it_is_granted() {
     }
     // They come in order: what is asked after them is asked of a broker that has them.
     wait_for(|| task.standing().unwrap().reports == seen + 20);
-    std::thread::sleep(Duration::from_millis(200));
+    // One with the same period, for which the broker reports: it has come by that one's periods, too.
+    let _other = broker.sleeper(&place, "other");
+    wait_for(|| broker.task(&place, "other")["reports"].as_u64() >= Some(5));
     assert_eq!(task.standing().unwrap().reports, seen + 20, "the broker makes none for it");
     let same = client.broker().own_task("another name", 1_000_000, 1).unwrap().unwrap();
     assert_eq!(same.name().unwrap(), "own", "a process has one task");
@@ -455,7 +478,7 @@ fn what_a_delegate_costs() {
             wait_for(|| broker.task(&place, "names") != Value::Null);
         }
         for pause in [Duration::ZERO, Duration::from_millis(1)] {
-            let mut meters = [meter(server.0.id()), meter(broker.running.0.id())];
+            let mut meters = [meter(server.0.id()), meter(broker.running.child.id())];
             let before = meters.each_mut().map(Meter::read);
             let mut took: Vec<Duration> = (0..CALLS)
                 .map(|_| {

@@ -2,40 +2,18 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
+use common::broker::Broker;
 use common::{Ended, Place, example};
+use hyoshi_broker::idl::cpu_broker::{Advocate, Outcome, Reservation, Status};
+use hyoshi_orb::{Orb, SystemException};
 use serde_json::Value;
 
-/// A broker that ends with the test.
-struct Broker {
-    child: Child,
-    // Should it say more, somebody is there.
-    _out: BufReader<ChildStdout>,
-}
-
-impl Broker {
-    /// At `run/broker.sock` in the place; it grants as windows do, meters, and changes nothing.
-    fn start(place: &Place, more: &str) -> Broker {
-        let mut command = place.command(&format!("broker --scheduler simulated {more} --socket"));
-        command.arg(place.path().join("run/broker.sock"));
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut said = String::new();
-        while !said.lines().any(|line| line.starts_with("at ")) {
-            assert!(out.read_line(&mut said).unwrap() > 0, "it does not serve: {said}");
-        }
-        Broker { child, _out: out }
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// It grants as windows do, meters, and changes nothing.
+fn broker(place: &Place, more: &str) -> Broker {
+    Broker::start(place, &format!("--scheduler simulated {more}"))
 }
 
 fn run(place: &Place) -> Ended {
@@ -108,6 +86,55 @@ fn the_example_is_admitted_and_played() {
     assert!(place.read("film.html").contains("Programs under the CPU broker"));
 }
 
+/// Asks for 12 ms, whatever else is asked.
+struct Twelve;
+
+impl Advocate for Twelve {
+    fn advise(&self, _: &str, _: &Status, asked: &Reservation) -> Result<Reservation, SystemException> {
+        Ok(Reservation { budget: 12_000_000, ..*asked })
+    }
+
+    fn granted(&self, _: &str, _: &Outcome) -> Result<(), SystemException> {
+        Ok(())
+    }
+
+    fn describe(&self) -> Result<String, SystemException> {
+        Ok("twelve".to_owned())
+    }
+}
+
+#[test]
+fn an_advocate_in_another_process_advises_in_a_run_and_is_unknown_before() {
+    let place = Place::new();
+    let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    let object =
+        orb.adapter("advocates").build().unwrap().activate::<dyn Advocate>(std::sync::Arc::new(Twelve)).unwrap();
+    place.write("adviser.ior", object.ior().to_string());
+    let text = program(
+        "works",
+        &format!("['sh', '-c', '{WORKS}']"),
+        "takes = '8ms'\nleast = '2ms'\nadvocate = [{ max_decay = 3 }, { external = { object = 'file:adviser.ior', timeout = '1s' } }]",
+    );
+    place.write("system.toml", file(&text));
+    let check = place.hyoshi("check system.toml").exits(0).out;
+    let said = "works: what its advocates in other processes and libraries ask is not known: its least, 2ms, counts";
+    assert!(check.contains(said) && check.contains("Holds: every reservation is admitted."), "{check}");
+    let json = place.hyoshi("check system.toml --format json").exits(0).json();
+    let works = &json["reservations"][0]["programs"][0];
+    assert_eq!((&works["known"], &works["asked_ns"]), (&false.into(), &2_000_000.into()));
+    let sim = place.hyoshi("sim system.toml").exits(0).out;
+    assert!(sim.contains("are not asked here, and pass on what the ones before them ask: works"), "{sim}");
+
+    let _broker = broker(&place, "");
+    let json = run(&place).exits(0).json();
+    let asked = json["programs"][0]["asked_ns"].as_u64().unwrap();
+    assert!((8_000_000..=12_000_000).contains(&asked), "12 ms from its first answer on: {asked}");
+    place.write("system.toml", file(&text.replace("adviser.ior", "gone.ior")));
+    let told = spoken(&run(&place).exits(2).json());
+    assert!(told.contains("reservation works: cannot read a reference from gone.ior: "), "{told}");
+    orb.shutdown();
+}
+
 #[test]
 fn what_does_not_fit_is_refused_because_of_whom() {
     let place = Place::new();
@@ -124,6 +151,9 @@ fn what_does_not_fit_is_refused_because_of_whom() {
         text.out
     );
     let json = place.hyoshi("check system.toml --format json").exits(1).json();
+    assert_eq!(json["outcome"], "does-not-hold");
+    let longest = text.out.lines().filter(|line| !line.contains(": ")).map(|line| line.chars().count()).max();
+    assert!(longest < Some(120), "the table is as wide as its figures: {}", text.out);
     let low = &json["reservations"][0]["programs"][1];
     assert_eq!(
         (&json["holds"], &low["verdict"], &low["because"][0]["name"]),
@@ -134,7 +164,7 @@ fn what_does_not_fit_is_refused_because_of_whom() {
 #[test]
 fn a_run_starts_programs_through_the_broker_and_ends_them() {
     let place = Place::new();
-    let _broker = Broker::start(&place, "--policy weighted --cap 60%");
+    let _broker = broker(&place, "--policy weighted --cap 60%");
     let text = "broker = { policy = 'weighted', cap = '60%' }\n".to_owned()
         + &program("works", &format!("['sh', '-c', '{WORKS}']"), "budget = '2ms'\nweight = 3")
         + &program("fails", "['sh', '-c', 'sleep 0.1; exit 3']", "")
@@ -165,7 +195,7 @@ fn what_cannot_be_started_is_told_before_anything_is() {
     assert!(told.contains("the file has 1 reservation: no broker answers at "), "{told}");
     assert!(told.contains("`hyoshi broker` starts one; `--socket PATH`"), "{told}");
 
-    let _broker = Broker::start(&place, "");
+    let _broker = broker(&place, "");
     place.write("system.toml", file(&(touch.clone() + &program("gone", "['./gone']", "") + steer)));
     let told = spoken(&run(&place).exits(2).json());
     assert!(told.contains("reservation gone: there is no program \"./gone\" that can be run"), "{told}");
@@ -190,17 +220,19 @@ fn what_cannot_be_started_is_told_before_anything_is() {
 #[test]
 fn a_file_of_programs_alone_is_checked_played_and_run() {
     let place = Place::new();
-    let _broker = Broker::start(&place, "");
+    let _broker = broker(&place, "");
     let text = program("works", &format!("['sh', '-c', '{WORKS}']"), "takes = '2ms'");
     place.write("system.toml", file(&text));
     let check = place.hyoshi("check system.toml").exits(0);
     assert!(check.out.contains("Holds: every reservation is admitted."), "{}", check.out);
+    assert_eq!(place.hyoshi("check system.toml --format json").exits(0).json()["outcome"], "holds");
     let sim = place.hyoshi("sim system.toml").exits(0);
     assert!(sim.out.contains("Holds: all 35 cycles of programs were in time."), "{}", sim.out);
     let json = run(&place);
     assert_eq!(json.code, 0, "{}{}", json.out, json.err);
     let json = json.json();
     assert_eq!(json["programs"][0]["met"], Value::Null);
+    assert_eq!(json["analysis"]["outcome"], Value::Null, "nothing was analysed");
     // The broker's cap is of each CPU that it has, and the file's of CPU 0.
     assert!(json["programs"][0]["periods"].as_u64().unwrap() > 5, "{json:#}");
 }
@@ -208,7 +240,7 @@ fn a_file_of_programs_alone_is_checked_played_and_run() {
 #[test]
 fn a_program_that_somebody_detaches_is_told_of_alone() {
     let place = Place::new();
-    let _broker = Broker::start(&place, "");
+    let _broker = broker(&place, "");
     let socket = place.path().join("run/broker.sock");
     let detach = format!("{} broker detach gone --socket {}", env!("CARGO_BIN_EXE_hyoshi"), socket.display());
     let text = program("works", &format!("['sh', '-c', '{WORKS}']"), "budget = '2ms'")
@@ -221,4 +253,30 @@ fn a_program_that_somebody_detaches_is_told_of_alone() {
     let told: Vec<String> = of("reservations").collect();
     assert!(told.len() == 1 && told[0].contains("gone was taken from the broker"), "{told:?}: {notes:#?}");
     assert!(json["programs"][0]["periods"].as_u64().unwrap() > 20, "it is asked for until the end: {json:#}");
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_no_program_behind() {
+    let place = Place::new();
+    let _broker = broker(&place, "");
+    // What a program has started ends with it; SIGTERM is asked of it first.
+    let script = "trap \"touch asked; exit\" TERM; sleep 60 & echo $! >started; wait; wait";
+    let text = program("works", &format!("['sh', '-c', '{script}']"), "budget = '2ms'");
+    place.write("system.toml", file(&text).replace("700ms", "60s"));
+    let mut command = place.command("run system.toml --no-report --socket");
+    let mut run = command.arg(place.path().join("run/broker.sock")).stdout(Stdio::null()).spawn().unwrap();
+    let until = |done: &dyn Fn() -> bool| {
+        let begun = std::time::Instant::now();
+        while !done() {
+            assert!(begun.elapsed().as_secs() < 30, "it never came to pass");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    };
+    until(&|| place.has("started") && place.read("started").ends_with('\n') && tasks(&place)[0]["name"] == "works");
+    let started: u32 = place.read("started").trim().parse().unwrap();
+    run.kill().unwrap();
+    run.wait().unwrap();
+    until(&|| !Path::new(&format!("/proc/{started}")).exists());
+    assert!(place.has("asked"));
+    until(&|| tasks(&place).as_array().is_some_and(Vec::is_empty));
 }

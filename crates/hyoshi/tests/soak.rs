@@ -3,25 +3,36 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use common::Place;
+use common::said::Said;
 use hyoshi_broker::Joining;
-use hyoshi_broker::client::Client;
+use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::{Task as _, TaskStub};
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::process::Process;
-use hyoshi_os::scheduling::{Class, Scheduling, reserve};
+use hyoshi_os::scheduling::{Affinity, Class, Scheduling, reserve};
 
 /// Each way in which something could be left behind.
 const WAYS: [&str; 3] = ["--scheduler window --floor weights", "--scheduler deadline", "--scheduler weights"];
+
+/// Computes, and under windows starts somebody now and then, who is born in one of them or between.
+fn load(way: &str) -> Command {
+    let starts =
+        if way.contains("window") { "n=$((n + 1)); if [ $((n % 10000)) = 0 ]; then sleep 5 & fi" } else { ":" };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("trap '' CHLD; while kill -0 $PPID; do {starts}; done 2>/dev/null")]);
+    shell
+}
 
 /// A child that ends with the test.
 struct Ends(Child);
@@ -37,6 +48,11 @@ impl Ends {
 
     fn pid(&self) -> u32 {
         self.0.id()
+    }
+
+    fn ends_in_order(&mut self) {
+        assert!(Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().unwrap().success());
+        assert_eq!(self.0.wait().unwrap().code(), Some(0));
     }
 }
 
@@ -57,26 +73,31 @@ struct Brokers {
 }
 
 impl Brokers {
-    fn start(&mut self) -> (Ends, Client, BufReader<ChildStdout>) {
-        let socket = self.place.path().join("run/broker.sock");
+    fn socket(&self) -> PathBuf {
+        self.place.path().join("run/broker.sock")
+    }
+
+    fn start(&mut self) -> (Ends, Client, Said) {
+        let socket = self.socket();
         let mut command = self.place.command(&format!("broker {} --socket", self.way));
         let mut broker = Ends::start(command.arg(&socket).stdout(Stdio::piped()).stderr(Stdio::null()));
-        let mut out = BufReader::new(broker.0.stdout.take().unwrap());
-        let mut said = String::new();
-        while !said.lines().any(|line| line.starts_with("at ")) {
-            assert!(out.read_line(&mut said).unwrap() > 0, "{}: it does not serve: {said}", self.way);
-        }
+        let out = Said::by(broker.0.stdout.take().unwrap());
+        out.after("at ");
         self.pids.push(broker.pid());
         (broker, Client::connect(Some(&socket)).unwrap(), out)
     }
 
     /// The next one puts back what was left, and ends in order; then nothing of any of them is there.
-    fn nothing_is_left(&mut self, tasks: &[&Ends]) {
+    fn nothing_is_left(&mut self, tasks: &[&Ends], born: &[Process]) {
         let (mut broker, client, out) = self.start();
         drop(client);
-        assert!(Command::new("kill").args(["-TERM", &broker.pid().to_string()]).status().unwrap().success());
-        assert_eq!(broker.0.wait().unwrap().code(), Some(0));
+        broker.ends_in_order();
         drop(out);
+        let everywhere = Affinity::of(hyoshi_os::own_thread()).unwrap();
+        for child in born {
+            let bound = Affinity::of(child.identity().number);
+            assert!(child.has_ended() || bound == Ok(everywhere), "{}: a child is left bound to {bound:?}", self.way);
+        }
         for task in tasks {
             let mut threads = Vec::new();
             let process = Process::open(task.pid()).expect("tasks keep running");
@@ -85,22 +106,70 @@ impl Brokers {
             for tid in threads {
                 let class = Scheduling::of(tid).unwrap().class;
                 assert!(matches!(class, Class::Fair(_)), "{}: {tid} is left at {class:?}", self.way);
+                assert_eq!(Affinity::of(tid).unwrap(), everywhere, "{}", self.way);
             }
             assert_eq!(CpuGroup::of_process(task.pid()), CpuGroup::of_this_process());
         }
-        let top: PathBuf = CpuGroup::of_this_process().top;
-        let names = fs::read_dir(top).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let ours = |name: &String| self.pids.iter().any(|pid| name.starts_with(&format!("hyoshi-{pid}-")));
-        assert_eq!(names.filter(ours).collect::<Vec<_>>(), Vec::<String>::new());
+        let left: Vec<_> = self.pids.iter().flat_map(|pid| groups(*pid)).collect();
+        assert_eq!(left, [""; 0]);
     }
 }
 
-fn join(client: &Client, name: &str, share: &str, pid: u32) -> TaskStub {
+/// Those of a broker.
+fn groups(broker: u32) -> Vec<String> {
+    let all = fs::read_dir(CpuGroup::of_this_process().top).unwrap();
+    let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with(&format!("hyoshi-{broker}-"))).collect()
+}
+
+fn join(client: &Client, name: &str, share: &str, pid: u32) -> Result<TaskStub, ClientError> {
     let mut joining = Joining::new(name, Span::from_millis(50));
     joining.advocates = vec![Setting { kind: "rate".into(), parameters: vec![("share".into(), share.into())] }];
-    let task = client.join(&joining).unwrap();
-    task.add_process(pid, 0).unwrap();
-    task
+    let task = client.join(&joining)?;
+    task.add_process(pid, 0)?;
+    Ok(task)
+}
+
+/// Programs that come and go, so many of them at a time, while the broker may be killed at any moment.
+struct Churn {
+    socket: PathBuf,
+    killed: AtomicBool,
+    gone: AtomicU32,
+}
+
+impl Churn {
+    const AT_ONCE: usize = 8;
+
+    /// Has programs come and go until so many have gone or the broker has. Those that are there then are returned.
+    fn run(&self, round: u32, many: u32) -> Vec<Ends> {
+        let (mut there, mut dying) = (VecDeque::new(), Vec::new());
+        let done = Client::connect(Some(&self.socket)).and_then(|client| {
+            for number in 0..many {
+                let sleeper = Ends::sleeper();
+                let task = join(&client, &format!("sleeper-{round}-{number}"), "0.1%", sleeper.pid());
+                there.push_back(sleeper);
+                let task = task?;
+                if number % 2 == 0 {
+                    // It goes on, without the broker.
+                    task.leave()?;
+                }
+                if there.len() > Churn::AT_ONCE {
+                    // Of every other one it is the broker that finds out that it has ended.
+                    let mut first: Ends = there.pop_front().unwrap();
+                    first.0.kill().unwrap();
+                    dying.push(first);
+                }
+                self.gone.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(())
+        });
+        if let Err(error) = done {
+            assert!(self.killed.load(Ordering::SeqCst), "{error}");
+        }
+        // One that has no bandwidth left for now takes its time.
+        drop(dying);
+        there.into()
+    }
 }
 
 fn cpu_time(task: &Ends) -> u64 {
@@ -131,49 +200,69 @@ fn bandwidth() -> usize {
     admitted
 }
 
+/// Programs come and go under each way, `processes` in all, in as many rounds as there are kills.
 fn soak(processes: u32, kills: u32) {
     if !common::real_time() {
         return;
     }
     let (began, before) = (Instant::now(), bandwidth());
-    for way in WAYS {
+    let (ways, rounds) = (WAYS.len() as u32, kills / WAYS.len() as u32);
+    for (way, at) in WAYS.into_iter().zip(0..) {
         let begun = Instant::now();
         let mut brokers = Brokers { place: Place::new(), way, pids: Vec::new() };
-        let load = Ends::start(Command::new("sh").args(["-c", "while kill -0 $PPID; do :; done 2>/dev/null"]));
-        let (broker, client, out) = brokers.start();
-        join(&client, "load", "20%", load.pid());
-        for number in 0..processes / WAYS.len() as u32 {
-            let sleeper = Ends::sleeper();
-            let task = join(&client, &format!("sleeper-{number}"), "0.1%", sleeper.pid());
-            match number % 2 {
-                0 => task.leave().unwrap(),
-                // It is the broker that finds out that it has ended.
-                _ => drop(sleeper),
-            }
-        }
-        let descriptors = fs::read_dir(format!("/proc/{}/fd", broker.pid())).unwrap().count();
-        assert!(descriptors < 400, "{way}: {descriptors} descriptors are left open");
-        drop((broker, client, out));
-        brokers.nothing_is_left(&[&load]);
-        println!("{way}: come and gone in {:.1?}", begun.elapsed());
-
+        let load = Ends::start(&mut load(way));
         let sleeper = Ends::sleeper();
-        for round in 0..kills / WAYS.len() as u32 {
+        let mut left = processes / ways + u32::from(at < processes % ways);
+        for round in 0..=rounds {
             let consumed = cpu_time(&load);
             let (mut broker, client, _out) = brokers.start();
             for (name, share, pid) in [("load", "20%", load.pid()), ("sleeper", "1%", sleeper.pid())] {
                 if client.find(name).is_err() {
-                    join(&client, name, share, pid);
+                    join(&client, name, share, pid).unwrap();
                 }
             }
-            // Anywhere in the period, and in what is done at its begin and at the budget's end.
-            std::thread::sleep(Duration::from_micros(u64::from(round) * 3_037 % 100_000));
-            broker.0.kill().unwrap();
-            broker.0.wait().unwrap();
-            brokers.nothing_is_left(&[&load, &sleeper]);
+            let last = round == rounds;
+            let many = if last { left } else { left / (rounds - round + 1) };
+            let churn = Churn { socket: brokers.socket(), killed: AtomicBool::new(false), gone: AtomicU32::new(0) };
+            let there = std::thread::scope(|scope| {
+                let churning = scope.spawn(|| churn.run(round, many));
+                if !last {
+                    // Somewhere in their second half, anywhere in the period, and in what is done at its begin and at the budget's end.
+                    while churn.gone.load(Ordering::SeqCst) < many / 2 + round * 7 % (many / 2 + 1)
+                        && !churning.is_finished()
+                    {
+                        std::thread::sleep(Duration::from_micros(200));
+                    }
+                    std::thread::sleep(Duration::from_micros(u64::from(round) * 3_037 % 50_000));
+                    churn.killed.store(true, Ordering::SeqCst);
+                    broker.0.kill().unwrap();
+                    broker.0.wait().unwrap();
+                }
+                churning.join().unwrap()
+            });
+            left -= churn.gone.load(Ordering::SeqCst);
+            if last {
+                // It needs a moment to find out who has ended.
+                let until = Instant::now() + Duration::from_secs(20);
+                while groups(broker.pid()).len() > 2 + there.len() && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                let groups = groups(broker.pid());
+                assert!(groups.len() <= 2 + there.len(), "{way}: groups are left: {groups:?}");
+                let descriptors = fs::read_dir(format!("/proc/{}/fd", broker.pid())).unwrap().count();
+                assert!(descriptors < 400, "{way}: {descriptors} descriptors are left open");
+                broker.ends_in_order();
+            }
+            let born = Process::open(load.pid()).unwrap().children().unwrap_or_default();
+            // Who is just being born when a broker ends in order is the next round's.
+            let born: Vec<_> = born.into_iter().filter(|_| !last).filter_map(|pid| Process::open(pid).ok()).collect();
+            drop(client);
+            let tasks: Vec<&Ends> = [&load, &sleeper].into_iter().chain(&there).collect();
+            brokers.nothing_is_left(&tasks, &born);
             assert!(cpu_time(&load) > consumed, "{way}: the program stands still");
         }
-        println!("{way}: all in {:.1?}", begun.elapsed());
+        assert_eq!(left, 0);
+        println!("{way}: {:.1?}", begun.elapsed());
     }
     // Another program of the machine may have some for a moment.
     let until = Instant::now() + Duration::from_secs(20);
@@ -187,7 +276,6 @@ fn soak(processes: u32, kills: u32) {
 }
 
 #[test]
-#[ignore = "takes a minute on a busy machine"]
 fn programs_come_and_go_and_the_broker_is_killed_without_a_trace() {
     soak(60, 6);
 }

@@ -9,10 +9,12 @@ use crate::tls::TlsError;
 const MOST: usize = 32;
 /// `id-at-commonName`, 2.5.4.3 (X.520, 6.2.2).
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
+/// `id-ce-subjectAltName`, 2.5.29.17 (RFC 5280, 4.2.1.6).
+const ALTERNATIVE_NAME: [u8; 3] = [0x55, 0x1d, 0x11];
 
 /// The names that a client's certificate (X.509, DER: [`peer_certificate`](crate::current::peer_certificate)) is for: host
-/// names and URIs of its `subjectAltName`, and where it has none of these, the common names of its subject
-/// (RFC 6125, 6.4.4). At most 32. Whether they are true was looked at when the connection was made.
+/// names and URIs of its `subjectAltName`, and where it has no `subjectAltName` of whatever kind, the common names of its
+/// subject (RFC 6125, 6.4.4). At most 32. Whether they are true was looked at when the connection was made.
 ///
 /// # Errors
 ///
@@ -22,7 +24,17 @@ pub fn certificate_names(certificate: &[u8]) -> Result<Vec<String>, TlsError> {
     let read = EndEntityCert::try_from(&der).map_err(|error| TlsError::Refused(error.to_string()))?;
     let told = read.valid_dns_names().chain(read.valid_uri_names());
     let names: Vec<String> = told.take(MOST).map(str::to_owned).collect();
-    Ok(if names.is_empty() { common_names(read.subject()) } else { names })
+    Ok(if has_alternative_names(certificate) { names } else { common_names(read.subject()) })
+}
+
+/// Whether it says at all what it is for besides its subject; true of what cannot be read. The extensions are what is signed
+/// under tag 3, each an object identifier and more (RFC 5280, 4.1).
+fn has_alternative_names(certificate: &[u8]) -> bool {
+    let inside = |der| Elements(der).next().map(|(_, content)| content);
+    let Some(signed) = inside(certificate).and_then(inside) else { return true };
+    let Some((_, extensions)) = Elements(signed).find(|(tag, _)| *tag == 0xa3) else { return false };
+    let Some(extensions) = inside(extensions) else { return true };
+    Elements(extensions).any(|(_, extension)| inside(extension).is_none_or(|id| id == ALTERNATIVE_NAME))
 }
 
 /// Of a subject: relative distinguished names, each a set of pairs of an object identifier and a value (RFC 5280, 4.1.2.4).
@@ -86,15 +98,20 @@ mod tests {
             "the subject does not count"
         );
         let address = SanType::IpAddress([127, 0, 0, 1].into());
-        assert_eq!(names(&["Zoë"], vec![address]), ["Zoë"], "an address is nobody's name");
+        let mail = SanType::Rfc822Name("zoe@plant".try_into().unwrap());
+        for other in [address, mail] {
+            assert!(names(&["root"], vec![other]).is_empty(), "nor does it beside names that are none of a holder");
+        }
+        assert_eq!(names(&["Zoë"], vec![]), ["Zoë"]);
         assert!(names(&[], vec![]).is_empty());
         assert!(certificate_names(b"no certificate").is_err());
     }
 
     proptest! {
         #[test]
-        fn no_subject_makes_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn no_octets_make_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..64)) {
             common_names(&octets);
+            has_alternative_names(&octets);
         }
     }
 }

@@ -32,6 +32,7 @@ mod call;
 mod care;
 mod certificate;
 mod client;
+pub mod cpu_broker;
 pub mod current;
 mod delegate;
 mod endpoint;

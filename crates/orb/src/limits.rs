@@ -12,7 +12,8 @@ pub struct ServerLimits {
     /// Requests of one connection that run at once; default 32. Those beyond are not read.
     pub in_flight: u32,
     /// Octets of replies that wait for clients which do not take them, of all connections together; default 256 MiB. A
-    /// client behind is not read; beyond, the one with the most is closed.
+    /// client behind is not read; beyond, of those with the most (half of it, at least) the one that has taken nothing for
+    /// the longest is closed.
     pub backlog: usize,
     /// Octets of messages that have not come whole, of all connections together; default 256 MiB. Those beyond are
     /// closed.

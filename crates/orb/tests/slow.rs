@@ -100,11 +100,16 @@ fn who_does_not_take_replies_causes_no_more_of_them() {
 #[test]
 fn replies_that_wait_are_bounded_over_all_connections() {
     let servant = Long::new(8 << 20, None);
-    let (orb, named) = serve(ServerLimits { backlog: 20 << 20, ..ServerLimits::default() }, 4, servant);
+    let (orb, named) = serve(ServerLimits { backlog: 20 << 20, ..ServerLimits::default() }, 4, servant.clone());
     let mut streams: Vec<_> = (0..8).map(|_| connect(&orb)).collect();
     for stream in &mut streams {
         stream.write_all(&names(&named, 1)).unwrap();
     }
+    // Whoever asks after them finds all of them behind, or in a thread's hands.
+    while servant.asked.load(Ordering::SeqCst) < 8 {
+        std::thread::yield_now();
+    }
+    // It takes what it asked for: for it, others that take nothing are closed.
     assert_eq!(named.name().unwrap().len(), 8 << 20);
     let whole = streams.iter_mut().filter_map(message).count();
     assert!((1..8).contains(&whole), "{whole} of 8 were kept");

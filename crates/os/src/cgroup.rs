@@ -1,16 +1,23 @@
-//! The control group that schedules this process (cgroups(7)), version 1 or 2, and the real-time
-//! budget that version 1 gives it; groups of our own ([`Group`]), and where they may be made ([`Subtree`]).
+//! Control groups (cgroups(7)), version 1 or 2: the one that schedules a process, with the real-time budget that version 1
+//! gives it ([`CpuGroup`]); others' and who is in them ([`Group`]), by path, unit or container ([`find`]); those that we make
+//! ([`OwnGroup`]), and where they may be made ([`Subtree`]).
 //!
 //! With CONFIG_RT_GROUP_SCHED a new version 1 group has a budget of 0 and SCHED_FIFO is refused in
 //! it with EPERM; one of 200 ms a second was measured to give 20.08 %.
 
-pub mod group;
-pub mod subtree;
+pub mod find;
+mod group;
+mod mounts;
+pub mod own;
+mod subtree;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub use group::Group;
+pub use find::NoGroup;
+pub use group::{Group, Look};
+use mounts::{Hierarchy, hierarchies};
+pub use own::OwnGroup;
 pub use subtree::Subtree;
 
 /// The group whose CPU controller holds this process.
@@ -43,14 +50,22 @@ impl CpuGroup {
 
     /// The same of another process, as seen from here.
     pub fn of_process(pid: u32) -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let groups = read(&format!("/proc/{pid}/cgroup"));
-        let Some((version, top, folder)) = find(&groups, &read("/proc/self/mountinfo")) else {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let Some((hierarchy, folder)) = scheduling(&groups, &hierarchies()) else {
             return CpuGroup::default();
         };
         let number = |name| fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok();
         let rt_budget = number("cpu.rt_runtime_us").zip(number("cpu.rt_period_us"));
-        CpuGroup { version: Some(version), folder, top, rt_budget }
+        CpuGroup { version: Some(hierarchy.version), folder, top: hierarchy.point, rt_budget }
+    }
+
+    /// The nearest group from this one upwards, in version 1, that caps what its ordinary threads have.
+    pub fn capped_by(&self) -> Option<&Path> {
+        let capped = |folder: &&Path| {
+            let quota = fs::read_to_string(folder.join("cpu.cfs_quota_us")).unwrap_or_default();
+            quota.trim().parse().is_ok_and(|quota: i64| quota > 0)
+        };
+        self.folder.ancestors().take_while(|folder| folder.starts_with(&self.top)).find(capped)
     }
 
     /// True if no thread of the group may be SCHED_FIFO, whatever its privileges.
@@ -59,8 +74,9 @@ impl CpuGroup {
     }
 }
 
-/// The version 1 CPU controller wins over the unified hierarchy, which it was then taken out of.
-fn find(groups: &str, mounts: &str) -> Option<(Version, PathBuf, PathBuf)> {
+/// The hierarchy and the folder of the group that has a say on the CPU. The version 1 controller wins over the unified
+/// hierarchy, which it was then taken out of.
+fn scheduling(groups: &str, hierarchies: &[Hierarchy]) -> Option<(Hierarchy, PathBuf)> {
     let path_of = |wanted: fn(&str, &str) -> bool| {
         groups.lines().find_map(|line| {
             let mut parts = line.splitn(3, ':');
@@ -68,40 +84,31 @@ fn find(groups: &str, mounts: &str) -> Option<(Version, PathBuf, PathBuf)> {
             wanted(number, controllers).then_some(path)
         })
     };
+    let first = |path: &str, wanted: fn(&Hierarchy) -> bool| {
+        let hierarchy = hierarchies.iter().find(|hierarchy| wanted(hierarchy))?;
+        Some((hierarchy.clone(), hierarchy.folder(path)))
+    };
     if let Some(path) = path_of(|_, controllers| controllers.split(',').any(|name| name == "cpu")) {
-        let is_cpu = |kind: &str, options: &str| kind == "cgroup" && options.split(',').any(|name| name == "cpu");
-        let (top, folder) = folder(mounts, path, is_cpu)?;
-        return Some((Version::One, top, folder));
+        return first(path, |hierarchy| hierarchy.has("cpu"));
     }
     let path = path_of(|number, controllers| number == "0" && controllers.is_empty())?;
-    let (top, folder) = folder(mounts, path, |kind, _| kind == "cgroup2")?;
-    Some((Version::Two, top, folder))
-}
-
-/// The mount of a hierarchy, and where a group's path lies below it (mountinfo in proc_pid_mountinfo(5)).
-fn folder(mounts: &str, path: &str, wanted: impl Fn(&str, &str) -> bool) -> Option<(PathBuf, PathBuf)> {
-    mounts.lines().find_map(|line| {
-        let (mount, kind) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ').skip(3);
-        let (root, point) = (mount.next()?, mount.next()?);
-        let mut kind = kind.split(' ');
-        let (kind, options) = (kind.next()?, kind.nth(1)?);
-        // In a container the mount may begin further down than the path that /proc tells.
-        let below = path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path);
-        // Component by component: joining an empty path would leave a slash behind.
-        let folder = Path::new(point).components().chain(Path::new(below.trim_start_matches('/')).components());
-        wanted(kind, options).then(|| (PathBuf::from(point), folder.collect()))
-    })
+    first(path, |hierarchy| hierarchy.version == Version::Two)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::mounts::mounted;
     use super::*;
 
     const V1_MOUNTS: &str = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
         32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:4 - cgroup cgroup rw,cpu,cpuacct\n\
         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
     const V2_MOUNTS: &str = "24 23 0:20 / /proc rw - proc proc rw\n35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    fn find(groups: &str, mounts: &str) -> Option<(Version, PathBuf, PathBuf)> {
+        let (hierarchy, folder) = scheduling(groups, &mounted(mounts))?;
+        Some((hierarchy.version, hierarchy.point, folder))
+    }
 
     #[test]
     fn version_1_is_found_by_its_controller_beside_a_unified_hierarchy() {
@@ -120,10 +127,22 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_mounts_only_its_part_is_understood() {
-        let mounts = "32 31 0:29 /docker/c0 /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
-        let (_, _, folder) = find("2:cpu:/docker/c0/inner\n", mounts).unwrap();
-        assert_eq!(folder, PathBuf::from("/sys/fs/cgroup/cpu/inner"));
+    fn the_nearest_cap_above_is_found_and_none_beyond_the_top() {
+        let above = std::env::temp_dir().join(format!("hyoshi-capped-{}", std::process::id()));
+        let top = above.join("top");
+        let folder = top.join("a/b");
+        fs::create_dir_all(&folder).unwrap();
+        let cap = |folder: &Path, quota: &str| fs::write(folder.join("cpu.cfs_quota_us"), quota).unwrap();
+        cap(&above, "1000\n");
+        cap(&folder, "-1\n");
+        let group = CpuGroup { version: Some(Version::One), folder: folder.clone(), top: top.clone(), rt_budget: None };
+        assert_eq!(group.capped_by(), None);
+        cap(&top, "50000\n");
+        assert_eq!(group.capped_by(), Some(top.as_path()));
+        cap(&folder, "20000\n");
+        assert_eq!(group.capped_by(), Some(folder.as_path()));
+        assert_eq!(CpuGroup::default().capped_by(), None);
+        fs::remove_dir_all(&above).unwrap();
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use hyoshi_model::Span;
 use perf_event::events::Software;
@@ -31,8 +32,10 @@ pub enum Source {
 pub struct Meter {
     counters: Vec<Counter>,
     clocks: Vec<ProcessClock>,
-    /// Of processes that have ended.
+    /// Of processes that have ended, by their clocks.
     past: Span,
+    /// What had been counted before [`Meter::turn_to`].
+    before: Span,
     /// Nothing was refused so far.
     fresh: bool,
     last: Span,
@@ -51,7 +54,8 @@ const PASSES: usize = 4;
 impl Meter {
     /// Of nobody yet.
     pub fn new() -> Self {
-        Meter { counters: Vec::new(), clocks: Vec::new(), past: Span::ZERO, fresh: true, last: Span::ZERO }
+        let (counters, clocks) = (Vec::new(), Vec::new());
+        Meter { counters, clocks, past: Span::ZERO, before: Span::ZERO, fresh: true, last: Span::ZERO }
     }
 
     /// Of nobody yet, and by CPU clocks alone.
@@ -75,14 +79,22 @@ impl Meter {
         }
     }
 
+    /// From now on counts these and no others; what was consumed before stays counted. For those who leave: what they
+    /// consume is in the counters of those who bore them.
+    pub fn turn_to<'a>(&mut self, processes: impl IntoIterator<Item = &'a Process>) {
+        let so_far = self.read();
+        *self = Meter { past: so_far, before: so_far, last: so_far, fresh: self.fresh, ..Meter::new() };
+        processes.into_iter().for_each(|process| self.add(process, false));
+    }
+
     /// Consumed so far: 0.3 us a counter, some us for one whose thread runs elsewhere.
     pub fn read(&mut self) -> Span {
         if self.fresh {
-            let mut sum = Span::ZERO;
-            for counter in &mut self.counters {
-                match counter.read() {
-                    Ok(nanos) => sum += Span::from_nanos(nanos),
-                    Err(_) => return self.fall_back_and_read(),
+            let mut sum = self.before;
+            for counter in &self.counters {
+                match count(counter) {
+                    Some(nanos) => sum += Span::from_nanos(nanos),
+                    None => return self.fall_back_and_read(),
                 }
             }
             self.last = self.last.max(sum);
@@ -141,6 +153,16 @@ impl Default for Meter {
     fn default() -> Self {
         Meter::new()
     }
+}
+
+/// What a counter has counted: the first of the words that the kernel writes (perf_event_open(2)). The crate's own way takes
+/// as long as the system call.
+fn count(counter: &Counter) -> Option<u64> {
+    // SAFETY: the counter is open for as long as it is borrowed.
+    let fd = unsafe { BorrowedFd::borrow_raw(counter.as_raw_fd()) };
+    let mut words = [0; 40];
+    let got = rustix::io::read(fd, &mut words).ok()?;
+    Some(u64::from_ne_bytes(*words[..got].first_chunk()?))
 }
 
 /// A counter for each thread of a process, all that will be born of them included.
@@ -254,6 +276,21 @@ mod tests {
         let before = meter.read();
         shell.finish();
         assert!(meter.read() >= before + Span::from_millis(40), "{} after {before}", meter.read());
+    }
+
+    #[test]
+    fn those_who_leave_count_no_longer_and_what_was_counted_stays() {
+        for mut meter in [Meter::new(), Meter::coarse()] {
+            let (mut shell, process) = Shell::run(&format!("{SPIN}; read go; {SPIN}"));
+            meter.add(&process, false);
+            let before = meter.read();
+            meter.turn_to([&process]);
+            assert!(meter.read() >= before);
+            meter.turn_to([]);
+            let last = meter.read();
+            shell.finish();
+            assert_eq!(meter.read(), last, "by {}", meter.source());
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::fs;
 
 use hyoshi_model::Span;
 
+use crate::proc;
+
 /// How far a thread has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -21,11 +23,8 @@ impl Progress {
     /// Of a thread, by its number; `None` once it has ended, or where the kernel does not tell (CONFIG_SCHED_INFO).
     /// 4 us.
     pub fn of(tid: u32) -> Option<Progress> {
-        let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-        let (_, fields) = stat.rsplit_once(')')?;
-        let wants = fields.trim_start().starts_with('R');
-        let ran = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
-        let ran = Span::from_nanos(ran.split_ascii_whitespace().next()?.parse().ok()?);
+        let folder = format!("/proc/{tid}");
+        let (wants, ran) = (proc::wants_to_run(&folder)?, proc::ran(&folder)?);
         Some(Progress { wants, ran })
     }
 }

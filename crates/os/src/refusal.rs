@@ -45,6 +45,8 @@ pub enum Reason {
         /// The highest priority that the limit allows.
         rtprio: u64,
     },
+    /// No CAP_SYS_NICE, for SCHED_DEADLINE, which no limit grants (sched(7)).
+    NoCapability,
     /// The control group has no real-time budget (cgroup version 1, CONFIG_RT_GROUP_SCHED).
     NoGroupBudget {
         /// The group's folder.
@@ -132,6 +134,7 @@ fn reason(refused: &Refused, privileges: Privileges, group: &CpuGroup, allowed: 
             Reason::NoPrivilege { rtprio: privileges.rtprio }
         }
         (Asked::Policy(Policy::Fifo(_)), Errno::PERM) if group.forbids_fifo() => no_group_budget(group),
+        (Asked::Deadline(_), Errno::PERM) if !privileges.sys_nice => Reason::NoCapability,
         (_, Errno::PERM) if refused.asked != Asked::LockedMemory => Reason::Forbidden,
         (Asked::Cpu(_), Errno::INVAL) => Reason::CpuNotAllowed { allowed: cpu_list(allowed) },
         (Asked::LockedMemory, _) if !privileges.may_lock_all_memory() => {
@@ -151,6 +154,7 @@ impl Reason {
     pub fn remedy(&self) -> Option<String> {
         match self {
             Reason::NoPrivilege { .. } => Some(format!("{}\nor {}", set_capabilities(), raise_limit("rtprio", "99"))),
+            Reason::NoCapability => Some(set_capabilities()),
             Reason::NoGroupBudget { group, top } => Some(format!(
                 "echo 950000 | sudo tee {}/cpu.rt_runtime_us   (parents first)\n\
                  or leave the group: echo $$ | sudo tee {}/cgroup.procs",
@@ -213,6 +217,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::NoPrivilege { rtprio } => write!(f, "no CAP_SYS_NICE, and RLIMIT_RTPRIO is {rtprio}"),
+            Reason::NoCapability => f.write_str("no CAP_SYS_NICE"),
             Reason::NoGroupBudget { group, .. } => {
                 write!(f, "the control group {} has a real-time budget of 0", group.display())
             }
@@ -271,12 +276,16 @@ mod tests {
         assert_eq!(why(Asked::Cpu(9), Errno::INVAL, ROOT, None), no_cpu);
         assert_eq!(why(Asked::LockedMemory, Errno::PERM, NOBODY, None), Reason::MemoryLimit { limit: 8 << 20 });
         assert_eq!(why(Asked::Policy(Policy::Other), Errno::SRCH, ROOT, None), Reason::Gone);
+        let deadline = Asked::Deadline(Bandwidth { runtime: 1, deadline: 2, period: 2, flags: 0 });
+        assert_eq!(why(deadline, Errno::PERM, NOBODY, None), Reason::NoCapability);
+        assert_eq!(why(deadline, Errno::PERM, ROOT, None), Reason::Forbidden);
     }
 
     #[test]
     fn every_reason_that_has_a_cure_names_a_command() {
         let reasons = [
             Reason::NoPrivilege { rtprio: 0 },
+            Reason::NoCapability,
             no_group_budget(&group(None)),
             Reason::Forbidden,
             Reason::CpuNotAllowed { allowed: "0".into() },

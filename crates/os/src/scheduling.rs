@@ -122,7 +122,10 @@ impl Scheduling {
     /// If the thread is gone, or without the privilege.
     pub fn put_back(&self, tid: u32) -> Result<(), Refused> {
         number(tid)?;
-        if let Ok(Scheduling { class: Class::Deadline(_), .. }) = Scheduling::of(tid) {
+        // The calling thread does not sleep; were it throttled between the two calls, it would be for hours, and not to be killed.
+        if tid != crate::own_thread()
+            && let Ok(Scheduling { class: Class::Deadline(_), .. }) = Scheduling::of(tid)
+        {
             set_deadline(tid, LEAST, true)?;
         }
         self.give(tid)

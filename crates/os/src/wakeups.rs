@@ -12,6 +12,7 @@ use std::io;
 
 use hyoshi_model::{Instant, Span};
 
+use crate::proc;
 use crate::switches::{Switched, ThreadSwitches};
 
 /// How wake-ups are seen.
@@ -29,6 +30,22 @@ impl Seen {
         match self {
             Seen::Switches => Span::from_millis(100),
             Seen::Samples => Span::from_millis(2),
+        }
+    }
+
+    /// No more threads of one program are watched than this: those that have computed most.
+    pub const fn most(self) -> usize {
+        match self {
+            Seen::Switches => 32,
+            Seen::Samples => 4,
+        }
+    }
+
+    /// What watching one thread takes, as many times that of one whose switches are recorded.
+    pub const fn cost(self) -> usize {
+        match self {
+            Seen::Switches => 1,
+            Seen::Samples => 8,
         }
     }
 
@@ -68,11 +85,6 @@ pub struct Wakeups {
     seen: Seen,
 }
 
-/// No more threads of one program are watched than this: those that have computed most.
-pub const MOST_WATCHED: usize = 32;
-/// Samples take time on the broker's thread: of each program only so many threads.
-const MOST_SAMPLED: usize = 4;
-
 struct Watched {
     process: u32,
     /// None where samples are taken.
@@ -82,7 +94,7 @@ struct Watched {
     count: Option<u64>,
     /// Samples in a row with a wake-up.
     running: u32,
-    consumed: Option<u64>,
+    consumed: Option<Span>,
 }
 
 impl Wakeups {
@@ -96,14 +108,14 @@ impl Wakeups {
         Wakeups { seen: Seen::Samples, ..Wakeups::new() }
     }
 
-    /// These threads are there, pairs of process and thread. Returns whether wake-ups are seen otherwise from now on; those
+    /// These threads are there, pairs of process and thread; at most `most` of them are watched, those that have computed
+    /// most, and all others no more. Returns whether wake-ups are seen otherwise from now on; those
     /// seen before are then not to be compared with those to come. Of each thread, `each` is told what it consumed.
-    pub fn watch(&mut self, threads: &[(u32, u32)], each: &mut dyn FnMut(u32, Woken)) -> bool {
+    pub fn watch(&mut self, threads: &[(u32, u32)], most: usize, each: &mut dyn FnMut(u32, Woken)) -> bool {
         let consumed = |(process, thread): &(u32, u32)| (consumed(*process, *thread), *process, *thread);
         let mut there: Vec<_> = threads.iter().map(consumed).collect();
-        let most = if self.seen == Seen::Switches { MOST_WATCHED } else { MOST_SAMPLED };
         there.sort_unstable_by(|one, other| other.cmp(one));
-        there.truncate(most);
+        there.truncate(most.min(self.seen.most()));
         self.threads.retain(|tid, _| there.iter().any(|(_, _, thread)| thread == tid));
         for (consumed, process, tid) in there {
             let watched = match self.threads.get_mut(&tid) {
@@ -114,13 +126,14 @@ impl Wakeups {
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
                     Err(_) => {
                         *self = Wakeups::sampled();
-                        self.watch(threads, each);
+                        // Within what was granted for records.
+                        self.watch(threads, most / self.seen.cost(), each);
                         return true;
                     }
                 },
             };
             if let Some(before) = watched.consumed.replace(consumed) {
-                each(tid, Woken::Ran(Span::from_nanos(consumed.saturating_sub(before))));
+                each(tid, Woken::Ran(consumed.saturating_sub(before)));
             }
         }
         false
@@ -150,6 +163,11 @@ impl Wakeups {
                 }
             }
         }
+    }
+
+    /// What watching them takes, as [`Seen::cost`] has it.
+    pub fn cost(&self) -> usize {
+        self.threads.len() * self.seen.cost()
     }
 
     /// How wake-ups are seen.
@@ -206,11 +224,9 @@ fn voluntary_switches(status: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
 }
 
-/// CPU time of a thread in ns, exact once it has stopped (the kernel's sched-stats.rst); 0 where the kernel does not tell
-/// (CONFIG_SCHED_INFO): then no thread matters more than another. 2.2 us.
-fn consumed(process: u32, tid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{process}/task/{tid}/schedstat")).unwrap_or_default();
-    stat.split_ascii_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
+/// CPU time of a thread; none where the kernel does not tell: then no thread matters more than another.
+fn consumed(process: u32, tid: u32) -> Span {
+    proc::ran(&format!("/proc/{process}/task/{tid}")).unwrap_or_default()
 }
 
 impl fmt::Debug for Watched {
@@ -265,7 +281,7 @@ mod tests {
             });
             let thread = thread.unwrap();
             let tid = thread.handle.tid();
-            wakeups.watch(&[(std::process::id(), tid)], &mut |_, _| {});
+            wakeups.watch(&[(std::process::id(), tid)], 8, &mut |_, _| {});
             if wakeups.seen() != wanted {
                 println!("not tested: records of switches are refused here");
             }

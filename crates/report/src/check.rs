@@ -80,7 +80,7 @@ struct Json<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reservations: Vec<programs::HostJson>,
     #[serde(flatten)]
-    report: &'a Report,
+    report: Report,
 }
 
 impl std::fmt::Display for Seen {
@@ -157,12 +157,23 @@ impl<'a> Checked<'a> {
 
     /// Whether everything that counts is proved, and every program can rely on what it needs.
     pub fn holds(&self) -> bool {
-        self.outcome() == Outcome::Holds && programs::refused(self.system, self.admissions).is_none()
+        self.outcome() == Outcome::Holds
     }
 
-    /// What the analysis says; where there are programs alone it has nothing to say.
+    /// What the analysis says, which has nothing to say where there are programs alone, and what is admitted of programs.
     fn outcome(&self) -> Outcome {
-        if self.programs_alone() { Outcome::Holds } else { self.report.outcome }
+        match self.report.outcome {
+            Outcome::Holds => self.admitted(),
+            _ if self.programs_alone() => self.admitted(),
+            other => other,
+        }
+    }
+
+    fn admitted(&self) -> Outcome {
+        match programs::refused(self.system, self.admissions) {
+            None => Outcome::Holds,
+            Some(_) => Outcome::DoesNotHold,
+        }
     }
 
     fn programs_alone(&self) -> bool {
@@ -185,7 +196,7 @@ impl<'a> Checked<'a> {
             counterexample: self.counterexample,
             sensitivity: self.sensitivity,
             reservations: programs::json(self.system, self.admissions),
-            report: self.report,
+            report: Report { outcome: self.outcome(), ..self.report.clone() },
         };
         // As of a run: nothing in it can fail to be written.
         let mut text = serde_json::to_string_pretty(&json).unwrap_or_default();
@@ -196,7 +207,6 @@ impl<'a> Checked<'a> {
     /// The check for a terminal.
     pub fn terminal(&self, look: Look) -> String {
         let colour = match self.outcome() {
-            Outcome::Holds if !self.holds() => Color::Red,
             Outcome::Holds => Color::Green,
             Outcome::DoesNotHold => Color::Red,
             Outcome::Unknown => Color::Yellow,
@@ -241,20 +251,15 @@ impl<'a> Checked<'a> {
         let everything = self.report.counted == Counted::Everything;
         let what = if everything { "operation" } else { "critical operation and chain" };
         let (word, decides): (_, fn(&Verdict) -> bool) = match self.outcome() {
-            Outcome::Holds => match programs::refused(self.system, self.admissions) {
-                Some(refused) => return format!("Does not hold: {refused}."),
-                None if self.admissions.is_empty() => {
-                    return format!("Holds: every {what} is proved, in every region and change between them.");
-                }
-                None if self.programs_alone() => {
-                    return "Holds: every reservation is admitted.".to_string();
-                }
-                None => {
-                    return format!(
-                        "Holds: every {what} is proved, in every region and change between them, and every reservation admitted."
-                    );
-                }
-            },
+            Outcome::Holds if self.admissions.is_empty() => {
+                return format!("Holds: every {what} is proved, in every region and change between them.");
+            }
+            Outcome::Holds if self.programs_alone() => return "Holds: every reservation is admitted.".to_string(),
+            Outcome::Holds => {
+                return format!(
+                    "Holds: every {what} is proved, in every region and change between them, and every reservation admitted."
+                );
+            }
             Outcome::DoesNotHold => ("Does not hold", Verdict::fails),
             Outcome::Unknown => ("Unknown", |verdict| !verdict.is_proved()),
         };
@@ -274,7 +279,10 @@ impl<'a> Checked<'a> {
                     if self.report.scenes.len() > 1 { format!(" in {}", scene_name(scene)) } else { String::new() };
                 format!("{word}: {name}{place}: {why}.")
             }
-            None => format!("{word}."),
+            None => match programs::refused(self.system, self.admissions) {
+                Some(refused) => format!("{word}: {refused}."),
+                None => format!("{word}."),
+            },
         }
     }
 

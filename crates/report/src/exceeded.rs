@@ -9,6 +9,8 @@ use crate::summary::{AnalysisSummary, ChainSummary, ExceededSummary, OperationSu
 
 /// Names that a note has room for.
 const MOST_NAMED: usize = 3;
+/// Of a file with programs alone.
+const NO_OPERATIONS: &str = "there are no operations: `hyoshi check` tells what is admitted of the programs";
 
 /// What is proved, and which of it was exceeded.
 pub(crate) fn analysis(
@@ -17,6 +19,7 @@ pub(crate) fn analysis(
     chains: &[ChainSummary],
 ) -> AnalysisSummary {
     let (outcome, left_out) = match account.analysis {
+        Analysis::Done(_) if account.system.operations.is_empty() => (None, Some(NO_OPERATIONS.to_string())),
         Analysis::Done(report) => (Some(report.outcome), None),
         Analysis::LeftOut(why) => (None, Some(why.to_string())),
     };

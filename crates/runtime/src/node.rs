@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use hyoshi_model::costs::WATCHDOG_PERIOD;
-use hyoshi_model::{Instant, OnOverrun, OperationId, Span, System};
+use hyoshi_model::{Instant, OnOverrun, OperationId, ProcessorId, Span, System};
 use hyoshi_os::priority::{RELEASE, WATCHDOG};
 use hyoshi_os::{
     CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Policy, Spawn, StealReader, Thread, allowed_cpus,
@@ -185,6 +185,16 @@ impl Node {
     pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
         self.interrupt = Some(interrupt);
         self
+    }
+
+    /// The CPU of each processor, as [`Node::start`] takes them.
+    ///
+    /// # Errors
+    ///
+    /// If the system names one that this process may not use.
+    pub fn cpus(&self) -> Result<Vec<(ProcessorId, u32)>, StartError> {
+        let (cpus, _) = place(&self.system, &allowed_cpus())?;
+        Ok(self.system.processor_ids().zip(cpus).collect())
     }
 
     /// Starts every thread, and the common clock when they are all there.

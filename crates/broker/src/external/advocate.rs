@@ -9,7 +9,7 @@ use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::PiMutex;
 
 use super::pool::{After, Asked};
-use super::{About, Bulletin, Externals, Note, advised, printable, reservation, why};
+use super::{About, Bulletin, DEFAULT_TIMEOUT, Externals, Note, advised, printable, reservation, why};
 use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Advocate as _, AdvocateStub};
 use crate::setting::Setting;
@@ -30,7 +30,7 @@ impl Externals {
         task: TaskId,
         name: &str,
     ) -> Result<Box<dyn Advocate>, Trouble> {
-        let (stub, timeout) = self.object::<dyn wire::Advocate>(setting)?;
+        let (stub, timeout) = self.object::<dyn wire::Advocate>(setting, DEFAULT_TIMEOUT)?;
         self.advocates.start()?;
         let exchange = Exchange {
             task,

@@ -91,6 +91,15 @@ impl Note {
         };
         Note { change, task: Some(task.to_owned()), why: why.unwrap_or_default().to_owned(), text }
     }
+
+    /// A policy, such as `the external policy`, is passed over, or answers again.
+    pub fn of_policy(which: &str, why: Option<&str>) -> Note {
+        let (change, text) = match why {
+            Some(why) => ("policy-passed-over", format!("{which} is passed over: {why}")),
+            None => ("policy-answers", format!("{which} answers again")),
+        };
+        Note { change, task: None, why: why.unwrap_or_default().to_owned(), text }
+    }
 }
 
 impl Bulletin {
@@ -163,12 +172,12 @@ impl Externals {
         &self.bulletin
     }
 
-    /// The object of a setting and how long it is waited for.
-    fn object<T: Interface + ?Sized>(&self, setting: &Setting) -> Result<(T::Stub, Span), Trouble> {
-        let (mut object, mut timeout) = (None, DEFAULT_TIMEOUT);
+    /// The object of a setting, and how long it is waited for: so long, unless the setting says otherwise.
+    fn object<T: Interface + ?Sized>(&self, setting: &Setting, unless: Span) -> Result<(T::Stub, Span), Trouble> {
+        let (mut object, mut timeout) = (None, unless);
         for (parameter, value) in &setting.parameters {
             match parameter.as_str() {
-                "object" => object = Some(value),
+                "object" | "" => object = Some(value),
                 "timeout" => timeout = waiting(value)?,
                 other => {
                     let what = format!("`external` has no parameter `{}`", other.escape_debug());

@@ -14,26 +14,28 @@ use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{ReserveError, SchedulerProxy as _, SchedulerProxyStub};
 use crate::kernel::NotReserved;
 use crate::proxy::SchedulerProxy;
+use crate::setting::Setting;
 use crate::trouble::Trouble;
 
-/// It changes other processes' scheduling, which takes its time.
+/// Unless said otherwise: it changes other processes' scheduling, which takes its time.
 const TIMEOUT: Span = Span::from_millis(50);
 
 impl Externals {
-    /// The scheduler proxy that a reference names; `own` reserves when it does not.
+    /// The scheduler proxy of a setting, `external --object REFERENCE --timeout 20ms`; `own` reserves when it does not.
     ///
     /// # Errors
     ///
-    /// Of what is no reference.
+    /// Of settings that name no object, or cannot be read.
     pub fn scheduler(
         self: &Arc<Self>,
-        object: &str,
+        setting: &Setting,
         own: Box<dyn SchedulerProxy>,
     ) -> Result<Box<dyn SchedulerProxy>, Trouble> {
-        let stub = self.reference::<dyn wire::SchedulerProxy>(object)?;
+        let (stub, timeout) = self.object::<dyn wire::SchedulerProxy>(setting, TIMEOUT)?;
         self.schedulers.start()?;
         let exchange = Arc::new(Exchange {
-            stub: stub.within(TIMEOUT),
+            stub: stub.within(timeout),
+            timeout,
             bulletin: self.bulletin.clone(),
             talk: PiMutex::default(),
         });
@@ -70,6 +72,7 @@ impl Elsewhere for External {
 /// A scheduler in another process, between the broker and the thread that tells it.
 struct Exchange {
     stub: SchedulerProxyStub,
+    timeout: Span,
     bulletin: Arc<Bulletin>,
     talk: PiMutex<Talk>,
 }
@@ -109,13 +112,13 @@ impl Exchange {
     fn tell(&self, task: TaskId, order: &Order) -> Result<Report, String> {
         let Some((what, processes)) = &order.what else {
             let released = self.stub.release(task.0);
-            return released.map(|()| Report::Released(task, order.number)).map_err(|error| why(&error, TIMEOUT));
+            return released.map(|()| Report::Released(task, order.number)).map_err(|error| why(&error, self.timeout));
         };
         let name = self.bulletin.name_of(task);
         let done = match self.stub.reserve(task.0, &name, processes, &reservation(*what)) {
             Ok(()) => Ok(()),
             Err(ReserveError::NotReserved(refused)) => Err(not_reserved(&refused, *what)),
-            Err(ReserveError::System(error)) => return Err(why(&error, TIMEOUT)),
+            Err(ReserveError::System(error)) => return Err(why(&error, self.timeout)),
         };
         Ok(Report::Done(task, *what, done))
     }

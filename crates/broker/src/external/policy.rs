@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hyoshi_control::policy::{AnyPolicy, Foreign, PolicyWords};
-use hyoshi_control::{Ask, Grant, GroupId, Limit, Policy, TaskId};
+use hyoshi_control::Ask;
+use hyoshi_control::policy::{AnyPolicy, Foreign};
 use hyoshi_model::{Share, Span};
 use hyoshi_os::PiMutex;
 
 use super::pool::{After, Asked};
-use super::{About, Bulletin, Externals, Note, printable, reservation, why};
-use crate::foreign::{self, exceeded};
+use super::{About, Bulletin, DEFAULT_TIMEOUT, Externals, Note, printable, reservation, why};
+use crate::foreign::{Elsewhere, Source};
 use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Policy as _, PolicyStub};
 use crate::setting::Setting;
@@ -26,12 +26,12 @@ impl Externals {
     ///
     /// Of settings that name no object, or cannot be read.
     pub(crate) fn policy(self: &Arc<Self>, setting: &Setting, fallback: AnyPolicy) -> Result<AnyPolicy, Trouble> {
-        let (stub, timeout) = self.object::<dyn wire::Policy>(setting)?;
+        let (stub, timeout) = self.object::<dyn wire::Policy>(setting, DEFAULT_TIMEOUT)?;
         self.policies.start()?;
         let exchange =
             Exchange { stub: stub.within(timeout), timeout, bulletin: self.bulletin.clone(), talk: PiMutex::default() };
         let (externals, exchange) = (self.clone(), Arc::new(exchange));
-        Ok(Box::new(External { externals, exchange, foreign: Foreign::new(fallback), last: None }))
+        Ok(Box::new(Elsewhere::new(External { externals, exchange, last: None }, fallback)))
     }
 }
 
@@ -92,15 +92,13 @@ impl Asked for Exchange {
                 talk.failures = 0;
                 talk.outcome = Some(Ok((question.0, budgets)));
                 if std::mem::take(&mut talk.failed) {
-                    let text = "the external policy answers again".to_owned();
-                    self.bulletin.note(Note { change: "policy-answers", task: None, why: String::new(), text });
+                    self.bulletin.note(Note::of_policy(External::WHICH, None));
                 }
             }
             Err(why) => {
                 talk.failures += 1;
                 if !std::mem::replace(&mut talk.failed, true) {
-                    let text = format!("the external policy is passed over: {why}");
-                    self.bulletin.note(Note { change: "policy-passed-over", task: None, why: why.clone(), text });
+                    self.bulletin.note(Note::of_policy(External::WHICH, Some(&why)));
                 }
                 // Asked again when it has rested, unless something else is to be asked by then.
                 talk.question.get_or_insert(question);
@@ -141,20 +139,21 @@ fn to_wire(ask: &Ask, name: String) -> wire::Ask {
 struct External {
     externals: Arc<Externals>,
     exchange: Arc<Exchange>,
-    foreign: Foreign,
     /// What was asked last.
     last: Option<Question>,
 }
 
-impl External {
-    /// What has come meanwhile.
-    fn hear(&mut self) {
+impl Source for External {
+    const NAME: &'static str = "external";
+    const WHICH: &'static str = "the external policy";
+
+    fn hear(&mut self, foreign: &mut Foreign, _: &[Ask], _: Share) {
         match self.exchange.talk.lock().outcome.take() {
             None => (),
             Some(Ok((asks, budgets))) => {
-                self.foreign.answered(&asks, &budgets);
+                foreign.answered(&asks, &budgets);
             }
-            Some(Err(why)) => self.foreign.failed(why),
+            Some(Err(why)) => foreign.failed(why),
         }
     }
 
@@ -172,52 +171,13 @@ impl External {
             }
         }
     }
-}
 
-impl Policy for External {
-    fn name(&self) -> &'static str {
-        "external"
+    fn words(&self) -> Option<String> {
+        self.exchange.talk.lock().words.clone()
     }
 
-    fn manner(&self, group: GroupId) -> &str {
-        foreign::manner(&self.foreign, group)
-    }
-
-    fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
-        self.hear();
-        self.foreign.arbitrate(asks, limit, grants);
-        self.ask(asks, limit.share());
-    }
-
-    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.foreign.decides() {
-            let instead = PolicyWords(&*self.foreign.fallback);
-            return match self.foreign.why() {
-                None => write!(f, "{instead}, until the external policy answers"),
-                Some(why) => write!(f, "{instead}, for the external policy is passed over, {why}"),
-            };
-        }
-        match &self.exchange.talk.lock().words {
-            Some(words) => write!(f, "external ({words})")?,
-            None => f.write_str("external")?,
-        }
-        exceeded(&self.foreign, &self.exchange.bulletin, f)
-    }
-
-    fn blame(&self, asks: &[Ask], grants: &[Grant], index: usize, name: &mut dyn FnMut(TaskId, Share)) {
-        foreign::blame(&self.foreign, asks, grants, index, name);
-    }
-
-    fn group_count(&self) -> u32 {
-        self.foreign.fallback.group_count()
-    }
-
-    fn group(&self, name: &str) -> Option<GroupId> {
-        self.foreign.fallback.group(name)
-    }
-
-    fn group_name(&self, group: GroupId) -> Option<&str> {
-        self.foreign.fallback.group_name(group)
+    fn bulletin(&self) -> &Bulletin {
+        &self.exchange.bulletin
     }
 }
 
@@ -230,6 +190,6 @@ impl Drop for External {
 
 impl fmt::Debug for External {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("External").field("foreign", &self.foreign).finish_non_exhaustive()
+        f.debug_struct("External").finish_non_exhaustive()
     }
 }

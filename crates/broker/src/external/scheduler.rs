@@ -13,8 +13,10 @@ use std::fmt;
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
+use hyoshi_os::process::Identity;
 
 use crate::kernel::NotReserved;
+use crate::lanes::Lanes;
 use crate::proxy::{Abilities, Ground, SchedulerProxy};
 
 /// Processes of one task that it is told.
@@ -196,6 +198,18 @@ impl SchedulerProxy for ExternalScheduler {
         }
     }
 
+    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+        if self.here.contains(&task) {
+            self.own.dismiss(task, left, ground);
+        }
+        // Those elsewhere are told who is left.
+        if self.failed.is_none()
+            && let Some(reservation) = self.wanted.get(&task)
+        {
+            self.order(task, *reservation, ground);
+        }
+    }
+
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
         for report in self.elsewhere.reports() {
             self.hear(report, now, ground);
@@ -208,7 +222,22 @@ impl SchedulerProxy for ExternalScheduler {
     }
 
     fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
-        self.news.pop_front()
+        self.news.pop_front().or_else(|| {
+            let (task, done) = self.own.news()?;
+            if done.is_err() {
+                self.wanted.remove(&task);
+            }
+            Some((task, done))
+        })
+    }
+
+    fn room(&mut self) -> Option<TaskId> {
+        self.own.room()
+    }
+
+    /// Schedulers elsewhere are not told of lanes.
+    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
+        self.own.promise(cpu, lanes, first, ground) && self.failed.is_some()
     }
 
     fn standing(&self) -> Option<String> {

@@ -2,26 +2,35 @@
 //! refuses what it cannot promise. For programs with few and fixed threads: each has a budget of its own, an equal part
 //! of the reservation; a thread or child that is born is ordinary until the next period begins, and while a thread is
 //! SCHED_DEADLINE it may not be pinned.
+//!
+//! The kernel caps what it has given bandwidth to. A hard task has a control group besides, which leaves hardly anything
+//! to those of its threads that are ordinary: new ones, and all of them while nothing is reserved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_control::TaskId;
+use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Reservation, Span};
-use hyoshi_os::process::identity_of_thread;
+use hyoshi_os::process::{Identity, identity_of_thread};
 use hyoshi_os::progress::Progress;
 use hyoshi_os::scheduling::{Affinity, Bandwidth, Class, Scheduling, reserve};
 use hyoshi_os::{Refused, Spawn};
 
+use super::groups::Groups;
 use super::{Abilities, Ground, SchedulerProxy};
 use crate::kernel::NotReserved;
 use crate::members::Member;
 use crate::touched::{Before, Touched};
 
 /// Gives threads bandwidth.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct DeadlineProxy {
     held: BTreeMap<TaskId, Reserved>,
     due: BTreeSet<(Instant, TaskId)>,
+    /// Or why there can be none.
+    groups: Result<Groups, String>,
+    /// Hard tasks that have no group, and why.
+    without: BTreeMap<TaskId, String>,
 }
 
 #[derive(Debug)]
@@ -45,12 +54,12 @@ const LEAST: Span = Span::from_nanos(1_100);
 const LEAST_LOOK: Span = Span::from_millis(10);
 
 impl DeadlineProxy {
-    /// Sees whether the kernel gives any bandwidth at all.
+    /// Sees whether the kernel gives any bandwidth at all. Hard tasks have groups among these.
     ///
     /// # Errors
     ///
     /// The reason, in words.
-    pub fn probe() -> Result<Self, String> {
+    pub fn probe(groups: Result<Groups, String>) -> Result<Self, String> {
         let tried = Spawn::new("probe").spawn(|| {
             let (tid, period) = (hyoshi_os::own_thread(), Span::from_millis(100));
             reserve(tid, Span::from_millis(1), period, period)?;
@@ -58,7 +67,10 @@ impl DeadlineProxy {
         });
         let thread = tried.map_err(|error| error.to_string())?;
         match thread.join() {
-            Ok(Ok(())) => Ok(DeadlineProxy::default()),
+            Ok(Ok(())) => {
+                let (held, due, without) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+                Ok(DeadlineProxy { held, due, groups, without })
+            }
             Ok(Err(refused)) => Err(in_words(refused, std::process::id())),
             Err(_) => Err("the thread that tried it has ended".into()),
         }
@@ -68,6 +80,22 @@ impl DeadlineProxy {
         if let Some(held) = self.held.remove(&task) {
             self.due.remove(&(held.due, task));
             held.threads.values().for_each(|given| leave(&given.before, touched));
+        }
+    }
+
+    /// What of a hard task is ordinary has hardly anything. Where there can be no group, that is told.
+    fn cap(&mut self, task: TaskId, ground: &mut Ground) {
+        self.without.remove(&task);
+        match &mut self.groups {
+            Ok(groups) if !ground.hard.contains(&task) => groups.release(task, ground),
+            Ok(groups) if groups.terms(task) == Some(Terms::nothing()) => {}
+            Ok(groups) => {
+                if let Err(refused) = groups.hold(task, Terms::nothing(), ground) {
+                    self.without.insert(task, refused.why);
+                }
+            }
+            Err(why) if ground.hard.contains(&task) => drop(self.without.insert(task, why.clone())),
+            Err(_) => {}
         }
     }
 }
@@ -96,7 +124,7 @@ impl Reserved {
                 (Class::Fair(_), _) => {
                     let Some(thread) = identity_of_thread(member.process.number, member.tid) else { continue };
                     let Ok(affinity) = Affinity::of(member.tid) else { continue };
-                    let before = Before { process: member.process, thread, scheduling: found, affinity };
+                    let before = Before { process: member.process, thread, scheduling: found, affinity, window: None };
                     if touched.thread(before).is_err() {
                         continue;
                     }
@@ -152,7 +180,7 @@ impl SchedulerProxy for DeadlineProxy {
         Abilities { soft: false, soon: true, shared: false }
     }
 
-    /// The kernel does it, while anything is reserved: a task without a reservation is ordinary.
+    /// The kernel does it, while anything is reserved; what is ordinary of the task is capped as far as that can be.
     fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
         Ok(())
     }
@@ -185,22 +213,35 @@ impl SchedulerProxy for DeadlineProxy {
         }
         self.held.insert(task, held);
         self.due.insert((due, task));
-        let Some((member, refused)) = refused else { return Ok(()) };
+        let Some((member, refused)) = refused else {
+            self.cap(task, ground);
+            return Ok(());
+        };
         if before.is_none() {
             self.put_back(task, &mut ground.touched);
         }
+        self.cap(task, ground);
         Err(NotReserved { most: before, why: in_words(refused, member.process.number) })
     }
 
     fn release(&mut self, task: TaskId, ground: &mut Ground) {
         self.put_back(task, &mut ground.touched);
+        self.cap(task, ground);
+    }
+
+    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+        let Some(held) = self.held.get_mut(&task) else { return };
+        held.threads.retain(|_, given| {
+            let leaves = left.contains(&given.before.process);
+            if leaves {
+                leave(&given.before, &mut ground.touched);
+            }
+            !leaves
+        });
     }
 
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
-        while let Some((at, task)) = self.due.first().copied() {
-            if at > now {
-                return at;
-            }
+        while let Some((at, task)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, task));
             let Some(held) = self.held.get_mut(&task) else { continue };
             held.due = now.saturating_add(held.reservation.period().max(LEAST_LOOK));
@@ -212,7 +253,20 @@ impl SchedulerProxy for DeadlineProxy {
                 let _ = held.share_out(members.threads(), &mut ground.touched, now);
             }
         }
-        Instant::NEVER
+        let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
+        let groups = self.groups.as_mut().map_or(Instant::NEVER, |groups| groups.tick(now, ground));
+        due.min(groups)
+    }
+
+    fn told(&self, task: TaskId) -> Option<String> {
+        let without = self.without.get(&task);
+        let without = without.map(|why| format!("is not capped while nothing is reserved for it: {why}"));
+        without.or_else(|| self.groups.as_ref().ok()?.told(task))
+    }
+
+    fn due(&self) -> Instant {
+        let groups = self.groups.as_ref().map_or(Instant::NEVER, Groups::due);
+        self.due.first().map_or(groups, |(at, _)| groups.min(*at))
     }
 }
 

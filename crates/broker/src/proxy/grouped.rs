@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Reservation};
+use hyoshi_os::process::Identity;
 
 use super::groups::Groups;
 use super::window::WindowProxy;
 use super::{Abilities, Ground, SchedulerProxy};
 use crate::kernel::NotReserved;
+use crate::lanes::Lanes;
 
 /// See the module.
 #[derive(Debug)]
@@ -130,13 +132,35 @@ impl SchedulerProxy for GroupedProxy {
         }
     }
 
+    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+        self.windows.dismiss(task, left, ground);
+    }
+
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
         let groups = self.groups.as_mut().map_or(Instant::NEVER, |groups| groups.tick(now, ground));
         self.windows.tick(now, ground).min(groups)
     }
 
+    fn due(&self) -> Instant {
+        self.windows.due().min(self.groups.as_ref().map_or(Instant::NEVER, Groups::due))
+    }
+
+    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
+        self.windows.news()
+    }
+
+    fn room(&mut self) -> Option<TaskId> {
+        self.windows.room()
+    }
+
+    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
+        self.windows.promise(cpu, lanes, first, ground)
+    }
+
     fn told(&self, task: TaskId) -> Option<String> {
         let without = self.without.get(&task).map(|why| format!("has no floor: {why}"));
-        without.or_else(|| self.groups.as_ref().ok()?.told(task))
+        let group = without.or_else(|| self.groups.as_ref().ok()?.told(task));
+        let told: Vec<String> = self.windows.told(task).into_iter().chain(group).collect();
+        (!told.is_empty()).then(|| told.join("; "))
     }
 }

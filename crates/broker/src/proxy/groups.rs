@@ -1,7 +1,7 @@
 //! A control group for each task: made, set to what [`Terms`] says, filled with the task's processes, and dissolved.
 //! All of it is noted in the state file before it is done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::cgroup::group::dissolve;
-use hyoshi_os::cgroup::{CpuGroup, Group, Subtree, Version};
-use hyoshi_os::process::is_same;
+use hyoshi_os::cgroup::own::dissolve;
+use hyoshi_os::cgroup::{CpuGroup, OwnGroup, Subtree, Version};
+use hyoshi_os::process::{Identity, Process, is_same};
 
 use super::Ground;
 use crate::kernel::NotReserved;
@@ -22,21 +22,39 @@ use crate::touched::Touched;
 #[derive(Debug)]
 pub struct Groups {
     subtree: Subtree,
-    held: BTreeMap<TaskId, (Group, Terms)>,
+    held: BTreeMap<TaskId, (OwnGroup, Terms)>,
+    outside: BTreeMap<TaskId, Outside>,
     next: Instant,
     /// The controller was passed on by this broker, which was in the subtree itself, alone, and is in this group now.
     passed_on: bool,
-    refuge: Option<Group>,
+    refuge: Option<OwnGroup>,
 }
 
 /// Processes that were started since join this often: whoever a member starts is in the group from its birth, this is
 /// for those that joined the task otherwise.
 const LOOK: Span = Span::from_millis(500);
 
+/// Processes of a task that could not be moved to its group.
+#[derive(Debug)]
+struct Outside {
+    /// One of them, and why.
+    first: (Identity, String),
+    /// They are not tried at each look.
+    all: BTreeSet<Identity>,
+    /// All are again then.
+    again: Instant,
+}
+
+/// How long who cannot be moved is left alone.
+const LEFT_ALONE: Span = Span::from_secs(10);
+/// A look ends after so many who cannot be moved, some 50 us each.
+const MOST_REFUSED: usize = 64;
+
 impl Groups {
     /// None as yet.
     pub fn in_subtree(subtree: Subtree) -> Self {
-        Groups { subtree, held: BTreeMap::new(), next: Instant::ZERO, passed_on: false, refuge: None }
+        let (held, outside) = (BTreeMap::new(), BTreeMap::new());
+        Groups { subtree, held, outside, next: Instant::ZERO, passed_on: false, refuge: None }
     }
 
     /// Where they are made.
@@ -63,11 +81,11 @@ impl Groups {
         Err(why.into())
     }
 
-    /// Holds a task to these terms, in a group of its own.
+    /// Holds a task to these terms, in a group of its own. Processes that cannot be moved there are [told](Groups::told).
     ///
     /// # Errors
     ///
-    /// What the kernel says; it is held to what it was before then, in no group if that was nothing.
+    /// What the kernel says, and if no process can be moved; it is held to what it was before then, in no group if that was nothing.
     pub fn hold(&mut self, task: TaskId, terms: Terms, ground: &mut Ground) -> Result<(), NotReserved> {
         self.may_hold(task, ground).map_err(|why| NotReserved { most: None, why })?;
         let Some(home) = ground
@@ -81,7 +99,7 @@ impl Groups {
         self.settle(&mut ground.touched)?;
         let before = self.terms(task);
         if before.is_none() {
-            let group = Group::below(self.folder(), &name(), self.subtree.version());
+            let group = OwnGroup::below(self.folder(), &name(), self.subtree.version());
             let made = ground.touched.group(group.folder(), &home).and_then(|()| group.make());
             made.map_err(|error| refused(group.folder(), &error))?;
             self.held.insert(task, (group, terms));
@@ -109,12 +127,13 @@ impl Groups {
     /// The task's processes are where they came from, and its group is no more.
     pub fn release(&mut self, task: TaskId, ground: &mut Ground) {
         let Some((group, _)) = self.held.remove(&task) else { return };
+        self.outside.remove(&task);
         for process in ground.tasks.get(&task).into_iter().flat_map(|members| members.processes()) {
             let identity = process.identity();
             if let Some(from) = ground.touched.came_from(identity) {
                 // Somebody else may have the number by now.
                 if is_same(identity) {
-                    let _ = hyoshi_os::cgroup::group::send_home(identity.number, from);
+                    let _ = hyoshi_os::cgroup::own::send_home(identity.number, from);
                 }
                 ground.touched.done(identity);
             }
@@ -138,10 +157,24 @@ impl Groups {
                 if let Some(members) = ground.tasks.get_mut(task) {
                     members.look_at_processes();
                 }
+                if self.outside.get(task).is_some_and(|outside| outside.again <= now) {
+                    self.outside.remove(task);
+                }
                 let _ = self.gather(*task, ground);
+                if let Some(outside) = self.outside.get_mut(task) {
+                    // Since this look.
+                    if outside.again == Instant::ZERO {
+                        outside.again = now.saturating_add(LEFT_ALONE);
+                    }
+                }
             }
             self.next = if tasks.is_empty() { Instant::NEVER } else { now.saturating_add(LOOK) };
         }
+        self.next
+    }
+
+    /// When that will be.
+    pub fn due(&self) -> Instant {
         self.next
     }
 
@@ -156,38 +189,42 @@ impl Groups {
                 write!(text, ", capped at {quota}{}", if terms.raised.is_some() { " beside its windows" } else { "" });
         }
         let _ = write!(text, ", in control group {}", group.folder().display());
+        if let Some(Outside { first: (_, why), all, .. }) = self.outside.get(&task) {
+            let _ = write!(text, "; {} of its processes not: {why}", all.len());
+        }
         Some(text)
     }
 
-    /// Moves every process of the task into its group.
-    fn gather(&self, task: TaskId, ground: &mut Ground) -> Result<(), NotReserved> {
+    /// Moves every process of the task into its group, but for those that could not be a short while ago.
+    fn gather(&mut self, task: TaskId, ground: &mut Ground) -> Result<(), NotReserved> {
         let (Some((group, _)), Some(members)) = (self.held.get(&task), ground.tasks.get(&task)) else { return Ok(()) };
-        let inside = group.processes();
+        let (there, confined) = (group.processes(), ground.confined.contains(&task));
+        // Without the one whose reason is told, all are tried again.
+        let stays = |who: Identity| members.has(who) && !there.contains(&who.number);
+        let before = self.outside.remove(&task).filter(|outside| stays(outside.first.0));
+        let (mut inside, mut refused, mut all) = (false, 0, BTreeSet::new());
+        let (mut first, again) = before.as_ref().map_or((None, Instant::ZERO), |it| (Some(it.first.clone()), it.again));
         for process in members.processes() {
             let identity = process.identity();
-            if inside.contains(&identity.number) {
-                continue;
-            }
-            let from = CpuGroup::of_process(identity.number).folder;
-            ground.touched.moved(identity, &from).map_err(|error| refused(group.folder(), &error))?;
-            // Somebody else may have the number by now.
-            if process.has_ended() || !is_same(identity) {
-                ground.touched.done(identity);
-                continue;
-            }
-            match group.take(identity.number) {
-                Err(_) if process.has_ended() => ground.touched.done(identity),
-                Err(error) => {
-                    ground.touched.done(identity);
-                    return Err(NotReserved {
-                        most: None,
-                        why: not_moved(identity.number, &from, self.folder(), &error),
-                    });
+            if there.contains(&identity.number) {
+                inside = true;
+            } else if before.as_ref().is_some_and(|outside| outside.all.contains(&identity)) {
+                all.insert(identity);
+            } else if refused < MOST_REFUSED {
+                match take_in(group, process, confined, &mut ground.touched) {
+                    Ok(taken) => inside |= taken,
+                    Err(why) => {
+                        refused += 1;
+                        all.insert(identity);
+                        first.get_or_insert((identity, why));
+                    }
                 }
-                Ok(()) => {}
             }
         }
-        Ok(())
+        let Some(first) = first else { return Ok(()) };
+        let why = first.1.clone();
+        self.outside.insert(task, Outside { first, all, again });
+        if inside { Ok(()) } else { Err(NotReserved { most: None, why }) }
     }
 
     /// Before the first group: what is made here shall have the controller.
@@ -218,6 +255,36 @@ impl Groups {
     }
 }
 
+/// Whether it is in the group now; one that has ended is not.
+///
+/// # Errors
+///
+/// Why it stays where it is.
+fn take_in(group: &OwnGroup, process: &Process, confined: bool, touched: &mut Touched) -> Result<bool, String> {
+    let (identity, from) = (process.identity(), CpuGroup::of_process(process.identity().number));
+    if let Some(above) = from.capped_by().filter(|_| confined) {
+        return Err(format!(
+            "process {} would leave the cap of control group {}; that is for tasks that root or an operator begins",
+            identity.number,
+            above.display()
+        ));
+    }
+    let from = from.folder;
+    touched.moved(identity, &from).map_err(|error| refused(group.folder(), &error).why)?;
+    // Somebody else may have the number by now.
+    let there = !process.has_ended() && is_same(identity);
+    match there.then(|| group.take(identity.number)) {
+        Some(Ok(())) => return Ok(true),
+        Some(Err(error)) if !process.has_ended() => {
+            touched.done(identity);
+            let below = group.folder().parent().unwrap_or(group.folder());
+            return Err(not_moved(identity.number, &from, below, &error));
+        }
+        _ => touched.done(identity),
+    }
+    Ok(false)
+}
+
 /// No other group's of this process, and no other process's.
 fn name() -> String {
     static MADE: AtomicU32 = AtomicU32::new(0);
@@ -225,7 +292,7 @@ fn name() -> String {
 }
 
 /// Writes what differs: a quota that is written begins its period anew.
-fn set(group: &Group, before: Option<Terms>, terms: Terms) -> Result<(), String> {
+fn set(group: &OwnGroup, before: Option<Terms>, terms: Terms) -> Result<(), String> {
     let failed = |what: &str| {
         let what = format!("{what} cannot be set in control group {}", group.folder().display());
         move |error: io::Error| format!("{what}: {error}")

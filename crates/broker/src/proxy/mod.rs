@@ -24,8 +24,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
+use hyoshi_os::process::Identity;
 
 use crate::kernel::NotReserved;
+use crate::lanes::Lanes;
 use crate::members::Members;
 use crate::touched::Touched;
 
@@ -98,15 +100,33 @@ pub trait SchedulerProxy: Send {
     /// anything then.
     fn release(&mut self, task: TaskId, ground: &mut Ground);
 
+    /// These processes belong to the task no more: their threads are as they were before.
+    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+        let _ = (task, left, ground);
+    }
+
     /// Whether somebody else has yet to say that what was reserved last for the task is.
     fn awaits(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
 
-    /// What has become of reservations that were awaited, and of those that had to be made by another way.
+    /// What has become of reservations that were awaited, of those that had to be made by another way, and of those that
+    /// cannot be kept any more.
     fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
         None
+    }
+
+    /// A task for which more may be reserved than when it was refused.
+    fn room(&mut self) -> Option<TaskId> {
+        None
+    }
+
+    /// Lanes above all windows may take this of a CPU from now on. Whom too little is left for is [news](SchedulerProxy::news);
+    /// those in `first` are served before others. Whether lanes are counted at all.
+    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
+        let _ = (cpu, lanes, first, ground);
+        false
     }
 
     /// How it is doing, where that changes while it runs.
@@ -116,6 +136,11 @@ pub trait SchedulerProxy: Send {
 
     /// Does what is due, and says when something will be again.
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant;
+
+    /// When that will be, as far as it is known without doing it.
+    fn due(&self) -> Instant {
+        Instant::ZERO
+    }
 
     /// In words, by what else than its threads' priority a task is held, or why not.
     fn told(&self, task: TaskId) -> Option<String> {

@@ -42,4 +42,8 @@ impl SchedulerProxy for NoneProxy {
         let _ = ground;
         Instant::NEVER
     }
+
+    fn due(&self) -> Instant {
+        Instant::NEVER
+    }
 }

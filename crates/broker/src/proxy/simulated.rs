@@ -1,6 +1,8 @@
 //! The proxy that changes nothing: admission as windows have it, on CPUs that need not be there. For tests, and to see
 //! what a broker would do to a machine before it may.
 
+use std::collections::VecDeque;
+
 use hyoshi_control::TaskId;
 use hyoshi_control::window::placement::Placement;
 use hyoshi_model::{Instant, Reservation, Share};
@@ -8,17 +10,21 @@ use hyoshi_model::{Instant, Reservation, Share};
 use super::window::placement;
 use super::{Abilities, Ground, SchedulerProxy};
 use crate::kernel::NotReserved;
+use crate::lanes::{Above, Lanes};
 
 /// Admits, and holds nothing.
 #[derive(Debug)]
 pub struct SimulatedProxy {
+    cpus: Vec<u32>,
     placement: Placement,
+    above: Above,
+    news: VecDeque<(TaskId, NotReserved)>,
 }
 
 impl SimulatedProxy {
     /// On these CPUs, each reserved up to `limit`.
     pub fn new(cpus: Vec<u32>, limit: Share) -> Self {
-        SimulatedProxy { placement: placement(&cpus, limit) }
+        SimulatedProxy { placement: placement(&cpus, limit), cpus, above: Above::default(), news: VecDeque::new() }
     }
 }
 
@@ -43,14 +49,31 @@ impl SchedulerProxy for SimulatedProxy {
         _: &mut Ground,
     ) -> Result<(), NotReserved> {
         let placed = self.placement.admit(task, reservation, &[]);
-        placed.map(|_| ()).map_err(|refused| NotReserved { most: refused.most, why: refused.to_string() })
+        placed.map(|_| ()).map_err(|refused| self.above.refused(&refused, &[]))
     }
 
     fn release(&mut self, task: TaskId, _: &mut Ground) {
         self.placement.release(task);
     }
 
+    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
+        self.news.pop_front().map(|(task, refused)| (task, Err(refused)))
+    }
+
+    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], _: &mut Ground) -> bool {
+        if self.cpus.contains(&cpu) {
+            self.above.note(cpu, &lanes);
+        }
+        let refused = self.placement.promise(cpu, &lanes.promises, first);
+        self.news.extend(refused.into_iter().map(|(task, refused)| (task, self.above.refused(&refused, &[]))));
+        true
+    }
+
     fn tick(&mut self, _: Instant, _: &mut Ground) -> Instant {
+        Instant::NEVER
+    }
+
+    fn due(&self) -> Instant {
         Instant::NEVER
     }
 }

@@ -59,6 +59,10 @@ impl SchedulerProxy for WeightsProxy {
         self.groups.tick(now, ground)
     }
 
+    fn due(&self) -> Instant {
+        self.groups.due()
+    }
+
     fn told(&self, task: TaskId) -> Option<String> {
         self.groups.told(task)
     }
@@ -136,13 +140,14 @@ mod tests {
         let fixture = Fixture::new("confined", "cpu");
         let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
         for (version, may) in [(Version::Two, false), (Version::One, true)] {
-            let (_sleeper, task, mut ground, mut proxy) = sleeping(&fixture, version);
+            let (sleeper, task, mut ground, mut proxy) = sleeping(&fixture, version);
             ground.confined.insert(task);
+            let capped = CpuGroup::of_process(sleeper.0.id()).capped_by().is_some();
             let refused = proxy.may_cap(task, &ground);
             assert_eq!(refused.is_ok(), may, "{refused:?}");
             let reserved = proxy.reserve(task, third, Instant::ZERO, &mut ground);
-            assert_eq!(reserved.is_ok(), may, "{reserved:?}");
-            assert_eq!(proxy.told(task).is_some(), may);
+            assert_eq!(reserved.is_ok(), may && !capped, "{reserved:?}");
+            assert_eq!(proxy.told(task).is_some(), may && !capped);
             ground.confined.clear();
             assert_eq!(proxy.may_cap(task, &ground), Ok(()));
         }

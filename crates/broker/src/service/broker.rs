@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use hyoshi_control::TaskId;
+use hyoshi_control::window::placement::Promise;
 use hyoshi_model::{Share, Span};
 use hyoshi_orb::SystemException;
 
 pub(crate) use crate::idl::cpu_broker::Broker;
-use crate::idl::cpu_broker::{self as wire, AdvocateSetting, BrokerStanding, TaskStanding, TaskStub};
+use crate::idl::cpu_broker::{self as wire, AdvocateSetting, BrokerStanding, LanePromise, TaskStanding, TaskStub};
 use crate::idl::cpu_broker::{
-    AddAdvocateError, DetachError, ExplainError, FindError, JoinError, OwnTaskError, RemoveAdvocateError,
-    SetChainError, SetGroupError, SetHardError, SetImportanceError, SetPeriodError, SetPolicyError, SetWeightError,
-    StandingOfError,
+    AddAdvocateError, DetachError, ExplainError, FindError, JoinError, OwnTaskError, PromiseLanesError,
+    RemoveAdvocateError, SetChainError, SetGroupError, SetHardError, SetImportanceError, SetPeriodError,
+    SetPolicyError, SetWeightError, StandingOfError,
 };
 use crate::service::task::{no_such, to_wire};
 use crate::service::{Shared, ending};
@@ -78,6 +79,16 @@ impl Broker for Served {
 
     fn standing(&self) -> Result<BrokerStanding, SystemException> {
         Ok(self.0.standing())
+    }
+
+    fn promise_lanes(&self, name: &str, what: &[LanePromise]) -> Result<(), PromiseLanesError> {
+        let span = Span::from_nanos;
+        let promise = |one: &LanePromise| {
+            let promise = Promise { budget: span(one.budget), period: span(one.period), jitter: span(one.jitter) };
+            (one.cpu, promise)
+        };
+        let promises: Vec<(u32, Promise)> = what.iter().map(promise).collect();
+        self.0.with(|core, who, now| core.promise(who, name, &promises, now)).map_err(Trouble::raise)
     }
 
     fn explain(&self, name: &str) -> Result<String, ExplainError> {

@@ -13,7 +13,7 @@ use crate::idl::cpu_broker::{
 use crate::idl::cpu_broker::{Finding, Reservation, TaskStanding};
 use crate::service::Shared;
 use crate::setting::Setting;
-use crate::state::{self, Found, Standing};
+use crate::state::{self, Found, Inhabited, Standing};
 use crate::trouble::Trouble;
 
 pub(super) struct Tasks(pub(super) Arc<Shared>);
@@ -34,17 +34,23 @@ impl Task for Tasks {
     }
 
     fn add_control_group(&self, path: &str) -> Result<(), AddControlGroupError> {
-        self.0.with(|core, who, now| core.add_group(who, this()?, path, now)).map_err(Trouble::raise)
+        let asked = self.0.with(|core, who, _| {
+            core.may_add_group(who, this()?)?;
+            Ok((core.access(), who.clone()))
+        });
+        // A tree of groups may be large, and nobody else waits for it.
+        let found = asked.and_then(|(access, who)| Inhabited::look(&access, &who, path));
+        self.0.with(|core, who, now| core.add_group(who, this()?, path, found, now)).map_err(Trouble::raise)
     }
 
     fn report(&self, what: &Cycle) -> Result<Outcome, ReportError> {
         let cycle = cycle(what).map_err(Trouble::raise::<ReportError>)?;
-        let standing = self.0.with(|core, who, now| {
+        let outcome = self.0.with(|core, who, now| {
             let id = this()?;
             core.cycle(who, id, cycle, now)?;
-            core.brief(id)
+            core.outcome(id)
         });
-        standing.map(|standing| granted(&standing)).map_err(Trouble::raise)
+        outcome.map(granted).map_err(Trouble::raise)
     }
 
     fn tell(&self, what: &Cycle) -> Result<(), SystemException> {
@@ -115,10 +121,9 @@ fn finding(found: Option<&Found>) -> Finding {
     }
 }
 
-fn granted(standing: &Standing) -> Outcome {
-    let asked = standing.grant.asked;
-    let because = standing.because();
-    Outcome { asked: reservation(Some(asked), asked), held: reservation(standing.held, asked), because }
+fn granted(outcome: state::Outcome) -> Outcome {
+    let state::Outcome { asked, held, because } = outcome;
+    Outcome { asked: reservation(Some(asked), asked), held: reservation(held, asked), because }
 }
 
 pub(super) fn to_wire(standing: &Standing) -> TaskStanding {
@@ -137,7 +142,7 @@ pub(super) fn to_wire(standing: &Standing) -> TaskStanding {
         consumed: standing.consumed.as_nanos(),
         total: standing.total.as_nanos(),
         reports: standing.reports,
-        granted: granted(standing),
+        granted: granted(standing.outcome()),
         hard: standing.hard,
         held_to: standing.held_to.clone().unwrap_or_default(),
     }

@@ -6,11 +6,12 @@ use hyoshi_os::wakeups::Seen;
 
 use super::State;
 use super::join::next_multiple;
+use crate::kernel::Watching;
 use crate::trouble::Trouble;
 
 /// The period of a task while none has been found: what it consumes is metered, and reserved, in that.
 pub const PROVISIONAL: Span = Span::from_millis(100);
-/// How often it is judged what wake-ups tell.
+/// How often wake-ups are heard of, and it is judged what they tell.
 const JUDGE: Span = Span::from_millis(100);
 
 /// Tasks that are listened to before the machine is driven again.
@@ -23,10 +24,10 @@ const EXACTER: u64 = 20;
 #[derive(Debug)]
 pub(super) struct Auto {
     finder: Finder,
-    seen: Seen,
-    /// When its wake-ups are collected again, and judged again.
-    next: Instant,
+    watching: Watching,
+    /// When it was judged last what its wake-ups tell, and is again.
     judged: Instant,
+    next: Instant,
 }
 
 /// What is known of a period that is found by itself.
@@ -43,12 +44,13 @@ pub struct Found {
 impl State {
     /// The task's period is found from now on, or no more.
     pub(super) fn find_period(&mut self, id: TaskId, on: bool) {
-        self.kernel.watch(id, on);
+        let owner = self.tasks.get(&id).map(|task| task.owner).filter(|_| on);
+        self.kernel.watch(id, owner);
         self.autos.remove(&id);
         if on {
-            let seen = Seen::Switches;
-            let finder = Finder::new(seen.shortest());
-            self.autos.insert(id, Auto { finder, seen, next: Instant::ZERO, judged: Instant::ZERO });
+            let finder = Finder::new(Seen::Switches.shortest());
+            let watching = Watching::By(Seen::Switches);
+            self.autos.insert(id, Auto { finder, watching, judged: Instant::ZERO, next: Instant::ZERO });
             self.next = Instant::ZERO;
         }
     }
@@ -57,15 +59,13 @@ impl State {
     pub(super) fn look_for_periods(&mut self, now: Instant) -> Instant {
         let mut found = Vec::new();
         for (id, auto) in self.autos.iter_mut().filter(|(_, auto)| auto.next <= now).take(AT_ONCE) {
-            if let Some(seen) = self.kernel.wakeups(*id, now, &mut auto.finder) {
-                auto.seen = seen;
+            match self.kernel.wakeups(*id, &mut auto.finder) {
+                Watching::Not => {}
+                watching => auto.watching = watching,
             }
-            auto.next = now.saturating_add(auto.seen.every());
-            if now.since(auto.judged) >= JUDGE {
-                auto.judged = now;
-                auto.finder.look(now);
-                found.extend(auto.finder.finding().period.map(|period| (*id, period)));
-            }
+            (auto.judged, auto.next) = (now, now.saturating_add(JUDGE));
+            auto.finder.look(now);
+            found.extend(auto.finder.finding().period.map(|period| (*id, period)));
         }
         for (id, period) in found {
             if self.period(id) != period {
@@ -93,7 +93,7 @@ impl State {
             self.arbiter.retime(id, declared, chain, now)
         };
         let decision = decision.map_err(|refusal| Trouble::refused(refusal, "`hyoshi broker list` shows all tasks"))?;
-        self.changes.extend(decision.changes);
+        self.backlog.add(decision);
         self.apply(now);
         if !waits {
             self.look_at(id, next_multiple(now, period));
@@ -106,17 +106,21 @@ impl State {
         let auto = self.autos.get(&id)?;
         let finding = auto.finder.finding();
         let ago = auto.judged.since(finding.since);
-        let (thread, wakeups, seen) = (finding.thread, finding.wakeups, auto.seen);
+        let (thread, wakeups) = (finding.thread, finding.wakeups);
+        let seen = match auto.watching {
+            Watching::By(seen) => format!("seen by {seen}"),
+            _ => "and it waits: no more threads are watched, and those of others are".to_owned(),
+        };
         let words = match finding.period {
             None => {
                 let until = self.period(id);
-                format!("none found yet in {wakeups} wake-ups, seen by {seen}; {until} until one is")
+                format!("none found yet in {wakeups} wake-ups, {seen}; {until} until one is")
             }
             Some(period) if finding.confidence == 0 => {
-                format!("{period} was found last; none any more in {wakeups} wake-ups, seen by {seen}")
+                format!("{period} was found last; none any more in {wakeups} wake-ups, {seen}")
             }
             Some(period) => format!(
-                "{period} found with {} % confidence from {wakeups} wake-ups of thread {thread}, seen by {seen}",
+                "{period} found with {} % confidence from {wakeups} wake-ups of thread {thread}, {seen}",
                 percent(finding)
             ),
         };

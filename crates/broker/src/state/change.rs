@@ -5,6 +5,7 @@ use hyoshi_model::{Instant, Share, Span};
 
 use super::State;
 use crate::access::Caller;
+use crate::audit;
 use crate::policy;
 use crate::setting::Setting;
 use crate::trouble::Trouble;
@@ -69,7 +70,7 @@ impl State {
         let task = self.task(id)?;
         (task.hard, task.hard_before) = (to, false);
         let held = self.arbiter.held(id);
-        self.changes.push_back(Change { task: id, from: held, to: held });
+        self.backlog.push(Change { task: id, from: held, to: held });
         self.apply(now);
         Ok(())
     }
@@ -97,9 +98,9 @@ impl State {
     ///
     /// Of another's task, and of advocates that there are not.
     pub fn set_chain(&mut self, who: &Caller, name: &str, to: Vec<Setting>, now: Instant) -> Result<(), Trouble> {
-        let told: Vec<String> = to.iter().map(Setting::to_string).collect();
+        let told = audit::listed(&to);
         let done = self.try_set_chain(who, name, to, now);
-        self.audited(who, "chain", Some(name), &told.join(", "), done)
+        self.audited(who, "chain", Some(name), &told, done)
     }
 
     fn try_set_chain(&mut self, who: &Caller, name: &str, to: Vec<Setting>, now: Instant) -> Result<(), Trouble> {
@@ -126,7 +127,7 @@ impl State {
         now: Instant,
     ) -> Result<(), Trouble> {
         let done = self.try_add_advocate(who, name, what, place, now);
-        self.audited(who, "advocate-add", Some(name), &what.to_string(), done)
+        self.audited(who, "advocate-add", Some(name), &audit::listed([what]), done)
     }
 
     fn try_add_advocate(
@@ -186,10 +187,10 @@ impl State {
             (name, None) => Some(policy::named(name)?),
         };
         if let Some(cap) = cap {
-            self.changes.extend(self.arbiter.set_cap(cap).changes);
+            self.backlog.add(self.arbiter.set_cap(cap));
         }
         if let Some(policy) = policy {
-            self.changes.extend(self.arbiter.set_policy(policy).changes);
+            self.backlog.add(self.arbiter.set_policy(policy));
             self.regroup();
         }
         self.apply(now);
@@ -202,7 +203,7 @@ impl State {
         let moves: Vec<_> = grouped.map(|(id, task)| (*id, self.arbiter.policy().group(&task.group))).collect();
         for (id, group) in moves {
             if let Ok(decision) = self.arbiter.set_group(id, group.unwrap_or(GroupId(u32::MAX))) {
-                self.changes.extend(decision.changes);
+                self.backlog.add(decision);
             }
         }
     }
@@ -218,7 +219,7 @@ impl State {
         self.allow(who, id)?;
         let decision = change(&mut self.arbiter, id)
             .map_err(|refusal| Trouble::refused(refusal, format!("`hyoshi broker show {name}` shows how it is now")))?;
-        self.changes.extend(decision.changes);
+        self.backlog.add(decision);
         self.apply(now);
         Ok(id)
     }

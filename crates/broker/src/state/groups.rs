@@ -2,35 +2,87 @@
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::groups::Group;
+use hyoshi_os::cgroup::Group;
 use hyoshi_os::process::Process;
 
+use super::allow::allow_owner;
 use super::{PATIENCE, State};
-use crate::access::Caller;
+use crate::access::{Access, Caller};
 use crate::members::MOST_PROCESSES;
 use crate::trouble::Trouble;
 
 /// A task has at most so many.
 pub(super) const MOST_GROUPS: usize = 16;
+/// Octets of a group's path, as the kernel has it.
+const LONGEST_PATH: usize = 4_096;
 /// How often it is seen whether somebody has come to groups that all have left.
 const EMPTY: Span = Span::from_millis(100);
 
-impl State {
-    /// The processes of a control group join a task, those that come later too, and those of groups below it.
+/// A control group as somebody may add it, with who is in it.
+#[derive(Debug)]
+pub struct Inhabited {
+    group: Group,
+    processes: Vec<u32>,
+}
+
+impl Inhabited {
+    /// Looks who is in a group and those below it, which takes a while: not while others wait for the state.
     ///
     /// # Errors
     ///
-    /// Of a group that there is not, of the root's and the broker's own, and where one of its processes is another user's or
-    /// another task's.
-    pub fn add_group(&mut self, caller: &Caller, id: TaskId, path: &str, now: Instant) -> Result<(), Trouble> {
-        let done = self.try_add_group(caller, id, path, now);
+    /// Of a group that there is not, of the root's and the broker's own, and where one of its processes is another user's.
+    pub fn look(access: &Access, caller: &Caller, path: &str) -> Result<Inhabited, Trouble> {
+        if path.len() > LONGEST_PATH {
+            let what = format!("a path of {} octets is no control group's", path.len());
+            return Err(Trouble::refused(what, format!("a path has {LONGEST_PATH} octets at most")));
+        }
+        let group = Group::open(path)?;
+        let allow = |processes: &[u32]| {
+            let living = processes.iter().take(MOST_PROCESSES).filter_map(|pid| Process::open(*pid).ok());
+            living.into_iter().try_for_each(|process| allow_owner(access, caller, &process))
+        };
+        // A short look first: groups that are not theirs cost who asks for them little of the broker's time.
+        if !access.may_direct(caller) {
+            allow(&group.some_processes())?;
+        }
+        let processes = group.inhabitants()?;
+        allow(&processes)?;
+        Ok(Inhabited { group, processes })
+    }
+}
+
+impl State {
+    /// Whether a task may have a further control group: before it is looked at (`Inhabited::look`).
+    ///
+    /// # Errors
+    ///
+    /// Of another's task.
+    pub fn may_add_group(&self, caller: &Caller, id: TaskId) -> Result<(), Trouble> {
+        self.allow(caller, id)
+    }
+
+    /// The processes of the control group at a path join a task, those that come later too, and those of groups below it.
+    ///
+    /// # Errors
+    ///
+    /// What was found wrong with it, and where one of its processes is another task's.
+    pub fn add_group(
+        &mut self,
+        caller: &Caller,
+        id: TaskId,
+        path: &str,
+        found: Result<Inhabited, Trouble>,
+        now: Instant,
+    ) -> Result<(), Trouble> {
+        let done = found.and_then(|found| self.try_add_group(caller, id, found, now));
         let name = self.name(id).map(str::to_owned).unwrap_or_default();
         self.audited(caller, "add-control-group", Some(&name), path, done)
     }
 
-    fn try_add_group(&mut self, caller: &Caller, id: TaskId, path: &str, now: Instant) -> Result<(), Trouble> {
+    fn try_add_group(&mut self, caller: &Caller, id: TaskId, found: Inhabited, now: Instant) -> Result<(), Trouble> {
+        let Inhabited { group, processes } = found;
+        // Once more: it was let go of meanwhile.
         self.allow(caller, id)?;
-        let group = Group::open(path)?;
         let there = self.kernel.groups(id);
         if there.iter().any(|folder| folder == group.folder()) {
             return Ok(());
@@ -41,33 +93,25 @@ impl State {
                 "name a group above them",
             ));
         }
-        // A short look first: groups that are not theirs cost who asks for them no more of the broker's time.
-        if !self.access.may_direct(caller) {
-            self.allow_processes(caller, &group.some_processes())?;
-        }
-        self.allow_processes(caller, &group.inhabitants()?)?;
-        let anybody = self.access.may_direct(caller);
-        self.task(id)?.anybody |= anybody;
-        self.kernel.add_group(id, group);
-        self.gather(id, now);
+        self.allow_numbers(&processes)?;
+        let directs = self.access.may_direct(caller);
+        let task = self.task(id)?;
+        let (owner, anybody, folder) = (task.owner, task.anybody || directs, group.folder().to_owned());
+        self.kernel.add_group(id, group, &processes, &mut |process| may_come(process, owner, anybody));
         if self.kernel.members(id).is_empty() {
-            let what = format!("all processes of {path} have ended meanwhile");
+            self.kernel.drop_group(id, &folder);
+            let what = format!("all processes of {} have ended meanwhile", folder.display());
             return Err(Trouble::refused(what, "start the program first, or with `hyoshi exec`"));
         }
+        self.task(id)?.anybody = anybody;
         self.begin(id, now);
         Ok(())
-    }
-
-    fn allow_processes(&self, caller: &Caller, processes: &[u32]) -> Result<(), Trouble> {
-        let living = processes.iter().take(MOST_PROCESSES).filter_map(|pid| Process::open(*pid).ok());
-        living.into_iter().try_for_each(|process| self.allow_process(caller, &process))
     }
 
     /// Sees who has come. Processes of other users stay outside, if nobody who may manage them has added the group.
     pub(super) fn gather(&mut self, id: TaskId, now: Instant) {
         let Some((owner, anybody)) = self.tasks.get(&id).map(|task| (task.owner, task.anybody)) else { return };
-        let mut may = |process: &Process| anybody || process.owner().is_some_and(|whose| whose.is_only(owner));
-        self.kernel.gather(id, &mut may, now);
+        self.kernel.gather(id, &mut |process| may_come(process, owner, anybody), now);
     }
 
     /// All processes have ended: of a task with control groups others may come, as when a service is started anew.
@@ -93,5 +137,42 @@ impl State {
         }
         let next = if self.kernel.groups(id).is_empty() { joined + PATIENCE } else { now + EMPTY };
         self.look_at(id, next);
+    }
+}
+
+fn may_come(process: &Process, owner: u32, anybody: bool) -> bool {
+    anybody || process.owner().is_some_and(|whose| whose.is_only(owner))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use hyoshi_control::Arbiter;
+    use hyoshi_model::Share;
+
+    use super::*;
+    use crate::audit::Audit;
+    use crate::machine::Machine;
+    use crate::setting::Setting;
+    use crate::{Joining, policy};
+
+    #[test]
+    fn a_group_that_was_refused_is_not_the_tasks() {
+        let place = std::env::temp_dir().join(format!("hyoshi-refused-group-{}", std::process::id()));
+        let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
+        let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(90));
+        let mut state = State::new(arbiter, Box::new(machine), Access { broker: 0, group: None }, Audit::none());
+        let rate = Setting::from_words(&["rate".to_owned(), "1%".to_owned()]).unwrap();
+        let joining = Joining { advocates: vec![rate], ..Joining::new("one", Span::from_millis(100)) };
+        let id = state.join(&Caller::Broker, &joining, Instant::ZERO).unwrap();
+        // It is no mistake to have a group twice, so a second time it would not be refused.
+        for _ in 0..2 {
+            let left = Inhabited { group: Group::again(Path::new("/no/group")), processes: Vec::new() };
+            let refused = state.add_group(&Caller::Broker, id, "/no/group", Ok(left), Instant::ZERO).unwrap_err();
+            assert!(format!("{refused:?}").contains("have ended meanwhile"), "{refused:?}");
+            assert!(state.kernel.groups(id).is_empty());
+        }
+        let _ = std::fs::remove_dir_all(&place);
     }
 }

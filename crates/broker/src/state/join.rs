@@ -2,12 +2,18 @@
 
 use hyoshi_control::{GroupId, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
-use hyoshi_os::process::{Identity, NoProcess, Process};
+use hyoshi_os::process::{Identity, Process};
 
 use super::{PATIENCE, PROVISIONAL, State, Task};
-use crate::access::{Caller, ORDINARY_IMPORTANCE};
+use crate::access::Caller;
 use crate::setting::{self, Setting};
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, shown};
+
+/// Tasks that one user may have who may not change all: others have room beside them.
+const MOST_OF_ONE: usize = 1_024;
+
+/// Octets of a task's name.
+pub(super) const LONGEST_NAME: usize = 64;
 
 /// A task about to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +121,15 @@ impl State {
                 "choose another name with --name; `hyoshi broker list` shows all tasks",
             ));
         }
+        let directs = self.access.may_direct(caller);
+        let theirs = self.tasks.values().filter(|task| task.owner == owner && !task.directed);
+        if !directs && theirs.count() >= MOST_OF_ONE {
+            let what = format!("user {owner} has {MOST_OF_ONE} tasks, the most that one may have");
+            return Err(Trouble::refused(
+                what,
+                "`hyoshi broker detach` ends one; root and operators may begin further ones",
+            ));
+        }
         let settings = match joining.advocates.as_slice() {
             [] => setting::default_chain(),
             some => some.to_vec(),
@@ -143,7 +158,7 @@ impl State {
             group: joining.group.clone(),
             settings,
             hard: joining.hard,
-            directed: self.access.may_direct(caller),
+            directed: directs,
             ..Task::new(now)
         };
         self.enter(id, task, entry, now)?;
@@ -174,7 +189,7 @@ impl State {
             let _ = self.kernel.harden(id, false);
             self.kernel.confine(id, false);
         })?;
-        self.changes.extend(decision.changes);
+        self.backlog.add(decision);
         if let Some(externals) = &self.externals {
             externals.bulletin().name(id, &task.name);
         }
@@ -223,36 +238,6 @@ impl State {
         Ok(())
     }
 
-    /// Whether they may add a process to a task.
-    pub(super) fn allow_process(&self, caller: &Caller, process: &Process) -> Result<(), Trouble> {
-        let pid = process.identity().number;
-        let owner = process.owner().ok_or(NoProcess::Gone(pid))?;
-        let own = caller.uid(&self.access).is_some_and(|uid| owner.is_only(uid));
-        if !own && !self.access.may_direct(caller) {
-            let (what, remedy) = if owner.real == owner.effective && owner.real == owner.saved {
-                (format!("process {pid} ({}) belongs to user {}", process.name(), owner.real), self.who_may())
-            } else {
-                let what = format!("process {pid} ({}) has the rights of user {}", process.name(), owner.effective);
-                (what, format!("setuid programs are for those to manage who may manage all; {}", self.who_may()))
-            };
-            return Err(Trouble::NotAllowed { what, remedy });
-        }
-        if let Some(name) = self.kernel.task_of(pid).and_then(|other| self.name(other).ok()) {
-            let what = format!("process {pid} belongs to task `{name}` already");
-            return Err(Trouble::refused(
-                what,
-                "a process has one task; `hyoshi broker set` changes what that task asks for",
-            ));
-        }
-        if pid == std::process::id() {
-            return Err(Trouble::refused(
-                "the broker cannot reserve time for itself",
-                "it runs above all windows already, as far as the machine grants that",
-            ));
-        }
-        Ok(())
-    }
-
     /// What it was granted is reserved, if a task had no process until now.
     pub(super) fn begin(&mut self, id: TaskId, now: Instant) {
         let total = self.kernel.consumed(id).unwrap_or_default();
@@ -266,7 +251,7 @@ impl State {
         let hard = task.hard;
         self.look_at(id, next_multiple(now, period));
         if held.is_some() || hard {
-            self.changes.push_back(hyoshi_control::Change { task: id, from: None, to: held });
+            self.backlog.push(hyoshi_control::Change { task: id, from: None, to: held });
             self.apply(now);
         }
         self.next = Instant::ZERO;
@@ -284,7 +269,7 @@ impl State {
                 "ask over the broker's Unix socket, where the kernel says; elsewhere `join`, then `add_process`";
             return Err(Trouble::NotAllowed { what, remedy: remedy.to_owned() });
         };
-        if let Some(id) = self.kernel.task_of(who.pid) {
+        if let Some((_, id)) = self.kernel.one_of(&[who.pid]) {
             self.allow(caller, id)?;
             return Ok(id);
         }
@@ -334,19 +319,9 @@ impl State {
         self.kernel.forget(id);
         self.forget_noted(id);
         if let Ok(decision) = self.arbiter.leave(id) {
-            self.changes.extend(decision.changes);
+            self.backlog.add(decision);
         }
         self.apply(now);
-    }
-
-    /// Whether they may change this task.
-    pub(super) fn allow(&self, caller: &Caller, id: TaskId) -> Result<(), Trouble> {
-        let owner = self.tasks.get(&id).map(|task| task.owner).ok_or_else(|| super::gone(id))?;
-        if self.access.may_change(caller, owner) {
-            return Ok(());
-        }
-        let what = format!("task `{}` belongs to user {owner}", self.name(id)?);
-        Err(Trouble::NotAllowed { what, remedy: self.who_may() })
     }
 
     /// The number that the policy has for a group.
@@ -361,7 +336,7 @@ impl State {
                 [] => format!("policy {} has no groups; `hyoshi broker policy set` changes it", policy.name()),
                 groups => format!("the policy's groups are {}", groups.join(", ")),
             };
-            Trouble::refused(format!("there is no group `{}`", name.escape_debug()), remedy)
+            Trouble::refused(format!("there is no group `{}`", shown(name)), remedy)
         })
     }
 
@@ -372,34 +347,8 @@ impl State {
         })
     }
 
-    pub(super) fn allow_importance(&self, caller: &Caller, importance: u32) -> Result<(), Trouble> {
-        if importance <= self.access.most_importance(caller) {
-            return Ok(());
-        }
-        let what =
-            format!("an importance of {importance} is above {ORDINARY_IMPORTANCE}, the most that everybody may give");
-        Err(Trouble::NotAllowed { what, remedy: self.who_may() })
-    }
-
-    pub(super) fn allow_settings(&self, caller: &Caller, settings: &[Setting]) -> Result<(), Trouble> {
-        if self.access.may_direct(caller) || settings.iter().all(|setting| !setting.is_foreign()) {
-            return Ok(());
-        }
-        let what = "external advocates and libraries have the broker call where it is told to".to_owned();
-        Err(Trouble::NotAllowed { what, remedy: self.who_may() })
-    }
-
-    /// In words, for those who may not.
-    pub(super) fn who_may(&self) -> String {
-        match (self.access.group, self.access.broker) {
-            (Some(group), _) => format!("root may, and members of group {group}"),
-            (None, 0) => "root may; `hyoshi broker --operators GROUP` lets the members of a group".to_owned(),
-            (None, user) => format!("root may, and user {user}, whose broker it is"),
-        }
-    }
-
     pub(super) fn period(&self, id: TaskId) -> Span {
-        self.arbiter.grant(id).map_or(PATIENCE, |grant| grant.asked.period())
+        self.arbiter.asked(id).map_or(PATIENCE, Reservation::period)
     }
 
     pub(super) fn look_at(&mut self, id: TaskId, due: Instant) {
@@ -418,12 +367,11 @@ pub(super) fn next_multiple(now: Instant, period: Span) -> Instant {
 
 fn named(name: &str) -> Result<(), Trouble> {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if (1..=64).contains(&name.len()) && name.chars().all(good) {
+    if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(good) {
         return Ok(());
     }
-    let shown: String = name.chars().take(80).collect();
     Err(Trouble::refused(
-        format!("{shown:?} cannot be a task's name"),
+        format!("\"{}\" cannot be a task's name", shown(name)),
         "a name has 1 to 64 letters, digits, and of `-`, `_` and `.`",
     ))
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hyoshi_control::{GroupId, Status, TaskId};
 use hyoshi_model::{Instant, Share, Span};
-use hyoshi_os::groups::Group;
+use hyoshi_os::cgroup::Group;
 use hyoshi_os::process::Process;
 
 use super::groups::MOST_GROUPS;
@@ -23,10 +23,19 @@ impl State {
         self.roster = Some(roster);
     }
 
+    /// The same, and those of the broker before are forgotten by [`State::rejoin`].
+    pub fn begin_in(&mut self, roster: Roster) {
+        (self.roster, self.forgets) = (Some(roster), true);
+    }
+
     /// Tasks of the broker before whose processes live are under this one, with the numbers they had.
     pub fn rejoin(&mut self, now: Instant) {
-        let Some(roster) = &self.roster else { return };
+        let Some(roster) = &mut self.roster else { return };
         self.last = self.last.max(roster.last());
+        if std::mem::take(&mut self.forgets) {
+            let done = roster.forget();
+            return self.noted(done);
+        }
         let noted: Vec<Noted> = roster.tasks().cloned().collect();
         let (mut here, mut ended) = (Vec::new(), 0);
         for task in noted {
@@ -96,7 +105,7 @@ impl State {
         }
         self.begin(id, now);
         for folder in noted.control_groups.iter().take(MOST_GROUPS) {
-            self.kernel.add_group(id, Group::again(Path::new(folder)));
+            self.kernel.add_group(id, Group::again(Path::new(folder)), &[], &mut |_| false);
         }
         self.gather(id, now);
         if noted.auto {

@@ -30,11 +30,11 @@ pub struct Standing {
     pub group: String,
     /// Its advocates.
     pub advocates: Vec<Setting>,
-    /// What each of them says of itself now; empty in a brief one.
+    /// What each of them says of itself now.
     pub sayings: Vec<String>,
     /// What it consumed by the last report, since the one before.
     pub consumed: Span,
-    /// What it consumed by then since it joined.
+    /// What it consumed by then, or later, since it joined.
     pub total: Span,
     /// How many reports there were.
     pub reports: u64,
@@ -53,25 +53,39 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Why it holds less than it asks for; empty if it does not.
-    pub fn because(&self) -> String {
-        let reason = match self.grant.reason {
-            Reason::Granted => String::new(),
-            Reason::Cut(limit) => format!("others take of {}", words(limit)),
-            Reason::NothingLeft(limit) => format!("others take all of {}", words(limit)),
-            Reason::BelowLeast(limit, left) => {
-                format!("of {}, {left} are left, less than is of use to it", words(limit))
-            }
-            Reason::NoGroup(group) => format!("the policy has no group {}", group.0),
-            Reason::Scheduler => "the kernel takes no more".to_owned(),
-            Reason::Policy => "the policy gives no more".to_owned(),
-            Reason::Unanswered => "the policy returned nothing for it".to_owned(),
-        };
-        match &self.why {
-            Some(why) if reason.is_empty() => why.clone(),
-            Some(why) => format!("{reason}: {why}"),
-            None => reason,
+    /// What became of what it asks for.
+    pub fn outcome(&self) -> Outcome {
+        Outcome { asked: self.grant.asked, held: self.held, because: because(&self.grant, self.why.as_deref()) }
+    }
+}
+
+/// What became of what a task asks for.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What it asks for.
+    pub asked: Reservation,
+    /// What the machine holds for it.
+    pub held: Option<Reservation>,
+    /// Why that is less; empty if it is not.
+    pub because: String,
+}
+
+fn because(grant: &Grant, why: Option<&str>) -> String {
+    let reason = match grant.reason {
+        Reason::Granted => String::new(),
+        Reason::Cut(limit) => format!("others take of {}", words(limit)),
+        Reason::NothingLeft(limit) => format!("others take all of {}", words(limit)),
+        Reason::BelowLeast(limit, left) => {
+            format!("of {}, {left} are left, less than is of use to it", words(limit))
         }
+        Reason::NoGroup(group) => format!("the policy has no group {}", group.0),
+        Reason::Scheduler => "the kernel takes no more".to_owned(),
+        Reason::Policy => "the policy gives no more".to_owned(),
+        Reason::Unanswered => "the policy returned nothing for it".to_owned(),
+    };
+    match why.filter(|_| grant.reason == Reason::Scheduler) {
+        Some(why) => format!("{reason}: {why}"),
+        None => reason,
     }
 }
 
@@ -88,16 +102,8 @@ impl State {
     /// # Errors
     ///
     /// If it has left.
-    pub fn standing(&self, id: TaskId) -> Result<Standing, Trouble> {
-        Ok(Standing { sayings: self.sayings(id), ..self.brief(id)? })
-    }
-
-    /// The same without what its advocates say, which has to be written for each who asks.
-    ///
-    /// # Errors
-    ///
-    /// If it has left.
-    pub fn brief(&self, id: TaskId) -> Result<Standing, Trouble> {
+    pub fn standing(&mut self, id: TaskId) -> Result<Standing, Trouble> {
+        self.count_up(id);
         let task = self.tasks.get(&id).ok_or_else(|| gone(id))?;
         let grant = self.arbiter.grant(id).ok_or_else(|| gone(id))?;
         Ok(Standing {
@@ -109,7 +115,7 @@ impl State {
             weight: task.weight,
             group: task.group.clone(),
             advocates: task.settings.clone(),
-            sayings: Vec::new(),
+            sayings: self.sayings(id),
             consumed: task.consumed,
             total: task.total,
             reports: task.reports,
@@ -122,6 +128,18 @@ impl State {
         })
     }
 
+    /// What became of what a task asks for: what a report is answered with.
+    ///
+    /// # Errors
+    ///
+    /// If it has left.
+    pub fn outcome(&self, id: TaskId) -> Result<Outcome, Trouble> {
+        let task = self.tasks.get(&id).ok_or_else(|| gone(id))?;
+        let grant = self.arbiter.grant(id).ok_or_else(|| gone(id))?;
+        let held = grant.reservation.filter(|_| task.waits.is_none());
+        Ok(Outcome { asked: grant.asked, held, because: because(&grant, task.why.as_deref()) })
+    }
+
     /// What each of a task's advocates says of itself now.
     fn sayings(&self, id: TaskId) -> Vec<String> {
         let words = |(advocate, _): (&dyn Advocate, _)| Words(advocate).to_string();
@@ -129,8 +147,9 @@ impl State {
     }
 
     /// All tasks, by name.
-    pub fn standings(&self) -> Vec<Standing> {
-        self.names.values().filter_map(|id| self.standing(*id).ok()).collect()
+    pub fn standings(&mut self) -> Vec<Standing> {
+        let tasks: Vec<TaskId> = self.names.values().copied().collect();
+        tasks.into_iter().filter_map(|id| self.standing(id).ok()).collect()
     }
 
     /// How many tasks there are.
@@ -151,7 +170,8 @@ impl State {
             true => "none has come yet".to_owned(),
             false => processes.join(", "),
         };
-        let why = self.tasks.get(&id).and_then(|task| task.why.as_deref());
+        let limited = explanation.grant.reason == Reason::Scheduler;
+        let why = self.tasks.get(&id).and_then(|task| task.why.as_deref()).filter(|_| limited);
         let why = why.map_or(String::new(), |why| format!("\n               {why}"));
         let period = self.found(id).map_or(String::new(), |found| format!("\n  period     {}", found.words));
         let held_to = self.kernel.told(id).map_or(String::new(), |told| format!("\n  held to    {told}"));

@@ -14,6 +14,9 @@ const AT_ONCE: usize = 32;
 /// How often it is seen whether tasks live that report themselves.
 const LIFE: Span = Span::from_secs(1);
 
+/// For how long one that lives is taken to, where its periods are shorter.
+const LIVES: Span = Span::from_millis(100);
+
 /// What a program says of its last cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cycle {
@@ -50,6 +53,7 @@ impl State {
             self.look_ahead(id, now);
         }
         let periods = self.look_for_periods(now);
+        let runs = self.look_at_runs(now);
         let machine = self.kernel.tick(now);
         self.hear(now);
         self.read_notes();
@@ -60,7 +64,7 @@ impl State {
             self.notice(format!("the log of reports is incomplete: {trouble}"));
         }
         let due = self.due.first().map_or(Instant::NEVER, |(due, _)| *due);
-        self.next = machine.min(due).min(periods).min(self.arbiter.next_look());
+        self.next = machine.min(due).min(periods).min(runs).min(self.arbiter.next_look());
         self.next
     }
 
@@ -70,10 +74,17 @@ impl State {
             return self.wait_for_processes(id, joined, now);
         }
         self.gather(id, now);
-        let (period, total) = (self.period(id), self.kernel.consumed(id));
-        let Some(total) = total else { return self.all_ended(id, now) };
+        let period = self.period(id);
         let Some(task) = self.tasks.get_mut(&id) else { return };
+        let total = if now.since(task.lived) < LIVES {
+            self.kernel.reading(id)
+        } else {
+            task.lived = now;
+            self.kernel.consumed(id)
+        };
+        let Some(total) = total else { return self.all_ended(id, now) };
         if task.own {
+            self.count_up(id);
             self.note_sometimes(id, now);
             return self.look_at(id, now + LIFE);
         }
@@ -103,18 +114,43 @@ impl State {
     /// Of another's task.
     pub fn cycle(&mut self, caller: &Caller, id: TaskId, cycle: Cycle, now: Instant) -> Result<(), Trouble> {
         self.allow(caller, id)?;
-        let total = self.kernel.consumed(id);
         let task = self.task(id)?;
         let first = !std::mem::replace(&mut task.own, true);
         (task.last, task.consumed) = (now, cycle.consumed);
-        task.total = total.unwrap_or(task.total);
         task.reports += 1;
         let Cycle { consumed, cycles, mode, values } = cycle;
+        let next = std::mem::replace(&mut self.next, Instant::NEVER);
         self.report(id, Status { cycles: cycles.max(1), mode, values, ..Status::of_cycle(now, consumed) });
+        // It says itself what it consumed. For those who look between its reports it is counted from this one on.
+        if self.arbiter.looks(id)
+            && let (Some(total), Some(task)) = (self.kernel.consumed(id), self.tasks.get_mut(&id))
+        {
+            task.total = total;
+        }
         if first {
             self.note(id);
         }
+        // Reports come often: the broker's thread is woken up only for what is due before it wakes up by itself.
+        let changed = self.next < Instant::NEVER;
+        let due = match (self.notices.is_empty(), changed) {
+            // The operator is told by that thread.
+            (false, _) => Instant::ZERO,
+            (true, false) => Instant::NEVER,
+            (true, true) if self.kernel.awaits(id) => Instant::ZERO,
+            (true, true) => self.kernel.due(),
+        };
+        self.next = next.min(due).min(self.arbiter.next_look());
         Ok(())
+    }
+
+    /// What a task has consumed that reports itself, if nobody needs to know how much it was at its last report.
+    pub(super) fn count_up(&mut self, id: TaskId) {
+        if self.arbiter.looks(id) || !self.tasks.get(&id).is_some_and(|task| task.own) {
+            return;
+        }
+        if let (Some(total), Some(task)) = (self.kernel.consumed(id), self.tasks.get_mut(&id)) {
+            task.total = total.max(task.total);
+        }
     }
 
     pub(super) fn report(&mut self, id: TaskId, status: Status) {
@@ -126,7 +162,7 @@ impl State {
             }
         }
         if !decision.changes.is_empty() {
-            self.changes.extend(decision.changes);
+            self.backlog.add(decision);
             self.apply(status.at);
         }
     }

@@ -6,8 +6,8 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Span};
 
+use super::kind::{HEADROOM, Kind, Measure, Parameter};
 use super::max_decay::LastReports;
-use super::table::{HEADROOM, Kind, Measure, Parameter};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::{Status, Values};
 

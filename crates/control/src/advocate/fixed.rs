@@ -5,7 +5,7 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Share, Span};
 
-use super::table::{Kind, Measure, Parameter};
+use super::kind::{Kind, Measure, Parameter};
 use super::{Advice, Advocate};
 use crate::task::Status;
 

@@ -6,7 +6,7 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Span};
 
-use super::table::{HEADROOM, Kind, Measure, Parameter};
+use super::kind::{HEADROOM, Kind, Measure, Parameter};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 

@@ -5,7 +5,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::table::{KINDS, Kind, NotRead, Parameter, same};
+use super::kind::{Kind, NotRead, Parameter, same};
+use super::table::KINDS;
 use super::{Advocate, Chain};
 
 /// A kind of advocate with a value for each of its parameters, all in range.

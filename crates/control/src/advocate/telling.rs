@@ -5,7 +5,7 @@ use core::fmt;
 
 use hyoshi_model::Reservation;
 
-use super::table::{Kind, Measure, Parameter};
+use super::kind::{Kind, Measure, Parameter};
 use super::{Advice, Advocate, Emission};
 use crate::task::Status;
 

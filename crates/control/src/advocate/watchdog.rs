@@ -5,7 +5,7 @@ use core::fmt;
 
 use hyoshi_model::{Instant, Reservation};
 
-use super::table::{Kind, Measure, Parameter};
+use super::kind::{Kind, Measure, Parameter};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 

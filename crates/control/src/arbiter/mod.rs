@@ -13,7 +13,7 @@ use hyoshi_model::{Instant, Reservation, Share, Span};
 
 use crate::advocate::{Advocate, Chain, Emission};
 use crate::policy::{AnyPolicy, Ask, Policy};
-use crate::task::{Confirmation, Grant, GroupId, Status, TaskId};
+use crate::task::{Confirmation, Grant, GroupId, Reason, Status, TaskId};
 
 pub use explain::{Asked, Explanation, Holder};
 pub use refusal::Refusal;
@@ -146,6 +146,11 @@ impl Arbiter {
         self.looks.first().filter(|(at, _)| *at <= now).map(|(_, task)| *task)
     }
 
+    /// Whether one of the task's advocates looks at it between reports.
+    pub fn looks(&self, task: TaskId) -> bool {
+        self.tasks.get(&task).is_some_and(|entry| entry.look < Instant::NEVER)
+    }
+
     /// When [`Arbiter::due`] will name a task next.
     pub fn next_look(&self) -> Instant {
         self.looks.first().map_or(Instant::NEVER, |(at, _)| *at)
@@ -240,6 +245,11 @@ impl Arbiter {
         self.settle()
     }
 
+    /// The scheduler may take more for a task than it did when it refused.
+    pub fn retry(&mut self, task: TaskId) -> Result<Decision<'_>, Refusal> {
+        self.change(task, |_| ())
+    }
+
     /// Settles again with what a policy from elsewhere has answered meanwhile. Ceilings stay: to lift them would be
     /// another question, whose answer another cause to lift them.
     pub fn answered(&mut self) -> Decision<'_> {
@@ -270,6 +280,26 @@ impl Arbiter {
         Ok(self.apply())
     }
 
+    /// The scheduler refused what was granted, and nothing else is to be tried now: the task keeps what was confirmed last, at
+    /// most, until something makes room. What it lacks nobody gets.
+    pub fn keep(&mut self, task: TaskId) {
+        let Some(entry) = self.tasks.get_mut(&task) else { return };
+        let held = entry.confirmed.and_then(|confirmation| confirmation.held);
+        entry.ceiling = Some(held);
+        let importance = entry.joining.importance;
+        let asks = entry.ask(task).is_some();
+        self.ceilings.insert(task);
+        self.begin();
+        if !asks {
+            return self.forget(task, importance);
+        }
+        self.place(task, importance);
+        if let (Ok(index), Some(entry)) = (self.position(task, importance), self.tasks.get_mut(&task)) {
+            self.grants[index] = Grant { task, asked: entry.wanted, reservation: held, reason: Reason::Scheduler };
+            entry.joining.chain.granted(&self.grants[index]);
+        }
+    }
+
     /// What a task was granted.
     pub fn grant(&self, task: TaskId) -> Option<Grant> {
         let entry = self.tasks.get(&task)?;
@@ -277,6 +307,11 @@ impl Arbiter {
             Ok(index) => self.grants[index],
             Err(_) => entry.barred(task),
         })
+    }
+
+    /// What a task's advocates ask for.
+    pub fn asked(&self, task: TaskId) -> Option<Reservation> {
+        self.tasks.get(&task).map(|entry| entry.wanted)
     }
 
     /// What a task holds, as far as it is for the arbiter to say.

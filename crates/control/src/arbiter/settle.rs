@@ -21,13 +21,15 @@ impl Arbiter {
 
     /// Where a task of this importance is among those that ask, or would be.
     pub(super) fn position(&self, task: TaskId, importance: u32) -> Result<usize, usize> {
-        self.asks.binary_search_by_key(&(Reverse(importance), task), |ask| (Reverse(ask.importance), ask.task))
+        place_of(&self.asks, task, importance)
     }
 
     /// Asks a task's advocates; whether what it asks is another than before.
     pub(super) fn advise(&mut self, task: TaskId, mut status: Status) -> bool {
-        status.held = self.held(task);
         let Some(entry) = self.tasks.get_mut(&task) else { return false };
+        let importance = entry.joining.importance;
+        let place = place_of(&self.asks, task, importance);
+        status.held = place.ok().and_then(|place| self.grants[place].reservation);
         let emitted = &mut self.emitted;
         let wanted = entry.joining.chain.advise(&status, entry.joining.declared, |emission| emitted.push(emission));
         let look = entry.joining.chain.next_look().max(status.at.saturating_add(Reservation::SHORTEST));
@@ -42,9 +44,8 @@ impl Arbiter {
             entry.reports += 1;
             entry.status = Some(status);
         }
-        let importance = entry.joining.importance;
         let changed = core::mem::replace(&mut entry.wanted, wanted) != wanted;
-        if !changed && (entry.ceiling == Some(None) || self.position(task, importance).is_ok()) {
+        if !changed && (entry.ceiling == Some(None) || place.is_ok()) {
             return false;
         }
         self.place(task, importance);
@@ -120,9 +121,7 @@ impl Arbiter {
     /// Where everything fits before and after, the ask of one task concerns no other.
     pub(super) fn grant_alone(&mut self, task: TaskId) {
         let Some(entry) = self.tasks.get_mut(&task) else { return };
-        let key = (Reverse(entry.joining.importance), task);
-        let found = self.asks.binary_search_by_key(&key, |ask| (Reverse(ask.importance), ask.task));
-        let Ok(index) = found else { return };
+        let Ok(index) = place_of(&self.asks, task, entry.joining.importance) else { return };
         let asked = self.asks[index].asked;
         let grant = Grant { task, asked, reservation: Some(asked), reason: Reason::Granted };
         let from = core::mem::replace(&mut self.grants[index], grant).reservation;
@@ -204,6 +203,10 @@ impl Arbiter {
         self.changes.append(&mut self.raises);
         self.decision()
     }
+}
+
+fn place_of(asks: &[Ask], task: TaskId, importance: u32) -> Result<usize, usize> {
+    asks.binary_search_by_key(&(Reverse(importance), task), |ask| (Reverse(ask.importance), ask.task))
 }
 
 /// A policy's grant, cut to what was asked and what is left.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{HostId, Instant, ProgramId, Reservation, Share, Span, System};
 
-use super::{cpu, joining, most, open, order, promises, task};
+use super::{asks_elsewhere, cpu, joining, most, open, order, promises, task};
 use crate::task::{Reason, TaskId};
 use crate::window::placement::{Cpu, Placement, Promise, Seat};
 use crate::{Admission, Chain};
@@ -34,7 +34,7 @@ pub struct Admitted {
     pub program: ProgramId,
     /// The most that it comes to ask.
     pub asked: Reservation,
-    /// Whether that is known: the file says what the program takes, or what its advocates ask does not go by that.
+    /// Whether that is known: the file says what the program takes, and no advocate from elsewhere has its say.
     pub known: bool,
     /// What it holds when all ask their most.
     pub held: Option<Reservation>,
@@ -75,7 +75,7 @@ impl Admitted {
 /// What a host's CPUs admit when all of its programs ask the most that they come to ask; `None` for a host without
 /// programs.
 ///
-/// First the broker's own decision, which knows nothing of lanes as yet: whom it grants how much, on which CPU. Then what is
+/// First the broker's own decision, as before any run has told it of lanes: whom it grants how much, on which CPU. Then what is
 /// true of it beside the lanes of that CPU, by response time: where a window would be late, the most that fits counts,
 /// those with shorter deadlines first.
 pub fn admit(system: &System, host: HostId) -> Option<HostAdmission> {
@@ -168,7 +168,7 @@ fn admitted(
     Some(Admitted {
         program: id,
         asked,
-        known: program.longest().is_some(),
+        known: program.longest().is_some() && !asks_elsewhere(program),
         held,
         least: program.least,
         seat: found.and_then(|found| found.seat),

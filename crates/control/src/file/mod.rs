@@ -17,13 +17,65 @@ use crate::task::{Grant, GroupId, Reason, Status, TaskId};
 use crate::window::placement::{Cpu, Placement, Promise};
 
 pub use admit::{Admitted, HostAdmission, Verdict, admit};
-pub use promises::{cpus, promises};
+pub use promises::{cpus, promises, promises_of_run};
 
-/// The advocate that words of a file mean.
+/// Advocates from elsewhere, whose advice only a broker that runs can have: each with its parameters, the first of which has
+/// to be given.
+const ELSEWHERE: [(&str, &[&str], &str); 2] = [
+    (
+        "external",
+        &["object", "timeout"],
+        "the object's reference: \"file:adviser.ior\", \"corbaloc:...\" or \"IOR:...\"",
+    ),
+    ("library", &["path"], "the library's whole path: \"/DIR/NAME.so\""),
+];
+
+/// Whether words of a file mean an advocate in another process, or from a shared library.
+pub fn is_elsewhere(words: &AdvocateWords) -> bool {
+    ELSEWHERE.iter().any(|(kind, ..)| words.kind == *kind)
+}
+
+/// Whether what a program comes to ask is known to nobody but its advocates elsewhere.
+pub fn asks_elsewhere(program: &Program) -> bool {
+    program.advocates.iter().any(is_elsewhere)
+}
+
+/// Whether words of a file mean an advocate.
 ///
 /// # Errors
 ///
-/// Of what is no advocate: what is wrong, and what to write.
+/// Of what is none: what is wrong, and what to write.
+pub fn advocate(words: &AdvocateWords) -> Result<(), (String, String)> {
+    let Some((kind, known, give)) = ELSEWHERE.iter().find(|(kind, ..)| words.kind == *kind) else {
+        return spec(words).map(drop);
+    };
+    let first = known.first().copied().unwrap_or_default();
+    let mut given: Vec<&str> =
+        words.parameters.iter().map(|(name, _)| if name.is_empty() { first } else { name }).collect();
+    if !given.contains(&first) {
+        return Err((format!("`{kind}` needs its `{first}`"), format!("give {give}")));
+    }
+    // A library's other parameters are its own.
+    let stray = given.iter().find(|name| *kind == "external" && !known.contains(name));
+    if let Some(name) = stray {
+        let known = known.join(", ");
+        return Err((
+            format!("`{kind}` has no parameter `{}`", name.escape_debug()),
+            format!("its parameters are {known}"),
+        ));
+    }
+    given.sort_unstable();
+    match given.windows(2).find(|two| two[0] == two[1]) {
+        Some(two) => Err((format!("`{}` of `{kind}` is given twice", two[0]), "leave one of them out".into())),
+        None => Ok(()),
+    }
+}
+
+/// The advocate that words of a file mean, if it is none from elsewhere.
+///
+/// # Errors
+///
+/// Of what is no such advocate: what is wrong, and what to write.
 pub fn spec(words: &AdvocateWords) -> Result<Spec, (String, String)> {
     if words.kind == "conditions" {
         let help = "leave it out: what it keeps is for contracts, and there are none yet";
@@ -32,7 +84,7 @@ pub fn spec(words: &AdvocateWords) -> Result<Spec, (String, String)> {
     let parameters = words.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     Spec::new(&words.kind, parameters).map_err(|error| {
         let such_as = match &error {
-            SpecError::Kind(_) => ", such as { max_decay = { reports = 10 } }",
+            SpecError::Kind(_) => ", external, library; such as { max_decay = { reports = 10 } }",
             _ => "",
         };
         (error.to_string(), format!("{}{such_as}", error.remedy()))
@@ -59,7 +111,8 @@ pub fn task(program: ProgramId) -> TaskId {
     TaskId(program.0)
 }
 
-/// A program's advocates; unless it names some, those of the broker.
+/// A program's advocates; unless it names some, those of the broker. Those from elsewhere are left out: as while they do not
+/// answer, each passes on what the one before it asks.
 pub fn chain(program: &Program) -> Chain {
     let mut chain = Chain::default();
     let named = program.advocates.iter().filter_map(|words| spec(words).ok());
@@ -89,9 +142,14 @@ pub fn joining(program: &Program, groups: &[String], chain: Chain) -> Option<Joi
 const SETTLED: u64 = 256;
 
 /// The most that a program comes to ask: what it asks at first, or what its advocates ask where each cycle takes the
-/// longest of `takes`, all of the period where the file does not say.
+/// longest of `takes`, all of the period where the file does not say. What advocates from elsewhere ask nobody knows: the least
+/// that is of use to it counts then, or what it asks at first if that is more.
 pub fn most(program: &Program) -> Option<Reservation> {
     let declared = program.declared()?;
+    if asks_elsewhere(program) {
+        let least = program.least.map_or(Span::ZERO, |least| least.min(declared.deadline()));
+        return Some(declared.with_budget(declared.budget().max(least)));
+    }
     let demand = program.longest().unwrap_or(program.period).min(program.period);
     let mut chain = chain(program);
     let mut most = declared;
@@ -116,7 +174,7 @@ fn policy_of(system: &System, host: HostId) -> Option<(&Broker, PolicySpec)> {
     Some((broker, policy(&broker.policy).ok()?))
 }
 
-/// A broker as the file has it, and its policy's groups. As on Linux, it knows nothing of lanes as yet.
+/// A broker as the file has it, and its policy's groups. It knows nothing of lanes: programs may be there before any run.
 pub fn open(system: &System, host: HostId) -> Option<(Admission, Vec<String>)> {
     let (broker, spec) = policy_of(system, host)?;
     let cpus = broker.cpus.iter().map(|number| cpu(*number, Vec::new()));

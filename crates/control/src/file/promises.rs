@@ -1,5 +1,6 @@
 //! What the lanes of a host's processors were promised, above all windows.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use hyoshi_model::{Costs, HostId, OperationId, ProcessorId, Setting, Span, System};
@@ -33,14 +34,33 @@ pub fn promises(system: &System, host: HostId, cpu: u32) -> Vec<Promise> {
         let processor = system.processor(*id);
         processor.host == host && processor.cpu.is_none_or(|named| named == cpu)
     };
-    let rates: Vec<Vec<u64>> = (0..system.epochs.len()).map(|epoch| system.release_rates(epoch)).collect();
-    let mut promises = Vec::new();
-    for processor in system.processor_ids().filter(here) {
-        let costs = system.processor(processor).costs;
-        promises.extend(system.operations_on(processor).filter_map(|id| of_operation(system, id, costs, &rates)));
-        if !costs.watchdog.is_zero() {
-            promises.push(Promise { budget: costs.watchdog, period: WATCHDOG, jitter: WATCHDOG });
+    let rates = rates(system);
+    system.processor_ids().filter(here).flat_map(|processor| of_processor(system, processor, &rates)).collect()
+}
+
+/// The same of a run whose processors are on these CPUs, by CPU.
+pub fn promises_of_run(system: &System, placed: &[(ProcessorId, u32)]) -> BTreeMap<u32, Vec<Promise>> {
+    let rates = rates(system);
+    let mut promises: BTreeMap<u32, Vec<Promise>> = BTreeMap::new();
+    for (processor, cpu) in placed {
+        let lanes = of_processor(system, *processor, &rates);
+        if !lanes.is_empty() {
+            promises.entry(*cpu).or_default().extend(lanes);
         }
+    }
+    promises
+}
+
+fn rates(system: &System) -> Vec<Vec<u64>> {
+    (0..system.epochs.len()).map(|epoch| system.release_rates(epoch)).collect()
+}
+
+fn of_processor(system: &System, processor: ProcessorId, rates: &[Vec<u64>]) -> Vec<Promise> {
+    let costs = system.processor(processor).costs;
+    let operations = system.operations_on(processor).filter_map(|id| of_operation(system, id, costs, rates));
+    let mut promises: Vec<Promise> = operations.collect();
+    if !promises.is_empty() && !costs.watchdog.is_zero() {
+        promises.push(Promise { budget: costs.watchdog, period: WATCHDOG, jitter: WATCHDOG });
     }
     promises
 }

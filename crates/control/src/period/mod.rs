@@ -4,6 +4,7 @@
 //! wake-ups within a cycle, missed ones, jitter and a second, rarer rhythm beside the first lower the confidence; what
 //! wakes at random has no period, and none is made up. Of several threads the one counts that computes most.
 
+pub mod attention;
 pub mod rhythm;
 
 use alloc::collections::{BTreeMap, VecDeque};

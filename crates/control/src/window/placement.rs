@@ -20,6 +20,13 @@ pub struct Promise {
     pub jitter: Span,
 }
 
+impl Promise {
+    /// How much of the CPU that is.
+    pub fn share(&self) -> Share {
+        part(self.budget, self.period)
+    }
+}
+
 /// A CPU that windows may be placed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpu {
@@ -70,11 +77,14 @@ impl core::error::Error for NoRoom {}
 /// jitter of period less budget (Strosnider, Lehoczky and Sha 1995); where one period divides the
 /// other, the periods begin together ([`Window`]) and there is no jitter.
 ///
-/// Each budget is lengthened by what switching costs and by [`Window::LEAST_STEP`], by which a window may overshoot.
+/// Each budget is lengthened by what switching costs and by [`Window::LEAST_STEP`], by which a window may overshoot. How much
+/// more it may is what is left when all are admitted: [`Placement::part`].
 #[derive(Clone, Debug)]
 pub struct Placement {
     cpus: Vec<(Cpu, Vec<Placed>)>,
     overhead: Span,
+    /// Windows overshoot by this part of their periods, if that is longer.
+    part: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -100,7 +110,7 @@ impl Placement {
     /// Without windows; one period's raising and lowering of a window's threads costs `switching`.
     pub fn new(cpus: impl IntoIterator<Item = Cpu>, switching: Span) -> Self {
         let cpus = cpus.into_iter().map(|cpu| (cpu, Vec::new())).collect();
-        Placement { cpus, overhead: switching + Window::LEAST_STEP }
+        Placement { cpus, overhead: switching + Window::LEAST_STEP, part: None }
     }
 
     /// Gives a task its window, or another one: on its present CPU if it fits there, else on the first that it
@@ -110,19 +120,44 @@ impl Placement {
         let before = self.cpus.clone();
         let home = self.release(task);
         let placed = Placed { task, reservation, allowed: allowed.to_vec() };
-        let mut order: Vec<usize> = home.into_iter().collect();
-        order.extend((0..self.cpus.len()).filter(|cpu| Some(*cpu) != home));
-        let found = order.iter().copied().find(|cpu| self.fits(*cpu, &placed));
-        match found {
-            Some(cpu) => self.cpus[cpu].1.push(placed),
-            None if self.place_anew(&placed) => (),
-            None => {
-                let most = order.iter().filter_map(|cpu| self.most(*cpu, &placed)).max_by_key(|most| most.budget());
-                self.cpus = before;
-                return Err(NoRoom { asked: reservation, most });
-            }
+        if let Err(refused) = self.put(home, placed) {
+            self.cpus = before;
+            return Err(refused);
         }
         self.seat(task).ok_or(NoRoom { asked: reservation, most: None })
+    }
+
+    /// From now on a task may run on these CPUs alone: its window stays where it is if that is one of them, else it is
+    /// placed anew as by [`Placement::admit`].
+    ///
+    /// # Errors
+    ///
+    /// If it fits none of them; then it is where it was.
+    pub fn confine(&mut self, task: TaskId, allowed: &[u32]) -> Result<(), NoRoom> {
+        let mut windows =
+            self.cpus.iter_mut().flat_map(|(cpu, windows)| windows.iter_mut().map(|one| (cpu.number, one)));
+        let Some((number, window)) = windows.find(|(_, window)| window.task == task) else { return Ok(()) };
+        if allowed.is_empty() || allowed.contains(&number) {
+            window.allowed = allowed.to_vec();
+            return Ok(());
+        }
+        let reservation = window.reservation;
+        self.admit(task, reservation, allowed).map(|_| ())
+    }
+
+    /// On its home if it fits there, else where it fits first, else by placing all anew.
+    fn put(&mut self, home: Option<usize>, placed: Placed) -> Result<(), NoRoom> {
+        let mut order: Vec<usize> = home.into_iter().collect();
+        order.extend((0..self.cpus.len()).filter(|cpu| Some(*cpu) != home));
+        if let Some(cpu) = order.iter().copied().find(|cpu| self.fits(*cpu, &placed)) {
+            self.cpus[cpu].1.push(placed);
+            return Ok(());
+        }
+        if self.place_anew(&placed) {
+            return Ok(());
+        }
+        let most = order.iter().filter_map(|cpu| self.most(*cpu, &placed)).max_by_key(|most| most.budget());
+        Err(NoRoom { asked: placed.reservation, most })
     }
 
     /// Takes a task's window away, and says which of the CPUs it was on.
@@ -136,15 +171,28 @@ impl Placement {
         None
     }
 
-    /// Replaces what is promised above the windows of a CPU; windows that no longer fit keep their place and
-    /// are named, the longest deadline first: refuse them or make them smaller.
-    pub fn promise(&mut self, number: u32, promises: Vec<Promise>) -> Vec<TaskId> {
-        let Some(index) = self.cpus.iter().position(|(cpu, _)| cpu.number == number) else { return Vec::new() };
-        self.cpus[index].0.promises = promises;
-        let mut late: Vec<Placed> = self.cpus[index].1.clone();
-        late.retain(|window| self.response(window.task).is_none());
-        late.sort_by_key(|window| (Reverse(window.reservation.deadline()), window.task));
-        late.iter().map(|window| window.task).collect()
+    /// Replaces what is promised above the windows of a CPU. If one of them is late then, all of them are placed anew in
+    /// the order of `first`, others behind; who does not fit any more keeps the most that does, or has no window, and is
+    /// named.
+    pub fn promise(&mut self, number: u32, promises: &[Promise], first: &[TaskId]) -> Vec<(TaskId, NoRoom)> {
+        let Some(home) = self.cpus.iter().position(|(cpu, _)| cpu.number == number) else { return Vec::new() };
+        self.cpus[home].0.promises = merged(promises);
+        if self.holds(&self.cpus[home].0, &self.cpus[home].1) {
+            return Vec::new();
+        }
+        let mut displaced = core::mem::take(&mut self.cpus[home].1);
+        let place = |task| first.iter().position(|other| *other == task).unwrap_or(first.len());
+        displaced.sort_by_cached_key(|window| (place(window.task), window.task));
+        let mut refused = Vec::new();
+        for window in displaced {
+            let Err(refusal) = self.put(Some(home), window.clone()) else { continue };
+            if let Some(most) = refusal.most {
+                // What fits is not refused.
+                let _ = self.put(Some(home), Placed { reservation: most, ..window });
+            }
+            refused.push((window.task, refusal));
+        }
+        refused
     }
 
     /// Where a task's window is.
@@ -171,7 +219,7 @@ impl Placement {
     fn response_of(&self, cpu: &Cpu, windows: &[Placed], levels: &[u8], index: usize) -> Option<Span> {
         let own = windows[index].reservation;
         let deadline = own.deadline().as_nanos();
-        let alone = own.budget().as_nanos() + self.overhead.as_nanos();
+        let alone = self.lengthened(own).as_nanos();
         let mut response = alone;
         for _ in 0..Placement::MOST_STEPS {
             if response > deadline {
@@ -202,7 +250,7 @@ impl Placement {
         let together = period.is_multiple_of(own.period().as_nanos()) || own.period().as_nanos().is_multiple_of(period);
         let jitter = if together { 0 } else { period - budget };
         let openings = length.saturating_add(jitter).div_ceil(period);
-        openings.saturating_mul(budget.saturating_add(self.overhead.as_nanos()))
+        openings.saturating_mul(self.lengthened(window).as_nanos())
     }
 
     /// Whether one more fits a CPU.
@@ -214,17 +262,36 @@ impl Placement {
         }
         let mut all = windows.clone();
         all.push(more.clone());
-        let taken: Share = all.iter().map(|window| self.share(window.reservation)).sum();
-        let promised: Share = cpu.promises.iter().map(|promise| part(promise.budget, promise.period)).sum();
-        if taken.saturating_add(promised) > cpu.cap {
+        self.holds(cpu, &all)
+    }
+
+    /// Whether all of them are served in time on a CPU, within its cap.
+    fn holds(&self, cpu: &Cpu, windows: &[Placed]) -> bool {
+        let taken: Share = windows.iter().map(|window| self.share(window.reservation)).sum();
+        let promised: Share = cpu.promises.iter().map(Promise::share).sum();
+        if !windows.is_empty() && taken.saturating_add(promised) > cpu.cap {
             return false;
         }
-        let levels = levels(&all);
-        (0..all.len()).all(|index| self.response_of(cpu, &all, &levels, index).is_some())
+        let levels = levels(windows);
+        (0..windows.len()).all(|index| self.response_of(cpu, windows, &levels, index).is_some())
     }
 
     fn share(&self, reservation: Reservation) -> Share {
-        part(reservation.budget() + self.overhead, reservation.period())
+        part(self.lengthened(reservation), reservation.period())
+    }
+
+    /// A budget, with what its window takes beside it.
+    fn lengthened(&self, reservation: Reservation) -> Span {
+        let step = self.part.map_or(Window::LEAST_STEP, |part| Window::step(reservation.period(), part));
+        reservation.budget() + self.overhead + step.saturating_sub(Window::LEAST_STEP)
+    }
+
+    /// The longest steps of the windows of a CPU, as a part of their periods, with which they all still keep their
+    /// deadlines; `None`: there is no room for any but the least.
+    pub fn part(&self, number: u32) -> Option<u64> {
+        let (cpu, windows) = self.cpus.iter().find(|(cpu, _)| cpu.number == number)?;
+        let with = |part: &u64| Placement { cpus: Vec::new(), overhead: self.overhead, part: Some(*part) };
+        [8, 16, 32, 64, 128].into_iter().find(|part| with(part).holds(cpu, windows))
     }
 
     /// All windows and one more on empty CPUs, each on the first that it fits: those that may not go everywhere first,
@@ -236,6 +303,7 @@ impl Placement {
         let mut anew = Placement {
             cpus: self.cpus.iter().map(|(cpu, _)| (cpu.clone(), Vec::new())).collect(),
             overhead: self.overhead,
+            part: self.part,
         };
         for window in all {
             match (0..anew.cpus.len()).find(|cpu| anew.fits(*cpu, &window)) {
@@ -264,6 +332,23 @@ impl Placement {
     }
 }
 
+/// Promises in a few, which take no less in any time: those of one period are one, and neighbours where there are too many.
+fn merged(promises: &[Promise]) -> Vec<Promise> {
+    /// So that a decision does not take longer the more operations a system has.
+    const MOST: usize = 64;
+    let mut sorted = promises.to_vec();
+    sorted.sort_by_key(|promise| promise.period);
+    let join = |together: &[Promise]| {
+        together.iter().copied().reduce(|one, other| Promise {
+            budget: Span::from_nanos(one.budget.as_nanos().saturating_add(other.budget.as_nanos())),
+            period: one.period.min(other.period),
+            jitter: one.jitter.max(other.jitter),
+        })
+    };
+    let few: Vec<Promise> = sorted.chunk_by(|one, next| one.period == next.period).filter_map(join).collect();
+    few.chunks(few.len().div_ceil(MOST).max(1)).filter_map(join).collect()
+}
+
 /// Budget over period, rounded up, of any size.
 fn part(budget: Span, period: Span) -> Share {
     let millionths = u128::from(budget.as_nanos()) * u128::from(Share::CPU.as_millionths());
@@ -286,182 +371,4 @@ fn levels(windows: &[Placed]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::string::ToString;
-    use alloc::vec;
-    use proptest::prelude::*;
-
-    fn window(budget: u64, period: u64) -> Reservation {
-        Reservation::new(Span::from_millis(budget), Span::from_millis(period)).unwrap()
-    }
-
-    fn on(cpus: u32) -> Placement {
-        let cpu = |number| Cpu { number, promises: vec![], cap: Share::from_percent(95) };
-        Placement { overhead: Span::ZERO, ..Placement::new((0..cpus).map(cpu), Span::ZERO) }
-    }
-
-    #[test]
-    fn a_sum_under_the_cap_proves_nothing() {
-        let mut placement = on(1);
-        placement.admit(TaskId(1), window(15, 30), &[]).unwrap();
-        // 50 % and 38 % are below 95 %, but the other window can take 15 ms at each end of those 40 ms.
-        let refused = placement.admit(TaskId(2), window(15, 40), &[]).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "15ms of 40ms does not fit beside what the CPUs hold: 10ms of 40ms is the most"
-        );
-        assert_eq!(placement.seat(TaskId(2)), None);
-        placement.admit(TaskId(2), refused.most.unwrap(), &[]).unwrap();
-        assert_eq!(placement.response(TaskId(2)), Some(Span::from_millis(40)));
-    }
-
-    #[test]
-    fn windows_of_one_period_fill_a_cpu() {
-        // Figure 5 of the paper, all three on one CPU.
-        let mut placement = on(1);
-        placement.admit(TaskId(1), window(95, 250), &[]).unwrap();
-        placement.admit(TaskId(3), window(40, 250), &[]).unwrap();
-        placement.admit(TaskId(2), window(100, 250), &[]).unwrap();
-        assert_eq!(placement.response(TaskId(2)), Some(Span::from_millis(235)));
-    }
-
-    #[test]
-    fn shorter_deadlines_are_more_urgent_and_lanes_come_before_all() {
-        let mut placement = on(1);
-        placement.admit(TaskId(1), window(10, 100), &[]).unwrap();
-        placement.admit(TaskId(2), window(10, 200).within(Span::from_millis(50)).unwrap(), &[]).unwrap();
-        assert_eq!(placement.seat(TaskId(2)), Some(Seat { cpu: 0, level: 0 }));
-        assert_eq!(placement.seat(TaskId(1)), Some(Seat { cpu: 0, level: 1 }));
-        let lane = |budget| {
-            let (budget, period) = (Span::from_millis(budget), Span::from_millis(20));
-            vec![Promise { budget, period, jitter: Span::ZERO }]
-        };
-        assert_eq!(placement.promise(0, lane(14)), []);
-        assert_eq!(placement.response(TaskId(2)), Some(Span::from_millis(38)));
-        assert_eq!(placement.promise(0, lane(17)), [TaskId(1), TaskId(2)]);
-    }
-
-    #[test]
-    fn where_nothing_fits_as_they_stand_all_are_placed_anew() {
-        let mut placement = on(2);
-        for (task, budget) in [(1, 30), (2, 30), (3, 30), (4, 50)] {
-            placement.admit(TaskId(task), window(budget, 100), &[]).unwrap();
-        }
-        assert_eq!(placement.seat(TaskId(3)).unwrap().cpu, 0);
-        // 5 + 90 on one CPU and 50 + ... cannot be without a move: 30, 30, 30 | 50 becomes 50, 45 | 30, 30, 30.
-        placement.admit(TaskId(5), window(45, 100), &[]).unwrap();
-        let moved = placement.seat(TaskId(4)).unwrap().cpu;
-        assert_eq!(moved, placement.seat(TaskId(5)).unwrap().cpu);
-        assert!(placement.admit(TaskId(6), window(10, 100), &[]).is_err());
-        assert_eq!(placement.release(TaskId(1)), Some(1 - moved as usize));
-        placement.admit(TaskId(6), window(10, 100), &[]).unwrap();
-    }
-
-    #[test]
-    fn a_window_goes_only_where_its_threads_may() {
-        let mut placement = on(3);
-        assert_eq!(placement.admit(TaskId(1), window(60, 100), &[2]).unwrap().cpu, 2);
-        assert_eq!(placement.admit(TaskId(2), window(60, 100), &[]).unwrap().cpu, 0);
-        let refused = placement.admit(TaskId(3), window(60, 100), &[2, 7]).unwrap_err();
-        assert_eq!(refused.most, Some(window(35, 100)));
-        assert!(placement.admit(TaskId(3), window(1, 100), &[7]).unwrap_err().most.is_none());
-        // All anew: the one that may go nowhere else gets its CPU.
-        assert_eq!(placement.admit(TaskId(4), window(60, 100), &[0]).unwrap().cpu, 0);
-        assert_eq!(placement.seat(TaskId(2)).unwrap().cpu, 1);
-    }
-
-    #[test]
-    fn more_deadlines_than_levels_share_them() {
-        let mut placement = on(1);
-        for task in 0..45 {
-            placement.admit(TaskId(task), window(1, 100 + u64::from(task)), &[]).unwrap();
-        }
-        let levels: Vec<u8> = (0..45).map(|task| placement.seat(TaskId(task)).unwrap().level).collect();
-        assert!(levels.is_sorted() && levels[0] == 0 && levels[44] == 19);
-    }
-
-    /// Plays one CPU tick by tick: of the windows with budget left and something to do, the most urgent runs. Whether
-    /// the watched window, which always has something to do, gets its budget in time in each of its periods.
-    fn served(placement: &Placement, watched: TaskId, wants: &[bool]) -> bool {
-        const TICK: u64 = 1_000_000;
-        let windows = &placement.cpus[0].1;
-        let levels = levels(windows);
-        let mut left = vec![0; windows.len()];
-        let mut turn: Vec<usize> = (0..windows.len()).collect();
-        // Most urgent first; the watched window is the last of its level, whatever its turn would be.
-        turn.sort_by_key(|index| (levels[*index], windows[*index].task == watched));
-        let own = windows.iter().position(|window| window.task == watched).unwrap();
-        for tick in 0..20_000u64 {
-            for (left, window) in left.iter_mut().zip(windows) {
-                if tick.is_multiple_of(window.reservation.period().as_nanos() / TICK) {
-                    *left = window.reservation.budget().as_nanos() / TICK;
-                }
-            }
-            let reservation = windows[own].reservation;
-            let begun = tick % (reservation.period().as_nanos() / TICK);
-            if begun == reservation.deadline().as_nanos() / TICK && left[own] > 0 {
-                return false;
-            }
-            let wanting = |index: usize| index == own || wants[(tick as usize / 3 * 7 + index * 13) % wants.len()];
-            if let Some(runs) = turn.iter().copied().find(|index| left[*index] > 0 && wanting(*index)) {
-                left[runs] -= 1;
-            }
-            let next = begun + 1 == reservation.period().as_nanos() / TICK;
-            if next && left[own] > 0 {
-                return false;
-            }
-        }
-        true
-    }
-
-    fn windows() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
-        prop::collection::vec((1u64..20, prop_oneof![Just(20u64), Just(40), 10u64..90], 0u64..100), 1..6)
-    }
-
-    fn placed(windows: &[(u64, u64, u64)]) -> Placement {
-        let mut placement = on(1);
-        for (task, (budget, period, sooner)) in windows.iter().enumerate() {
-            let reservation = window(*budget.min(period), *period);
-            let deadline = reservation.budget().as_nanos() / 1_000_000;
-            let deadline = deadline + (period - deadline) * sooner / 100;
-            let reservation = reservation.within(Span::from_millis(deadline)).unwrap();
-            let _ = placement.admit(TaskId(task as u32), reservation, &[]);
-        }
-        placement
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn whoever_is_admitted_is_served_in_every_period(
-            windows in windows(),
-            wants in prop::collection::vec(any::<bool>(), 1..40),
-        ) {
-            let placement = placed(&windows);
-            for (task, _) in placement.seats() {
-                prop_assert!(served(&placement, task, &wants), "{:?} of {:?}", task, placement);
-                prop_assert!(served(&placement, task, &[true]), "{:?} of {:?}", task, placement);
-            }
-        }
-
-        #[test]
-        fn who_asks_for_less_is_never_refused(windows in windows(), task in 0u32..6, less in 1u64..100) {
-            let mut placement = placed(&windows);
-            let held = placement.cpus[0].1.iter().find(|window| window.task == TaskId(task)).map(|w| w.reservation);
-            if let Some(held) = held {
-                let budget = Span::from_nanos(held.budget().as_nanos() * less / 100);
-                prop_assert!(placement.admit(TaskId(task), held.with_budget(budget), &[]).is_ok());
-            }
-        }
-
-        #[test]
-        fn the_most_that_is_told_fits(windows in windows(), more in (5u64..20, 20u64..60)) {
-            let mut placement = placed(&windows);
-            if let Err(NoRoom { most: Some(most), asked }) = placement.admit(TaskId(99), window(more.0, more.1), &[]) {
-                prop_assert!(most.budget() < asked.budget());
-                prop_assert!(placement.admit(TaskId(99), most, &[]).is_ok());
-            }
-        }
-    }
-}
+mod tests;

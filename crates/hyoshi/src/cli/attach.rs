@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args};
 use hyoshi_broker::Trouble;
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::Task;
-use hyoshi_os::groups::{NoGroup, of_container, of_unit};
+use hyoshi_os::cgroup::find::{NoGroup, of_container, of_unit};
 use hyoshi_os::process::Process;
 use serde_json::json;
 

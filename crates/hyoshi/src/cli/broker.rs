@@ -18,6 +18,7 @@ use hyoshi_model::Share;
 use serde_json::json;
 
 use answer::{Answer, Told};
+pub(super) use change::settled;
 pub(super) use look::{standing_json, task_json};
 use whom::Asked;
 pub(super) use whom::Whom;

@@ -7,14 +7,14 @@
 //! ```text
 //!   hyoshi exec ── join, add process ──► broker
 //!        │ starts, in a group of its own, with nothing of the program's but its standard error
-//!        ├───────► exec-watch ── waits for either to end: says once that the broker has
+//!        ├───────► exec-watch ── waits for either to end; says that the broker has, and when the next has the program
 //!        ▼ becomes
 //!     PROGRAM
 //! ```
 
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
@@ -24,9 +24,10 @@ use hyoshi_broker::idl::cpu_broker::{Broker, Task, TaskStub};
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_model::quantity::QuantityError;
-use hyoshi_os::process::{Process, wait_for_either};
+use hyoshi_orb::cpu_broker;
+use hyoshi_os::process::{Identity, NoProcess, Process, wait_for_either};
 
-use super::broker::{At, Here};
+use super::broker::{At, Here, settled};
 use super::{Failure, Format, Held, streams};
 
 /// How `exec` ends if it could not even try, as env(1), nice(1) and timeout(1) do.
@@ -34,6 +35,9 @@ const NOT_TRIED: u8 = 125;
 /// The program is there and cannot be run, or is not there (the same manual pages).
 const NOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
+
+/// How often it is looked for the next broker when one has ended.
+const NEXT: Span = Span::from_millis(500);
 
 /// What a task asks for.
 #[derive(Debug, Args)]
@@ -107,11 +111,19 @@ impl std::str::FromStr for Period {
 }
 
 /// What the process beside a program is told.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct Watch {
     program: u32,
     broker: u32,
     name: String,
+    /// When they started, so that no others are taken for them: 0 where the broker cannot be seen.
+    #[arg(long, default_value_t = 0)]
+    program_start: u64,
+    #[arg(long, default_value_t = 0)]
+    broker_start: u64,
+    /// The broker's, and the next one's.
+    #[arg(long)]
+    socket: PathBuf,
     /// Start another such process and end, so that it is not the program's child.
     #[arg(long)]
     aside: bool,
@@ -124,8 +136,8 @@ impl Asked {
         (joining.importance, joining.weight, joining.hard) = (self.importance, self.weight, self.hard);
         joining.group.clone_from(&self.group);
         for words in &self.advocate {
-            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-            joining.advocates.push(Setting::from_words(&words).map_err(ClientError::Trouble)?);
+            let setting = Setting::from_text(words).and_then(settled).map_err(ClientError::Trouble)?;
+            joining.advocates.push(setting);
         }
         Ok(joining)
     }
@@ -173,10 +185,22 @@ fn help(error: &ClientError) -> String {
 
 fn joined(arguments: &Exec, name: &str) -> Result<(Client, TaskStub), ClientError> {
     let joining = arguments.asked.joining(name)?;
-    let client = Client::connect(arguments.at.socket.as_deref())?;
+    // Looked up once: while a user's own broker is away, the machine's is at the usual place.
+    let socket = arguments.at.socket.clone().unwrap_or_else(cpu_broker::to_ask_here);
+    let client = Client::connect(Some(&socket))?;
     let task = client.join(&joining)?;
     // Before this process belongs to the task: what it starts from then on belongs to it, too.
-    beside(client.broker().standing()?.process, &joining.name);
+    let (program, broker) = (std::process::id(), client.broker().standing()?.process);
+    let start = |pid| Process::open(pid).map_or(0, |process| process.identity().start);
+    beside(std::path::absolute(&socket).map(|socket| Watch {
+        program,
+        broker,
+        name: joining.name.clone(),
+        program_start: start(program),
+        broker_start: start(broker),
+        socket,
+        aside: true,
+    }));
     add(&task, std::process::id())?;
     Ok((client, task))
 }
@@ -190,10 +214,10 @@ pub(super) fn add(task: &TaskStub, pid: u32) -> Result<(), ClientError> {
 }
 
 /// Starts what sees whether the broker lives. Without it nobody says so if it does not; the program runs all the same.
-fn beside(broker: u32, name: &str) {
-    let started = watcher(std::process::id(), broker, name).and_then(|mut command| {
+fn beside(watch: io::Result<Watch>) {
+    let started = watch.and_then(|watch| {
         // Of the terminal's signals none is for it.
-        command.arg("--aside").process_group(0).spawn()?.wait()
+        watch.command()?.process_group(0).spawn()?.wait()
     });
     match started {
         Ok(status) if status.success() => {}
@@ -202,12 +226,39 @@ fn beside(broker: u32, name: &str) {
     }
 }
 
-fn watcher(program: u32, broker: u32, name: &str) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["exec-watch", &program.to_string(), &broker.to_string(), name]);
-    // It keeps nothing open that the program closes, but for standard error, which it ends with the program.
-    command.stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
-    Ok(command)
+impl Watch {
+    fn command(&self) -> io::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["exec-watch", &self.program.to_string(), &self.broker.to_string(), &self.name]);
+        command.args(["--program-start", &self.program_start.to_string()]);
+        command.args(["--broker-start", &self.broker_start.to_string()]);
+        command.arg("--socket").arg(&self.socket);
+        if self.aside {
+            command.arg("--aside");
+        }
+        // It keeps nothing open that the program closes, but for standard error, which it ends with the program.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
+        Ok(command)
+    }
+
+    /// Which broker answers, and whether the program is in its task there.
+    fn ask(&self) -> Option<(u32, bool)> {
+        let client = Client::connect(Some(&self.socket)).ok()?;
+        // One that answers has found all tasks again that it finds.
+        let standing = client.broker().standing().ok()?;
+        let task = client.broker().standing_of(&self.name);
+        Some((standing.process, task.is_ok_and(|task| task.processes.contains(&self.program))))
+    }
+
+    /// The next broker that answers, and whether the program is in its task there; none once the program has ended.
+    fn next(&self, program: &Process) -> Option<(u32, bool)> {
+        while !program.ends_within(NEXT) {
+            if let Some(next) = self.ask() {
+                return Some(next);
+            }
+        }
+        None
+    }
 }
 
 pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
@@ -215,22 +266,41 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
     if watch.aside {
         // Whatever else the program was given (locks, pipes) is the program's alone.
         hyoshi_os::process::close_on_exec_from(3).map_err(failed)?;
-        watcher(watch.program, watch.broker, &watch.name).and_then(|mut command| command.spawn()).map_err(failed)?;
+        let mut own = Watch { aside: false, ..watch.clone() }.command().map_err(failed)?;
+        own.spawn().map_err(failed)?;
         return Ok(Held::Yes);
     }
-    let Ok(program) = Process::open(watch.program) else { return Ok(Held::Yes) };
-    if let Ok(broker) = Process::open(watch.broker)
-        && wait_for_either(&program, &broker).map_err(failed)? == 0
-    {
-        return Ok(Held::Yes);
+    let Ok(program) = the_one(watch.program, watch.program_start) else { return Ok(Held::Yes) };
+    let (mut broker, mut start, mut reserved) = (watch.broker, watch.broker_start, true);
+    let who = format!("{} (process {})", watch.name, watch.program);
+    loop {
+        if let Ok(broker) = the_one(broker, start)
+            && wait_for_either(&program, &broker).map_err(failed)? == 0
+        {
+            return Ok(Held::Yes);
+        }
+        if program.has_ended() {
+            return Ok(Held::Yes);
+        }
+        let there = watch.ask();
+        if there.is_some_and(|(there, _)| there == broker) {
+            // It lives, and cannot be seen from here: it is of another namespace of processes.
+            return Ok(Held::Yes);
+        }
+        if std::mem::take(&mut reserved) {
+            streams::err(format_args!("hyoshi: the broker has ended: {who} goes on without a reservation\n"));
+        }
+        let Some((next, again)) = there.or_else(|| watch.next(&program)) else { return Ok(Held::Yes) };
+        (broker, start, reserved) = (next, 0, again);
+        if reserved {
+            streams::err(format_args!("hyoshi: a broker is there again: {who} is reserved for as before\n"));
+        }
     }
-    if !program.has_ended() {
-        streams::err(format_args!(
-            "hyoshi: the broker has ended: {} (process {}) goes on without a reservation\n",
-            watch.name, watch.program
-        ));
-    }
-    Ok(Held::Yes)
+}
+
+/// The process of this number that started then; at any time, if that is not known.
+fn the_one(number: u32, start: u64) -> Result<Process, NoProcess> {
+    if start == 0 { Process::open(number) } else { Process::open_same(Identity { number, start }) }
 }
 
 /// A task's name made of a program's.

@@ -13,10 +13,8 @@ use super::costs::{CostsFrom, Found};
 use super::{Failure, Format, colours, streams};
 
 /// The CPU broker's laws, to which a file's reservations are held.
-const LAWS: Laws = Laws {
-    advocate: |words| file::spec(words).map(drop),
-    policy: |text| file::policy(text).map(|policy| file::groups(&policy)),
-};
+const LAWS: Laws =
+    Laws { advocate: file::advocate, policy: |text| file::policy(text).map(|policy| file::groups(&policy)) };
 
 /// What the command line may change of a file.
 #[derive(Clone, Debug, Default, Args)]

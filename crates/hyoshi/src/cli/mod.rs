@@ -19,6 +19,7 @@ mod hourglass;
 mod idl;
 mod ior;
 mod jobs;
+mod lanes;
 mod load;
 mod manual;
 mod naming;
@@ -101,6 +102,9 @@ enum Verb {
     /// What `exec` leaves beside the program
     #[command(hide = true)]
     ExecWatch(exec::Watch),
+    /// What `run` leaves beside its programs
+    #[command(hide = true)]
+    RunWatch,
     /// List the strategies that this program knows
     Strategies,
     /// Print the JSON schema of system.toml, for editors
@@ -255,6 +259,7 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Hourglass(arguments) => ("hourglass", hourglass::hourglass(&arguments, format)),
         Verb::Top(arguments) => ("top", top::top(&arguments, format)),
         Verb::ExecWatch(arguments) => ("exec-watch", exec::watch(&arguments)),
+        Verb::RunWatch => ("run-watch", programs::watch()),
         Verb::Strategies => ("strategies", list(&strategies, format)),
         Verb::Completion(arguments) => ("completion", manual::completion(&arguments)),
         Verb::Man(arguments) => ("man", manual::manual(&arguments, format)),

@@ -1,26 +1,41 @@
 //! Programs under the CPU broker, for reports.
 
-use hyoshi_model::{Instant, ProgramId, Span, System};
+use hyoshi_control::file::asks_elsewhere;
+use hyoshi_model::{Instant, Program, ProgramId, Span, System};
 use hyoshi_report::{Level, Note, ProgramStretch, ProgramSummary};
 use hyoshi_sim::programs::{Played, Sums};
 
 use super::output::note;
 
 mod asked;
+mod guard;
 mod started;
 
+pub(super) use guard::watch;
 pub(super) use started::Programs;
 
 /// What a simulation's reader must know of programs.
 pub(super) fn notes(system: &System) -> Vec<Note> {
-    let idle = system.brokered.programs.iter().filter(|program| program.takes.is_empty());
-    let idle: Vec<&str> = idle.map(|program| program.name.as_str()).collect();
-    if idle.is_empty() {
-        return Vec::new();
-    }
-    let text = format!("the file does not say what they take, so they do nothing here: {}", idle.join(", "));
-    let remedy = Some("write `takes` in their sections".to_owned());
-    vec![Note { remedy, ..note(Level::Info, "reservations", text) }]
+    let of = |which: &dyn Fn(&Program) -> bool| {
+        let names =
+            system.brokered.programs.iter().filter(|program| which(program)).map(|program| program.name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let told = |names: String, text: &str, remedy: &str| {
+        let remedy = Some(remedy.to_owned());
+        (!names.is_empty()).then(|| Note { remedy, ..note(Level::Info, "reservations", format!("{text}: {names}")) })
+    };
+    let idle = of(&|program| program.takes.is_empty());
+    let elsewhere = of(&asks_elsewhere);
+    let all = [
+        told(idle, "the file does not say what they take, so they do nothing here", "write `takes` in their sections"),
+        told(
+            elsewhere,
+            "their advocates in other processes and libraries are not asked here, and pass on what the ones before them ask",
+            "`hyoshi run` asks them",
+        ),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// What became of a program in a simulation.

@@ -6,16 +6,18 @@ use std::time::{Duration, Instant as WallClock};
 
 use clap::Args;
 use hyoshi_model::{Instant, ProcessorId, Span, System};
+use hyoshi_os::Asked;
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::switches::Sight;
 use hyoshi_os::wake::Wake;
 use hyoshi_report::{Account, Level, Live, Note};
-use hyoshi_runtime::{EndedBy, Finished, Node, Note as RunNote, Running};
+use hyoshi_runtime::{EndedBy, Finished, Node, Note as RunNote, Running, StartError};
 use hyoshi_sched::Strategies;
 use hyoshi_trace::insight::Insight;
 use hyoshi_trace::recording::Fact;
 use hyoshi_trace::{Decision, Event, Reigns, Splits, Stats};
 
+use super::lanes::Lanes;
 use super::load::{Changes, Ready, load};
 use super::output::{
     FLUSH, RecordTo, Recorder, ReportTo, apart, command_line, insight, note, publish, try_out, unix_now, warning,
@@ -45,7 +47,7 @@ pub(super) struct Arguments {
     /// Record every input and decision; what is recorded survives SIGKILL
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// The socket of the CPU broker, where the file has reservations [default: as of `hyoshi broker`]
+    /// The socket of the CPU broker, which starts the file's programs and counts on its lanes [default: as of `hyoshi broker`]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -121,11 +123,20 @@ pub(super) fn run(
     // Without a recording nobody asks who had the CPU.
     let node = node.watch(record_to.is_some());
     let node = bodies.install(&ready.system, node).map_err(Failure::new)?;
+    let not_started = |error: StartError| {
+        Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")
+    };
+    // First: programs are admitted beside the lanes.
+    let mut lanes = Lanes::tell(&ready.system, &node.cpus().map_err(not_started)?, arguments.socket.as_deref());
     let programs = Programs::start(&ready.system, arguments.socket.as_deref())?;
     let started_unix_ns = unix_now();
-    let running = node.start().map_err(|error| {
-        Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")
-    })?;
+    let running = node.start().map_err(not_started)?;
+    let ordinary =
+        |note: &RunNote| matches!(note, RunNote::Refused { refused, .. } if matches!(refused.asked, Asked::Policy(_)));
+    if running.notes().iter().any(ordinary) {
+        // Without priorities they are above nobody.
+        lanes = Lanes::default();
+    }
 
     let recorder = record_to.map(|file| file.begin(&ready, "run", facts(&running, &ready.system))).transpose()?;
     let names = running.names();
@@ -140,6 +151,7 @@ pub(super) fn run(
     };
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, format);
+    let lanes = lanes.end();
     let programs = programs.map(Programs::end).unwrap_or_default();
     // What cannot be recorded is told with the figures, which are worth having anyway.
     let recorded = watching.recorder.take().map_or(Ok(()), Recorder::finish);
@@ -169,7 +181,7 @@ pub(super) fn run(
         time: &time,
         threads: &names.since(0),
         lost_events: finished.lost.events,
-        notes: notes(&finished, &ready).into_iter().chain(programs.notes).collect(),
+        notes: notes(&finished, &ready).into_iter().chain(lanes).chain(programs.notes).collect(),
         programs: programs.summaries,
     };
     let held = publish(&account, report.as_deref(), format, unrecorded.into_iter().collect())?;

@@ -27,8 +27,7 @@ pub(super) fn out_while_read(text: impl Display) -> Result<bool, Failure> {
     }
 }
 
-/// Writes to standard error. Should that fail, there is nobody left to tell.
+/// Writes to standard error, at once: several processes may share it. Should that fail, there is nobody left to tell.
 pub(super) fn err(text: impl Display) {
-    let mut stderr = io::stderr().lock();
-    drop(write!(stderr, "{text}").and_then(|()| stderr.flush()));
+    drop(io::stderr().lock().write_all(text.to_string().as_bytes()));
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use hyoshi_os::scheduling::{Class, Scheduling};
+
 use super::*;
 
 /// A control group that is gone after the test, with whoever is in it.
@@ -81,6 +83,13 @@ fn all_processes_of_a_group_belong_to_the_task_those_that_come_later_too() {
         assert_eq!(all["control_groups"][0], group.0.to_str().unwrap());
         group.take("", later.0.id());
         task(&place, "all", |task| has(task, &later));
+        // Who goes leaves the task, also a child of one that stays; who comes back is in it again.
+        let point = group.0.parent().unwrap();
+        fs::write(point.join("cgroup.procs"), below.0.id().to_string()).unwrap();
+        let all = task(&place, "all", |task| !has(task, &below));
+        assert!(has(&all, &spinner) && has(&all, &later), "{all}");
+        group.take("below", below.0.id());
+        task(&place, "all", |task| has(task, &below));
 
         // A process has one task, a name one group.
         assert!(group.attach(&place, "again").exits(1).err.contains("belongs to task `all` already"));
@@ -95,6 +104,38 @@ fn all_processes_of_a_group_belong_to_the_task_those_that_come_later_too() {
         task(&place, "all", |task| reports(task) > seen && task["consumed_ns"].as_u64() > Some(0));
         ask(&place, "broker detach all").exits(0);
     }
+}
+
+#[test]
+fn a_child_that_leaves_is_put_back_and_stays_outside_though_its_parent_has_not_left() {
+    let Some(group) = Group::new(&format!("hyoshi-leave-{}", std::process::id()), false) else { return };
+    let place = Place::new();
+    let mut command = place.command("broker --cap 60% --socket");
+    let _broker = Broker::of(command.arg(place.path().join("run/broker.sock")));
+    if !ask(&place, "broker show").exits(0).out.contains("scheduler   window: ") {
+        return eprintln!("skipped: this machine grants no windows");
+    }
+    let script = format!("({SPIN}) & echo $! >child; wait");
+    let parent = Program::start(Command::new("sh").args(["-c", &script]).current_dir(place.path()));
+    wait_for(|| place.has("child") && place.read("child").ends_with('\n')).expect("it has a child");
+    let child: u32 = place.read("child").trim().parse().unwrap();
+    group.take("", parent.0.id());
+    group.take("", child);
+    group.attach(&place, "family").exits(0);
+    ask(&place, "broker advocate add family rate 30%").exits(0);
+    let class = || Scheduling::of(child).unwrap().class;
+    wait_for(|| matches!(class(), Class::Fifo(_))).expect("it is raised");
+    fs::write(group.0.parent().unwrap().join("cgroup.procs"), child.to_string()).unwrap();
+    let is_in = |task: &Value| task["processes"].as_array().unwrap().contains(&child.into());
+    let mut family = task(&place, "family", |task| !is_in(task));
+    assert!(has(&family, &parent) && matches!(class(), Class::Fair(_)), "{:?} {family}", class());
+    let left = reports(&family);
+    while reports(&family) < left + 10 {
+        family = task(&place, "family", |_| true);
+        assert!(!is_in(&family) && matches!(class(), Class::Fair(_)), "{:?} {family}", class());
+    }
+    // The parent waits, and what the child does is not the task's any more.
+    assert!(family["consumed_ns"].as_u64() < Some(1_000_000), "{family}");
 }
 
 #[test]

@@ -98,6 +98,9 @@ fn an_advocate_of_omniorb_is_asked_told_passed_over_and_taken_back_and_delays_no
 
     elsewhere.signal("-CONT");
     task(&place, "a", |task| held(task) == 3 * MS);
+    // Of a task that begins, the reference is read from its file as well.
+    let _c = sleeper(&place, "c", &format!("external --object {object}"));
+    task(&place, "c", |task| task["sayings"][0] == "half as much again");
     elsewhere.signal("-KILL");
     let a = task(&place, "a", |task| held(task) == 2 * MS);
     assert!(a["sayings"][1].as_str().unwrap().starts_with("passed over, "), "{a}");
@@ -149,7 +152,10 @@ fn a_policy_of_omniorb_divides_and_the_declared_one_does_when_it_stalls() {
 fn a_scheduler_of_omniorb_confirms_refuses_and_is_told_all_anew_after_a_stall() {
     let place = Place::new();
     let Some(elsewhere) = Elsewhere::start(&place) else { return };
-    let mut broker = Broker::start(&place, &format!("--scheduler external:{}", file(&place, "scheduler.ior")));
+    let at = place.path().join("run/broker.sock");
+    let mut command = place.command("broker --scheduler");
+    command.arg(format!("external --object {} --timeout 60ms", file(&place, "scheduler.ior"))).arg("--socket").arg(&at);
+    let mut broker = Broker::of(&mut command);
     let _a = sleeper(&place, "a", "rate 30%");
     let _b = sleeper(&place, "b", "rate 60%");
     task(&place, "a", |task| held(task) == 6 * MS);
@@ -165,7 +171,7 @@ fn a_scheduler_of_omniorb_confirms_refuses_and_is_told_all_anew_after_a_stall() 
     let by_another = || !ask(&place, "broker explain a").exits(0).out.contains("by external");
     wait_for(by_another).expect("the machine reserves itself");
     let shown = ask(&place, "broker show").exits(0).out;
-    assert!(shown.contains("passed over, no answer within 50ms"), "{shown}");
+    assert!(shown.contains("passed over, no answer within 60ms"), "{shown}");
     let before = told(&place).len();
     elsewhere.signal("-CONT");
     let again = |what: &str| wait_for(|| told(&place)[before..].contains(what)).expect("it is told anew");
@@ -260,6 +266,15 @@ fn libraries_advise_and_divide_and_what_could_be_anybodys_is_refused() {
     };
     task(&place, "a", |task| high_water(task) && (1..12 * MS).contains(&held(task)));
     ask(&place, "broker advocate remove a 1").exits(0);
+    // Where a path has blanks, quotes hold it together.
+    fs::copy(place.path().join("high-water.so"), place.path().join("high water.so")).unwrap();
+    fs::copy(place.path().join("equal-parts.so"), place.path().join("equal parts.so")).unwrap();
+    let quoted = format!("library --path '{}' --margin 20", path("high water.so"));
+    let _quoted = sleeper(&place, "quoted", &quoted);
+    task(&place, "quoted", |task| task["sayings"][0].as_str().is_some_and(|says| says.starts_with("20 % above")));
+    let listed = ask(&place, "broker advocate list quoted").exits(0).out;
+    assert_eq!(listed, format!("0  library --path \"{}\" --margin 20\n", path("high water.so")));
+    ask(&place, "broker detach quoted").exits(0);
 
     ask(&place, &format!("broker advocate add a library --path {}", path("senseless.so"))).exits(0);
     task(&place, "a", |task| task["sayings"][1] == "passed over, it failed with 7" && held(task) == 12 * MS);
@@ -286,7 +301,9 @@ fn libraries_advise_and_divide_and_what_could_be_anybodys_is_refused() {
     task(&place, "b", |task| !task.is_null());
     ask(&place, "broker set a importance 5").exits(0);
     task(&place, "b", |task| held(task) == 0 && reports(task) > 0);
-    ask(&place, &format!("broker policy set library --path {}", path("equal-parts.so"))).exits(0);
+    let mut set = place.command("broker policy set library --fallback weighted --socket");
+    set.arg(place.path().join("run/broker.sock")).arg("--path").arg(path("equal parts.so"));
+    Ended::of("policy set", &set.output().unwrap()).exits(0);
     task(&place, "a", |task| held(task) == 6 * MS);
     task(&place, "b", |task| held(task) == 6 * MS);
     assert!(ask(&place, "broker show").exits(0).out.contains("library (the same part for everybody), cap 60%"));

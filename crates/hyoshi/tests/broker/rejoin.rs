@@ -63,6 +63,50 @@ fn the_next_broker_finds_tasks_again_with_their_settings_and_reservations() {
 }
 
 #[test]
+fn beside_a_program_it_is_said_when_the_next_broker_has_it_and_nothing_when_that_forgot_it() {
+    let place = Place::new();
+    let mut broker = Broker::start(&place, "");
+    let mut command = exec(&place, "--name steady --period 50ms");
+    let child = command.args(["sh", "-c", "read line"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut program = Program::start(child);
+    task(&place, "steady", |task| reports(task) > 0);
+    let said = Said::by(program.0.stderr.take().unwrap());
+    let says = |what: &str| {
+        let line = said.line().unwrap();
+        assert!(line.contains(what), "{line}");
+    };
+    for _ in 0..2 {
+        broker.ends("-KILL");
+        says("the broker has ended: steady");
+        broker = Broker::start(&place, "");
+        says("a broker is there again: steady");
+    }
+    broker.ends("-KILL");
+    says("the broker has ended: steady");
+    let broker = Broker::start(&place, "--forget");
+    wait_for(|| is_watched(&program, &broker)).expect("it is seen who serves now");
+    drop(program.0.stdin.take());
+    program.0.wait().unwrap();
+    assert_eq!(said.rest(), "");
+}
+
+/// The process beside the program waits for the broker's end: it has asked it.
+fn is_watched(program: &Program, broker: &Broker) -> bool {
+    let beside = format!("exec-watch\0{}\0", program.0.id());
+    let line = format!("Pid:\t{}", broker.child.id());
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(|entry| entry.path());
+    let mut watches = processes.filter(|process| {
+        let command = fs::read(process.join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&command).contains(&beside)
+    });
+    watches.any(|process| {
+        let descriptors = fs::read_dir(process.join("fdinfo")).into_iter().flatten().filter_map(Result::ok);
+        let mut told = descriptors.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        told.any(|told| told.lines().any(|is| is == line))
+    })
+}
+
+#[test]
 fn a_program_that_reports_goes_on_reporting_to_the_next_broker() {
     let place = Place::new();
     let mut broker = Broker::start(&place, "");
@@ -74,11 +118,13 @@ fn a_program_that_reports_goes_on_reporting_to_the_next_broker() {
     broker.ends("-KILL");
     assert!(own.report(&cycle).is_err(), "there is none");
     let _broker = Broker::start(&place, "");
-    std::thread::sleep(std::time::Duration::from_millis(250));
+    // One with the same period, for which the broker reports: it has come by that one's periods, too.
+    let _other = spinner(&place, "--name other --period 50ms");
+    task(&place, "other", |task| reports(task) >= 5);
     assert_eq!(own.standing().unwrap().reports, 0, "the broker does not report for it");
     assert_eq!(own.report(&cycle).unwrap().asked.budget, 10_500_000, "by the reference that it had");
     own.leave().unwrap();
-    assert_eq!(names(&place), [""; 0]);
+    assert_eq!(names(&place), ["other"]);
 }
 
 #[test]
@@ -97,8 +143,7 @@ fn a_hard_task_that_cannot_be_capped_now_is_soft_and_stays_noted_as_hard() {
     assert!(told["held"]["budget_ns"].as_u64() > Some(0), "{told}");
     ask(&place, "broker set a weight 7").exits(0);
     broker.ends("-TERM");
-    let mut said = String::new();
-    broker.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let said = Said::by(broker.child.stderr.take().unwrap()).rest();
     assert!(said.contains("task a was hard and is soft now: its CPU time cannot be capped: "), "{said}");
     let noted = place.read(roster);
     assert!(noted.lines().any(|line| line.contains("\"weight\":7") && line.contains(hard)), "{noted}");
@@ -117,8 +162,7 @@ fn a_damaged_roster_is_set_aside_with_a_warning_and_the_rest_is_found() {
     let mut broker = Broker::of(command.arg(place.path().join("run/broker.sock")).stderr(Stdio::piped()));
     assert_eq!(names(&place), ["a"]);
     broker.ends("-TERM");
-    let mut said = String::new();
-    broker.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let said = Said::by(broker.child.stderr.take().unwrap()).rest();
     assert!(said.contains("cannot be read; the file, ") && said.contains("tasks.damaged, is kept; 1 tasks"), "{said}");
     assert!(said.contains("tasks of the broker before are here again: a\n"), "{said}");
     assert!(place.has("run/state/tasks.damaged"));

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
+pub mod broker;
+pub mod said;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,4 +1,5 @@
-// A program of omniORB's that reports to the CPU broker by itself, over the broker's Unix socket.
+// A program of omniORB's that reports to the CPU broker by itself, over the broker's Unix socket. Over TLS (secure.h) it asks the
+// broker itself alone: of a reference to a task omniORB reads the first profile, which is the Unix socket's.
 //
 //   reporter REFERENCE [-ORB...]
 //
@@ -7,6 +8,7 @@
 #include <string>
 #include <unistd.h>
 #include "broker.hh"
+#include "secure.h"
 
 namespace {
 
@@ -38,6 +40,7 @@ CpuBroker::Cycle cycle() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool over_tls = secure();
   CORBA::ORB_var orb = CORBA::ORB_init(argc, argv);
   CORBA::Object_var object = orb->string_to_object(argv[1]);
   CpuBroker::Broker_var broker;
@@ -47,6 +50,33 @@ int main(int argc, char** argv) {
     return !CORBA::is_nil(broker);
   });
   if (failures) return 1;
+  if (over_tls) {
+    check("nobody tells over TLS whose task is asked for", [&] {
+      try {
+        CpuBroker::Task_var own = broker->own_task("omni", 50000000, 3);
+      } catch (CpuBroker::NotAllowed&) {
+        return true;
+      }
+      return false;
+    });
+    check("a task is seen and changed by its name", [&] {
+      broker->set_importance("steady", 7);
+      CpuBroker::TaskStanding_var standing = broker->standing_of("steady");
+      CpuBroker::TaskStandings_var all = broker->tasks();
+      return standing->importance == 7 && all->length() == 1;
+    });
+    check("what the certificate does not allow is refused", [&] {
+      try {
+        broker->set_policy("weighted", 0);
+      } catch (CpuBroker::NotAllowed&) {
+        return true;
+      }
+      return false;
+    });
+    orb->destroy();
+    std::printf("%d checks, %d failed\n", checks, failures);
+    return failures ? 1 : 0;
+  }
   check("the kernel tells whose task is asked for", [&] {
     task = broker->own_task("omni", 50000000, 3);
     CpuBroker::TaskStanding_var standing = task->standing();

@@ -1,25 +1,31 @@
-//! The CPU broker's interfaces from omniORB: a program that reports itself, over the Unix socket.
+//! The CPU broker's interfaces from omniORB: a program that reports itself, over the Unix socket and over TLS.
 
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use hyoshi_broker::access::Access;
 use hyoshi_broker::audit::Audit;
-use hyoshi_broker::client::Client;
-use hyoshi_broker::idl::cpu_broker::Broker;
+use hyoshi_broker::certificates::Certificates;
+use hyoshi_broker::client::{Client, PATIENCE};
+use hyoshi_broker::idl::cpu_broker::{Broker, Task as _};
 use hyoshi_broker::machine::Machine;
-use hyoshi_broker::{Service, State, place, policy};
+use hyoshi_broker::{Joining, Remote, Service, State, place, policy};
 use hyoshi_control::Arbiter;
-use hyoshi_model::Share;
+use hyoshi_model::{Share, Span};
+use hyoshi_orb::{Orb, TlsClient, TlsServer};
 use hyoshi_os::{Credentials, Interrupt, Notifier, Wake};
 
 use crate::orbs::Peer;
 use crate::process;
+use crate::secure::Papers;
+use crate::secure::authority::Authority;
 
-#[test]
-fn a_program_of_omniorbs_reports_itself_to_the_broker() {
-    let Some(omniorb) = Peer::OmniOrb.built() else { return };
-    let directory = std::env::temp_dir().join(format!("hyoshi-interop-broker-{}", std::process::id()));
+/// Has `client` work with a broker at this socket, which serves other machines as well if that is given.
+fn with_broker(name: &str, remote: Option<Remote>, client: impl FnOnce(&Path, Vec<String>)) {
+    let directory = std::env::temp_dir().join(format!("hyoshi-interop-{name}-{}", std::process::id()));
     let (socket, uid) = (directory.join("broker.sock"), Credentials::own().uid);
     place::prepare(&socket, uid).unwrap();
     let (machine, _) = Machine::open(&directory.join("state"), Some("none")).unwrap();
@@ -27,18 +33,63 @@ fn a_program_of_omniorbs_reports_itself_to_the_broker() {
     let state = State::new(arbiter, Box::new(machine), Access { broker: uid, group: None }, Audit::none());
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::manual(wake.clone());
-    let service = Service::start(state, &socket, uid, wake).unwrap();
+    let service = Service::start_for(state, &socket, uid, remote, wake).unwrap();
+    let addresses = service.remote().collect();
     std::thread::scope(|scope| {
         scope.spawn(|| service.run(&interrupt, &Notifier::none(), |notice| eprintln!("{notice}")));
-        let done = std::panic::catch_unwind(|| {
-            let mut reporter = Command::new(omniorb.join("reporter"));
-            reporter.arg(place::corbaloc(&socket)).args(["-ORBclientTransportRule", "* unix"]);
-            process::run(reporter, String::new);
+        let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            client(&socket, addresses);
             let client = Client::connect(Some(&socket)).unwrap();
             assert!(client.broker().tasks().unwrap().is_empty());
-        });
+        }));
         interrupt.request();
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_program_of_omniorbs_reports_itself_to_the_broker() {
+    let Some(omniorb) = Peer::OmniOrb.built() else { return };
+    with_broker("broker", None, |socket, _| {
+        let mut reporter = Command::new(omniorb.join("reporter"));
+        reporter.arg(hyoshi_orb::cpu_broker::corbaloc(socket)).args(["-ORBclientTransportRule", "* unix"]);
+        process::run(reporter, String::new);
+    });
+}
+
+#[test]
+fn a_program_of_omniorbs_asks_the_broker_over_tls_what_its_certificate_allows() {
+    let Some(omniorb) = Peer::OmniOrb.built() else { return };
+    let papers = Papers::new("reports");
+    let own = papers.authority.papers(&["127.0.0.1"]);
+    let roots = papers.authority.roots();
+    // Whose tasks it may change: this user's.
+    let users = BTreeMap::from([("omniorb.plant".to_owned(), Credentials::own().uid)]);
+    let remote = Remote {
+        endpoints: vec!["ssliop://127.0.0.1:0".to_owned()],
+        tls: TlsServer::for_clients_of(own.identity(), &roots).unwrap(),
+        certificates: Certificates { users, ..Certificates::default() },
+    };
+    let tls = TlsClient::new(&roots).identity(own.identity());
+    let orb = Orb::builder().tls_client(tls).unwrap();
+    with_broker("broker-tls", Some(remote), |socket: &Path, addresses: Vec<String>| {
+        let client = Client::at(&addresses[0], orb, PATIENCE).unwrap();
+        let reference = client.broker().ior().to_string();
+        let reporter = |signer: &Authority| {
+            let mut reporter = papers.omniorb(omniorb.join("reporter"), signer);
+            reporter.arg(&reference).args(["-ORBclientTransportRule", "* ssl"]);
+            reporter
+        };
+        let stranger = reporter(&Authority::new("elsewhere")).output().unwrap();
+        assert!(!stranger.status.success(), "{}", String::from_utf8_lossy(&stranger.stdout));
+        let here = Client::connect(Some(socket)).unwrap();
+        let steady = here.join(&Joining::new("steady", Span::from_millis(50))).unwrap();
+        let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+        steady.add_process(sleeper.id(), 0).unwrap();
+        process::run(reporter(&papers.authority), String::new);
+        steady.leave().unwrap();
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+    });
 }

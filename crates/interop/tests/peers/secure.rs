@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 #[path = "../../../orb/tests/common/authority.rs"]
-mod authority;
+pub mod authority;
 
 use authority::Authority;
 use hyoshi_interop::peers::Peer as PeerInterface;
@@ -15,24 +15,24 @@ use crate::orbs::Peer;
 use crate::process::{self, Server};
 
 /// An authority, and files for omniORB.
-struct Papers {
-    authority: Authority,
+pub struct Papers {
+    pub authority: Authority,
     at: PathBuf,
 }
 
 impl Papers {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let at = std::env::temp_dir().join(format!("hyoshi-interop-tls-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&at).unwrap();
         Papers { authority: Authority::new("plant"), at }
     }
 
     /// omniORB's program, with certificates that `signer` signed, on TLS alone.
-    fn omniorb(&self, program: PathBuf, signer: &Authority) -> Command {
+    pub fn omniorb(&self, program: PathBuf, signer: &Authority) -> Command {
         let mut command = Command::new(program);
         command.args(["-ORBgiopMaxMsgSize", "8388608", "-ORBendPoint", "giop:ssl:127.0.0.1:0"]);
         command.env("PEER_CA", self.authority.file(&self.at));
-        command.env("PEER_KEY", signer.papers(&["127.0.0.1"]).file(&self.at, "omniorb.pem"));
+        command.env("PEER_KEY", signer.papers(&["127.0.0.1", "omniorb.plant"]).file(&self.at, "omniorb.pem"));
         command
     }
 

@@ -230,13 +230,17 @@ pub(crate) fn is_tls(octets: &[u8]) -> bool {
     matches!(octets, [21 | 22, 3, ..])
 }
 
-/// What is left of the time, if it is bounded.
+/// What is left of the time, if it is bounded: in whole milliseconds, up, so that calls with the same timeout need not tell
+/// the kernel anew. It counts in ticks of 1 ms at best.
 #[inline]
 fn left(until: Option<Instant>) -> Result<Option<Duration>, Failure> {
     match until {
         None => Ok(None),
         Some(until) => match until.checked_duration_since(Instant::now()) {
-            Some(left) if !left.is_zero() => Ok(Some(left)),
+            Some(left) if !left.is_zero() => {
+                let millis = left.as_nanos().div_ceil(1_000_000);
+                Ok(Some(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))))
+            }
             _ => Err(Failure::TimedOut),
         },
     }

@@ -118,7 +118,7 @@ impl Reporter {
         let orb = Orb::builder().timeouts(timeouts).build();
         let orb = orb.map_err(|error| Failed::Raised(error.to_string()))?;
         let settings = &self.counters.settings;
-        let broker = orb.resolve_unchecked::<dyn Object>(&settings.broker)?;
+        let broker = orb.resolve_unchecked::<dyn Object>(&settings.broker())?;
         let task = broker.as_ref().call::<_, Failed>(
             &OWN_TASK,
             |to| {

@@ -1,14 +1,11 @@
 //! What the environment says of delegates: `task=tracker period=33ms operation=locate,place`.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use hyoshi_model::Span;
-use hyoshi_wire::ior::{Address, Corbaloc};
 
-/// The machine's broker, of which nobody has to be told.
-const MACHINE: &str = "/run/hyoshi/broker.sock";
-/// The key of a broker's object.
-const KEY: &str = "Broker";
+use crate::cpu_broker;
+
 /// The longest text that is read, in octets.
 const LONGEST: usize = 4_096;
 const HELP: &str = "write task=NAME period=TIME, and as wanted importance=NUMBER, broker=/PATH, and what is to count: \
@@ -22,8 +19,8 @@ pub(crate) struct Settings {
     /// Its period.
     pub(super) period: Span,
     pub(super) importance: u32,
-    /// The broker's object.
-    pub(super) broker: String,
+    /// The broker's object, if it is said.
+    broker: Option<String>,
     /// Invocations that count: any, where nothing is said.
     adapters: Vec<String>,
     objects: Vec<String>,
@@ -41,8 +38,7 @@ impl Settings {
             return Err(format!("{} octets, of {LONGEST} at most; {HELP}", text.len()));
         }
         let (mut task, mut period) = (None, None);
-        let broker = broker(MACHINE);
-        let mut settings = Settings { importance: 1, broker, ..Settings::default() };
+        let mut settings = Settings { importance: 1, ..Settings::default() };
         for word in text.split_whitespace() {
             let (name, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is no NAME=VALUE; {HELP}"))?;
             let listed = || value.split(',').filter(|one| !one.is_empty()).map(str::to_owned);
@@ -56,9 +52,11 @@ impl Settings {
                     let number = value.parse();
                     settings.importance = number.map_err(|_| format!("`importance={value}` is no number"))?;
                 }
-                "broker" if value.starts_with('/') => settings.broker = self::broker(value),
+                "broker" if value.starts_with('/') => {
+                    settings.broker = Some(cpu_broker::corbaloc(Path::new(value)));
+                }
                 "broker" if value.starts_with("corbaloc:") || value.starts_with("IOR:") => {
-                    settings.broker = value.to_owned();
+                    settings.broker = Some(value.to_owned());
                 }
                 "broker" => return Err(format!("`broker={value}` is neither a socket's path nor a reference")),
                 "adapter" => settings.adapters.extend(listed()),
@@ -72,16 +70,16 @@ impl Settings {
         Ok(settings)
     }
 
+    /// The broker's object: what is said, else the one that clients of this user ask now.
+    pub(super) fn broker(&self) -> String {
+        self.broker.clone().unwrap_or_else(|| cpu_broker::corbaloc(&cpu_broker::to_ask_here()))
+    }
+
     /// Whether an invocation counts.
     pub(super) fn counts(&self, adapter: &[u8], object: &[u8], operation: &str) -> bool {
         let among = |names: &[String], name: &[u8]| names.is_empty() || names.iter().any(|one| one.as_bytes() == name);
         among(&self.operations, operation.as_bytes()) && among(&self.adapters, adapter) && among(&self.objects, object)
     }
-}
-
-fn broker(path: &str) -> String {
-    let address = Address::Unix { path: PathBuf::from(path).to_string_lossy().into_owned() };
-    Corbaloc { addresses: vec![address], key: KEY.into() }.to_string()
 }
 
 #[cfg(test)]
@@ -95,11 +93,12 @@ mod tests {
         let said = "task=tracker period=33ms importance=5 broker=/tmp/b.sock adapter=trackers operation=locate,place";
         let settings = Settings::parse(said).unwrap();
         assert_eq!((settings.task.as_str(), settings.period), ("tracker", Span::from_millis(33)));
-        assert_eq!((settings.importance, settings.broker.as_str()), (5, "corbaloc:omniunix:/tmp/b.sock:/Broker"));
+        assert_eq!((settings.importance, settings.broker()), (5, "corbaloc:omniunix:/tmp/b.sock:/Broker".to_owned()));
         assert!(settings.counts(b"trackers", b"yard", "locate") && settings.counts(b"trackers", b"\xff", "place"));
         assert!(!settings.counts(b"trackers", b"yard", "targets") && !settings.counts(b"maps", b"yard", "place"));
         let all = Settings::parse("task=t period=1s").unwrap();
-        assert!(all.counts(b"", b"", "") && all.broker.contains("/run/hyoshi/broker.sock") && all.importance == 1);
+        assert!(all.counts(b"", b"", "") && all.importance == 1);
+        assert_eq!(all.broker(), cpu_broker::corbaloc(&cpu_broker::to_ask_here()), "as clients find it");
     }
 
     #[test]

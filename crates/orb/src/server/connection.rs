@@ -58,6 +58,8 @@ pub(crate) struct Connection {
     told: AtomicU32,
     /// Set once calls go both ways.
     pub(super) duplex: OnceLock<Arc<Duplex>>,
+    /// Who connected: the kernel's answer stays the same.
+    client: OnceLock<Option<Credentials>>,
 }
 
 /// What both ends have agreed upon.
@@ -148,6 +150,7 @@ impl Connection {
             replies: Replies::new(sums.replies.clone()),
             told: AtomicU32::new(0),
             duplex: OnceLock::new(),
+            client: OnceLock::new(),
         }
     }
 
@@ -302,7 +305,7 @@ impl Serving {
 
     /// Who the kernel says the client is.
     pub(crate) fn credentials(&self) -> Option<Credentials> {
-        self.connection.stream.credentials()
+        self.connection.client.get_or_init(|| self.connection.stream.credentials()).clone()
     }
 
     /// Lets another thread read the connection while the request runs. Not if too many of its requests run already.

@@ -34,7 +34,10 @@ impl Lane {
                     None => {}
                     // One makes room. If that does not help, descriptors are lacking for other reasons.
                     Some(Lack::Descriptors) if !made_room && self.make_room() => made_room = true,
-                    Some(_) => return self.resting.lock().push(number),
+                    Some(_) => {
+                        self.resting.lock().push(number);
+                        return self.stir();
+                    }
                 },
             }
         }

@@ -43,11 +43,14 @@ pub struct LaneOptions {
     pub policy: Policy,
     /// The CPU they run on; none for any.
     pub cpu: Option<u32>,
+    /// All requests take less than some milliseconds, and come seldom. Then no thread lingers, and nobody wakes up besides
+    /// those who serve. A request that runs long all the same holds up others of its connection.
+    pub brief: bool,
 }
 
 impl Default for LaneOptions {
     fn default() -> Self {
-        LaneOptions { name: "orb".to_owned(), threads: 16, policy: Policy::Other, cpu: None }
+        LaneOptions { name: "orb".to_owned(), threads: 16, policy: Policy::Other, cpu: None, brief: false }
     }
 }
 
@@ -221,7 +224,9 @@ impl Lane {
             let idle = self.idle.fetch_sub(1, Ordering::Relaxed) - 1;
             let may_grow = self.started.load(Ordering::Relaxed) < self.options.threads;
             // A lane that has all its threads can have no other, but perhaps one back.
-            orb.care.stir(idle == 0 && may_grow);
+            if idle == 0 || !self.options.brief {
+                orb.care.stir(idle == 0 && may_grow);
+            }
             if idle == 0 && !may_grow && self.options.threads > 1 {
                 self.call_one_back();
             }

@@ -39,7 +39,7 @@ impl Lane {
     #[inline]
     pub(super) fn may_linger(&self, thread: usize) -> bool {
         let Lingering { stays, short } = &self.lingering;
-        if self.idle.load(Ordering::Relaxed) == 0 || short.load(Ordering::Relaxed) > 0 {
+        if self.options.brief || self.idle.load(Ordering::Relaxed) == 0 || short.load(Ordering::Relaxed) > 0 {
             return false;
         }
         stays[thread].store(true, Ordering::SeqCst);

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use hyoshi_os::{May, PiMutex};
 
@@ -23,6 +23,8 @@ pub(super) struct Replies {
     backlog: PiMutex<Backlog>,
     /// Octets of the backlog: whether there are any is known without the lock.
     kept: Kept,
+    /// Ticks of the lane since the client took anything.
+    still: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +67,7 @@ pub(super) enum Sent {
 
 impl Replies {
     pub(super) fn new(all: Arc<AtomicUsize>) -> Self {
-        Replies { backlog: PiMutex::default(), kept: Kept::new(all) }
+        Replies { backlog: PiMutex::default(), kept: Kept::new(all), still: AtomicU32::new(0) }
     }
 
     /// Sends a reply, or as much of it as the client takes: the rest waits. Whether the client has the socket's brief
@@ -92,6 +94,7 @@ impl Replies {
         if sent == octets.len() {
             return Ok(Sent::All);
         }
+        self.still.store(0, Ordering::Relaxed);
         let first = backlog.keep(&octets[sent..], now);
         self.kept.set(backlog.octets.len());
         Ok(Sent::Part { first })
@@ -115,6 +118,7 @@ impl Replies {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && stream.is_secure() => 0,
             Err(error) => return Err(error),
         };
+        self.still.store(0, Ordering::Relaxed);
         let first = backlog.keep(&octets[sent..], now);
         self.kept.set(backlog.octets.len());
         Ok(Sent::Part { first })
@@ -141,9 +145,9 @@ impl Replies {
         self.kept.own() > 0
     }
 
-    /// How many octets wait.
-    pub(super) fn len(&self) -> usize {
-        self.kept.own()
+    /// How many octets wait, and for how many ticks the client has taken nothing. Waits for nobody.
+    pub(super) fn owes(&self) -> (usize, u32) {
+        (self.kept.own(), self.still.load(Ordering::Relaxed))
     }
 
     /// Forgets them: the connection is over.
@@ -161,6 +165,9 @@ impl Replies {
     /// The same by the lane's tick, which does not know it any more once all has gone.
     pub(super) fn tend(&self, stream: &Link, now: u64, pace: Pace) -> io::Result<Option<bool>> {
         let mut backlog = self.backlog.lock();
+        // From here on only who holds the lock changes it.
+        let still = self.still.load(Ordering::Relaxed);
+        self.still.store(still.saturating_add(1), Ordering::Relaxed);
         let gone = self.go_on(&mut backlog, stream, now, pace)?;
         backlog.listed = gone.is_none();
         Ok(gone)
@@ -173,6 +180,7 @@ impl Replies {
                     backlog.sent += sent;
                     backlog.gone += sent;
                     backlog.since = now;
+                    self.still.store(0, Ordering::Relaxed);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let stalled = pace.has_stalled(backlog.since, now);
@@ -198,12 +206,57 @@ impl Replies {
     }
 }
 
+/// Whom to close of those that keep so many octets and have taken nothing for so many ticks: of all with at least half as
+/// much as whoever has the most, who has taken nothing for the longest. A client that reads a large reply may well have the
+/// most for a moment; one that takes an octet now and then of very much is no better for it.
+pub(super) fn least_willing<T>(
+    behind: impl Iterator<Item = T> + Clone,
+    owes: impl Fn(&T) -> (usize, u32),
+) -> Option<T> {
+    let most = behind.clone().map(|one| owes(&one).0).max()?;
+    let many = behind.filter(|one| owes(one).0 >= most.div_ceil(2));
+    many.max_by_key(|one| {
+        let (octets, still) = owes(one);
+        (still, octets)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use hyoshi_os::{Address, Listener, Stream};
 
+    use proptest::prelude::*;
+
     use super::*;
     use crate::limits::ServerLimits;
+
+    proptest! {
+        #[test]
+        fn who_is_closed_keeps_much_and_nobody_who_keeps_as_much_has_taken_nothing_for_longer(
+            behind in proptest::collection::vec((1usize..100, 0u32..5), 1..10),
+        ) {
+            let (octets, still) = least_willing(behind.iter().copied(), |one| *one).unwrap();
+            for (other, longer) in behind {
+                prop_assert!(other <= 2 * octets);
+                prop_assert!(longer <= still || other < octets);
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_stands_still_from_tick_to_tick_until_it_takes_something() {
+        let (link, client) = pair();
+        let replies = Replies::new(Arc::default());
+        let pace = ServerLimits::default().pace();
+        fall_behind(&replies, &link);
+        // What the sockets hold has its time to get there.
+        let ticks = || replies.tend(&link, 0, pace).map(|_| replies.owes().1).unwrap();
+        while ticks() < 3 {}
+        let mut octets = vec![0; 8 << 20];
+        while ticks() > 0 {
+            let _ = client.read(&mut octets, May::Never);
+        }
+    }
 
     /// Both ends of a connection.
     fn pair() -> (Link, Stream) {

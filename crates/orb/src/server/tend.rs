@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::connection::Connection;
 use super::lane::Lane;
+use super::replies::least_willing;
 
 /// Connections that are looked at in one go.
 const SOME: usize = 256;
@@ -25,13 +26,20 @@ impl Lane {
                 serving.let_others_read();
             }
         }
-        let behind = std::mem::take(&mut *self.behind.lock());
         let now = self.seconds.load(Ordering::Relaxed);
-        for connection in behind {
-            match connection.replies.tend(&connection.stream, now, self.pace) {
-                Ok(None) => self.behind.lock().push(connection),
+        let (count, mut at) = (self.behind.lock().len(), 0);
+        // They stay listed meanwhile: others may have to choose among them. Nobody else removes any.
+        for _ in 0..count {
+            let Some(connection) = self.listed(at) else { break };
+            let tended = connection.replies.tend(&connection.stream, now, self.pace);
+            if matches!(tended, Ok(None)) {
+                at += 1;
+                continue;
+            }
+            self.behind.lock().swap_remove(at);
+            match tended {
                 Ok(Some(true)) => self.arm(&connection),
-                Ok(Some(false)) => self.read_on(&connection),
+                Ok(_) => self.read_on(&connection),
                 Err(_) => self.close(&connection),
             }
         }
@@ -39,19 +47,23 @@ impl Lane {
         self.go_on_accepting();
     }
 
+    fn listed(&self, at: usize) -> Option<Arc<Connection>> {
+        self.behind.lock().get(at).cloned()
+    }
+
     /// Replies of the connection wait: with `first` the next tick is told. If there are too many of them in the lane,
-    /// whoever has the most is closed. False if it was this one.
+    /// whoever is [the least willing](least_willing) to take them is closed. False if it was this one.
     #[cold]
     pub(super) fn put_behind(&self, connection: &Arc<Connection>, first: bool) -> bool {
         if first {
             self.behind.lock().push(connection.clone());
+            self.stir();
         }
         while self.table.sums.replies.load(Ordering::Relaxed) > self.backlog {
             let behind = self.behind.lock();
-            let most = behind.iter().chain([connection]).max_by_key(|connection| connection.replies.len()).cloned();
+            let all = [connection].into_iter().chain(behind.iter()).filter(|one| one.replies.is_behind());
+            let most = least_willing(all, |one| one.replies.owes()).unwrap_or(connection).clone();
             drop(behind);
-            // Of those that the tick has in hand just now nobody here knows.
-            let most = most.filter(|most| most.replies.len() > 0).unwrap_or_else(|| connection.clone());
             self.close(&most);
             if Arc::ptr_eq(&most, connection) {
                 return false;
@@ -60,9 +72,10 @@ impl Lane {
         true
     }
 
-    /// True while threads have connections in hand, replies wait, or listeners are left alone.
+    /// True while threads have connections in hand that may need somebody, replies wait, or listeners are left alone.
     pub(crate) fn is_busy(&self) -> bool {
-        self.idle.load(Ordering::Relaxed) < self.threads.lock().len()
+        let idle = self.idle.load(Ordering::Relaxed);
+        (idle < self.threads.lock().len() && (idle == 0 || !self.options.brief))
             || !self.behind.lock().is_empty()
             || !self.resting.lock().is_empty()
     }

@@ -1,24 +1,56 @@
-//! A control group of our own, with the files of either version.
+//! A control group that is there, with all that are below it, and who is in them.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use hyoshi_model::Span;
+use super::find::{MOST_GROUPS, NoGroup, of_path};
 
-use super::Version;
-
-/// A group that is made, set, filled and dissolved. It is only a name: what it says is in the kernel.
+/// A control group with all that are below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     folder: PathBuf,
-    version: Version,
 }
 
+/// As many are looked through before it is known whether who asks may have them.
+const FIRST_GROUPS: usize = 64;
 impl Group {
-    /// The group of a name below another. Nothing is made as yet.
-    pub fn below(folder: &Path, name: &str, version: Version) -> Group {
-        Group { folder: folder.join(name), version }
+    /// By its folder, such as `/sys/fs/cgroup/system.slice/cron.service`, or by its path within the hierarchy, as
+    /// /proc/PID/cgroup has it. Nothing outside of the hierarchies is looked at, whoever asks for it.
+    ///
+    /// # Errors
+    ///
+    /// Of what is no group, and of the root.
+    pub fn open(path: &str) -> Result<Group, NoGroup> {
+        of_path(path).map(|folder| Group { folder })
+    }
+
+    /// Some of the processes in it and in the nearest groups below: what can be known in little time.
+    pub fn some_processes(&self) -> Vec<u32> {
+        self.gathered(usize::MAX, FIRST_GROUPS).unwrap_or_default()
+    }
+
+    /// All processes in it and below.
+    ///
+    /// # Errors
+    ///
+    /// Of a group that this process is in, one in which nobody is, and one of single threads.
+    pub fn inhabitants(&self) -> Result<Vec<u32>, NoGroup> {
+        let unreadable = |error: io::Error| NoGroup::Unreadable(self.folder.clone(), error.to_string());
+        let processes = self.processes(usize::MAX).map_err(unreadable)?;
+        if processes.is_empty() {
+            return Err(NoGroup::Empty(self.folder.clone()));
+        }
+        if processes.contains(&std::process::id()) {
+            return Err(NoGroup::Own(self.folder.clone()));
+        }
+        Ok(processes)
+    }
+
+    /// By the folder of one that was opened before, whether anybody is in it now or not.
+    pub fn again(folder: &Path) -> Group {
+        Group { folder: folder.to_owned() }
     }
 
     /// Its folder.
@@ -26,207 +58,138 @@ impl Group {
         &self.folder
     }
 
-    /// Makes it.
+    /// The processes in it and below, by number, about `most` of them.
     ///
     /// # Errors
     ///
-    /// What the kernel says: no permission, or one of that name.
-    pub fn make(&self) -> io::Result<()> {
-        fs::create_dir(&self.folder)
+    /// If the group is no more, or is one of single threads.
+    pub fn processes(&self, most: usize) -> io::Result<Vec<u32>> {
+        self.gathered(most, MOST_GROUPS)
     }
 
-    /// Lets it weigh as much as so many ordinary programs at nice 0: one is 1024 in version 1, where a group may have up
-    /// to 262,144, and 100 in version 2, where it may have up to 10,000.
+    fn gathered(&self, most: usize, groups: usize) -> io::Result<Vec<u32>> {
+        let mut look = Look { left: groups, ..Look::begin(self)? };
+        look.go_on(most, &mut || true);
+        Ok(look.processes())
+    }
+}
+
+/// Who is in a group and in those below it, nearer ones first: looked at in parts, for a tree may be large.
+#[derive(Debug)]
+pub struct Look {
+    /// Groups whose own are to be looked at.
+    next: VecDeque<PathBuf>,
+    /// What is below one of them.
+    here: Option<fs::ReadDir>,
+    left: usize,
+    found: Vec<u32>,
+}
+
+impl Look {
+    /// Begins with the group itself.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
-    pub fn weigh(&self, programs: u64) -> io::Result<()> {
-        match self.version {
-            Version::One => self.set("cpu.shares", programs.saturating_mul(1024).clamp(2, 262_144)),
-            Version::Two => self.set("cpu.weight", programs.saturating_mul(100).clamp(1, 10_000)),
-        }
+    /// If it is no more, or is one of single threads.
+    pub fn begin(group: &Group) -> io::Result<Look> {
+        let mut found = Vec::new();
+        inhabitants_of(&group.folder, &mut found)?;
+        Ok(Look { next: VecDeque::from([group.folder.clone()]), here: None, left: MOST_GROUPS, found })
     }
 
-    /// Caps what its ordinary threads have in each period, in whole microseconds; `None`: no cap. Each call, also with what
-    /// holds already, begins a period anew.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
-    pub fn cap(&self, quota: Option<(Span, Span)>) -> io::Result<()> {
-        match (self.version, quota) {
-            (Version::One, None) => self.set("cpu.cfs_quota_us", -1),
-            (Version::One, Some((budget, period))) => {
-                self.set("cpu.cfs_period_us", micros(period))?;
-                self.set("cpu.cfs_quota_us", micros(budget))
+    /// Goes on while there is `time`, at least by one group. True once all have been looked at, or about `most` processes
+    /// are found.
+    pub fn go_on(&mut self, most: usize, time: &mut dyn FnMut() -> bool) -> bool {
+        while self.left > 0 && self.found.len() < most {
+            match self.here.as_mut().and_then(Iterator::next) {
+                Some(entry) => {
+                    let Ok(entry) = entry else { continue };
+                    if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                        let below = entry.path();
+                        // One that has gone since, or is one of threads, has no processes of its own.
+                        let _ = inhabitants_of(&below, &mut self.found);
+                        self.left -= 1;
+                        self.next.push_back(below);
+                    }
+                }
+                None => match self.next.pop_front() {
+                    Some(folder) => self.here = fs::read_dir(&folder).ok(),
+                    None => return true,
+                },
             }
-            (Version::Two, None) => self.set("cpu.max", "max"),
-            (Version::Two, Some((budget, period))) => {
-                self.set("cpu.max", format_args!("{} {}", micros(budget), micros(period)))
+            if !time() {
+                return false;
             }
         }
+        true
     }
 
-    /// True if the kernel gives its threads a real-time priority only within a budget of the group (version 1 with
-    /// CONFIG_RT_GROUP_SCHED), which is 0 at first.
-    pub fn budgets_real_time(&self) -> bool {
-        self.version == Version::One && self.folder.join("cpu.rt_runtime_us").exists()
+    /// Whether all were found, once it is over; `most` were looked for.
+    pub fn is_whole(&self, most: usize) -> bool {
+        self.left > 0 && self.found.len() < most
     }
 
-    /// Gives it a real-time budget on each CPU, where the kernel has such budgets.
-    ///
-    /// # Errors
-    ///
-    /// If all groups together would have more than the one above them (EINVAL); what it had then remains.
-    pub fn allow_real_time(&self, budget: Span, period: Span) -> io::Result<()> {
-        if !self.budgets_real_time() {
-            return Ok(());
-        }
-        let before = fs::read_to_string(self.folder.join("cpu.rt_period_us"))?;
-        let longer = before.trim().parse().is_ok_and(|before: u64| micros(period) > before);
-        let part = || self.set("cpu.rt_runtime_us", micros(budget));
-        let whole = || self.set("cpu.rt_period_us", micros(period));
-        // In between, too, the part must not be more than the whole.
-        let set = if longer { whole().and_then(|()| part()) } else { part().and_then(|()| whole()) };
-        if set.is_err() && longer {
-            // A part of a longer whole is less than it was.
-            let _ = self.set("cpu.rt_period_us", before.trim());
-        }
-        set
-    }
-
-    /// The processes in it.
-    pub fn processes(&self) -> Vec<u32> {
-        processes(&self.folder)
-    }
-
-    /// Moves a process into it, with all its threads.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says: without privileges also that the process is outside what was delegated.
-    pub fn take(&self, pid: u32) -> io::Result<()> {
-        move_to(&self.folder, pid)
-    }
-
-    fn set(&self, file: &str, value: impl std::fmt::Display) -> io::Result<()> {
-        fs::write(self.folder.join(file), value.to_string())
+    /// Those that were found, by number.
+    pub fn processes(mut self) -> Vec<u32> {
+        self.found.sort_unstable();
+        self.found.dedup();
+        self.found
     }
 }
 
-/// The processes of a group.
-pub fn processes(folder: &Path) -> Vec<u32> {
-    let inside = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-    inside.lines().filter_map(|pid| pid.parse().ok()).collect()
-}
-
-/// Moves a process, with all its threads.
-///
-/// # Errors
-///
-/// What the kernel says.
-pub fn move_to(folder: &Path, pid: u32) -> io::Result<()> {
-    fs::write(folder.join("cgroup.procs"), pid.to_string())
-}
-
-/// Moves a process to where it came from. If that group is gone meanwhile, or takes nobody, to the next above that does.
-///
-/// # Errors
-///
-/// What the kernel says of the group that it came from.
-pub fn send_home(pid: u32, home: &Path) -> io::Result<()> {
-    move_to(home, pid).or_else(|error| {
-        let mut above = home.ancestors().skip(1).filter(|folder| folder.join("cgroup.procs").exists());
-        if above.any(|folder| move_to(folder, pid).is_ok()) { Ok(()) } else { Err(error) }
-    })
-}
-
-/// Removes a group; whoever is still in it is sent to `home`, or to the group above. One that is gone is removed.
-///
-/// # Errors
-///
-/// What the kernel says: somebody is still in it.
-pub fn dissolve(folder: &Path, home: Option<&Path>) -> io::Result<()> {
-    for pid in processes(folder) {
-        let _ = home.or(folder.parent()).map(|home| send_home(pid, home));
-    }
-    match fs::remove_dir(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn micros(span: Span) -> u64 {
-    span.as_nanos() / 1_000
+fn inhabitants_of(folder: &Path, into: &mut Vec<u32>) -> io::Result<()> {
+    let list = fs::read_to_string(folder.join("cgroup.procs"))?;
+    // 0 is somebody of another namespace of processes.
+    into.extend(list.lines().filter_map(|pid| pid.parse::<u32>().ok()).filter(|pid| *pid != 0));
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A directory that takes what is written to a group.
-    struct Fixture(PathBuf);
-
-    impl Drop for Fixture {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+    #[test]
+    fn the_first_look_at_a_group_is_a_short_one() {
+        let top = std::env::temp_dir().join(format!("hyoshi-groups-first-{}", std::process::id()));
+        for number in 0..3 * FIRST_GROUPS {
+            let below = top.join(number.to_string());
+            fs::create_dir_all(&below).unwrap();
+            fs::write(below.join("cgroup.procs"), format!("{}\n", 1_000_000_000 + number)).unwrap();
         }
-    }
-
-    fn group(name: &str, version: Version) -> (Fixture, Group) {
-        let folder = std::env::temp_dir().join(format!("hyoshi-group-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        let group = Group::below(&folder, "g", version);
-        group.make().unwrap();
-        (Fixture(folder), group)
-    }
-
-    fn said(group: &Group, file: &str) -> String {
-        fs::read_to_string(group.folder().join(file)).unwrap()
+        fs::write(top.join("cgroup.procs"), "").unwrap();
+        let group = Group::again(&top);
+        assert_eq!(group.some_processes().len(), FIRST_GROUPS);
+        assert_eq!(group.inhabitants().unwrap().len(), 3 * FIRST_GROUPS);
+        fs::remove_dir_all(&top).unwrap();
     }
 
     #[test]
-    fn each_version_is_told_in_its_own_words() {
-        let quota = Some((Span::from_millis(30), Span::from_millis(100)));
-        let (_one, one) = group("one", Version::One);
-        one.weigh(30).unwrap();
-        one.cap(quota).unwrap();
-        assert_eq!(
-            ["cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us"].map(|file| said(&one, file)),
-            ["30720", "30000", "100000"]
-        );
-        one.cap(None).unwrap();
-        assert_eq!(said(&one, "cpu.cfs_quota_us"), "-1");
-        let (_two, two) = group("two", Version::Two);
-        two.weigh(30).unwrap();
-        two.cap(quota).unwrap();
-        assert_eq!(["cpu.weight", "cpu.max"].map(|file| said(&two, file)), ["3000", "30000 100000"]);
-        two.weigh(1_000).unwrap();
-        two.cap(None).unwrap();
-        assert_eq!(["cpu.weight", "cpu.max"].map(|file| said(&two, file)), ["10000", "max"]);
+    fn a_look_that_is_taken_in_parts_finds_the_same() {
+        let top = std::env::temp_dir().join(format!("hyoshi-groups-parts-{}", std::process::id()));
+        for number in 0..40 {
+            let below = top.join(format!("{}/{}", number % 5, number));
+            fs::create_dir_all(&below).unwrap();
+            fs::write(below.join("cgroup.procs"), format!("{}\n", 1_000_000_000 + number)).unwrap();
+        }
+        fs::write(top.join("cgroup.procs"), "7\n").unwrap();
+        let group = Group::again(&top);
+        let (mut look, mut parts) = (Look::begin(&group).unwrap(), 1);
+        while !look.go_on(usize::MAX, &mut || false) {
+            parts += 1;
+        }
+        assert!(parts > 45, "{parts}");
+        let all = look.processes();
+        assert_eq!((all.len(), &all), (41, &group.inhabitants().unwrap()));
+        fs::remove_dir_all(&top).unwrap();
     }
 
     #[test]
-    fn real_time_is_budgeted_where_the_kernel_does_and_nowhere_else() {
-        let (_one, one) = group("real-time", Version::One);
-        one.allow_real_time(Span::from_millis(1), Span::from_millis(2)).unwrap();
-        assert!(!one.folder().join("cpu.rt_runtime_us").exists());
-        fs::write(one.folder().join("cpu.rt_runtime_us"), "0").unwrap();
-        fs::write(one.folder().join("cpu.rt_period_us"), "1000000\n").unwrap();
-        one.allow_real_time(Span::from_millis(700), Span::from_secs(2)).unwrap();
-        assert_eq!(["cpu.rt_runtime_us", "cpu.rt_period_us"].map(|file| said(&one, file)), ["700000", "2000000"]);
-    }
-
-    #[test]
-    fn whoever_has_lost_their_home_goes_to_the_next_above() {
-        let (fixture, group) = group("home", Version::Two);
-        fs::write(fixture.0.join("cgroup.procs"), "").unwrap();
-        send_home(7, &fixture.0.join("gone/further")).unwrap();
-        assert_eq!(fs::read_to_string(fixture.0.join("cgroup.procs")).unwrap(), "7");
-        dissolve(group.folder(), None).unwrap();
-        dissolve(group.folder(), None).unwrap();
-        assert!(!group.folder().exists());
+    fn who_is_in_it_and_below_is_told_once() {
+        let top = std::env::temp_dir().join(format!("hyoshi-groups-below-{}", std::process::id()));
+        fs::create_dir_all(top.join("a/b")).unwrap();
+        fs::write(top.join("cgroup.procs"), "7\n0\n").unwrap();
+        fs::write(top.join("a/b/cgroup.procs"), "9\n7\n8\n").unwrap();
+        assert_eq!(Group::again(&top).processes(100).unwrap(), [7, 8, 9]);
+        fs::remove_dir_all(&top).unwrap();
     }
 }

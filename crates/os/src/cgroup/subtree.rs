@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{Access, access};
 
-use super::group::{Group, move_to, processes};
+use super::own::{OwnGroup, listed, move_to};
 use super::{CpuGroup, Version};
 
 /// A group below which we may make others.
@@ -57,7 +57,7 @@ impl Subtree {
         }
         static TRIED: AtomicU32 = AtomicU32::new(0);
         let number = TRIED.fetch_add(1, Ordering::Relaxed);
-        let tried = Group::below(folder, &format!("hyoshi-probe-{}-{number}", std::process::id()), version);
+        let tried = OwnGroup::below(folder, &format!("hyoshi-probe-{}-{number}", std::process::id()), version);
         tried.make().map_err(|error| error.to_string())?;
         let removed = fs::remove_dir(tried.folder());
         removed.map_err(|error| error.to_string())?;
@@ -76,8 +76,8 @@ impl Subtree {
     }
 
     /// The group below, of this name, that this process must be moved to before groups beside it have a controller.
-    pub fn refuge(&self, name: &str) -> Option<Group> {
-        self.inside.then(|| Group::below(&self.folder, name, self.version))
+    pub fn refuge(&self, name: &str) -> Option<OwnGroup> {
+        self.inside.then(|| OwnGroup::below(&self.folder, name, self.version))
     }
 
     /// Passes the CPU controller on to groups that are made here; true if it was not before.
@@ -137,7 +137,7 @@ fn leaves_first(folder: &Path) -> Result<bool, String> {
         return Err("passing the CPU controller on is not delegated".into());
     }
     // The hierarchy's true root may have both.
-    let inside = processes(folder);
+    let inside = listed(folder);
     if inside.is_empty() || !folder.join("cgroup.type").exists() {
         return Ok(false);
     }

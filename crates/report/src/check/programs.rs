@@ -1,6 +1,6 @@
 //! What `check` says of programs under the CPU broker: what is admitted, where, and if not, because of whom.
 
-use hyoshi_control::file::{Admitted, HostAdmission, Verdict};
+use hyoshi_control::file::{Admitted, HostAdmission, Verdict, asks_elsewhere};
 use hyoshi_control::{Limit, Reason};
 use hyoshi_model::{Share, Span, System};
 use serde::Serialize;
@@ -143,8 +143,10 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
         holders.push(format!("{more} more"));
     }
     let holders = if holders.is_empty() { String::new() } else { format!("; {}", holders.join(", ")) };
-    let unknown =
-        if one.known { "" } else { "; without `takes` it may ask for anything: say what it takes, or `cap` it" };
+    let unknown = match one.known || asks_elsewhere(system.program(one.program)) {
+        true => "",
+        false => "; without `takes` it may ask for anything: say what it takes, or `cap` it",
+    };
     Some(format!("{most}, {why}{holders}{unknown}"))
 }
 
@@ -165,7 +167,6 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Look) -
         column("has it within"),
         column("deadline").spare(1),
         column("verdict"),
-        column("because").if_any(),
     ];
     let mut text = String::new();
     for admission in admissions {
@@ -186,15 +187,32 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Look) -
                 Value::figure(one.response.map_or(String::new(), |response| nanos(response.as_nanos()))),
                 Value::figure(nanos(one.asked.deadline().as_nanos())),
                 Value::words(word(one.verdict())),
-                Value::words(reason(system, admission, one).unwrap_or_default()),
             ]
         });
         text.push_str(&grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS));
+        // Below the table: in a column of it they would make every line as long.
+        for one in admission.programs.iter().take(MOST_ROWS) {
+            let Some(reason) = reason(system, admission, one) else { continue };
+            text.push_str(&printable(&format!("  {}: {reason}", system.program(one.program).name)));
+            text.push('\n');
+        }
         let HostAdmission { policy, cap, reserved, .. } = admission;
         let host = host_name(system, admission.host);
         let reserved = about(*reserved);
         text.push_str(&printable(&format!("  {host}: policy {policy}, {reserved} reserved of a cap of {cap}")));
         text.push('\n');
+        let programs = admission.programs.iter().map(|one| system.program(one.program));
+        for program in programs.filter(|program| asks_elsewhere(program)) {
+            let counts = match program.least {
+                Some(least) => format!("its least, {least}, counts"),
+                None => "what it declares counts; `least` says what it needs".to_owned(),
+            };
+            let name = &program.name;
+            let line =
+                format!("  {name}: what its advocates in other processes and libraries ask is not known: {counts}");
+            text.push_str(&printable(&line));
+            text.push('\n');
+        }
     }
     (!admissions.is_empty()).then_some(text)
 }

@@ -6,22 +6,25 @@
 //! - it takes a real-time class: respected, its choice stands and the thread is left alone until it gives that up;
 //! - it becomes SCHED_BATCH, SCHED_IDLE or SCHED_OTHER: that is what it is put back to, in its windows it is raised;
 //! - it changes its nice value: kept, the kernel keeps it through windows;
-//! - it changes its affinity: kept; a thread that may not run on the window's CPU is not raised.
+//! - it changes its affinity, or somebody its cpuset: kept, and the window follows.
 
+mod follow;
 mod thread;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hyoshi_control::window::placement::{Cpu, Placement};
 use hyoshi_control::{Step, TaskId, Window};
 use hyoshi_model::{Instant, Reservation, Share, Span};
+use hyoshi_os::process::Identity;
 use hyoshi_os::scheduling::{Affinity, nice_of, set_nice};
 use hyoshi_os::{Clock, MonotonicClock, Refused, allowed_cpus, fifo_limit, priority};
 
 use self::thread::{Held, NOT_NOTED, State};
 use super::{Abilities, Ground, SchedulerProxy};
 use crate::kernel::NotReserved;
-use crate::members::Members;
+use crate::lanes::{Above, Lanes};
+use crate::members::{Member, Members};
 use crate::touched::Touched;
 
 /// Holds windows for tasks.
@@ -32,6 +35,17 @@ pub struct WindowProxy {
     clock: MonotonicClock,
     open: BTreeMap<TaskId, Open>,
     due: BTreeSet<(Instant, TaskId)>,
+    /// Tasks that were refused what they asked while they were bound to these CPUs.
+    cramped: BTreeMap<TaskId, follow::Cramped>,
+    /// Which of those was looked at last.
+    turn: TaskId,
+    /// When it is seen whether they still are.
+    freed: Instant,
+    room: VecDeque<TaskId>,
+    news: VecDeque<(TaskId, NotReserved)>,
+    above: Above,
+    /// For CPUs with windows whose tasks sleep: how long these may go unlooked at.
+    parts: BTreeMap<u32, Option<u64>>,
 }
 
 /// A task's window.
@@ -46,6 +60,14 @@ struct Open {
     reading: Option<Span>,
     /// When its processes are looked at again.
     family: Instant,
+    /// The CPUs that it was placed for, and when it is seen whether its threads may still run there.
+    allowed: Vec<u32>,
+    bound: Instant,
+    looked: bool,
+    /// When that had it placed anew.
+    moved: Instant,
+    /// How many of its threads may not run where it is.
+    elsewhere: usize,
 }
 
 /// Looking for new processes takes at most one part in so many of the time.
@@ -54,9 +76,20 @@ const FAMILY_SHARE: u64 = 50;
 impl WindowProxy {
     /// On these CPUs, each reserved up to `limit`.
     pub fn new(cpus: Vec<u32>, limit: Share) -> Self {
-        let (open, due) = (BTreeMap::new(), BTreeSet::new());
-        let placement = placement(&cpus, limit);
-        WindowProxy { cpus, placement, clock: MonotonicClock::start(), open, due }
+        WindowProxy {
+            placement: placement(&cpus, limit),
+            cpus,
+            clock: MonotonicClock::start(),
+            open: BTreeMap::new(),
+            due: BTreeSet::new(),
+            cramped: BTreeMap::new(),
+            turn: TaskId(0),
+            freed: Instant::ZERO,
+            room: VecDeque::new(),
+            news: VecDeque::new(),
+            above: Above::default(),
+            parts: BTreeMap::new(),
+        }
     }
 
     /// On the CPUs that this process may use, up to what the kernel leaves real-time threads.
@@ -66,6 +99,7 @@ impl WindowProxy {
 
     /// Everybody to where they are placed: when a window comes or goes, others' priorities change, and seldom their CPU.
     fn seat_all(&mut self, touched: &mut Touched) {
+        self.shorten_steps();
         for (task, seat) in self.placement.seats() {
             let Some(open) = self.open.get_mut(&task) else { continue };
             let at = priority::WINDOWS.end().saturating_sub(seat.level).max(*priority::WINDOWS.start());
@@ -74,20 +108,30 @@ impl WindowProxy {
             }
             if open.cpu != seat.cpu {
                 open.lower(touched);
+                open.window.may_step(None);
+                // It opens there at once.
+                self.due.remove(&(open.due, task));
+                open.due = Instant::ZERO;
+                self.due.insert((open.due, task));
             }
             (open.cpu, open.priority, open.reading) = (seat.cpu, at, None);
         }
     }
 
-    /// A place for the task, on a CPU that it may run on.
-    fn place(&mut self, task: TaskId, reservation: Reservation, may: &Affinity) -> Result<(), NotReserved> {
-        let allowed: Vec<u32> = self.cpus.iter().copied().filter(|cpu| may.has(*cpu)).collect();
-        if allowed.is_empty() {
-            let why = "the task may run on no CPU that has windows: `taskset -ap PID` shows where its threads may";
-            return Err(NotReserved { most: None, why: why.to_owned() });
+    /// Where there is less room than there was, those who sleep are looked at now.
+    fn shorten_steps(&mut self) {
+        for (cpu, part) in &mut self.parts {
+            let before = core::mem::replace(part, self.placement.part(*cpu));
+            if before.is_none_or(|before| part.is_some_and(|part| part <= before)) {
+                continue;
+            }
+            for (task, open) in self.open.iter_mut().filter(|(_, open)| open.cpu == *cpu && open.window.is_raised()) {
+                open.window.may_step(None);
+                self.due.remove(&(open.due, *task));
+                open.due = Instant::ZERO;
+                self.due.insert((open.due, *task));
+            }
         }
-        let placed = self.placement.admit(task, reservation, &allowed);
-        placed.map(|_| ()).map_err(|refused| NotReserved { most: refused.most, why: refused.to_string() })
     }
 
     /// Looks after one task now. The first refusal of the kernel that left no thread raised is returned.
@@ -96,10 +140,15 @@ impl WindowProxy {
         let Some(members) = ground.tasks.get_mut(&task) else { return Ok(()) };
         self.due.remove(&(open.due, task));
         let reading = members.consumed();
+        if open.window.is_still(reading) {
+            let part = self.parts.entry(open.cpu).or_insert_with(|| self.placement.part(open.cpu));
+            open.window.may_step(*part);
+        }
         let step = open.window.look(now, reading);
         let served = open.carry_out(step, now, reading, members, &mut ground.touched, &self.clock);
         open.due = step.at();
         self.due.insert((open.due, task));
+        self.follow(task, now, ground);
         served
     }
 
@@ -132,28 +181,37 @@ impl SchedulerProxy for WindowProxy {
         now: Instant,
         ground: &mut Ground,
     ) -> Result<(), NotReserved> {
+        let hard = ground.hard.contains(&task);
         let (members, touched) = ground.members(task)?;
         may_be_raised(members)?;
-        let affinity = members.processes().find_map(|process| Affinity::of(process.identity().number).ok());
-        let may = affinity.unwrap_or_else(|| Affinity::to(self.cpus.iter().copied()));
-        self.place(task, reservation, &may)?;
+        let allowed = self.allowed(task, members, now);
+        self.place(task, reservation, &allowed)?;
         self.seat_all(touched);
         let reading = members.consumed();
         if let Some(open) = self.open.get_mut(&task) {
+            open.window.harden(hard, reading);
+            open.allowed = allowed;
             let step = open.window.reserve(reservation, now, reading);
             // What the new law says of being raised may differ from what is: `carry_out` makes it so.
             let _ = open.carry_out(step, now, reading, members, touched, &self.clock);
             self.schedule(task, step.at());
             return Ok(());
         }
+        let mut window = Window::new(reservation);
+        window.harden(hard, reading);
         let open = Open {
-            window: Window::new(reservation),
+            window,
             cpu: 0,
             priority: *priority::WINDOWS.start(),
             due: now,
             threads: BTreeMap::new(),
             reading: None,
             family: Instant::ZERO,
+            allowed,
+            bound: now.saturating_add(follow::LOOK),
+            looked: false,
+            moved: Instant::ZERO,
+            elsewhere: 0,
         };
         self.open.insert(task, open);
         self.seat_all(&mut ground.touched);
@@ -174,6 +232,7 @@ impl SchedulerProxy for WindowProxy {
         if let Some(mut open) = self.open.remove(&task) {
             self.due.remove(&(open.due, task));
             open.lower(&mut ground.touched);
+            ground.tasks.get_mut(&task).into_iter().for_each(|members| open.let_go(members));
             let lowered = open.threads.values().filter(|held| held.state != State::Raised);
             lowered.for_each(|held| ground.touched.done(held.before.thread));
             self.placement.release(task);
@@ -181,15 +240,66 @@ impl SchedulerProxy for WindowProxy {
         }
     }
 
-    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
-        while let Some((at, task)) = self.due.first().copied() {
-            if at > now {
-                return at;
+    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+        let Some(open) = self.open.get_mut(&task) else { return };
+        let cpu = open.cpu;
+        open.threads.retain(|_, held| {
+            if !left.contains(&held.before.process) {
+                return true;
             }
+            let lowered = held.lower(cpu, &mut ground.touched).is_ok();
+            if lowered {
+                ground.touched.done(held.before.thread);
+            }
+            // One that cannot be lowered is tried again at each window's end.
+            !lowered
+        });
+    }
+
+    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
+        while let Some((_, task)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             // A refusal in mid-life has its thread left as it is; the window goes on with the others.
             let _ = self.serve(task, now, ground);
         }
-        Instant::NEVER
+        let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
+        due.min(self.look_at_cramped(now, ground))
+    }
+
+    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
+        self.news.pop_front().map(|(task, refused)| (task, Err(refused)))
+    }
+
+    fn room(&mut self) -> Option<TaskId> {
+        self.room.pop_front()
+    }
+
+    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
+        if self.cpus.contains(&cpu) {
+            self.above.note(cpu, &lanes);
+        }
+        for (task, refused) in self.placement.promise(cpu, &lanes.promises, first) {
+            let allowed = self.open.get(&task).map_or(&[][..], |open| &open.allowed);
+            self.news.push_back((task, self.above.refused(&refused, allowed)));
+        }
+        self.seat_all(&mut ground.touched);
+        true
+    }
+
+    fn told(&self, task: TaskId) -> Option<String> {
+        let open = self.open.get(&task).filter(|open| open.elsewhere > 0)?;
+        let (elsewhere, all) = (open.elsewhere, open.threads.len());
+        Some(format!(
+            "a window on CPU {}, where {elsewhere} of its {all} threads may not run: they are not raised",
+            open.cpu
+        ))
+    }
+
+    fn due(&self) -> Instant {
+        if !self.news.is_empty() || !self.room.is_empty() {
+            return Instant::ZERO;
+        }
+        let cramped = if self.cramped.is_empty() { Instant::NEVER } else { self.freed };
+        self.due.first().map_or(cramped, |(at, _)| cramped.min(*at))
     }
 }
 
@@ -220,6 +330,10 @@ impl Open {
                     self.family = now.saturating_add(took * FAMILY_SHARE);
                 }
                 members.look_at_threads();
+                if now >= self.bound {
+                    (self.bound, self.looked) = (now.saturating_add(follow::LOOK), true);
+                    self.threads.values_mut().for_each(|held| held.lower_if_bound_anew(self.cpu, touched));
+                }
                 self.raise(members, touched)
             }
         }
@@ -241,9 +355,10 @@ impl Open {
             let held = match self.threads.get_mut(&member.tid) {
                 Some(held) => held,
                 None => {
-                    let Some(held) = Held::of(member) else { continue };
+                    let Some(mut held) = Held::of(member) else { continue };
                     if !first {
                         keep_nice(member.process.number, member.tid);
+                        held.unbind(self.cpu, self.bound_to(member));
                     }
                     self.threads.entry(member.tid).or_insert(held)
                 }
@@ -260,6 +375,24 @@ impl Open {
         }
     }
 
+    /// Where a thread that was born since may run, unless it or its program says otherwise: where the first of its process
+    /// may, or of the task.
+    fn bound_to(&self, born: &Member) -> Option<Affinity> {
+        let first = self.threads.get(&born.process.number).or_else(|| self.threads.values().next());
+        first.map(|held| held.before.affinity)
+    }
+
+    /// Those that were born in the window and have not been looked at are let go, too.
+    fn let_go(&self, members: &mut Members) {
+        members.look_at_processes();
+        members.look_at_threads();
+        for member in members.threads().iter().filter(|member| !self.threads.contains_key(&member.tid)) {
+            if let Some(mut held) = Held::of(member) {
+                held.unbind(self.cpu, self.bound_to(member));
+            }
+        }
+    }
+
     fn lower(&mut self, touched: &mut Touched) {
         for held in self.threads.values_mut() {
             // One that cannot be lowered is in the state file: the next start tries again.
@@ -268,7 +401,7 @@ impl Open {
     }
 }
 
-/// CPUs without windows. Lanes on them are not known here as yet.
+/// CPUs without windows and lanes.
 pub(super) fn placement(cpus: &[u32], limit: Share) -> Placement {
     let cpus = cpus.iter().map(|cpu| Cpu { number: *cpu, promises: Vec::new(), cap: limit });
     Placement::new(cpus, Placement::SWITCHING)

@@ -13,7 +13,8 @@ use crate::touched::{Before, Touched};
 ///              raise                      it takes a real-time class of its own
 ///   Lowered ────────────► Raised ───────────────────────────────────┐
 ///    ▲   ▲                  │ lower                                 ▼
-///    │   └──────────────────┘                                     Its own
+///    │   ├──────────────────┤                                     Its own
+///    │   └── Elsewhere ◄────┘ raise: it may not run there           │
 ///    └──────────────────────────────────────────────────────────────┘ it gives that up
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +23,10 @@ pub(super) enum State {
     Lowered,
     /// At the window's priority, on its CPU.
     Raised,
-    /// At a real-time class that the program chose, or pinned elsewhere: left alone.
+    /// At a real-time class that the program chose: left alone.
     ItsOwn,
+    /// It may not run on the window's CPU: left alone.
+    Elsewhere,
 }
 
 /// A thread, and what it is put back to.
@@ -38,7 +41,19 @@ impl Held {
     pub(super) fn of(member: &Member) -> Option<Self> {
         let thread = identity_of_thread(member.process.number, member.tid)?;
         let (scheduling, affinity) = (Scheduling::of(member.tid).ok()?, Affinity::of(member.tid).ok()?);
-        Some(Held { before: Before { process: member.process, thread, scheduling, affinity }, state: State::Lowered })
+        let before = Before { process: member.process, thread, scheduling, affinity, window: None };
+        Some(Held { before, state: State::Lowered })
+    }
+
+    /// One that was born of a raised thread has inherited that it may run on the window's CPU alone: it may again where
+    /// its kin may. Whether it was bound there by its program instead, nobody can tell.
+    pub(super) fn unbind(&mut self, cpu: u32, kin: Option<Affinity>) {
+        let here = Affinity::to([cpu]);
+        if let Some(kin) = kin.filter(|kin| *kin != here && self.before.affinity == here)
+            && kin.put(self.before.thread.number).is_ok()
+        {
+            self.before.affinity = kin;
+        }
     }
 
     /// Raises it, or sees that it is still raised. The priority comes first and goes last, so that whoever is found
@@ -66,10 +81,11 @@ impl Held {
             self.before.affinity = Affinity::of(tid)?;
         }
         if !self.before.affinity.has(cpu) {
-            self.state = State::ItsOwn;
+            self.state = State::Elsewhere;
             return Ok(());
         }
         // Nothing is changed that is not on file.
+        self.before.window = Some(cpu);
         touched.thread(self.before).map_err(|_| Refused { asked: Asked::Cpu(cpu), errno: NOT_NOTED })?;
         raise(tid, at)?;
         self.state = State::Raised;
@@ -78,6 +94,15 @@ impl Held {
             here.put(tid)?;
         }
         Ok(())
+    }
+
+    /// Lowers it if it is raised and somebody has bound it to other CPUs since, which it keeps.
+    pub(super) fn lower_if_bound_anew(&mut self, cpu: u32, touched: &mut Touched) {
+        let here = Affinity::to([cpu]);
+        if self.state == State::Raised && Affinity::of(self.before.thread.number).is_ok_and(|found| found != here) {
+            // One that cannot be lowered is in the state file, and looked at again.
+            let _ = self.lower(cpu, touched);
+        }
     }
 
     /// Puts it back, if it is still as the window made it. One that cannot be is raised still, and on file.

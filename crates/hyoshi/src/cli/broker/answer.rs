@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use hyoshi_report::terminal::Look;
+use hyoshi_report::terminal::grid::{Column, Value, column, grid};
 use serde_json::{Value as Json, json};
 
 use crate::cli::{Failure, Format, Held, head, streams};
@@ -20,14 +22,14 @@ pub(super) enum Told {
     Nothing,
     /// Lines.
     Lines(String),
-    /// Rows of as many words as there are heads.
+    /// Rows of as many cells as there are columns.
     Table(Table),
 }
 
 /// See [`Told`].
 pub(super) struct Table {
-    pub heads: &'static [&'static str],
-    pub rows: Vec<Vec<String>>,
+    pub columns: &'static [Column],
+    pub rows: Vec<Vec<Value>>,
     /// What is said when there are none.
     pub empty: &'static str,
 }
@@ -40,16 +42,18 @@ impl Answer {
             (Format::Text, Told::Nothing) => {}
             (Format::Text, Told::Lines(lines)) => streams::out(lines)?,
             (Format::Text, Told::Table(table)) if table.rows.is_empty() => streams::out(table.empty)?,
-            (Format::Text, Told::Table(table)) => streams::out(columns(table.heads, &table.rows))?,
+            (Format::Text, Told::Table(table)) => {
+                streams::out(grid(Look::of_stdout(), table.columns, &table.rows, usize::MAX))?;
+            }
         }
         Ok(Held::Yes)
     }
 }
 
 /// Several brokers' answers, each with the name of whose it is in the first column.
-pub(super) fn beside(answers: Vec<(&str, Told)>) -> String {
+pub(super) fn beside(answers: Vec<(&str, Told)>, look: Look) -> String {
     let width = answers.iter().map(|(host, _)| host.chars().count()).max().unwrap_or(0);
-    let (mut text, mut heads, mut rows) = (String::new(), Vec::new(), Vec::new());
+    let (mut text, mut columns, mut rows) = (String::new(), Vec::new(), Vec::new());
     for (host, told) in answers {
         match told {
             Told::Nothing => {}
@@ -60,16 +64,18 @@ pub(super) fn beside(answers: Vec<(&str, Told)>) -> String {
                 }
             }
             Told::Table(table) => {
-                heads = [&["HOST"], table.heads].concat();
+                columns = [&[column("host")], table.columns].concat();
                 if table.rows.is_empty() {
-                    rows.push(vec![host.to_owned(), "none".to_owned()]);
+                    let none = table.columns.iter().enumerate();
+                    let none = none.map(|(place, _)| Value::words(if place == 0 { "none" } else { "" }));
+                    rows.push([Value::words(host)].into_iter().chain(none).collect());
                 }
-                rows.extend(table.rows.into_iter().map(|row| [vec![host.to_owned()], row].concat()));
+                rows.extend(table.rows.into_iter().map(|row| [vec![Value::words(host)], row].concat()));
             }
         }
     }
     if !rows.is_empty() {
-        text += &columns(&heads, &rows);
+        text += &grid(look, &columns, &rows, usize::MAX);
     }
     text
 }
@@ -83,41 +89,26 @@ pub(super) fn with(name: &str, value: impl Into<Json>, mut object: Json) -> Json
     object
 }
 
-/// Words below each other.
-fn columns(heads: &[&str], rows: &[Vec<String>]) -> String {
-    let heads = heads.iter().map(|head| (*head).to_owned()).collect();
-    let rows: Vec<&Vec<String>> = std::iter::once(&heads).chain(rows).collect();
-    let width = |column: usize| {
-        rows.iter().filter_map(|row: &&Vec<String>| row.get(column)).map(|word| word.chars().count()).max()
-    };
-    let widths: Vec<_> = (0..heads.len()).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (word, width) in row.iter().zip(&widths) {
-            // Writing to a string cannot fail.
-            let _ = write!(line, "{word:<width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const COLUMNS: [Column; 2] = [column("task"), column("holds")];
+
     fn table(rows: &[[&str; 2]]) -> Told {
-        let rows = rows.iter().map(|row| row.iter().map(|word| (*word).to_owned()).collect()).collect();
-        Told::Table(Table { heads: &["TASK", "HOLDS"], rows, empty: "no tasks\n" })
+        let rows = rows.iter().map(|row| row.iter().map(|word| Value::words(*word)).collect()).collect();
+        Told::Table(Table { columns: &COLUMNS, rows, empty: "no tasks\n" })
     }
 
     #[test]
     fn several_answers_have_a_column_for_the_host() {
-        let told = beside(vec![("yard", table(&[["player", "a third"], ["map", "nothing"]])), ("b", table(&[]))]);
-        assert_eq!(told, "HOST  TASK    HOLDS\nyard  player  a third\nyard  map     nothing\nb     none\n");
+        let told = vec![("yard", table(&[["player", "a third"], ["map", "nothing"]])), ("b", table(&[]))];
+        let told = beside(told, Look::PLAIN);
+        let rows: Vec<Vec<&str>> = told.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+        assert_eq!(rows[0], ["host", "task", "holds"]);
+        assert_eq!(rows[2..], [vec!["yard", "player", "a"], vec!["yard", "map", "nothing"], vec!["b", "none"]]);
         let lines = |text: &str| Told::Lines(text.to_owned());
-        assert_eq!(beside(vec![("yard", lines("one\ntwo\n")), ("b", Told::Nothing)]), "yard  one\nyard  two\n");
+        let told = beside(vec![("yard", lines("one\ntwo\n")), ("b", Told::Nothing)], Look::PLAIN);
+        assert_eq!(told, "yard  one\nyard  two\n");
     }
 }

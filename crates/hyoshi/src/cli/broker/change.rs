@@ -1,9 +1,11 @@
 //! What people change about tasks and the policy.
 
 use clap::{Args, Subcommand, ValueEnum};
+use hyoshi_broker::Trouble;
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_broker::setting::Setting;
+use hyoshi_broker::words::{quoted, split};
 use hyoshi_model::{Share, Span};
 use serde_json::json;
 
@@ -75,49 +77,67 @@ impl Foreign {
     /// As it is written after the policy's name.
     fn words(&self) -> Result<String, Failure> {
         let mut text = String::new();
-        let mut word = |name: &str, value: &str| {
-            if value.contains(char::is_whitespace) && name != "fallback" {
-                let failure = Failure::new(format_args!("`--{name}` has a blank in it: `{}`", value.escape_debug()));
-                return Err(failure.help("policies are written in words: give it another name"));
-            }
-            text.push_str(&format!(" --{name} {value}"));
-            Ok(())
-        };
+        let mut word = |name: &str, value: &str| text.push_str(&format!(" --{name} {}", quoted(value)));
         if let Some(object) = &self.object {
-            word("object", &referred(object)?)?;
+            word("object", &referred(object).map_err(told)?);
         }
         if let Some(timeout) = self.timeout {
-            word("timeout", &timeout.to_string())?;
+            word("timeout", &timeout.to_string());
         }
         if let Some(path) = &self.path {
-            word("path", path)?;
+            word("path", path);
         }
         for parameter in &self.parameters {
             let Some((name, value)) = parameter.split_once('=').filter(|(name, _)| !name.is_empty()) else {
                 return Err(Failure::new(format_args!("`{parameter}` is no parameter")).help("write --with NAME=VALUE"));
             };
-            word(name, value)?;
+            if name.contains(char::is_whitespace) {
+                let failure = Failure::new(format_args!("`{}` is no parameter's name", name.escape_debug()));
+                return Err(failure.help("names have no blanks"));
+            }
+            word(name, value);
         }
         // At the end: what follows belongs to it.
         if let Some(fallback) = &self.fallback {
-            word("fallback", fallback)?;
+            word("fallback", fallback);
         }
         Ok(text)
     }
 }
 
+/// What is wrong with a command line, before any broker is asked.
+pub(super) fn told(trouble: Trouble) -> Failure {
+    Failure::new(&trouble).help(trouble.remedy())
+}
+
 /// A policy with the references that are read from files.
-pub(super) fn referring(policy: &str) -> Result<String, Failure> {
+pub(super) fn referring(policy: &str) -> Result<String, Trouble> {
     if !policy.contains("file:") {
         return Ok(policy.to_owned());
     }
-    let words: Result<Vec<_>, _> = policy.split_whitespace().map(referred).collect();
-    Ok(words?.join(" "))
+    let words: Result<Vec<_>, _> = split(policy)?.iter().map(|word| referred(word)).collect();
+    Ok(words?.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+}
+
+/// A setting with the reference that is read from a file.
+pub(in crate::cli) fn settled(mut setting: Setting) -> Result<Setting, Trouble> {
+    let objects = setting.parameters.iter_mut().filter(|(name, _)| matches!(name.as_str(), "object" | ""));
+    if setting.kind == "external" {
+        for (_, value) in objects {
+            *value = referred(value)?;
+        }
+    }
+    Ok(setting)
 }
 
 /// A reference, read from its file if it names one: the broker reads no files for others.
-pub(super) fn referred(object: &str) -> Result<String, Failure> {
-    object.strip_prefix("file:").map_or_else(|| Ok(object.to_owned()), reference)
+fn referred(object: &str) -> Result<String, Trouble> {
+    let Some(path) = object.strip_prefix("file:") else { return Ok(object.to_owned()) };
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let what = format!("cannot read a reference from {path}: {error}");
+        Trouble::refused(what, "name a file that holds one, IOR:... or corbaloc:..., as the object's process writes it")
+    })?;
+    Ok(text.trim().to_owned())
 }
 
 #[derive(Debug, Subcommand)]
@@ -175,12 +195,6 @@ pub(super) fn set(client: &Client, set: &Set) -> Result<Answer, Ended> {
     Ok(done(name))
 }
 
-fn reference(path: &str) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|error| Failure::new(format_args!("cannot read a reference from {path}: {error}")))?;
-    Ok(text.trim().to_owned())
-}
-
 fn yes(value: &str) -> Result<bool, Failure> {
     match value {
         "yes" => Ok(true),
@@ -211,12 +225,7 @@ pub(super) fn policy(client: &Client, policy: &Policy) -> Result<Answer, Ended> 
 pub(super) fn advocate(client: &Client, verb: &Advocate) -> Result<Answer, Ended> {
     match verb {
         Advocate::Add { at, name, advocate } => {
-            let mut setting = Setting::from_words(advocate)?;
-            for (name, value) in &mut setting.parameters {
-                if name == "object" {
-                    *value = referred(value)?;
-                }
-            }
+            let setting = settled(Setting::from_words(advocate)?).map_err(told)?;
             let place = at.unwrap_or(u32::MAX);
             client.broker().add_advocate(name, &setting.to_wire(), place).map_err(ClientError::from)?;
             list(client, name)

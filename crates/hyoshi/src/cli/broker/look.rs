@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use hyoshi_broker::client::{Client, ClientError};
-use hyoshi_broker::idl::cpu_broker::{Broker, BrokerStanding, Reservation, TaskStanding};
+use hyoshi_broker::idl::cpu_broker::{Broker, BrokerStanding, Reservation, RunStanding, TaskStanding};
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
+use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
 use serde_json::{Value as Json, json};
 
 use super::answer::{Answer, Table, Told, with};
@@ -23,21 +24,31 @@ pub(super) struct Watch {
     every: Span,
 }
 
+const COLUMNS: [Column; 7] = [
+    column("task"),
+    column("processes").spare(2),
+    column("importance").spare(3),
+    column("consumed").spare(1),
+    column("asks"),
+    column("holds"),
+    column("because").if_any(),
+];
+
 pub(super) fn list(client: &Client) -> Result<Answer, Ended> {
     let tasks = client.broker().tasks().map_err(ClientError::from)?;
     let row = |task: &TaskStanding| {
         vec![
-            task.name.clone(),
-            processes(&task.processes),
-            task.importance.to_string(),
-            about(task.consumed).to_string(),
-            reserved(&task.granted.asked),
-            reserved(&task.granted.held),
-            task.granted.because.clone(),
+            Value::words(&task.name),
+            Value::words(processes(&task.processes)),
+            Value::Count(task.importance.into(), Tone::Plain),
+            Value::figure(about(task.consumed).to_string()),
+            Value::figure(reserved(&task.granted.asked)),
+            Value::figure(reserved(&task.granted.held)),
+            Value::words(&task.granted.because),
         ]
     };
     let table = Table {
-        heads: &["TASK", "PROCESSES", "IMPORTANCE", "CONSUMED", "ASKS", "HOLDS", "BECAUSE"],
+        columns: &COLUMNS,
         rows: tasks.iter().map(row).collect(),
         empty: "no tasks: `hyoshi exec` and `hyoshi attach` bring programs under the broker\n",
     };
@@ -113,15 +124,30 @@ pub(super) fn told(standing: &BrokerStanding) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{what:<12}{}: {}", proxy.name, proxy.why);
     }
+    for run in &standing.runs {
+        let takes: Vec<String> =
+            run.takes.iter().map(|one| format!("{} of CPU {}", share(one.takes), one.cpu)).collect();
+        let counted = if run.counted { "" } else { "; not counted: only windows are below lanes" };
+        let (name, process) = (run.name.escape_debug(), run.process);
+        let _ = writeln!(text, "lanes       of run {name}, process {process}: {}{counted}", takes.join(", "));
+    }
     text
 }
 
 pub(in crate::cli) fn standing_json(standing: &BrokerStanding) -> Json {
     let proxy = |proxy: &hyoshi_broker::idl::cpu_broker::ProxyStanding| json!({ "name": proxy.name, "used": proxy.used, "why": proxy.why });
+    let run = |run: &RunStanding| {
+        let takes = run.takes.iter().map(|one| json!({ "cpu": one.cpu, "millionths": one.takes }));
+        json!({
+            "name": run.name, "process": run.process, "user": run.owner, "takes": takes.collect::<Vec<_>>(),
+            "counted": run.counted,
+        })
+    };
     json!({
         "version": standing.version, "process": standing.process, "policy": standing.policy,
         "cap_millionths": standing.cap, "reserved_millionths": standing.reserved, "tasks": standing.tasks,
         "schedulers": standing.proxies.iter().map(proxy).collect::<Vec<_>>(),
+        "runs": standing.runs.iter().map(run).collect::<Vec<_>>(),
     })
 }
 

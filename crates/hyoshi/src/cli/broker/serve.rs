@@ -1,22 +1,28 @@
 //! The broker itself.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use hyoshi_broker::access::Access;
 use hyoshi_broker::audit::Audit;
 use hyoshi_broker::external::Externals;
 use hyoshi_broker::lines::Lines;
-use hyoshi_broker::machine::Machine;
+use hyoshi_broker::machine::{self, Machine};
 use hyoshi_broker::roster::{NotedPolicy, Roster};
+use hyoshi_broker::setting::Setting;
 use hyoshi_broker::touched::PutBack;
 use hyoshi_broker::{Service, ServiceError, State, Trouble, place, policy};
 use hyoshi_control::Arbiter;
+use hyoshi_control::policy::AnyPolicy;
 use hyoshi_model::Share;
 use hyoshi_orb::OrbError;
-use hyoshi_os::{Address, Credentials, Interrupt, Notifier, Policy, Wake, allowed_cpus, priority, set_own_policy};
+use hyoshi_os::{
+    Address, Credentials, Interrupt, Notifier, Policy, Spawn, Wake, allowed_cpus, priority, set_own_policy,
+};
 use serde_json::json;
 
 use super::{At, change, look};
@@ -35,8 +41,8 @@ pub(super) struct Serve {
     /// How much all tasks may have together: 75% of one CPU, 150% is one and a half [default: 75% of each CPU]
     #[arg(long, value_name = "SHARE")]
     cap: Option<Share>,
-    /// How time is reserved: window, deadline, weights, none, or external:REFERENCE for another process's [default: the
-    /// best that this machine grants, but for deadline]
+    /// How time is reserved: window, deadline, weights, none, or another process's, external:REFERENCE or "external --object
+    /// REFERENCE --timeout 20ms" [default: the best that this machine grants, but for deadline]
     #[arg(long, value_name = "SCHEDULER")]
     scheduler: Option<String>,
     /// Below windows, a floor for when they are not open: weights, of control groups, into which programs are moved
@@ -64,6 +70,9 @@ enum Floor {
     /// The share that is reserved, as a control group's weight
     Weights,
 }
+
+/// How the operator is told.
+type Tell<'a> = dyn Fn(&dyn Display) + 'a;
 
 impl Serve {
     /// A flag that was given.
@@ -97,9 +106,15 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
             place::to_serve(uid, runtime.as_deref()).map_err(misplaced)?
         }
     };
-    place::prepare(&socket, uid).map_err(misplaced)?;
     let group = serve.operators.as_deref().map(group).transpose()?;
     let remote = serve.remote.remote(tls)?;
+    let externals = Externals::new().map_err(|error| refused(&ServiceError::Orb(error), &socket))?;
+    let elsewhere = elsewhere(serve.scheduler.as_deref()).map_err(change::told)?;
+    let own = serve.scheduler.as_deref().filter(|_| elsewhere.is_none());
+    own.map_or(Ok(()), machine::known).map_err(|error| Failure::new(&error).help(error.remedy()))?;
+    let policy = serve.policy.as_deref().map(|policy| policy_of(policy, &externals)).transpose()?;
+    // What was asked is understood; from here on something is changed.
+    place::prepare(&socket, uid).map_err(misplaced)?;
     let audit = match &serve.audit {
         None => Audit::none(),
         Some(path) => Audit::to(path).map_err(|error| {
@@ -107,96 +122,130 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
                 .help("--audit FILE, in a directory that the broker can write to")
         })?,
     };
-    let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
-    let elsewhere = serve.scheduler.as_deref().and_then(|scheduler| scheduler.strip_prefix("external:"));
-    let opened =
-        Machine::with_floor(&state, serve.scheduler.as_deref().filter(|_| elsewhere.is_none()), serve.floor.is_some());
-    let (mut machine, put_back) = opened.map_err(|error| Failure::new(&error).help(error.remedy()))?;
-    let externals = Externals::new().map_err(|error| refused(&ServiceError::Orb(error), &socket))?;
-    if let Some(object) = elsewhere {
-        let object = change::referred(object)?;
-        let behind = machine.put_behind(|own| externals.scheduler(&object, own));
-        machine = behind.map_err(|trouble| Failure::new(&trouble).help(trouble.remedy()))?;
-    }
-    if put_back != PutBack::default() {
-        streams::err(format_args!("hyoshi broker: another broker left something behind: {put_back}\n"));
-    }
-    let roster = roster(&state, serve.forget)?;
-    let arbiter = arbiter(serve, roster.policy(), &externals)?;
-    let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
-    core.note_in(roster);
-    core.ask_others(externals);
-    if let Some(path) = &serve.log {
-        core.log_to(Lines::to(path).map_err(|error| {
+    let log = serve.log.as_ref().map(|path| {
+        Lines::to(path).map_err(|error| {
             Failure::new(format_args!("cannot open the log {}: {error}", path.display()))
                 .help("--log FILE, in a directory that the broker can write to")
-        })?);
+        })
+    });
+    let log = log.transpose()?;
+    // Windows wait for nobody who reads standard error.
+    let notices = Lines::on_standard_error()
+        .map_err(|error| Failure::new(format_args!("standard error cannot be used: {error}")))?;
+    let tell = |text: &dyn Display| notices.push(format!("hyoshi broker: {text}"));
+    let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
+    let (mut machine, put_back) = Machine::with_floor(&state, own, serve.floor.is_some())
+        .map_err(|error| Failure::new(&error).help(error.remedy()))?;
+    if let Some(setting) = elsewhere {
+        machine = machine.put_behind(|own| externals.scheduler(&setting, own)).map_err(change::told)?;
+    }
+    if put_back != PutBack::default() {
+        tell(&format_args!("another broker left something behind: {put_back}"));
+    }
+    let (roster, warning) = Roster::open(&state).map_err(|error| {
+        Failure::new(format_args!("tasks cannot be noted in {}: {error}", state.display()))
+            .help("--state DIR, one that the broker can write to")
+    })?;
+    if let Some(warning) = warning {
+        tell(&warning);
+    }
+    let arbiter = arbiter(serve, policy, roster.policy(), &externals, &tell)?;
+    let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
+    match serve.forget {
+        // Once it serves: what cannot be started forgets nobody.
+        true => core.begin_in(roster),
+        false => core.note_in(roster),
+    }
+    core.ask_others(externals);
+    if let Some(log) = log {
+        core.log_to(log);
     }
     let service = Service::start_for(core, &socket, uid, remote, wake).map_err(|error| refused(&error, &socket))?;
     let (standing, remote) = (service.standing(), service.remote().collect::<Vec<_>>());
-    match format {
+    let said = match format {
         Format::Text => {
             let remote: String = remote.iter().map(|at| format!("            {at}\n")).collect();
-            streams::out(format_args!("{}at          {}\n{remote}", look::told(&standing), socket.display()))?;
+            format!("{}at          {}\n{remote}", look::told(&standing), socket.display())
         }
         Format::Json => {
             let answer = json!({ "hyoshi": head("broker"), "broker": look::standing_json(&standing), "at": socket, "remote": remote });
-            streams::out(format_args!("{answer:#}\n"))?;
+            format!("{answer:#}\n")
         }
-    }
+    };
+    say(said)?;
     // Above the windows that it opens and closes, and above lanes: what it does for them is short.
     if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER)) {
-        streams::err(format_args!("hyoshi broker: it runs at normal priority, so windows may open late: {refused}\n"));
+        tell(&format_args!("it runs at normal priority, so windows may open late: {refused}"));
     }
-    let manager = manager(&socket);
-    service.run(&interrupt, &manager, |notice| streams::err(format_args!("hyoshi broker: {notice}\n")));
+    let manager = manager(&socket, &tell);
+    service.run(&interrupt, &manager, |notice| tell(&notice));
     Ok(Held::Yes)
 }
 
+/// Tells on standard output how it stands; it serves, so that it does not wait for long for whoever reads that.
+fn say(text: String) -> Result<(), Failure> {
+    let said = Spawn::new("says").spawn(move || streams::out(text));
+    let said = said.map_err(|error| Failure::new(format_args!("there is no thread to be had: {error}")))?;
+    for _ in 0..100 {
+        if said.is_finished() {
+            // A panic would have been told by itself.
+            return said.join().unwrap_or(Ok(()));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
 /// The service manager, if there is one, knows that the broker serves.
-fn manager(socket: &Path) -> Notifier {
+fn manager(socket: &Path, tell: &Tell<'_>) -> Notifier {
     let told = Notifier::of_environment().and_then(|manager| {
         manager.ready(&format!("serves at {}", socket.display()))?;
         Ok(manager)
     });
     told.unwrap_or_else(|error| {
-        streams::err(format_args!("hyoshi broker: the service manager cannot be told that it serves: {error}\n"));
+        tell(&format_args!("the service manager cannot be told that it serves: {error}"));
         Notifier::none()
     })
 }
 
-/// What is noted of the tasks of the broker before.
-fn roster(state: &Path, forget: bool) -> Result<Roster, Failure> {
-    let opened = Roster::open(state).and_then(|(mut roster, warning)| {
-        if forget {
-            roster.forget()?;
-        }
-        Ok((roster, warning))
-    });
-    let (roster, warning) = opened.map_err(|error| {
-        Failure::new(format_args!("tasks cannot be noted in {}: {error}", state.display()))
-            .help("--state DIR, one that the broker can write to")
-    })?;
-    if let Some(warning) = warning {
-        streams::err(format_args!("hyoshi broker: {warning}\n"));
-    }
-    Ok(roster)
+/// The scheduler in another process, if that is asked for.
+fn elsewhere(scheduler: Option<&str>) -> Result<Option<Setting>, Trouble> {
+    let setting = match scheduler {
+        Some(text) if text.split_whitespace().next() == Some("external") => Setting::from_text(text)?,
+        Some(text) => match text.strip_prefix("external:") {
+            Some(object) => Setting { parameters: vec![("object".into(), object.into())], ..Setting::of("external") },
+            None => return Ok(None),
+        },
+        None => return Ok(None),
+    };
+    change::settled(setting).map(Some)
+}
+
+/// A policy of the command line.
+fn policy_of(policy: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Failure> {
+    change::referring(policy).and_then(|policy| policy::read(&policy, externals)).map_err(change::told)
 }
 
 /// With the policy and the cap of the command line, else those that were set while the broker before ran.
-fn arbiter(serve: &Serve, before: &NotedPolicy, externals: &Arc<Externals>) -> Result<Arbiter, Failure> {
-    let failed = |trouble: Trouble| Failure::new(&trouble).help(trouble.remedy());
-    let noted = Some(before.policy.as_str()).filter(|policy| !policy.is_empty());
-    let policy = match (serve.policy.as_deref(), noted) {
-        (Some(policy), _) => policy::read(&change::referring(policy)?, externals).map_err(failed)?,
+fn arbiter(
+    serve: &Serve,
+    policy: Option<AnyPolicy>,
+    before: &NotedPolicy,
+    externals: &Arc<Externals>,
+    tell: &Tell<'_>,
+) -> Result<Arbiter, Failure> {
+    let before = Some(before).filter(|_| !serve.forget);
+    let strict = || policy::named("strict").map_err(change::told);
+    let policy = match (policy, before.map(|before| before.policy.as_str()).filter(|noted| !noted.is_empty())) {
+        (Some(policy), _) => policy,
         (None, Some(noted)) => policy::read(noted, externals).or_else(|trouble| {
-            streams::err(format_args!("hyoshi broker: policy strict instead of `{noted}`, as it was: {trouble}\n"));
-            policy::named("strict").map_err(failed)
+            tell(&format_args!("policy strict instead of `{noted}`, as it was: {trouble}"));
+            strict()
         })?,
-        (None, None) => policy::named("strict").map_err(failed)?,
+        (None, None) => strict()?,
     };
-    let cap = serve.cap.or_else(|| (before.cap > 0).then(|| Share::from_millionths(before.cap)));
-    let cap = cap.unwrap_or_else(|| Share::from_percent(75 * allowed_cpus().len() as u64));
+    let before = before.map(|before| before.cap).filter(|cap| *cap > 0).map(Share::from_millionths);
+    let cap = serve.cap.or(before).unwrap_or_else(|| Share::from_percent(75 * allowed_cpus().len() as u64));
     Ok(Arbiter::new(policy, cap))
 }
 

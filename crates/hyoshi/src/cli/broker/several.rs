@@ -6,6 +6,7 @@ use std::thread;
 
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_os::{Interrupt, Wake};
+use hyoshi_report::terminal::Look;
 use serde_json::{Value as Json, json};
 
 use super::answer::{Answer, beside, with};
@@ -41,7 +42,7 @@ pub(super) fn ask(
                     }
                 }
             }
-            streams::out(beside(good))?;
+            streams::out(beside(good, Look::of_stdout()))?;
             bad.iter().for_each(streams::err);
             held
         }

@@ -16,6 +16,7 @@ use hyoshi_report::{Level, Note, ProgramSummary};
 use hyoshi_sim::programs::{Period, Played};
 
 use super::asked::{differing, find, joining};
+use super::guard::Guard;
 use super::played;
 use crate::cli::Failure;
 use crate::cli::output::note;
@@ -23,7 +24,7 @@ use crate::cli::output::note;
 /// How often the broker is asked how programs stand.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long programs have to end after SIGTERM.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Programs that run under the broker. Dropped, they are ended.
 pub(in crate::cli) struct Programs {
@@ -82,12 +83,14 @@ impl Programs {
         let standing = client.broker().standing().map_err(|error| refused(&error.into()))?;
         let notes = differing(system, &standing);
         let joined = join_all(system, &client)?;
-        let running = begin_all(system, &joined, &found)?;
+        let alone = |error| Failure::new(format!("cannot look after programs: {error}"));
+        let mut guard = Guard::start().map_err(alone)?;
+        let running = begin_all(system, &joined, &found, &mut guard)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (system, stopped) = (system.clone(), stop.clone());
-        let watching = move || watch(&system, client, running, notes, &stopped);
+        let watching = move || watch(&system, client, running, notes, &stopped, guard);
         let watcher = thread::Builder::new().name("programs".into()).spawn(watching);
-        let watcher = watcher.map_err(|error| Failure::new(format!("cannot look after programs: {error}")))?;
+        let watcher = watcher.map_err(alone)?;
         Ok(Some(Programs { stop, watcher: Some(watcher) }))
     }
 
@@ -113,9 +116,11 @@ impl Drop for Programs {
 /// All programs join, the more important first; if one is refused, none stays.
 fn join_all(system: &System, client: &Client) -> Result<Vec<(ProgramId, TaskStub)>, Failure> {
     let hosts = (0..system.hosts.len() as u32).map(HostId);
+    let ids = hosts.flat_map(|host| hyoshi_control::file::order(system, host));
+    let joining = ids.map(|id| Ok((id, joining(system.program(id))?))).collect::<Result<Vec<_>, Failure>>()?;
     let mut joined: Vec<(ProgramId, TaskStub)> = Vec::new();
-    for id in hosts.flat_map(|host| hyoshi_control::file::order(system, host)) {
-        match client.join(&joining(system.program(id))) {
+    for (id, joining) in joining {
+        match client.join(&joining) {
             Ok(task) => joined.push((id, task)),
             Err(error) => {
                 // What nobody is in ends by itself, later.
@@ -128,10 +133,15 @@ fn join_all(system: &System, client: &Client) -> Result<Vec<(ProgramId, TaskStub
 }
 
 /// All programs start; if one cannot, those that have are ended.
-fn begin_all(system: &System, joined: &[(ProgramId, TaskStub)], found: &[PathBuf]) -> Result<Vec<Running>, Failure> {
+fn begin_all(
+    system: &System,
+    joined: &[(ProgramId, TaskStub)],
+    found: &[PathBuf],
+    guard: &mut Guard,
+) -> Result<Vec<Running>, Failure> {
     let mut running: Vec<Running> = Vec::new();
     for (at, (id, task)) in joined.iter().enumerate() {
-        match begin(system, *id, &found[id.index()], task) {
+        match begin(system, *id, &found[id.index()], task, guard) {
             Ok(one) => running.push(one),
             Err(failure) => {
                 end(&mut running);
@@ -147,7 +157,7 @@ fn refused(error: &ClientError) -> Failure {
     Failure::new(error).help(error.remedy())
 }
 
-fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub) -> Result<Running, Failure> {
+fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub, guard: &mut Guard) -> Result<Running, Failure> {
     let program = system.program(id);
     let mut command = Command::new(path);
     command.args(program.words.iter().skip(1)).stdin(Stdio::null());
@@ -158,6 +168,10 @@ fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub) -> Result
         Failure::new(format!("reservation {}: cannot run {}: {error}", program.name, path.display()))
             .help("it must be a program, with permission to run it")
     })?;
+    if let Err(error) = guard.guard(child.id()) {
+        end_one(&mut child);
+        return Err(Failure::new(format!("cannot look after programs: {error}")));
+    }
     if let Err(error) = task.add_process(child.id(), 0) {
         let error = ClientError::from(error);
         return Err(match end_one(&mut child) {
@@ -180,7 +194,14 @@ fn end_one(child: &mut Child) -> Option<ExitStatus> {
 }
 
 /// Looks after programs until the run ends or they have.
-fn watch(system: &System, client: Client, mut running: Vec<Running>, mut notes: Vec<Note>, stop: &AtomicBool) -> Told {
+fn watch(
+    system: &System,
+    client: Client,
+    mut running: Vec<Running>,
+    mut notes: Vec<Note>,
+    stop: &AtomicBool,
+    guard: Guard,
+) -> Told {
     let started = WallClock::now();
     let (mut last, mut gone) = (Instant::ZERO, false);
     loop {
@@ -200,7 +221,7 @@ fn watch(system: &System, client: Client, mut running: Vec<Running>, mut notes: 
         notes.push(note(Level::Degraded, "broker", text));
     }
     end(&mut running);
-    drop(client);
+    drop((guard, client));
     let mut failed = false;
     for one in running.iter().filter(|one| one.detached) {
         let name = &system.program(one.id).name;

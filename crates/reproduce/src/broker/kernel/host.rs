@@ -4,6 +4,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -93,10 +94,10 @@ impl Broker {
         let mut command = Command::new(hyoshi);
         command.arg("broker").args(words).arg("--socket").arg(&socket).stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let serves = BufReader::new(child.stdout.take().expect("it is piped"));
-        let serves = serves.lines().map_while(Result::ok).any(|line| line.starts_with("at "));
-        let client =
-            if serves { Client::connect(Some(&socket)).map_err(NoResult::from) } else { Err(last_words(&mut child)) };
+        let client = match heard(&mut child, "the broker", PATIENCE, |line| line.starts_with("at ").then_some(())) {
+            Ok(_) => Client::connect(Some(&socket)).map_err(NoResult::from),
+            Err(error) => Err(error),
+        };
         match client {
             Ok(client) => {
                 // Its notices are for an operator; they must not fill a pipe.
@@ -157,7 +158,36 @@ fn end(child: &mut Child) {
     }
 }
 
-/// Why a child did not do as it was told.
+/// What a child says first of what is wanted, with all that follows it. One that says nothing of the kind is ended.
+fn heard<T: Send + 'static>(
+    child: &mut Child,
+    who: &str,
+    patience: Span,
+    mut wanted: impl FnMut(&str) -> Option<T> + Send + 'static,
+) -> Result<(T, BufReader<ChildStdout>), NoResult> {
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
+    let (tell, told) = mpsc::sync_channel(1);
+    // It ends with what the child says, at the latest when that is ended.
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
+            if let Some(found) = wanted(&line) {
+                let _ = tell.send((found, lines));
+                return;
+            }
+            line.clear();
+        }
+    });
+    told.recv_timeout(Duration::from_nanos(patience.as_nanos())).map_err(|error| {
+        end(child);
+        match error {
+            RecvTimeoutError::Timeout => NoResult::Because(format!("{who} said nothing within {patience}")),
+            RecvTimeoutError::Disconnected => last_words(child),
+        }
+    })
+}
+
+/// Why a child did not do as it was told, once it has ended.
 fn last_words(child: &mut Child) -> NoResult {
     let mut said = String::new();
     if let Some(stderr) = child.stderr.take() {
@@ -205,14 +235,7 @@ impl Glass {
     pub fn start(mut command: Command) -> Result<Glass, NoResult> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.args(["--each", "--format", "json"]).spawn()?;
-        let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut line = String::new();
-        lines.read_line(&mut line)?;
-        let Ok(opening) = serde_json::from_str(&line) else {
-            let error = last_words(&mut child);
-            end(&mut child);
-            return Err(error);
-        };
+        let (opening, lines) = heard(&mut child, "the program", PATIENCE, |line| serde_json::from_str(line).ok())?;
         drain(child.stderr.take());
         Ok(Glass { child, opening, lines: Some(lines), periods: None })
     }
@@ -293,5 +316,40 @@ impl Drop for Spinners {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    fn number(line: &str) -> Option<u32> {
+        line.trim().parse().ok()
+    }
+
+    #[test]
+    fn a_child_that_says_nothing_is_ended_and_that_is_told() {
+        let mut child = shell("exec sleep 1000");
+        let error = heard(&mut child, "it", Span::from_millis(100), number).unwrap_err();
+        assert!(matches!(error, NoResult::Because(why) if why == "it said nothing within 100ms"));
+        assert!(matches!(child.try_wait(), Ok(Some(_))));
+    }
+
+    #[test]
+    fn what_a_child_says_after_what_was_wanted_is_kept_and_its_last_words_are_told() {
+        let mut child = shell("echo first; echo 7; echo then");
+        let (seven, mut lines) = heard(&mut child, "it", PATIENCE, number).ok().unwrap();
+        let mut then = String::new();
+        lines.read_line(&mut then).unwrap();
+        assert_eq!((seven, then.as_str()), (7, "then\n"));
+        end(&mut child);
+        let error = heard(&mut shell("echo error: no more >&2"), "it", PATIENCE, number).unwrap_err();
+        assert!(matches!(error, NoResult::Because(why) if why == "no more"));
     }
 }

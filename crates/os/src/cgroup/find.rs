@@ -1,19 +1,14 @@
-//! Control groups by their paths, units and containers, and who is in them (cgroups(7), both versions).
+//! Control groups by their paths, units and containers.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::process::geteuid;
 
-/// A control group with all that are below it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    folder: PathBuf,
-}
+use super::mounts::{self, Hierarchy};
 
 /// Why there is no such group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,95 +34,22 @@ pub enum NoGroup {
 }
 
 /// Groups below one another that are looked through.
-const MOST_GROUPS: usize = 16_384;
-/// As many are looked through before it is known whether who asks may have them.
-const FIRST_GROUPS: usize = 64;
+pub(super) const MOST_GROUPS: usize = 16_384;
 /// The shortest beginning of a container's number that is taken for one.
 const SHORTEST_ID: usize = 4;
 
-/// A mount of control groups.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Hierarchy {
-    point: PathBuf,
-    /// systemd keeps its units there: version 2, or `name=systemd`.
-    units: bool,
-}
-
-impl Group {
-    /// By its folder, such as `/sys/fs/cgroup/system.slice/cron.service`, or by its path within the hierarchy, as
-    /// /proc/PID/cgroup has it. Nothing outside of the hierarchies is looked at, whoever asks for it.
-    ///
-    /// # Errors
-    ///
-    /// Of what is no group, and of the root.
-    pub fn open(path: &str) -> Result<Group, NoGroup> {
-        let hierarchies = hierarchies();
-        let folder = folder(path, &hierarchies)?;
-        if hierarchies.iter().any(|hierarchy| hierarchy.point == folder) {
-            return Err(NoGroup::Root(folder));
-        }
-        Ok(Group { folder })
+/// The folder of a group, by its folder or its path within a hierarchy; see [`Group::open`](super::Group::open).
+///
+/// # Errors
+///
+/// Of what is no group, and of the root.
+pub(super) fn of_path(path: &str) -> Result<PathBuf, NoGroup> {
+    let hierarchies = hierarchies();
+    let folder = folder(path, &hierarchies)?;
+    if hierarchies.iter().any(|hierarchy| hierarchy.point == folder) {
+        return Err(NoGroup::Root(folder));
     }
-
-    /// Some of the processes in it and in the nearest groups below: what can be known in little time.
-    pub fn some_processes(&self) -> Vec<u32> {
-        self.gathered(usize::MAX, FIRST_GROUPS).unwrap_or_default()
-    }
-
-    /// All processes in it and below.
-    ///
-    /// # Errors
-    ///
-    /// Of a group that this process is in, one in which nobody is, and one of single threads.
-    pub fn inhabitants(&self) -> Result<Vec<u32>, NoGroup> {
-        let unreadable = |error: io::Error| NoGroup::Unreadable(self.folder.clone(), error.to_string());
-        let processes = self.processes(usize::MAX).map_err(unreadable)?;
-        if processes.is_empty() {
-            return Err(NoGroup::Empty(self.folder.clone()));
-        }
-        if processes.contains(&std::process::id()) {
-            return Err(NoGroup::Own(self.folder.clone()));
-        }
-        Ok(processes)
-    }
-
-    /// By the folder of one that was opened before, whether anybody is in it now or not.
-    pub fn again(folder: &Path) -> Group {
-        Group { folder: folder.to_owned() }
-    }
-
-    /// Its folder.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// The processes in it and below, by number, about `most` of them.
-    ///
-    /// # Errors
-    ///
-    /// If the group is no more, or is one of single threads.
-    pub fn processes(&self, most: usize) -> io::Result<Vec<u32>> {
-        self.gathered(most, MOST_GROUPS)
-    }
-
-    fn gathered(&self, most: usize, groups: usize) -> io::Result<Vec<u32>> {
-        let mut processes = Vec::new();
-        let read = |folder: &Path, into: &mut Vec<u32>| {
-            let list = fs::read_to_string(folder.join("cgroup.procs"))?;
-            // 0 is somebody of another namespace of processes.
-            into.extend(list.lines().filter_map(|pid| pid.parse::<u32>().ok()).filter(|pid| *pid != 0));
-            io::Result::Ok(())
-        };
-        read(&self.folder, &mut processes)?;
-        walk(&self.folder, groups, |below| {
-            // One that has gone since, or is one of threads, has no processes of its own.
-            let _ = read(below, &mut processes);
-            if processes.len() < most { Walk::Down } else { Walk::End }
-        });
-        processes.sort_unstable();
-        processes.dedup();
-        Ok(processes)
-    }
+    Ok(folder)
 }
 
 /// The folder of a systemd unit, such as `cron.service`; a name without its kind is a service's.
@@ -141,7 +63,7 @@ pub fn of_unit(name: &str) -> Result<PathBuf, NoGroup> {
     let name = if kinds.iter().any(|kind| name.ends_with(kind)) { name.to_owned() } else { format!("{name}.service") };
     // A name that would be a file of the group's has an underscore before it.
     let is = |group: &str| group.strip_prefix('_').unwrap_or(group) == name;
-    for hierarchy in hierarchies().iter().filter(|hierarchy| hierarchy.units) {
+    for hierarchy in hierarchies().iter().filter(|hierarchy| hierarchy.has_units()) {
         if let Some(one) = one(named(&hierarchy.point, is, may_name), &name) {
             return one;
         }
@@ -187,7 +109,6 @@ fn container(group: &str) -> Option<&str> {
 enum Walk {
     Down,
     Past,
-    End,
 }
 
 /// True of a group whose owner's names for the groups in it are believed: root's, and this user's own.
@@ -227,7 +148,6 @@ fn walk(top: &Path, most: usize, mut each: impl FnMut(&Path) -> Walk) {
             match each(&below) {
                 Walk::Down => next.push_back(below),
                 Walk::Past => {}
-                Walk::End => return,
             }
         }
     }
@@ -235,27 +155,8 @@ fn walk(top: &Path, most: usize, mut each: impl FnMut(&Path) -> Walk) {
 
 /// Where control groups are mounted, systemd's first.
 fn hierarchies() -> Vec<Hierarchy> {
-    mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
-}
-
-/// From mountinfo (proc_pid_mountinfo(5)).
-fn mounted(mounts: &str) -> Vec<Hierarchy> {
-    let mut hierarchies: Vec<_> = mounts
-        .lines()
-        .filter_map(|line| {
-            let (mount, kind) = line.split_once(" - ")?;
-            let point = PathBuf::from(mount.split(' ').nth(4)?);
-            let mut kind = kind.split(' ');
-            match (kind.next()?, kind.nth(1)?) {
-                ("cgroup2", _) => Some(Hierarchy { point, units: true }),
-                ("cgroup", options) => {
-                    Some(Hierarchy { point, units: options.split(',').any(|option| option == "name=systemd") })
-                }
-                _ => None,
-            }
-        })
-        .collect();
-    hierarchies.sort_by_key(|hierarchy| !hierarchy.units);
+    let mut hierarchies = mounts::hierarchies();
+    hierarchies.sort_by_key(|hierarchy| !hierarchy.has_units());
     hierarchies
 }
 
@@ -269,11 +170,7 @@ fn folder(path: &str, hierarchies: &[Hierarchy]) -> Result<PathBuf, NoGroup> {
     }
     let within = |hierarchy: &&Hierarchy| given.starts_with(&hierarchy.point);
     let whole = hierarchies.iter().find(within).map(|_| given.components().collect());
-    let below = Path::new(path.trim_start_matches('/'));
-    let candidates = whole.into_iter().chain(hierarchies.iter().map(|hierarchy| {
-        // Component by component: joining an empty path would leave a slash behind.
-        hierarchy.point.components().chain(below.components()).collect::<PathBuf>()
-    }));
+    let candidates = whole.into_iter().chain(hierarchies.iter().map(|hierarchy| hierarchy.below(path)));
     let mut other = None;
     for folder in candidates {
         // The hierarchy's own folders have no links among them; a link is none of them.
@@ -331,23 +228,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hierarchies_of_both_versions_are_found_systemds_first() {
-        let mounts = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
-            32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:4 - cgroup cgroup rw,cpu,cpuacct\n\
-            33 31 0:30 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n\
-            41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-        let all = mounted(mounts);
-        let points: Vec<_> = all.iter().map(|one| (one.point.to_str().unwrap(), one.units)).collect();
-        let below = |name: &str| format!("/sys/fs/cgroup/{name}");
-        let wanted = [("systemd", true), ("unified", true), ("cpu,cpuacct", false)];
-        assert_eq!(
-            points,
-            wanted.map(|(name, units)| (below(name), units)).each_ref().map(|(name, units)| (name.as_str(), *units))
-        );
-        assert_eq!(mounted("garbage\n - \n"), []);
-    }
-
-    #[test]
     fn containers_of_each_kind_have_their_number_and_monitors_none() {
         let number = "0123456789abcdef".repeat(4);
         for group in
@@ -362,18 +242,18 @@ mod tests {
 
     #[test]
     fn what_is_no_group_is_refused_for_its_own_reason() {
-        assert_eq!(Group::open("/no/such/group"), Err(NoGroup::Nowhere("/no/such/group".into())));
+        assert_eq!(of_path("/no/such/group"), Err(NoGroup::Nowhere("/no/such/group".into())));
         // What there is elsewhere is not told, nor reached through a hierarchy.
         for elsewhere in ["/proc/self/fd", "/", "/root", "../../../root", "/sys/fs/cgroup/../../../root"] {
             if hierarchies().iter().all(|hierarchy| hierarchy.point != Path::new(elsewhere)) && elsewhere != "/" {
-                assert_eq!(Group::open(elsewhere), Err(NoGroup::Nowhere(elsewhere.into())));
+                assert_eq!(of_path(elsewhere), Err(NoGroup::Nowhere(elsewhere.into())));
             }
         }
         assert!(matches!(of_unit("no-such-unit"), Err(NoGroup::Unit(name)) if name == "no-such-unit.service"));
         assert!(matches!(of_container("zz"), Err(NoGroup::Container(_))));
         for hierarchy in hierarchies() {
             let point = hierarchy.point.to_str().unwrap().to_owned();
-            assert!(matches!(Group::open(&point), Err(NoGroup::Root(_) | NoGroup::NoGroup(_))), "{point}");
+            assert!(matches!(of_path(&point), Err(NoGroup::Root(_) | NoGroup::NoGroup(_))), "{point}");
         }
     }
 
@@ -386,7 +266,7 @@ mod tests {
             fs::write(top.join(group).join("cgroup.procs"), "").unwrap();
         }
         std::os::unix::fs::symlink(top.join("mount/a"), top.join("link")).unwrap();
-        let hierarchies = [Hierarchy { point: top.join("mount"), units: true }];
+        let hierarchies = mounts::mounted(&format!("35 24 0:30 / {}/mount rw - cgroup2 cgroup2 rw\n", top.display()));
         let of = |path: &Path| folder(path.to_str().unwrap(), &hierarchies);
         for path in [top.join("mount/a/b"), top.join("mount//a/./b/"), "/a/b".into(), "a/b".into()] {
             assert_eq!(of(&path), Ok(top.join("mount/a/b")), "{}", path.display());
@@ -397,21 +277,6 @@ mod tests {
         }
         fs::create_dir(top.join("mount/none")).unwrap();
         assert_eq!(of(Path::new("/none")), Err(NoGroup::NoGroup("/none".into())), "as it was given");
-        fs::remove_dir_all(&top).unwrap();
-    }
-
-    #[test]
-    fn the_first_look_at_a_group_is_a_short_one() {
-        let top = std::env::temp_dir().join(format!("hyoshi-groups-first-{}", std::process::id()));
-        for number in 0..3 * FIRST_GROUPS {
-            let below = top.join(number.to_string());
-            fs::create_dir_all(&below).unwrap();
-            fs::write(below.join("cgroup.procs"), format!("{}\n", 1_000_000_000 + number)).unwrap();
-        }
-        fs::write(top.join("cgroup.procs"), "").unwrap();
-        let group = Group::again(&top);
-        assert_eq!(group.some_processes().len(), FIRST_GROUPS);
-        assert_eq!(group.inhabitants().unwrap().len(), 3 * FIRST_GROUPS);
         fs::remove_dir_all(&top).unwrap();
     }
 
@@ -444,9 +309,6 @@ mod tests {
         }
         assert_eq!(named(&top, |name| name == "cron.service", |_| true).len(), 2);
         assert_eq!(named(&top, |name| container(name).is_some(), |_| true), [top.join("docker").join(&number)]);
-        fs::write(top.join("cgroup.procs"), "7\n0\n").unwrap();
-        fs::write(top.join("a/b/cgroup.procs"), "9\n7\n8\n").unwrap();
-        assert_eq!(Group::again(&top).processes(100).unwrap(), [7, 8, 9]);
         fs::remove_dir_all(&top).unwrap();
     }
 }

@@ -1,0 +1,72 @@
+//! What lanes above the windows take of CPUs, and how that is told to those who get less for it.
+
+use std::collections::BTreeMap;
+
+use hyoshi_control::window::placement::{NoRoom, Promise};
+use hyoshi_model::Share;
+
+use crate::kernel::NotReserved;
+
+/// Of one CPU.
+#[derive(Clone, Debug, Default)]
+pub struct Lanes {
+    /// What they may take.
+    pub promises: Vec<Promise>,
+    /// Whose they are and how much they take, in words; empty if there are none.
+    pub words: String,
+}
+
+/// Of how many CPUs it is told.
+const TOLD: usize = 4;
+
+/// How much, and in words, by CPU.
+#[derive(Debug, Default)]
+pub(crate) struct Above(BTreeMap<u32, (Share, String)>);
+
+impl Above {
+    pub fn note(&mut self, cpu: u32, lanes: &Lanes) {
+        let takes = lanes.promises.iter().map(Promise::share).sum();
+        match lanes.words.is_empty() {
+            true => self.0.remove(&cpu),
+            false => self.0.insert(cpu, (takes, lanes.words.clone())),
+        };
+    }
+
+    /// Why there is no room on these CPUs (none: on all).
+    pub fn refused(&self, refused: &NoRoom, cpus: &[u32]) -> NotReserved {
+        let here = self.0.iter().filter(|(cpu, _)| cpus.is_empty() || cpus.contains(cpu));
+        let mut above: Vec<(Share, &str)> = here.map(|(_, (takes, words))| (*takes, words.as_str())).collect();
+        above.sort_by_key(|(takes, _)| std::cmp::Reverse(*takes));
+        let more = if above.len() > TOLD { ", and others" } else { "" };
+        let above: Vec<&str> = above.into_iter().take(TOLD).map(|(_, words)| words).collect();
+        let why = match above.is_empty() {
+            true => refused.to_string(),
+            false => format!("{refused}; above all windows {}{more}", above.join(", ")),
+        };
+        NotReserved { most: refused.most, why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyoshi_model::{Reservation, Span};
+
+    use super::*;
+
+    #[test]
+    fn of_the_cpus_where_a_task_may_run_those_are_named_whose_lanes_take_the_most() {
+        let mut above = Above::default();
+        for cpu in 0..8 {
+            let (budget, period) = (Span::from_millis(u64::from(cpu) + 1), Span::from_millis(10));
+            let promises = vec![Promise { budget, period, jitter: Span::ZERO }];
+            above.note(cpu, &Lanes { promises, words: format!("lanes of CPU {cpu}") });
+        }
+        above.note(7, &Lanes::default());
+        let asked = Reservation::new(Span::from_millis(9), Span::from_millis(10)).unwrap();
+        let why = |cpus: &[u32]| above.refused(&NoRoom { asked, most: None }, cpus).why;
+        let ends = |cpus: &[u32], end: &str| assert!(why(cpus).ends_with(end), "{}", why(cpus));
+        ends(&[5, 1], "above all windows lanes of CPU 5, lanes of CPU 1");
+        ends(&[], "windows lanes of CPU 6, lanes of CPU 5, lanes of CPU 4, lanes of CPU 3, and others");
+        ends(&[7], "nothing of this period does");
+    }
+}

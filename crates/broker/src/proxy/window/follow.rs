@@ -1,0 +1,219 @@
+//! Windows follow their tasks to the CPUs on which these may run.
+//!
+//! Where a thread may run is read when it is raised, which happens in each period in which its task uses its budget up,
+//! and of threads that stay raised once a second. Nothing else is read: a task that sleeps costs nothing.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use hyoshi_control::TaskId;
+use hyoshi_control::window::reach::Reach;
+use hyoshi_model::{Instant, Reservation, Share, Span};
+use hyoshi_os::cpu::cpu_list;
+use hyoshi_os::scheduling::Affinity;
+
+use super::thread::State;
+use super::{Open, WindowProxy};
+use crate::kernel::NotReserved;
+use crate::members::Members;
+use crate::proxy::Ground;
+
+/// How often it is seen whether raised threads were bound anew, and whether those are free again that were refused.
+pub(super) const LOOK: Span = Span::from_secs(1);
+/// A window moves no more often than this, however its program is bound: that takes time from all others.
+const LEAST: Span = Span::from_millis(100);
+
+/// So many of those that were refused are looked at at once, and about so many threads of theirs: windows wait meanwhile.
+const TASKS_AT_ONCE: usize = 8;
+const THREADS_AT_ONCE: usize = 256;
+/// And at most so many times in a [`LOOK`].
+const GOES: usize = 50;
+
+/// A task that was refused because of where it may run.
+#[derive(Debug)]
+pub(super) struct Cramped {
+    allowed: Vec<u32>,
+    /// Once it has as much, it is so no more; none if it may run nowhere.
+    refused: Option<Share>,
+}
+
+/// Those after the one that was looked at last, then the others.
+fn in_turn(cramped: &BTreeMap<TaskId, Cramped>, last: TaskId) -> Vec<TaskId> {
+    let after = cramped.range((Bound::Excluded(last), Bound::Unbounded));
+    after.chain(cramped.range(..=last)).map(|(task, _)| *task).take(TASKS_AT_ONCE).collect()
+}
+
+impl WindowProxy {
+    /// The CPUs that a task's window may be on, as it was seen last, or now if that is long ago.
+    pub(super) fn allowed(&self, task: TaskId, members: &Members, now: Instant) -> Vec<u32> {
+        match self.open.get(&task) {
+            Some(open) if now < open.bound => open.allowed.clone(),
+            open => reach(&self.cpus, open, members).best(),
+        }
+    }
+
+    /// A place for the task, on one of the CPUs.
+    pub(super) fn place(&mut self, task: TaskId, reservation: Reservation, allowed: &[u32]) -> Result<(), NotReserved> {
+        if allowed.is_empty() {
+            return Err(self.cramp(task, Some(reservation), allowed, nowhere()));
+        }
+        match self.placement.admit(task, reservation, allowed) {
+            Ok(_) => {
+                // It has as much as it was refused.
+                let refused = self.cramped.get(&task).and_then(|cramped| cramped.refused);
+                if refused.is_some_and(|refused| reservation.share() >= refused) {
+                    self.cramped.remove(&task);
+                }
+                Ok(())
+            }
+            Err(refused) => Err(self.cramp(task, Some(reservation), allowed, self.above.refused(&refused, allowed))),
+        }
+    }
+
+    /// After a look at a task's threads: if most of them may not run where the window is any more, it goes where they may.
+    /// Where there is no room it is refused what it has, which somebody has still to be told.
+    pub(super) fn follow(&mut self, task: TaskId, now: Instant, ground: &mut Ground) {
+        let Some(open) = self.open.get_mut(&task) else { return };
+        let Some(members) = ground.tasks.get(&task) else { return };
+        let before = open.elsewhere;
+        open.count_elsewhere();
+        let looked = std::mem::take(&mut open.looked) || open.elsewhere != before;
+        if !looked || now < open.moved.saturating_add(LEAST) {
+            open.looked = looked;
+            return;
+        }
+        let allowed = open.reach(&self.cpus).best();
+        if allowed == open.allowed {
+            return;
+        }
+        open.moved = now;
+        open.allowed.clone_from(&allowed);
+        let refused = match allowed.is_empty() {
+            true => Some((None, nowhere())),
+            false => {
+                let refused = self.placement.confine(task, &allowed).err();
+                refused.map(|refused| (Some(refused.asked), self.above.refused(&refused, &allowed)))
+            }
+        };
+        if let Some((asked, refused)) = refused {
+            let refused = self.cramp(task, asked, &allowed, refused);
+            self.news.push_back((task, refused));
+            return;
+        }
+        self.seat_all(&mut ground.touched);
+        if let Some(open) = self.open.get_mut(&task).filter(|open| open.window.is_raised()) {
+            let _ = open.raise(members, &mut ground.touched);
+            open.count_elsewhere();
+        }
+    }
+
+    /// Who was refused because of where they may run is given room when that changes. Says when to look again.
+    pub(super) fn look_at_cramped(&mut self, now: Instant, ground: &Ground) -> Instant {
+        if self.cramped.is_empty() {
+            return Instant::NEVER;
+        }
+        if now < self.freed {
+            return self.freed;
+        }
+        let WindowProxy { cpus, open, cramped, turn, freed, room, .. } = self;
+        let mut threads = 0;
+        for task in in_turn(cramped, *turn) {
+            if threads >= THREADS_AT_ONCE {
+                break;
+            }
+            *turn = task;
+            let allowed = ground.tasks.get(&task).map(|members| {
+                threads += members.threads().len();
+                reach(cpus, open.get(&task), members).best()
+            });
+            if allowed.as_ref() == cramped.get(&task).map(|cramped| &cramped.allowed) {
+                continue;
+            }
+            cramped.remove(&task);
+            if allowed.is_some() {
+                // What is reserved next is for where it may run now.
+                open.get_mut(&task).into_iter().for_each(|open| open.bound = now);
+                room.push_back(task);
+            }
+        }
+        let goes = cramped.len().div_ceil(TASKS_AT_ONCE).clamp(1, GOES) as u64;
+        *freed = now.saturating_add(Span::from_nanos(LOOK.as_nanos() / goes));
+        *freed
+    }
+
+    /// Why it is refused; it is looked whether it is still bound, if it is.
+    fn cramp(
+        &mut self,
+        task: TaskId,
+        asked: Option<Reservation>,
+        allowed: &[u32],
+        refused: NotReserved,
+    ) -> NotReserved {
+        if allowed.len() == self.cpus.len() {
+            return refused;
+        }
+        self.cramped.insert(task, Cramped { allowed: allowed.to_vec(), refused: asked.map(Reservation::share) });
+        let bound = match allowed {
+            [] => "`taskset -ap PID` shows where its threads may".to_owned(),
+            [cpu] => format!("its threads may run on CPU {cpu} alone"),
+            cpus => format!("its threads may run on CPUs {} alone", cpu_list(cpus)),
+        };
+        NotReserved { why: format!("{}; {bound}", refused.why), ..refused }
+    }
+}
+
+impl Open {
+    /// Where its threads may run, as they were seen last.
+    fn reach(&self, cpus: &[u32]) -> Reach {
+        let mut reach = Reach::on(cpus);
+        let free = self.threads.values().filter(|held| held.state != State::ItsOwn);
+        free.for_each(|held| reach.add(|cpu| held.before.affinity.has(cpu)));
+        reach
+    }
+
+    fn count_elsewhere(&mut self) {
+        self.elsewhere = self.threads.values().filter(|held| held.state == State::Elsewhere).count();
+    }
+}
+
+fn nowhere() -> NotReserved {
+    NotReserved { most: None, why: "the task may run on no CPU that has windows".to_owned() }
+}
+
+/// Where a task's threads may run now; raised ones, where they may while they are not.
+fn reach(cpus: &[u32], open: Option<&Open>, members: &Members) -> Reach {
+    let mut reach = Reach::on(cpus);
+    for member in members.threads() {
+        match open.and_then(|open| open.threads.get(&member.tid)) {
+            Some(held) if held.state == State::ItsOwn => {}
+            Some(held) if held.state == State::Raised => reach.add(|cpu| held.before.affinity.has(cpu)),
+            _ => Affinity::of(member.tid).into_iter().for_each(|may| reach.add(|cpu| may.has(cpu))),
+        }
+    }
+    reach
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_were_refused_are_looked_at_in_turn_a_few_at_a_time() {
+        let cramped = || Cramped { allowed: vec![0], refused: None };
+        let all: BTreeMap<TaskId, Cramped> =
+            (0..3 * TASKS_AT_ONCE as u32 + 1).map(|id| (TaskId(id), cramped())).collect();
+        let (mut turn, mut seen) = (TaskId(5), Vec::new());
+        for _ in 0..4 {
+            let few = in_turn(&all, turn);
+            assert_eq!(few.len(), TASKS_AT_ONCE);
+            turn = few[TASKS_AT_ONCE - 1];
+            seen.extend(few);
+        }
+        seen.truncate(all.len());
+        seen.sort_unstable();
+        assert!(seen.iter().eq(all.keys()), "{seen:?}");
+        let one = BTreeMap::from([(TaskId(7), cramped())]);
+        assert_eq!((in_turn(&one, TaskId(7)), in_turn(&one, TaskId(9))), (vec![TaskId(7)], vec![TaskId(7)]));
+        assert!(in_turn(&BTreeMap::new(), TaskId(7)).is_empty());
+    }
+}

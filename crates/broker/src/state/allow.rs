@@ -1,0 +1,95 @@
+//! Who may do what to which task, and with which processes.
+
+use hyoshi_control::{Chain, TaskId};
+use hyoshi_os::process::{NoProcess, Process};
+
+use super::State;
+use crate::access::{Access, Caller, ORDINARY_IMPORTANCE};
+use crate::setting::Setting;
+use crate::trouble::Trouble;
+
+/// Octets of an advocate's kind, parameters and values. A reference to an object is some hundreds.
+const MOST_SETTING: usize = 8_192;
+
+impl State {
+    /// Whether they may change this task.
+    pub(super) fn allow(&self, caller: &Caller, id: TaskId) -> Result<(), Trouble> {
+        let owner = self.tasks.get(&id).map(|task| task.owner).ok_or_else(|| super::gone(id))?;
+        if self.access.may_change(caller, owner) {
+            return Ok(());
+        }
+        let what = format!("task `{}` belongs to user {owner}", self.name(id)?);
+        Err(Trouble::NotAllowed { what, remedy: self.who_may() })
+    }
+
+    /// Whether they may add a process to a task.
+    pub(super) fn allow_process(&self, caller: &Caller, process: &Process) -> Result<(), Trouble> {
+        allow_owner(&self.access, caller, process)?;
+        self.allow_numbers(&[process.identity().number])
+    }
+
+    /// Whether processes can be added to a task: they have none, and are not the broker. Sorted.
+    pub(super) fn allow_numbers(&self, numbers: &[u32]) -> Result<(), Trouble> {
+        if let Some((pid, other)) = self.kernel.one_of(numbers) {
+            let what = format!("process {pid} belongs to task `{}` already", self.name(other).unwrap_or_default());
+            return Err(Trouble::refused(
+                what,
+                "a process has one task; `hyoshi broker set` changes what that task asks for",
+            ));
+        }
+        if numbers.binary_search(&std::process::id()).is_ok() {
+            return Err(Trouble::refused(
+                "the broker cannot reserve time for itself",
+                "it runs above all windows already, as far as the machine grants that",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn allow_importance(&self, caller: &Caller, importance: u32) -> Result<(), Trouble> {
+        if importance <= self.access.most_importance(caller) {
+            return Ok(());
+        }
+        let what =
+            format!("an importance of {importance} is above {ORDINARY_IMPORTANCE}, the most that everybody may give");
+        Err(Trouble::NotAllowed { what, remedy: self.who_may() })
+    }
+
+    pub(super) fn allow_settings(&self, caller: &Caller, settings: &[Setting]) -> Result<(), Trouble> {
+        if settings.len() > Chain::LONGEST {
+            let (what, most) = (format!("{} advocates", settings.len()), Chain::LONGEST);
+            return Err(Trouble::refused(what, format!("a task has {most} at most: leave some of them out")));
+        }
+        if let Some(octets) = settings.iter().map(Setting::size).find(|octets| *octets > MOST_SETTING) {
+            let what = format!("an advocate is told in {octets} octets");
+            return Err(Trouble::refused(what, format!("its kind and parameters have {MOST_SETTING} octets at most")));
+        }
+        if self.access.may_direct(caller) || settings.iter().all(|setting| !setting.is_foreign()) {
+            return Ok(());
+        }
+        let what = "external advocates and libraries have the broker call where it is told to".to_owned();
+        Err(Trouble::NotAllowed { what, remedy: self.who_may() })
+    }
+
+    /// In words, for those who may not.
+    pub(super) fn who_may(&self) -> String {
+        self.access.who_may()
+    }
+}
+
+/// Whether a process is theirs to add to a task.
+pub(super) fn allow_owner(access: &Access, caller: &Caller, process: &Process) -> Result<(), Trouble> {
+    let pid = process.identity().number;
+    let owner = process.owner().ok_or(NoProcess::Gone(pid))?;
+    let own = caller.uid(access).is_some_and(|uid| owner.is_only(uid));
+    if own || access.may_direct(caller) {
+        return Ok(());
+    }
+    let (what, remedy) = if owner.real == owner.effective && owner.real == owner.saved {
+        (format!("process {pid} ({}) belongs to user {}", process.name(), owner.real), access.who_may())
+    } else {
+        let what = format!("process {pid} ({}) has the rights of user {}", process.name(), owner.effective);
+        (what, format!("setuid programs are for those to manage who may manage all; {}", access.who_may()))
+    };
+    Err(Trouble::NotAllowed { what, remedy })
+}

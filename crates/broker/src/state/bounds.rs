@@ -1,0 +1,113 @@
+//! What anybody may ask for is bounded. No time passes in these tests.
+
+use std::path::PathBuf;
+
+use hyoshi_control::{Arbiter, TaskId};
+use hyoshi_model::{Instant, Share, Span};
+use hyoshi_os::Credentials;
+
+use super::{Cycle, Inhabited, Joining, State};
+use crate::access::{Access, Caller};
+use crate::audit::{self, Audit};
+use crate::machine::Machine;
+use crate::policy;
+use crate::setting::Setting;
+use crate::trouble::Trouble;
+
+/// A broker's state over a machine that changes nothing, in a directory that goes with it.
+struct Stage(State, PathBuf);
+
+impl Stage {
+    fn new(name: &str) -> Stage {
+        let place = std::env::temp_dir().join(format!("hyoshi-bounds-{name}-{}", std::process::id()));
+        let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
+        let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(100));
+        let access = Access { broker: 0, group: None };
+        let audit = Audit::to(&place.join("audit")).unwrap();
+        Stage(State::new(arbiter, Box::new(machine), access, audit), place)
+    }
+
+    fn join(&mut self, who: &Caller, number: usize) -> Result<TaskId, Trouble> {
+        self.0.join(who, &Joining::new(&format!("t{number}"), Span::from_millis(100)), Instant::ZERO)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.1);
+    }
+}
+
+fn user(uid: u32) -> Caller {
+    Caller::Known(Credentials { pid: std::process::id(), uid, gid: uid, groups: vec![] })
+}
+
+#[test]
+fn one_user_has_a_part_of_the_tasks_and_one_more_than_there_can_be_is_refused_with_how_many_there_are() {
+    let mut stage = Stage::new("tasks");
+    let (ann, root) = (user(1_000), user(0));
+    for number in 0..1_024 {
+        stage.join(&ann, number).unwrap();
+    }
+    let refused = stage.join(&ann, 1_024).unwrap_err();
+    assert!(refused.to_string().contains("user 1000 has 1024 tasks, the most that one may have"), "{refused}");
+    for number in 1_024..4_096 {
+        stage.join(&root, number).unwrap();
+    }
+    let refused = stage.join(&root, 4_096).unwrap_err();
+    assert!(refused.to_string().contains("4096"), "{refused}");
+    let seventh = stage.0.find("t7").unwrap();
+    stage.0.leave(&ann, seventh, Instant::ZERO).unwrap();
+    stage.join(&ann, 4_096).unwrap();
+}
+
+#[test]
+fn what_is_too_long_is_refused_and_neither_kept_nor_told_in_full() {
+    let mut stage = Stage::new("long");
+    let (ann, now) = (user(1_000), Instant::ZERO);
+    let id = stage.join(&ann, 0).unwrap();
+    let long = "x".repeat(100_000);
+    let value =
+        Setting { kind: "max-decay".into(), parameters: vec![("reports".into(), format!("{}9", "0".repeat(9_000)))] };
+    let state = &mut stage.0;
+    let joining = |name: &str| Joining::new(name, Span::from_millis(100));
+    let mut told = vec![
+        state.join(&ann, &joining(&long), now).unwrap_err(),
+        state.join(&ann, &Joining { group: long.clone(), ..joining("a") }, now).unwrap_err(),
+        state.join(&ann, &Joining { advocates: vec![Setting::of(&long)], ..joining("b") }, now).unwrap_err(),
+        state.own_task(&ann, &joining(&long), now).unwrap_err(),
+        state.find(&long).unwrap_err(),
+        state.set_group(&ann, "t0", &long, now).unwrap_err(),
+        state.set_group(&ann, &long, "", now).unwrap_err(),
+        state.set_chain(&ann, "t0", vec![Setting::of("max-decay"); 50_000], now).unwrap_err(),
+        state.set_chain(&ann, "t0", vec![value.clone()], now).unwrap_err(),
+        state.add_advocate(&ann, "t0", &value, 0, now).unwrap_err(),
+        state.promise(&ann, &long, &[], now).unwrap_err(),
+        state.promise(&user(0), &long, &[], now).unwrap_err(),
+    ];
+    let found = Inhabited::look(&state.access(), &ann, &format!("/{long}"));
+    told.push(state.add_group(&ann, id, &long, found, now).unwrap_err());
+    for trouble in &told {
+        assert!(trouble.to_string().len() + trouble.remedy().len() < 1_000, "{trouble}");
+    }
+    assert_eq!(state.standing(id).unwrap().advocates, [Setting::of("max-decay")]);
+    stage.0.audit = Audit::none();
+    let lines = std::fs::read_to_string(stage.1.join("audit")).unwrap();
+    assert!(lines.lines().count() >= told.len() - 1);
+    assert!(lines.lines().all(|line| line.len() < 3 * audit::MOST + 200), "{lines}");
+}
+
+#[test]
+fn the_operator_is_told_at_once_of_what_a_report_brought_up() {
+    let mut stage = Stage::new("notice");
+    let (ann, now) = (user(1_000), Instant::ZERO);
+    let id = stage.join(&ann, 0).unwrap();
+    let report = |state: &mut State| state.cycle(&ann, id, Cycle::default(), now).unwrap();
+    report(&mut stage.0);
+    stage.0.tick(now);
+    report(&mut stage.0);
+    assert!(stage.0.next > now, "nothing is to be done");
+    stage.0.notice("what cannot be noted".into());
+    report(&mut stage.0);
+    assert_eq!(stage.0.next, Instant::ZERO);
+}

@@ -1,0 +1,319 @@
+//! Runs on this machine whose lanes are above all windows: what they may take of each CPU, for as long as they live.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hyoshi_control::TaskId;
+use hyoshi_control::window::placement::Promise;
+use hyoshi_model::{Instant, Share, Span};
+use hyoshi_os::Credentials;
+use hyoshi_os::process::Process;
+
+use super::State;
+use crate::access::Caller;
+use crate::audit;
+use crate::lanes::Lanes;
+use crate::trouble::Trouble;
+
+/// Runs that can have promised something at a time.
+const MOST_RUNS: usize = 64;
+/// Of one run.
+const MOST_PROMISES: usize = 4_096;
+/// How often it is seen whether they live.
+const LIFE: Span = Span::from_secs(1);
+/// Nothing comes round more seldom, nor is put off longer.
+const LONGEST: Span = Span::from_secs(3_600);
+
+/// A run.
+pub(super) struct Run {
+    name: String,
+    owner: u32,
+    process: Process,
+    lanes: BTreeMap<u32, Vec<Promise>>,
+}
+
+/// A run as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunStanding {
+    /// The system's name.
+    pub name: String,
+    /// Its process.
+    pub process: u32,
+    /// Whose it is.
+    pub owner: u32,
+    /// What its lanes may take of CPUs.
+    pub takes: Vec<(u32, Share)>,
+}
+
+impl State {
+    /// The calling process has lanes that may take this of these CPUs, and nothing else any more.
+    ///
+    /// # Errors
+    ///
+    /// Of callers who may not change all tasks, or whose process is not known, and of what is no promise.
+    pub fn promise(
+        &mut self,
+        who: &Caller,
+        name: &str,
+        promises: &[(u32, Promise)],
+        now: Instant,
+    ) -> Result<(), Trouble> {
+        let caller = match self.may_promise(who, name, promises) {
+            Ok(caller) => caller,
+            Err(trouble) => return self.audited(who, "lanes", None, name, Err(trouble)),
+        };
+        let mut lanes: BTreeMap<u32, Vec<Promise>> = BTreeMap::new();
+        promises.iter().for_each(|(cpu, promise)| lanes.entry(*cpu).or_default().push(*promise));
+        if self.runs.get(&caller.pid).is_some_and(|run| run.lanes == lanes && !run.process.has_ended()) {
+            return Ok(());
+        }
+        let told = lanes.iter().map(|(cpu, lanes)| format!("{} of CPU {cpu}", share(lanes)));
+        let told = format!("{name}: {}", audit::listed(told));
+        let done = self.try_promise(caller, name, lanes, now);
+        self.audited(who, "lanes", None, &told, done)
+    }
+
+    /// Who promises, if they may, and what is told is promises.
+    fn may_promise<'a>(
+        &self,
+        who: &'a Caller,
+        name: &str,
+        promises: &[(u32, Promise)],
+    ) -> Result<&'a Credentials, Trouble> {
+        let Caller::Known(caller) = who else {
+            let what = "nobody knows which process has these lanes".to_owned();
+            let remedy =
+                "ask over the Unix socket of the broker of the machine on which they run, where the kernel says";
+            return Err(Trouble::NotAllowed { what, remedy: remedy.to_owned() });
+        };
+        if !self.access.may_direct(who) {
+            let what = "lanes that are promised time take it from all tasks".to_owned();
+            return Err(Trouble::NotAllowed { what, remedy: self.who_may() });
+        }
+        if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
+            let what = format!("{:?} cannot be a run's name", name.chars().take(80).collect::<String>());
+            return Err(Trouble::refused(what, "a name has 1 to 64 characters, none of them a control character"));
+        }
+        let good = |one: &Promise| {
+            let period = (Span::from_micros(1)..=LONGEST).contains(&one.period);
+            period && one.budget <= LONGEST && one.jitter <= LONGEST * 2
+        };
+        if promises.len() > MOST_PROMISES || !promises.iter().all(|(_, one)| good(one)) {
+            let what = "these are no promises of lanes";
+            let remedy =
+                format!("{MOST_PROMISES} at most, each with a period of 1us to 1h, and a budget of 1h at most");
+            return Err(Trouble::refused(what, remedy));
+        }
+        Ok(caller)
+    }
+
+    fn try_promise(
+        &mut self,
+        caller: &Credentials,
+        name: &str,
+        lanes: BTreeMap<u32, Vec<Promise>>,
+        now: Instant,
+    ) -> Result<(), Trouble> {
+        if lanes.is_empty() {
+            if let Some(run) = self.runs.remove(&caller.pid) {
+                self.settle_lanes(run.lanes.into_keys().collect(), now);
+            }
+            return Ok(());
+        }
+        if self.runs.len() >= MOST_RUNS && !self.runs.contains_key(&caller.pid) {
+            return Err(Trouble::refused(format!("there are {MOST_RUNS} runs already"), "wait until one has ended"));
+        }
+        let process = Process::open(caller.pid)?;
+        let mut cpus: BTreeSet<u32> = lanes.keys().copied().collect();
+        let run = Run { name: name.to_owned(), owner: caller.uid, process, lanes };
+        if let Some(before) = self.runs.insert(caller.pid, run) {
+            cpus.extend(before.lanes.into_keys());
+        }
+        self.settle_lanes(cpus, now);
+        Ok(())
+    }
+
+    /// Runs that have ended take nothing any more. Says when to look again.
+    pub(super) fn look_at_runs(&mut self, now: Instant) -> Instant {
+        if self.runs.is_empty() {
+            return Instant::NEVER;
+        }
+        if now >= self.runs_seen {
+            self.runs_seen = now.saturating_add(LIFE);
+            let ended: Vec<u32> =
+                self.runs.iter().filter(|(_, run)| run.process.has_ended()).map(|(pid, _)| *pid).collect();
+            for run in ended.iter().filter_map(|pid| self.runs.remove(pid)).collect::<Vec<_>>() {
+                self.settle_lanes(run.lanes.into_keys().collect(), now);
+                let told = format!("{}: its process has ended", run.name.escape_debug());
+                let _: Result<(), Trouble> = self.audited(&Caller::Broker, "lanes", None, &told, Ok(()));
+            }
+        }
+        self.runs_seen
+    }
+
+    /// What lanes may take of these CPUs has changed: windows that do not fit beside them give way, on each CPU those of the
+    /// less important first, and who was refused something tries again.
+    fn settle_lanes(&mut self, cpus: BTreeSet<u32>, now: Instant) {
+        let mut first: Vec<(u32, TaskId)> =
+            self.arbiter.tasks().map(|(id, joining)| (joining.importance, id)).collect();
+        first.sort_by_key(|(importance, id)| (std::cmp::Reverse(*importance), *id));
+        let first: Vec<TaskId> = first.into_iter().map(|(_, id)| id).collect();
+        for cpu in cpus {
+            let here = self.runs.iter().filter_map(|(pid, run)| Some((pid, run, run.lanes.get(&cpu)?)));
+            let (mut promises, mut words) = (Vec::new(), Vec::new());
+            for (pid, run, lanes) in here {
+                promises.extend(lanes);
+                let name = run.name.escape_debug();
+                words.push(format!("lanes of run `{name}` (process {pid}) take {} of CPU {cpu}", share(lanes)));
+            }
+            self.lanes_count = self.kernel.promise(cpu, Lanes { promises, words: words.join(", ") }, &first);
+        }
+        self.hear(now);
+        self.backlog.add(self.arbiter.reconsider(|_| ()));
+        self.apply(now);
+    }
+
+    /// The runs, and whether what their lanes take is counted: by windows it is, which are below them.
+    pub fn runs(&self) -> (Vec<RunStanding>, bool) {
+        let takes = |run: &Run| run.lanes.iter().map(|(cpu, lanes)| (*cpu, share(lanes))).collect();
+        let runs = self.runs.iter().map(|(process, run)| RunStanding {
+            name: run.name.clone(),
+            process: *process,
+            owner: run.owner,
+            takes: takes(run),
+        });
+        (runs.collect(), self.lanes_count)
+    }
+}
+
+fn share(lanes: &[Promise]) -> Share {
+    lanes.iter().map(|promise| promise.share()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::process::{Child, Command};
+
+    use hyoshi_control::Arbiter;
+    use hyoshi_os::allowed_cpus;
+
+    use super::*;
+    use crate::access::{Access, Certified, Right};
+    use crate::audit::Audit;
+    use crate::machine::Machine;
+    use crate::setting::Setting;
+    use crate::{Joining, policy};
+
+    /// A broker's state over a machine that changes nothing, with a task for each of the budgets, in ms of 100 ms.
+    struct Stage(State, Vec<Child>, PathBuf);
+
+    impl Stage {
+        fn new(name: &str, budgets: &[(u32, u64)]) -> Stage {
+            let place = std::env::temp_dir().join(format!("hyoshi-runs-{name}-{}", std::process::id()));
+            let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
+            let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(100_000));
+            let access = Access { broker: 0, group: None };
+            let mut state = State::new(arbiter, Box::new(machine), access, Audit::none());
+            let mut programs = Vec::new();
+            for (importance, budget) in budgets {
+                let rate = [format!("rate {budget}%").split(' ').map(str::to_owned).collect::<Vec<_>>()];
+                let joining = Joining {
+                    importance: *importance,
+                    advocates: rate.iter().map(|words| Setting::from_words(words).unwrap()).collect(),
+                    ..Joining::new(&format!("t{importance}"), Span::from_millis(100))
+                };
+                let id = state.join(&Caller::Broker, &joining, Instant::ZERO).unwrap();
+                let program = Command::new("sleep").arg("1000").spawn().unwrap();
+                state.add_process(&Caller::Broker, id, program.id(), 0, Instant::ZERO).unwrap();
+                programs.push(program);
+            }
+            Stage(state, programs, place)
+        }
+
+        fn held(&mut self, importance: u32) -> u64 {
+            let id = self.0.find(&format!("t{importance}")).unwrap();
+            let standing = self.0.standing(id).unwrap();
+            standing.held.map_or(0, |held| held.budget().as_nanos() / 1_000_000)
+        }
+    }
+
+    impl Drop for Stage {
+        fn drop(&mut self) {
+            for program in &mut self.1 {
+                let _ = program.kill();
+                let _ = program.wait();
+            }
+            let _ = std::fs::remove_dir_all(&self.2);
+        }
+    }
+
+    fn user(uid: u32, pid: u32) -> Caller {
+        Caller::Known(Credentials { pid, uid, gid: uid, groups: vec![] })
+    }
+
+    /// So many ms of each 10 ms, on each CPU.
+    fn lanes(budget: u64) -> Vec<(u32, Promise)> {
+        let (budget, period) = (Span::from_millis(budget), Span::from_millis(10));
+        let promise = Promise { budget, period, jitter: period - budget };
+        allowed_cpus().into_iter().map(|cpu| (cpu, promise)).collect()
+    }
+
+    #[test]
+    fn windows_give_way_to_lanes_the_less_important_first_until_these_are_taken_back_or_their_process_ends() {
+        let cpus = allowed_cpus().len() as u32;
+        // On each CPU one that is important, which leaves room for another, and one that is not.
+        let budgets: Vec<(u32, u64)> =
+            (0..2 * cpus).rev().map(|at| (at + 1, if at < cpus { 30 } else { 50 })).collect();
+        let mut stage = Stage::new("give-way", &budgets);
+        let all =
+            |stage: &mut Stage| budgets.iter().map(|(importance, _)| stage.held(*importance)).collect::<Vec<u64>>();
+        let whole: Vec<u64> = budgets.iter().map(|(_, budget)| *budget).collect();
+        assert_eq!(all(&mut stage), whole);
+        let root = user(0, std::process::id());
+        stage.0.promise(&root, "flight", &lanes(3), Instant::ZERO).unwrap();
+        let (more, less) = (1..=cpus).map(|at| (stage.held(at + cpus), stage.held(at))).next().unwrap();
+        assert_eq!(more, 50, "the important ones keep what they have");
+        assert!(less < 30, "{less}");
+        let why = stage.0.explain("t1", Instant::ZERO).unwrap();
+        assert!(
+            why.contains(&format!("lanes of run `flight` (process {}) take 30% of CPU", std::process::id())),
+            "{why}"
+        );
+        let (runs, counted) = stage.0.runs();
+        assert!(counted && runs.len() == 1 && runs[0].takes.len() == cpus as usize, "{runs:?}");
+        stage.0.promise(&root, "flight", &[], Instant::ZERO).unwrap();
+        assert_eq!((all(&mut stage), stage.0.runs().0.len()), (whole.clone(), 0));
+        // Another process, which ends.
+        let mut run = Command::new("sleep").arg("1000").spawn().unwrap();
+        stage.0.promise(&user(0, run.id()), "gone", &lanes(9), Instant::ZERO).unwrap();
+        assert!(all(&mut stage).iter().all(|held| *held < 6), "{:?}", all(&mut stage));
+        run.kill().unwrap();
+        run.wait().unwrap();
+        stage.0.tick(Instant::ZERO + LIFE * 2);
+        assert_eq!((all(&mut stage), stage.0.runs().0.len()), (whole, 0));
+    }
+
+    #[test]
+    fn who_may_not_change_all_tasks_and_what_is_no_promise_is_refused_and_nothing_is_changed() {
+        let mut stage = Stage::new("refused", &[(1, 80)]);
+        let (root, pid) = (user(0, std::process::id()), std::process::id());
+        let certified = Certified { name: "chief".to_owned(), right: Right::Direct, user: None };
+        for who in [user(1_000, pid), Caller::Certified(certified), Caller::Unknown] {
+            let refused = stage.0.promise(&who, "flight", &lanes(3), Instant::ZERO).unwrap_err();
+            assert!(matches!(refused, Trouble::NotAllowed { .. }), "{refused}");
+        }
+        let promise = |budget, period| {
+            let [budget, period] = [budget, period].map(Span::from_nanos);
+            [(0, Promise { budget, period, jitter: Span::ZERO })]
+        };
+        for bad in [promise(1, 0), promise(1, 999), promise(1, u64::MAX), promise(u64::MAX, 1_000_000)] {
+            assert!(stage.0.promise(&root, "flight", &bad, Instant::ZERO).is_err(), "{bad:?}");
+        }
+        for name in ["", "a\nb", &"x".repeat(65)] {
+            assert!(stage.0.promise(&root, name, &lanes(3), Instant::ZERO).is_err(), "{name:?}");
+        }
+        assert!(stage.0.promise(&root, "flight", &vec![lanes(3)[0]; 4_097], Instant::ZERO).is_err());
+        assert!(stage.0.promise(&user(0, u32::MAX), "flight", &lanes(3), Instant::ZERO).is_err());
+        assert_eq!((stage.held(1), stage.0.runs().0.len()), (80, 0));
+    }
+}

@@ -1,0 +1,119 @@
+//! What a kind of advocate says of itself: its name, what it does, its parameters.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use core::fmt;
+
+use hyoshi_model::quantity::{self, QuantityError};
+use hyoshi_model::{Share, Span};
+
+use super::Advocate;
+
+/// A kind of advocate.
+#[derive(Debug)]
+pub struct Kind {
+    /// Its name in commands and files.
+    pub name: &'static str,
+    /// What it does, in one line without a capital or a full stop.
+    pub about: &'static str,
+    /// Its parameters, at most [`Kind::MOST_PARAMETERS`]; the first may be written without its name.
+    pub parameters: &'static [Parameter],
+    /// Makes one of values within the parameters' ranges, one for each, in their order.
+    pub(super) build: fn(&[u64; Kind::MOST_PARAMETERS]) -> Box<dyn Advocate>,
+}
+
+/// A parameter of a kind of advocate.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its name in commands and files.
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// What it measures.
+    pub measure: Measure,
+    /// The least value.
+    pub least: u64,
+    /// The largest value.
+    pub most: u64,
+    /// The value where none is given; `None`: one must be.
+    pub default: Option<u64>,
+}
+
+/// What a parameter measures, and how its number is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// A whole number.
+    Count,
+    /// A percentage; the number counts millionths.
+    Share,
+    /// A length of time; the number counts nanoseconds.
+    Time,
+}
+
+/// How much more than the demand is asked, which several kinds have.
+pub(super) const HEADROOM: Parameter = Parameter {
+    name: "headroom",
+    about: "how much more than the demand it asks",
+    measure: Measure::Share,
+    least: 0,
+    most: 1_000_000,
+    default: Some(50_000),
+};
+
+impl Kind {
+    /// How many parameters a kind can have.
+    pub const MOST_PARAMETERS: usize = 4;
+}
+
+/// Whether a name is meant, written with dashes or with underscores.
+pub(super) fn same(name: &str, written: &str) -> bool {
+    name.len() == written.len() && name.bytes().zip(written.bytes()).all(|(a, b)| a == b || (a == b'-' && b == b'_'))
+}
+
+impl Measure {
+    /// Reads a value as people write it.
+    pub fn read(self, text: &str) -> Result<u64, NotRead> {
+        match self {
+            Measure::Count => text.trim().parse().map_err(|_| NotRead::Count),
+            Measure::Share => text.parse::<Share>().map(Share::as_millionths).map_err(NotRead::Quantity),
+            Measure::Time => quantity::span(text).map(Span::as_nanos).map_err(NotRead::Quantity),
+        }
+    }
+
+    /// Writes a value so that [`Measure::read`] reads it.
+    pub fn write(self, value: u64) -> String {
+        match self {
+            Measure::Count => value.to_string(),
+            Measure::Share => Share::from_millionths(value).to_string(),
+            Measure::Time => Span::from_nanos(value).to_string(),
+        }
+    }
+}
+
+/// Why a text is not a value of a measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotRead {
+    /// Not a whole number.
+    Count,
+    /// Not the quantity.
+    Quantity(QuantityError),
+}
+
+impl NotRead {
+    /// What to write instead.
+    pub fn remedy(&self, text: &str) -> String {
+        match self {
+            NotRead::Count => "write a whole number, such as 10".to_string(),
+            NotRead::Quantity(error) => error.remedy(text),
+        }
+    }
+}
+
+impl fmt::Display for NotRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotRead::Count => f.write_str("is not a whole number"),
+            NotRead::Quantity(error) => error.fmt(f),
+        }
+    }
+}

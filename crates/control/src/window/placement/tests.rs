@@ -1,0 +1,311 @@
+use super::*;
+use alloc::string::ToString;
+use alloc::vec;
+use proptest::prelude::*;
+
+fn window(budget: u64, period: u64) -> Reservation {
+    Reservation::new(Span::from_millis(budget), Span::from_millis(period)).unwrap()
+}
+
+fn on(cpus: u32) -> Placement {
+    let cpu = |number| Cpu { number, promises: vec![], cap: Share::from_percent(95) };
+    Placement { overhead: Span::ZERO, ..Placement::new((0..cpus).map(cpu), Span::ZERO) }
+}
+
+#[test]
+fn a_sum_under_the_cap_proves_nothing() {
+    let mut placement = on(1);
+    placement.admit(TaskId(1), window(15, 30), &[]).unwrap();
+    // 50 % and 38 % are below 95 %, but the other window can take 15 ms at each end of those 40 ms.
+    let refused = placement.admit(TaskId(2), window(15, 40), &[]).unwrap_err();
+    assert_eq!(refused.to_string(), "15ms of 40ms does not fit beside what the CPUs hold: 10ms of 40ms is the most");
+    assert_eq!(placement.seat(TaskId(2)), None);
+    placement.admit(TaskId(2), refused.most.unwrap(), &[]).unwrap();
+    assert_eq!(placement.response(TaskId(2)), Some(Span::from_millis(40)));
+}
+
+#[test]
+fn windows_of_one_period_fill_a_cpu() {
+    // Figure 5 of the paper, all three on one CPU.
+    let mut placement = on(1);
+    placement.admit(TaskId(1), window(95, 250), &[]).unwrap();
+    placement.admit(TaskId(3), window(40, 250), &[]).unwrap();
+    placement.admit(TaskId(2), window(100, 250), &[]).unwrap();
+    assert_eq!(placement.response(TaskId(2)), Some(Span::from_millis(235)));
+}
+
+#[test]
+fn shorter_deadlines_are_more_urgent_and_lanes_come_before_all() {
+    let mut placement = on(1);
+    placement.admit(TaskId(1), window(10, 100), &[]).unwrap();
+    placement.admit(TaskId(2), window(10, 200).within(Span::from_millis(50)).unwrap(), &[]).unwrap();
+    assert_eq!(placement.seat(TaskId(2)), Some(Seat { cpu: 0, level: 0 }));
+    assert_eq!(placement.seat(TaskId(1)), Some(Seat { cpu: 0, level: 1 }));
+    let lane = |budget| {
+        let (budget, period) = (Span::from_millis(budget), Span::from_millis(20));
+        vec![Promise { budget, period, jitter: Span::ZERO }]
+    };
+    assert_eq!(placement.promise(0, &lane(14), &[]), []);
+    assert_eq!(placement.response(TaskId(2)), Some(Span::from_millis(38)));
+    // 85 % are the lanes', 95 % the cap: whom the rest goes to, the order says.
+    let (mut one, mut other) = (placement.clone(), placement);
+    let of = |refused: &[(TaskId, NoRoom)]| -> Vec<_> { refused.iter().map(|(task, no)| (task.0, no.most)).collect() };
+    let urgent = window(6, 200).within(Span::from_millis(50)).unwrap();
+    let refused = one.promise(0, &lane(17), &[TaskId(2), TaskId(1)]);
+    assert_eq!(of(&refused), [(2, Some(urgent)), (1, Some(window(7, 100)))]);
+    let refused = other.promise(0, &lane(17), &[TaskId(1), TaskId(2)]);
+    assert_eq!(of(&refused), [(2, None)]);
+    assert_eq!(other.promise(0, &lane(20), &[]).len(), 1);
+    assert_eq!(other.seats().count(), 0, "nothing is left of the CPU");
+}
+
+#[test]
+fn steps_are_as_long_as_there_is_room_for_them() {
+    let mut placement = on(1);
+    placement.admit(TaskId(1), window(1, 32), &[]).unwrap();
+    assert_eq!((placement.part(0), placement.part(1)), (Some(8), None));
+    placement.admit(TaskId(2), window(26, 32), &[]).unwrap();
+    assert_eq!(placement.part(0), Some(32), "two steps of 1 ms fit beside 27 of 32 ms; of 2 ms, the cap is reached");
+    placement.admit(TaskId(2), window(28, 32), &[]).unwrap();
+    assert_eq!(placement.part(0), Some(64));
+    placement.admit(TaskId(2), window(29, 32), &[]).unwrap();
+    assert_eq!(placement.part(0), Some(128));
+    placement.release(TaskId(2));
+    assert_eq!(placement.part(0), Some(8));
+}
+
+#[test]
+fn a_window_follows_its_task_to_the_cpus_that_are_left_to_it() {
+    let mut placement = on(2);
+    placement.admit(TaskId(1), window(60, 100), &[]).unwrap();
+    placement.admit(TaskId(2), window(30, 100), &[1]).unwrap();
+    placement.confine(TaskId(1), &[0]).unwrap();
+    assert_eq!(placement.seat(TaskId(1)).unwrap().cpu, 0);
+    placement.confine(TaskId(1), &[1]).unwrap();
+    assert_eq!(placement.seat(TaskId(1)).unwrap().cpu, 1);
+    placement.admit(TaskId(3), window(70, 100), &[]).unwrap();
+    let refused = placement.confine(TaskId(2), &[0]).unwrap_err();
+    assert_eq!((refused.most, placement.seat(TaskId(2)).unwrap().cpu), (Some(window(25, 100)), 1));
+    placement.confine(TaskId(9), &[0]).unwrap();
+}
+
+#[test]
+fn where_nothing_fits_as_they_stand_all_are_placed_anew() {
+    let mut placement = on(2);
+    for (task, budget) in [(1, 30), (2, 30), (3, 30), (4, 50)] {
+        placement.admit(TaskId(task), window(budget, 100), &[]).unwrap();
+    }
+    assert_eq!(placement.seat(TaskId(3)).unwrap().cpu, 0);
+    // 5 + 90 on one CPU and 50 + ... cannot be without a move: 30, 30, 30 | 50 becomes 50, 45 | 30, 30, 30.
+    placement.admit(TaskId(5), window(45, 100), &[]).unwrap();
+    let moved = placement.seat(TaskId(4)).unwrap().cpu;
+    assert_eq!(moved, placement.seat(TaskId(5)).unwrap().cpu);
+    assert!(placement.admit(TaskId(6), window(10, 100), &[]).is_err());
+    assert_eq!(placement.release(TaskId(1)), Some(1 - moved as usize));
+    placement.admit(TaskId(6), window(10, 100), &[]).unwrap();
+}
+
+#[test]
+fn a_window_goes_only_where_its_threads_may() {
+    let mut placement = on(3);
+    assert_eq!(placement.admit(TaskId(1), window(60, 100), &[2]).unwrap().cpu, 2);
+    assert_eq!(placement.admit(TaskId(2), window(60, 100), &[]).unwrap().cpu, 0);
+    let refused = placement.admit(TaskId(3), window(60, 100), &[2, 7]).unwrap_err();
+    assert_eq!(refused.most, Some(window(35, 100)));
+    assert!(placement.admit(TaskId(3), window(1, 100), &[7]).unwrap_err().most.is_none());
+    // All anew: the one that may go nowhere else gets its CPU.
+    assert_eq!(placement.admit(TaskId(4), window(60, 100), &[0]).unwrap().cpu, 0);
+    assert_eq!(placement.seat(TaskId(2)).unwrap().cpu, 1);
+}
+
+#[test]
+fn more_deadlines_than_levels_share_them() {
+    let mut placement = on(1);
+    for task in 0..45 {
+        placement.admit(TaskId(task), window(1, 100 + u64::from(task)), &[]).unwrap();
+    }
+    let levels: Vec<u8> = (0..45).map(|task| placement.seat(TaskId(task)).unwrap().level).collect();
+    assert!(levels.is_sorted() && levels[0] == 0 && levels[44] == 19);
+}
+
+/// Plays one CPU tick by tick: of the windows with budget left and something to do, the most urgent runs. Whether
+/// the watched window, which always has something to do, gets its budget in time in each of its periods.
+fn served(placement: &Placement, watched: TaskId, wants: &[bool]) -> bool {
+    const TICK: u64 = 1_000_000;
+    let windows = &placement.cpus[0].1;
+    let levels = levels(windows);
+    let mut left = vec![0; windows.len()];
+    let mut turn: Vec<usize> = (0..windows.len()).collect();
+    // Most urgent first; the watched window is the last of its level, whatever its turn would be.
+    turn.sort_by_key(|index| (levels[*index], windows[*index].task == watched));
+    let own = windows.iter().position(|window| window.task == watched).unwrap();
+    for tick in 0..20_000u64 {
+        for (left, window) in left.iter_mut().zip(windows) {
+            if tick.is_multiple_of(window.reservation.period().as_nanos() / TICK) {
+                *left = window.reservation.budget().as_nanos() / TICK;
+            }
+        }
+        let reservation = windows[own].reservation;
+        let begun = tick % (reservation.period().as_nanos() / TICK);
+        if begun == reservation.deadline().as_nanos() / TICK && left[own] > 0 {
+            return false;
+        }
+        let wanting = |index: usize| index == own || wants[(tick as usize / 3 * 7 + index * 13) % wants.len()];
+        if let Some(runs) = turn.iter().copied().find(|index| left[*index] > 0 && wanting(*index)) {
+            left[runs] -= 1;
+        }
+        let next = begun + 1 == reservation.period().as_nanos() / TICK;
+        if next && left[own] > 0 {
+            return false;
+        }
+    }
+    true
+}
+
+fn windows() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
+    prop::collection::vec((1u64..20, prop_oneof![Just(20u64), Just(40), 10u64..90], 0u64..100), 1..6)
+}
+
+fn placed(windows: &[(u64, u64, u64)]) -> Placement {
+    let mut placement = on(1);
+    for (task, (budget, period, sooner)) in windows.iter().enumerate() {
+        let reservation = window(*budget.min(period), *period);
+        let deadline = reservation.budget().as_nanos() / 1_000_000;
+        let deadline = deadline + (period - deadline) * sooner / 100;
+        let reservation = reservation.within(Span::from_millis(deadline)).unwrap();
+        let _ = placement.admit(TaskId(task as u32), reservation, &[]);
+    }
+    placement
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn whoever_is_admitted_is_served_in_every_period(
+        windows in windows(),
+        wants in prop::collection::vec(any::<bool>(), 1..40),
+    ) {
+        let placement = placed(&windows);
+        for (task, _) in placement.seats() {
+            prop_assert!(served(&placement, task, &wants), "{:?} of {:?}", task, placement);
+            prop_assert!(served(&placement, task, &[true]), "{:?} of {:?}", task, placement);
+        }
+    }
+
+    #[test]
+    fn with_longer_steps_whoever_is_admitted_is_still_served(
+        windows in windows(),
+        wants in prop::collection::vec(any::<bool>(), 1..40),
+    ) {
+        let placement = placed(&windows);
+        let Some(part) = placement.part(0) else { return Ok(()) };
+        // As if each budget were as much longer; of whole milliseconds, as time is played.
+        let mut longer = placement.clone();
+        for window in &mut longer.cpus[0].1 {
+            let held = window.reservation;
+            let step = Window::step(held.period(), part).as_nanos() / 1_000_000;
+            let budget = held.budget() + Span::from_millis(step);
+            prop_assert!(budget <= held.deadline());
+            window.reservation = held.with_budget(budget);
+        }
+        for (task, _) in longer.seats() {
+            prop_assert!(served(&longer, task, &wants), "{:?} of {:?}", task, longer);
+            prop_assert!(served(&longer, task, &[true]), "{:?} of {:?}", task, longer);
+        }
+    }
+
+    #[test]
+    fn who_asks_for_less_is_never_refused(windows in windows(), task in 0u32..6, less in 1u64..100) {
+        let mut placement = placed(&windows);
+        let held = placement.cpus[0].1.iter().find(|window| window.task == TaskId(task)).map(|w| w.reservation);
+        if let Some(held) = held {
+            let budget = Span::from_nanos(held.budget().as_nanos() * less / 100);
+            prop_assert!(placement.admit(TaskId(task), held.with_budget(budget), &[]).is_ok());
+        }
+    }
+
+    #[test]
+    fn the_most_that_is_told_fits(windows in windows(), more in (5u64..20, 20u64..60)) {
+        let mut placement = placed(&windows);
+        if let Err(NoRoom { most: Some(most), asked }) = placement.admit(TaskId(99), window(more.0, more.1), &[]) {
+            prop_assert!(most.budget() < asked.budget());
+            prop_assert!(placement.admit(TaskId(99), most, &[]).is_ok());
+        }
+    }
+
+    #[test]
+    fn whoever_is_confined_is_served_where_it_may_run_or_stays_with_the_most_that_would_fit_told(
+        windows in windows(), task in 0u32..6, allowed in 1u8..8, more in windows(),
+    ) {
+        let mut placement = Placement { cpus: on(3).cpus, ..placed(&windows) };
+        for (number, (budget, period, _)) in windows.iter().chain(&more).enumerate() {
+            let _ = placement.admit(TaskId(number as u32), window(*budget.min(period), *period), &[]);
+        }
+        let before: Vec<_> = placement.seats().collect();
+        let allowed: Vec<u32> = (0..3).filter(|cpu| allowed >> cpu & 1 == 1).collect();
+        let Some(seat) = placement.seat(TaskId(task)) else { return Ok(()) };
+        match placement.confine(TaskId(task), &allowed) {
+            Ok(()) => {
+                let now = placement.seat(TaskId(task)).unwrap();
+                prop_assert!(allowed.contains(&now.cpu));
+                prop_assert!(now.cpu == seat.cpu || !allowed.contains(&seat.cpu), "it moves only if it must");
+            }
+            Err(refused) => {
+                prop_assert_eq!(&placement.seats().collect::<Vec<_>>(), &before);
+                if let Some(most) = refused.most {
+                    prop_assert!(placement.admit(TaskId(task), most, &allowed).is_ok());
+                }
+            }
+        }
+        prop_assert_eq!(placement.seats().count(), before.len());
+        prop_assert!(placement.seats().all(|(task, _)| placement.response(task).is_some()));
+    }
+
+    #[test]
+    fn whatever_lanes_are_promised_all_windows_that_stay_are_served_and_the_first_gives_least(
+        windows in windows(), lanes in prop::collection::vec((1u64..20, 20u64..60), 0..4), first in 0u32..6,
+    ) {
+        let lanes: Vec<Promise> = lanes.iter().map(|(budget, period)| {
+            let (budget, period) = (Span::from_millis(*budget), Span::from_millis(*period));
+            Promise { budget, period, jitter: period - budget.min(period) }
+        }).collect();
+        let mut placement = placed(&windows);
+        let held: Vec<(TaskId, Reservation)> =
+            placement.cpus[0].1.iter().map(|window| (window.task, window.reservation)).collect();
+        let refused = placement.promise(0, &lanes, &[TaskId(first)]);
+        prop_assert!(placement.holds(&placement.cpus[0].0, &placement.cpus[0].1));
+        for (task, reservation) in &held {
+            let now = placement.cpus[0].1.iter().find(|window| window.task == *task).map(|window| window.reservation);
+            match refused.iter().find(|(refused, _)| refused == task) {
+                Some((_, NoRoom { asked, most })) => prop_assert!(asked == reservation && now == *most),
+                None => prop_assert_eq!(now, Some(*reservation)),
+            }
+        }
+        if let Some((_, reservation)) = held.iter().find(|(task, _)| task.0 == first) && !refused.is_empty() {
+            let mut alone = on(1);
+            alone.promise(0, &lanes, &[]);
+            let most = alone.admit(TaskId(first), *reservation, &[]).map_or_else(|no| no.most, |_| Some(*reservation));
+            let now = placement.cpus[0].1.iter().find(|window| window.task.0 == first).map(|window| window.reservation);
+            prop_assert_eq!(now, most);
+        }
+    }
+
+    #[test]
+    fn promises_in_a_few_take_no_less_in_any_time(
+        promises in prop::collection::vec((1u64..50, 1u64..400, 0u64..100), 0..300), length in 1u64..5_000,
+    ) {
+        let promises: Vec<Promise> = promises.iter().map(|(budget, period, jitter)| {
+            let [budget, period, jitter] = [*budget, *period, *jitter].map(Span::from_millis);
+            Promise { budget, period, jitter }
+        }).collect();
+        let takes = |promises: &[Promise]| -> u64 {
+            let one = |one: &Promise| {
+                (length + one.jitter.as_nanos() / 1_000_000).div_ceil(one.period.as_nanos() / 1_000_000)
+                    * (one.budget.as_nanos() / 1_000_000)
+            };
+            promises.iter().map(one).sum()
+        };
+        let few = merged(&promises);
+        prop_assert!(few.len() <= 64 && takes(&few) >= takes(&promises), "{} of {}", few.len(), promises.len());
+    }
+}

@@ -1,0 +1,197 @@
+//! The CPU broker of this machine, if there is one, is told what a run's lanes may take of each CPU: its windows are
+//! below them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::idl::cpu_broker::{Broker, LanePromise};
+use hyoshi_control::file::promises_of_run;
+use hyoshi_model::{ProcessorId, Share, System};
+use hyoshi_os::{Policy, Spawn, priority};
+use hyoshi_report::{Level, Note};
+
+use super::output::note;
+
+/// It is told again this often: one that has been started since knows nothing of it.
+const AGAIN: Duration = Duration::from_secs(2);
+/// A run waits this long for its answer, when it begins and when it ends: a broker that is stopped stops no run.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A run's lanes, as long as the broker counts on them. Dropped, they are taken back.
+#[derive(Default)]
+pub(super) struct Lanes {
+    told: Option<Teller>,
+    notes: Vec<Note>,
+}
+
+/// The thread that tells the broker; it alone may have to wait for it.
+struct Teller {
+    /// Gone, the lanes are over.
+    over: Sender<()>,
+    /// Gone, that was said.
+    said: Receiver<Said>,
+}
+
+type Said = Result<(String, bool), ClientError>;
+
+impl Lanes {
+    /// Tells the broker at the socket, or at the usual place, of a run whose processors are on these CPUs. It has
+    /// answered when this returns, or takes too long.
+    pub fn tell(system: &System, placed: &[(ProcessorId, u32)], socket: Option<&Path>) -> Lanes {
+        let promises = promises_of_run(system, placed);
+        if promises.is_empty() || !above_windows() {
+            return Lanes::default();
+        }
+        let named = socket.is_some();
+        let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        let voice = Voice { name: named_as(&system.name), what: wire(&promises), socket, client: None };
+        let (over, is_over) = channel();
+        let (says, said) = channel();
+        let teller = thread::Builder::new().name("lanes".into()).spawn(move || voice.tell(&says, &is_over));
+        let answer = match teller {
+            Ok(_) => said.recv_timeout(PATIENCE).ok(),
+            Err(error) => return Lanes { told: None, notes: vec![not_counted(format_args!("no thread: {error}"))] },
+        };
+        let notes = match answer {
+            Some(answer) => told(answer, &promises, named).into_iter().collect(),
+            None => {
+                let late = format_args!("it has not answered within {} ms, and is told again", PATIENCE.as_millis());
+                let remedy = "is it stopped? `hyoshi broker show` asks it for longer".to_owned();
+                vec![Note { remedy: Some(remedy), ..not_counted(late) }]
+            }
+        };
+        Lanes { told: Some(Teller { over, said }), notes }
+    }
+
+    /// They are over; what the run's reader must know of them.
+    pub fn end(mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        if let Some(Teller { over, said }) = self.told.take() {
+            drop(over);
+            // Unheard, it ends with this process, as the lanes do for the broker.
+            while said.recv_timeout(PATIENCE).is_ok() {}
+        }
+    }
+}
+
+/// Whether this process gets real-time priorities: without them its lanes are above nobody.
+fn above_windows() -> bool {
+    let probe = Spawn::new("lanes").policy(Policy::Fifo(priority::RELEASE)).spawn(|| ());
+    probe.is_ok_and(|probe| {
+        let granted = probe.granted.in_full();
+        // It does nothing that could panic.
+        drop(probe.join());
+        granted
+    })
+}
+
+/// Speaks to the broker, whenever there is one.
+struct Voice {
+    name: String,
+    what: Vec<LanePromise>,
+    socket: Option<PathBuf>,
+    client: Option<Client>,
+}
+
+impl Voice {
+    /// Until `over` is gone. The first answer is sent.
+    fn tell(mut self, first: &Sender<Said>, over: &Receiver<()>) {
+        let said = self.say().and_then(|()| self.heard());
+        let refused = matches!(said, Err(ClientError::Trouble(_)));
+        // Nobody waits any more for one that comes late.
+        let _ = first.send(said);
+        if refused {
+            return;
+        }
+        // A broker that is started later knows nothing.
+        while over.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout) {
+            drop(self.say());
+        }
+        self.what.clear();
+        drop(self.say());
+    }
+
+    fn say(&mut self) -> Result<(), ClientError> {
+        let said = self.try_say();
+        if said.as_ref().is_err_and(|error| !matches!(error, ClientError::Trouble(_))) {
+            self.client = None;
+        }
+        said
+    }
+
+    fn try_say(&mut self) -> Result<(), ClientError> {
+        let client = match &mut self.client {
+            Some(client) => client,
+            none => none.insert(Client::connect(self.socket.as_deref())?),
+        };
+        Ok(client.broker().promise_lanes(&self.name, &self.what)?)
+    }
+
+    /// By whom, and whether it counts there.
+    fn heard(&self) -> Said {
+        let Some(client) = &self.client else { return Ok((String::new(), false)) };
+        let (runs, own) = (client.broker().standing()?.runs, std::process::id());
+        Ok((client.place().to_owned(), runs.iter().any(|run| run.process == own && run.counted)))
+    }
+}
+
+/// What a reader must know: nothing, where there is no broker and none was named.
+fn told(said: Said, promises: &Promises, named: bool) -> Option<Note> {
+    Some(match said {
+        Ok((place, true)) => {
+            let takes: Vec<String> =
+                promises.iter().map(|(cpu, lanes)| format!("{} of CPU {cpu}", share(lanes))).collect();
+            let text = format!("the broker at {place} counts on them: they may take {}", takes.join(", "));
+            note(Level::Info, "lanes", text)
+        }
+        Ok((place, false)) => {
+            let text = format!(
+                "the broker at {place} does not reserve by windows, which are below them: it counts without them"
+            );
+            note(Level::Info, "lanes", text)
+        }
+        Err(ClientError::NoBroker { .. }) if !named => return None,
+        Err(error) => {
+            let remedy = error.remedy();
+            Note { remedy: Some(remedy), ..not_counted(format_args!("{error}")) }
+        }
+    })
+}
+
+fn not_counted(why: fmt::Arguments<'_>) -> Note {
+    let text = format!("the broker does not count on them, so that its windows may get less than it says: {why}");
+    note(Level::Info, "lanes", text)
+}
+
+type Promises = BTreeMap<u32, Vec<hyoshi_control::window::placement::Promise>>;
+
+fn wire(promises: &Promises) -> Vec<LanePromise> {
+    let all = promises.iter().flat_map(|(cpu, lanes)| lanes.iter().map(|lane| (*cpu, lane)));
+    let wire = all.map(|(cpu, lane)| LanePromise {
+        cpu,
+        budget: lane.budget.as_nanos(),
+        period: lane.period.as_nanos(),
+        jitter: lane.jitter.as_nanos(),
+    });
+    wire.collect()
+}
+
+fn share(lanes: &[hyoshi_control::window::placement::Promise]) -> Share {
+    lanes.iter().map(|lane| lane.share()).sum()
+}
+
+/// As the broker takes it.
+fn named_as(name: &str) -> String {
+    let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
+    if name.is_empty() { "run".to_owned() } else { name }
+}

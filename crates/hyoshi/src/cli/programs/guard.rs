@@ -1,0 +1,84 @@
+//! What ends a run's programs where the run itself no longer can: it was killed, or the kernel took its memory back.
+//!
+//! ```text
+//!   hyoshi run ──── a pipe: each program as it starts ────► run-watch
+//!        │ starts, each in a group of its own                    │ the pipe ends with the run, however that ends:
+//!        ▼                                                       ▼ whoever is left is ended
+//!     programs
+//! ```
+
+use std::io::{self, BufRead, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hyoshi_os::process::{Identity, Process, end_group};
+
+use super::started::PATIENCE;
+use crate::cli::{Failure, Held, streams};
+
+/// The process beside a run. It ends when this goes, after the programs that are left.
+pub(super) struct Guard {
+    process: Child,
+    pipe: Option<ChildStdin>,
+}
+
+impl Guard {
+    /// Of nobody yet.
+    pub fn start() -> io::Result<Guard> {
+        let mut command = Command::new(std::env::current_exe()?);
+        // Of the terminal's signals none is for it. Standard error is where it tells; programs have that, too.
+        command.arg("run-watch").current_dir("/").process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut process = command.spawn()?;
+        let pipe = process.stdin.take();
+        Ok(Guard { process, pipe })
+    }
+
+    /// This program, too.
+    pub fn guard(&mut self, program: u32) -> io::Result<()> {
+        self.pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{program}"))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.pipe.take());
+        drop(self.process.wait());
+    }
+}
+
+/// `hyoshi run-watch`: a line for each program on standard input, whose end is the run's.
+pub(in crate::cli) fn watch() -> Result<Held, Failure> {
+    let mut programs: Vec<(u32, Option<Identity>)> = Vec::new();
+    for line in io::stdin().lock().lines().map_while(Result::ok) {
+        let Ok(program) = line.parse::<u32>() else { continue };
+        programs.push((program, Process::open(program).ok().map(|process| process.identity())));
+    }
+    // The run has ended them, if it could.
+    programs.retain(|(program, identity)| is_left(*program, *identity) && end_group(*program, false).is_ok());
+    if programs.is_empty() {
+        return Ok(Held::Yes);
+    }
+    let programs_left =
+        if programs.len() == 1 { "program is".into() } else { format!("{} programs are", programs.len()) };
+    streams::err(format_args!("hyoshi: the run was killed: its {programs_left} ended\n"));
+    let asked = Instant::now();
+    let lives = |program: &(u32, Option<Identity>)| Process::open(program.0).is_ok();
+    while programs.iter().any(lives) && asked.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(5));
+    }
+    for (program, identity) in programs {
+        if is_left(program, identity) {
+            // They may have ended by themselves just now.
+            drop(end_group(program, true));
+        }
+    }
+    Ok(Held::Yes)
+}
+
+/// Whether a group is still the program's: it is named by the program's number, which is nobody else's as long as anybody
+/// is in the group.
+fn is_left(program: u32, identity: Option<Identity>) -> bool {
+    Process::open(program).map_or(true, |process| Some(process.identity()) == identity)
+}

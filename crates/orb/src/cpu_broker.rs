@@ -1,0 +1,67 @@
+//! Where the CPU broker is found, by its clients and by delegates: the machine's at [`MACHINE`], a user's own in their runtime
+//! directory. Which it is is looked up each time that somebody connects: brokers come and go.
+
+use std::path::{Path, PathBuf};
+
+use hyoshi_os::Credentials;
+use hyoshi_wire::ior::{Address, Corbaloc};
+
+/// The machine's broker, run by root.
+pub const MACHINE: &str = "/run/hyoshi/broker.sock";
+/// The key of a broker's object.
+pub const KEY: &str = "Broker";
+
+/// Where a user's own broker serves; root's is the machine's. `None` where the user has no runtime directory.
+pub fn own(uid: u32, runtime: Option<&Path>) -> Option<PathBuf> {
+    match runtime {
+        _ if uid == 0 => Some(MACHINE.into()),
+        Some(runtime) if runtime.is_absolute() => Some(runtime.join("hyoshi/broker.sock")),
+        _ => None,
+    }
+}
+
+/// Where clients of a user look: at their own broker if it has a socket, else at the machine's.
+pub fn to_ask(uid: u32, runtime: Option<&Path>) -> PathBuf {
+    own(uid, runtime).filter(|own| own.symlink_metadata().is_ok()).unwrap_or_else(|| MACHINE.into())
+}
+
+/// Where this process looks now.
+pub fn to_ask_here() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    to_ask(Credentials::own().uid, runtime.as_deref())
+}
+
+/// The broker at a socket, as the ORB resolves it.
+pub fn corbaloc(socket: &Path) -> String {
+    let address = Address::Unix { path: socket.to_string_lossy().into_owned() };
+    Corbaloc { addresses: vec![address], key: KEY.into() }.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_users_own_broker_is_found_where_it_serves_else_the_machines() {
+        let runtime = std::env::temp_dir().join(format!("hyoshi-cpu-broker-{}", std::process::id()));
+        assert_eq!(to_ask(1000, Some(&runtime)), Path::new(MACHINE), "none serves there");
+        let socket = own(1000, Some(&runtime)).unwrap();
+        std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
+        std::fs::write(&socket, "").unwrap();
+        assert_eq!(to_ask(1000, Some(&runtime)), socket);
+        assert_eq!(to_ask(0, Some(&runtime)), Path::new(MACHINE));
+        std::fs::remove_dir_all(&runtime).unwrap();
+        for nowhere in [None, Some(Path::new("here"))] {
+            assert_eq!((own(1000, nowhere), to_ask(1000, nowhere)), (None, PathBuf::from(MACHINE)));
+        }
+    }
+
+    #[test]
+    fn any_path_can_be_resolved() {
+        assert_eq!(corbaloc(Path::new("/tmp/b.sock")), "corbaloc:omniunix:/tmp/b.sock:/Broker");
+        for path in ["/a b", "/a:b", "/a,b", "/ü%"] {
+            let read: Corbaloc = corbaloc(Path::new(path)).parse().unwrap();
+            assert_eq!(read.addresses, [Address::Unix { path: path.into() }]);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What /proc tells of a process or thread in one line (proc_pid_stat(5)), and of its CPU time (the kernel's sched-stats.rst).
+
+use std::fs;
+use std::io;
+
+use hyoshi_model::Span;
+
+/// The line `stat`, as far as we read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub name: String,
+    /// Of a zombie `Z`, or `X` for a moment.
+    pub state: u8,
+    pub parent: u32,
+    pub session: u32,
+    pub flags: u64,
+    pub start: u64,
+}
+
+impl Stat {
+    /// Of the folder in /proc of a process or thread; `None` if the line is not understood.
+    pub fn read(folder: &str) -> io::Result<Option<Self>> {
+        Ok(Stat::parse(&line(folder)?))
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let (name, rest) = name_and_rest(line)?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        let state = *fields.first()?.as_bytes().first()?;
+        let (parent, session) = (number(4)? as u32, number(6)? as u32);
+        Some(Stat { name: name.into(), state, parent, session, flags: number(9)?, start: number(22)? })
+    }
+}
+
+/// Whether it wants to run, or does; `None` if it is no more.
+pub(crate) fn wants_to_run(folder: &str) -> Option<bool> {
+    let line = line(folder).ok()?;
+    name_and_rest(&line).map(|(_, rest)| rest.starts_with('R'))
+}
+
+/// How long it has run, as of the kernel's last tick or, once it has stopped, exactly; `None` if it is no more, or where the
+/// kernel does not tell (CONFIG_SCHED_INFO). 2.2 us.
+pub(crate) fn ran(folder: &str) -> Option<Span> {
+    let told = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
+    told.split_ascii_whitespace().next()?.parse().ok().map(Span::from_nanos)
+}
+
+fn line(folder: &str) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(format!("{folder}/stat"))?).into_owned())
+}
+
+/// `pid (name) state ppid ...`; the name may hold spaces and parentheses, so the last one ends it.
+fn name_and_rest(line: &str) -> Option<(&str, &str)> {
+    let (head, rest) = line.rsplit_once(')')?;
+    let (_, name) = head.split_once('(')?;
+    Some((name, rest.trim_start()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_any_form_do_not_move_the_fields() {
+        let line = "7 (a) (b c) S 3 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4711 0";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.name.as_str(), stat.parent, stat.flags, stat.start), ("a) (b c", 3, 4_194_560, 4711));
+        assert_eq!(stat.session, 7);
+        assert_eq!(Stat::parse("7 (x) S 3"), None);
+        assert_eq!(Stat::parse(""), None);
+    }
+}
