@@ -107,7 +107,7 @@ fn look(bencher: Bencher<'_, '_>) {
     let mut now = 0u64;
     bencher.bench_local(|| {
         now += 1_000_000;
-        black_box(window.look(Instant::from_nanos(now), Span::from_nanos(now / 2)))
+        black_box(window.look(Instant::from_nanos(now), Span::from_nanos(now / 2), None))
     });
 }
 

@@ -202,7 +202,7 @@ impl<'a> Machine<'a> {
             let meter = task.meter;
             let step = match &mut task.window {
                 Some(window) => window.reserve(reservation, now, meter),
-                none => none.insert(Window::new(reservation)).look(now, meter),
+                none => none.insert(Window::new(reservation)).look(now, meter, None),
             };
             self.stepped(place, step);
         }
@@ -219,7 +219,7 @@ impl<'a> Machine<'a> {
     fn look(&mut self, place: usize, now: Instant) {
         let task = &mut self.tasks[place];
         let Some(window) = &mut task.window else { return };
-        let step = window.look(now, task.meter);
+        let step = window.look(now, task.meter, None);
         self.stepped(place, step);
     }
 

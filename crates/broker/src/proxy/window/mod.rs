@@ -108,7 +108,6 @@ impl WindowProxy {
             }
             if open.cpu != seat.cpu {
                 open.lower(touched);
-                open.window.may_step(None);
                 // It opens there at once.
                 self.due.remove(&(open.due, task));
                 open.due = Instant::ZERO;
@@ -126,7 +125,6 @@ impl WindowProxy {
                 continue;
             }
             for (task, open) in self.open.iter_mut().filter(|(_, open)| open.cpu == *cpu && open.window.is_raised()) {
-                open.window.may_step(None);
                 self.due.remove(&(open.due, *task));
                 open.due = Instant::ZERO;
                 self.due.insert((open.due, *task));
@@ -140,11 +138,11 @@ impl WindowProxy {
         let Some(members) = ground.tasks.get_mut(&task) else { return Ok(()) };
         self.due.remove(&(open.due, task));
         let reading = members.consumed();
-        if open.window.is_still(reading) {
-            let part = self.parts.entry(open.cpu).or_insert_with(|| self.placement.part(open.cpu));
-            open.window.may_step(*part);
-        }
-        let step = open.window.look(now, reading);
+        let part = match open.window.is_still(reading) {
+            true => *self.parts.entry(open.cpu).or_insert_with(|| self.placement.part(open.cpu)),
+            false => None,
+        };
+        let step = open.window.look(now, reading, part);
         let served = open.carry_out(step, now, reading, members, &mut ground.touched, &self.clock);
         open.due = step.at();
         self.due.insert((open.due, task));

@@ -1,0 +1,250 @@
+use super::*;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+
+fn at(micros: u64) -> Instant {
+    Instant::from_nanos(micros * 1_000)
+}
+
+fn us(micros: u64) -> Span {
+    Span::from_micros(micros)
+}
+
+fn window(budget: u64, period: u64) -> Window {
+    Window::new(Reservation::new(us(budget), us(period)).unwrap())
+}
+
+#[test]
+fn it_sleeps_for_what_is_left_and_lowers_when_nothing_is() {
+    let mut window = window(3_000, 10_000);
+    assert_eq!(window.look(at(10_000), us(500), None), Step::Raise(at(13_000)));
+    // It ran half of the time: half is left.
+    assert_eq!(window.look(at(13_000), us(2_000), None), Step::Look(at(14_500)));
+    assert_eq!(window.look(at(14_500), us(3_480), None), Step::Look(at(14_600)), "the least step");
+    assert_eq!(window.look(at(14_600), us(3_580), None), Step::Lower(at(20_000)));
+    assert_eq!(window.look(at(15_000), us(3_980), None), Step::Wait(at(20_000)));
+    assert_eq!(
+        window.look(at(20_000), us(8_000), None),
+        Step::Raise(at(23_000)),
+        "what it took lowered does not count"
+    );
+}
+
+#[test]
+fn what_is_not_wanted_is_kept_until_the_period_ends_and_then_forfeited() {
+    let mut window = window(3_000, 10_000);
+    window.look(at(0), us(0), None);
+    assert_eq!(window.look(at(3_000), us(0), None), Step::Look(at(6_000)));
+    assert_eq!(window.look(at(9_000), us(0), None), Step::Look(at(10_000)), "not past the period's end");
+    assert_eq!(window.look(at(10_000), us(1_000), None), Step::Look(at(13_000)));
+}
+
+#[test]
+fn a_late_look_opens_the_period_it_is_in() {
+    let mut window = window(3_000, 10_000);
+    window.look(at(0), us(0), None);
+    assert_eq!(window.look(at(34_000), us(9_000), None), Step::Look(at(37_000)));
+    assert_eq!(window.look(at(37_000), us(12_000), None), Step::Lower(at(40_000)));
+}
+
+#[test]
+fn another_reservation_counts_what_was_consumed() {
+    let mut window = window(3_000, 10_000);
+    let of = |budget, period| Reservation::new(us(budget), us(period)).unwrap();
+    window.look(at(0), us(0), None);
+    assert_eq!(window.reserve(of(2_000, 10_000), at(2_500), us(2_500)), Step::Lower(at(10_000)));
+    assert_eq!(window.reserve(of(4_000, 10_000), at(3_000), us(2_500)), Step::Raise(at(4_500)));
+    // A shorter period begins at its own next multiple.
+    assert_eq!(window.reserve(of(2_000, 4_000), at(3_500), us(3_000)), Step::Lower(at(4_000)));
+    assert_eq!(window.look(at(4_000), us(3_000), None), Step::Raise(at(6_000)));
+}
+
+#[test]
+fn a_hard_one_pays_back_what_it_had_too_much_and_not_what_it_had_while_it_was_soft() {
+    let mut window = window(3_000, 10_000);
+    window.look(at(0), us(0), None);
+    window.look(at(3_000), us(3_000), None);
+    window.harden(true, us(9_000));
+    assert_eq!(window.look(at(10_000), us(9_000), None), Step::Raise(at(13_000)), "what it had soft is not owed");
+    assert_eq!(window.look(at(14_000), us(13_000), None), Step::Lower(at(20_000)), "a look too late");
+    assert_eq!(window.look(at(20_000), us(13_000), None), Step::Raise(at(22_000)));
+    assert_eq!(window.look(at(29_000), us(22_000), None), Step::Lower(at(30_000)));
+    assert_eq!(window.look(at(30_000), us(22_000), None), Step::Wait(at(40_000)), "it owes more than two budgets");
+    assert_eq!(window.look(at(40_000), us(22_000), None), Step::Wait(at(50_000)), "and has paid one of them");
+    assert_eq!(window.look(at(50_000), us(22_000), None), Step::Raise(at(52_000)));
+    // Periods in which nobody looked pay, too; what they left over is forfeited.
+    assert_eq!(window.look(at(75_000), us(27_000), None), Step::Look(at(78_000)));
+    window.harden(false, us(32_000));
+    assert_eq!(window.look(at(80_000), us(32_000), None), Step::Look(at(83_000)), "a soft one owes nothing");
+}
+
+#[test]
+fn what_a_hard_one_owes_is_bounded() {
+    let mut window = window(3_000, 10_000);
+    window.look(at(0), us(0), None);
+    window.harden(true, us(0));
+    // Real-time by its own choice for a minute.
+    window.look(at(60_000_000), us(60_000_000), None);
+    let closed = (1..).take_while(|period| {
+        let step = window.look(at(60_000_000 + period * 10_000), us(60_000_000), None);
+        matches!(step, Step::Lower(_) | Step::Wait(_))
+    });
+    assert_eq!(closed.count(), 9, "ten budgets, the first of them where it was seen");
+}
+
+#[test]
+fn what_was_granted_before_a_cut_is_not_owed() {
+    let of = |budget, period| Reservation::new(us(budget), us(period)).unwrap();
+    let mut one = window(20_000, 40_000);
+    one.harden(true, us(0));
+    one.look(at(0), us(0), None);
+    let mut other = one;
+    assert_eq!(one.look(at(20_000), us(20_000), None), Step::Lower(at(40_000)));
+    assert_eq!(one.reserve(of(2_000, 40_000), at(30_000), us(20_000)), Step::Wait(at(40_000)));
+    assert_eq!(one.look(at(40_000), us(20_000), None), Step::Raise(at(42_000)));
+    // The same, where the cut comes before the look that would have closed the period.
+    assert_eq!(other.reserve(of(2_000, 40_000), at(41_000), us(20_500)), Step::Look(at(42_500)));
+    // What it had beyond the old budget is: 500 us.
+    assert_eq!(other.reserve(of(400, 40_000), at(41_000), us(20_500)), Step::Lower(at(80_000)));
+}
+
+#[test]
+fn an_idle_task_is_looked_at_ever_less() {
+    let mut window = window(33, 33_000);
+    let (mut now, mut looks) = (0, Vec::new());
+    for period in 1..=200 {
+        looks.push(0);
+        while now < period * 33_000 {
+            now = window.look(at(now), us(7), Some(8)).at().as_nanos() / 1_000;
+            looks[period as usize - 1] += 1;
+        }
+    }
+    assert_eq!((looks[0], looks[199]), (330, 8));
+    assert!(looks.is_sorted_by(|one, next| one >= next));
+    assert!(looks.iter().sum::<u32>() < 5_500, "{looks:?}");
+    // It wakes up: once it has so much, then as little as ever.
+    window.look(at(now), us(7), Some(8));
+    let at_last = window.look(at(now + 4_000), us(4_007), Some(8));
+    assert_eq!(at_last, Step::Lower(at(now + 33_000)));
+    window.look(at(now + 33_000), us(4_007), Some(8));
+    assert!(window.look(at(now + 33_100), us(4_007), Some(8)).at() <= at(now + 34_200));
+}
+
+proptest! {
+    /// Whatever a task does, it has its budgets, in all, and in no period more than the budget and one longest step;
+    /// one that never sleeps is served as if there were no longer steps.
+    #[test]
+    fn longer_steps_are_paid_with_what_was_left(
+        budget in 1u64..9_000,
+        part in 8u64..129,
+        stretches in prop::collection::vec((any::<bool>(), 1u64..40_000), 1..20),
+    ) {
+        let mut all = window(budget, 10_000);
+        let longest = Window::step(us(10_000), part).as_nanos().div_ceil(1_000);
+        let (mut now, mut meter, mut raised, mut in_period, mut closed) = (0u64, 0u64, 0u64, 0u64, 0u64);
+        let mut run = stretches.iter().cycle().flat_map(|(runs, long)| core::iter::repeat_n(*runs, *long as usize));
+        while now < 400_000 {
+            if now % 10_000 == 0 {
+                (in_period, closed) = (0, closed + 1);
+            }
+            let step = all.look(at(now), us(meter), Some(part));
+            let next = step.at().as_nanos().div_ceil(1_000);
+            let ran = (now..next).filter(|_| run.next() == Some(true)).count() as u64;
+            if all.is_raised() {
+                (raised, in_period) = (raised + ran, in_period + ran);
+                prop_assert!(in_period <= budget + longest.max(100), "{} of {}", in_period, budget);
+                prop_assert!(raised <= closed * (budget + 100), "{} in {} periods", raised, closed);
+            }
+            (now, meter) = (next, meter + ran);
+        }
+        let (mut one, mut other) = (window(budget, 10_000), all);
+        meter += 1;
+        for _ in 0..20 {
+            let step = one.look(at(now), us(meter), None);
+            prop_assert_eq!(step.at(), other.look(at(now), us(meter), Some(part)).at());
+            (meter, now) = (meter + step.at().as_nanos() / 1_000 - now, step.at().as_nanos() / 1_000);
+        }
+    }
+
+    /// Who takes what its windows give, and no more, owes nothing: it has one in each period, however its budget changes.
+    #[test]
+    fn changes_of_a_budget_leave_no_debt(
+        changes in prop::collection::vec((200u64..9_000, 1u64..25_000), 1..40),
+    ) {
+        let mut one = window(changes[0].0, 10_000);
+        one.harden(true, us(0));
+        let (mut now, mut meter) = (0u64, 0u64);
+        let mut step = one.look(at(0), us(0), None);
+        for (budget, after) in changes {
+            let then = now + after;
+            loop {
+                let next = (step.at().as_nanos() / 1_000).min(then);
+                meter += if one.is_raised() { next - now } else { 0 };
+                now = next;
+                if now == then {
+                    break;
+                }
+                let begins = now % 10_000 == 0;
+                step = one.look(at(now), us(meter), None);
+                prop_assert!(one.is_raised() || !begins, "closed at the begin of a period, at {}", now);
+            }
+            let begins = now % 10_000 == 0;
+            step = one.reserve(Reservation::new(us(budget), us(10_000)).unwrap(), at(now), us(meter));
+            prop_assert!(one.is_raised() || !begins, "closed at the begin of a period, at {}", now);
+        }
+    }
+
+    /// However late looks are, as long as ten budgets pay for one, in all periods together a hard window has its budgets,
+    /// and what it had too much at the end; with less of a budget, after what is too much ten periods are closed.
+    #[test]
+    fn a_hard_one_has_its_budgets_in_the_long_run(
+        budget in 100u64..5_000,
+        part in prop::option::of(8u64..129),
+        lateness in prop::collection::vec(0u64..6_000, 1..20),
+    ) {
+        let mut window = window(budget, 10_000);
+        window.harden(true, us(0));
+        let (mut now, mut meter, mut looks) = (0u64, 0u64, 0usize);
+        while now < 2_000_000 {
+            let step = window.look(at(now), us(meter), part);
+            let next = (step.at().as_nanos() / 1_000).max(now + 1) + lateness[looks % lateness.len()];
+            meter += if window.is_raised() { next - now } else { 0 };
+            (now, looks) = (next, looks + 1);
+        }
+        let periods = now / 10_000 + 1;
+        let beyond = if budget * 10 >= 100 + 6_000 { 1 } else { periods.div_ceil(10) };
+        prop_assert!(meter <= periods * budget + beyond * (100 + 6_000), "{} in {}", meter, periods);
+    }
+
+    /// Whatever part of the time a task runs and however late the looks are, a window that is always wanted is
+    /// raised until its budget is consumed and for at most one step and one lateness longer.
+    #[test]
+    fn it_is_raised_for_the_budget_and_at_most_a_step_longer(
+        budget in 1u64..9_000,
+        lateness in prop::collection::vec(0u64..150, 1..20),
+        speeds in prop::collection::vec(1u64..=4, 1..20),
+    ) {
+        let mut window = window(budget, 10_000);
+        let (mut now, mut meter, mut raised_in_period, mut looks) = (0u64, 0u64, 0u64, 0usize);
+        let (mut period, mut was_raised) = (0, false);
+        while now < 200_000 {
+            let step = window.look(at(now), us(meter), None);
+            looks += 1;
+            if now / 10_000 != period {
+                let most = budget + 100 + 150;
+                prop_assert!(raised_in_period <= most, "{} of {}", raised_in_period, budget);
+                (period, raised_in_period) = (now / 10_000, 0);
+            }
+            was_raised = window.is_raised();
+            let next = (step.at().as_nanos() / 1_000).max(now + 1) + lateness[looks % lateness.len()];
+            // While raised it runs a quarter, half, three quarters or all of the time; lowered, all of it.
+            let speed = if was_raised { speeds[looks % speeds.len()] } else { 4 };
+            let ran = (next - now) * speed / 4;
+            let until_end = (period + 1) * 10_000 - now.min((period + 1) * 10_000);
+            raised_in_period += if was_raised { ran.min(until_end) } else { 0 };
+            (now, meter) = (next, meter + ran);
+        }
+        prop_assert!(looks < 20 * (2 + 100), "{} looks", looks);
+        let _ = was_raised;
+    }
+}
