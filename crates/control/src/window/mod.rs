@@ -52,6 +52,11 @@ impl Step {
 /// program that was real-time by its own choice for long shall have windows again soon after. So late looks, as of a kernel
 /// whose timers go by its tick, move time from window to window and add none.
 ///
+/// Whoever changes its period gains nothing by that: the period that is served goes on until what was consumed in it would
+/// have been granted in equal parts, by the reservation that was held then, and is no shorter than the new length; then, at
+/// the new length's next multiple, comes the next budget. Had it a budget at each begin that it makes for itself, a task that
+/// changes its period again and again would have them all.
+///
 /// It holds no clock: the caller says what time it is, and what the meter reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
@@ -61,6 +66,11 @@ pub struct Window {
     ends: Instant,
     base: Span,
     raised: bool,
+    /// Begin of the period that is served, which is no shorter than the length that is held.
+    begun: Instant,
+    /// When what was consumed in it, until the meter read `counted`, would have been granted in equal parts.
+    earned: Instant,
+    counted: Span,
     /// What it may consume in the period that is served: the budget, or what an earlier one had granted already.
     due: Span,
     /// The meter's reading at the last look.
@@ -88,6 +98,9 @@ impl Window {
             ends: Instant::ZERO,
             base: Span::ZERO,
             raised: false,
+            begun: Instant::ZERO,
+            earned: Instant::ZERO,
+            counted: Span::ZERO,
             due: reservation.budget(),
             seen: Span::ZERO,
             saved: Span::ZERO,
@@ -124,14 +137,16 @@ impl Window {
     }
 
     /// Takes another reservation, in the middle of a period if need be: what was consumed in it counts, and what the old one
-    /// had granted of that is not owed. A new period length takes effect when the period that is served ends, or, if that is
-    /// sooner, at the new length's next multiple.
+    /// had granted of that is not owed. A new period length takes effect at its first multiple at which what was consumed is
+    /// earned, or by which the old one would have granted it anew, and its own length has passed.
     pub fn reserve(&mut self, reservation: Reservation, now: Instant, meter: Span) -> Step {
         if now >= self.ends && self.ends != Instant::ZERO {
             self.close(now, meter);
         }
-        if reservation.period() != self.reservation.period() {
-            self.ends = self.ends.min(next_multiple(now, reservation.period()));
+        self.earn(meter);
+        if reservation.period() != self.reservation.period() && self.ends != Instant::ZERO {
+            let least = self.begun.saturating_add(reservation.period());
+            self.ends = multiple_from(now.max(self.earned).max(least), reservation.period());
         }
         self.due = reservation.budget().max(self.consumed(meter).min(self.due));
         self.reservation = reservation;
@@ -174,6 +189,19 @@ impl Window {
         self.base = meter.saturating_sub(self.owed(now, meter));
         (self.due, self.spent) = (self.reservation.budget(), Span::ZERO);
         self.ends = next_multiple(now, self.reservation.period());
+        self.begun = self.ends.saturating_sub(self.reservation.period());
+        (self.earned, self.counted) = (self.begun, self.base);
+    }
+
+    /// What was consumed since this was last counted is earned by what was held meanwhile. At its end the period has granted
+    /// it all.
+    fn earn(&mut self, meter: Span) {
+        let more = u128::from(meter.saturating_sub(self.counted).as_nanos());
+        let takes = more * u128::from(self.reservation.period().as_nanos());
+        let takes = takes.div_ceil(u128::from(self.reservation.budget().as_nanos()));
+        let takes = Span::from_nanos(u64::try_from(takes).unwrap_or(u64::MAX));
+        self.earned = self.earned.saturating_add(takes).min(self.ends);
+        self.counted = self.counted.max(meter);
     }
 
     /// What was consumed raised beyond what was due is taken from what was saved.
@@ -199,6 +227,12 @@ impl Window {
 fn next_multiple(now: Instant, period: Span) -> Instant {
     let past = Span::from_nanos(now.as_nanos() % period.as_nanos());
     now.saturating_sub(past).saturating_add(period)
+}
+
+/// The first whole multiple of `period` that is not before `instant`.
+fn multiple_from(instant: Instant, period: Span) -> Instant {
+    let past = Span::from_nanos(instant.as_nanos() % period.as_nanos());
+    if past.is_zero() { instant } else { next_multiple(instant, period) }
 }
 
 #[cfg(test)]

@@ -54,9 +54,30 @@ fn another_reservation_counts_what_was_consumed() {
     window.look(at(0), us(0), None);
     assert_eq!(window.reserve(of(2_000, 10_000), at(2_500), us(2_500)), Step::Lower(at(10_000)));
     assert_eq!(window.reserve(of(4_000, 10_000), at(3_000), us(2_500)), Step::Raise(at(4_500)));
-    // A shorter period begins at its own next multiple.
-    assert_eq!(window.reserve(of(2_000, 4_000), at(3_500), us(3_000)), Step::Lower(at(4_000)));
-    assert_eq!(window.look(at(4_000), us(3_000), None), Step::Raise(at(6_000)));
+    // A shorter period begins at its own first multiple at which what was consumed is earned: 2.5 ms at 3 of 10, then 0.5 ms
+    // at 4 of 10, would have been by 9.6 ms.
+    assert_eq!(window.reserve(of(2_000, 4_000), at(3_500), us(3_000)), Step::Lower(at(12_000)));
+    assert_eq!(window.look(at(12_000), us(3_000), None), Step::Raise(at(14_000)));
+    // Who takes a longer one and at once the shorter one again has lost nothing, and had nothing more.
+    assert_eq!(window.reserve(of(10_000, 20_000), at(12_500), us(3_500)), Step::Look(at(22_000)));
+    assert_eq!(window.reserve(of(2_000, 4_000), at(12_600), us(3_600)), Step::Look(at(14_000)));
+    assert_eq!(window.look(at(14_000), us(5_000), None), Step::Lower(at(16_000)));
+    assert_eq!(window.look(at(16_000), us(5_000), None), Step::Raise(at(18_000)));
+}
+
+#[test]
+fn a_larger_share_for_a_moment_earns_nothing_of_what_was_consumed_before() {
+    let mut window = window(1_000, 10_000);
+    let of = |budget, period| Reservation::new(us(budget), us(period)).unwrap();
+    window.look(at(0), us(0), None);
+    window.look(at(1_000), us(1_000), None);
+    assert_eq!(window.reserve(of(9_000, 11_000), at(1_000), us(1_000)), Step::Raise(at(9_000)));
+    assert_eq!(window.reserve(of(200, 2_000), at(1_100), us(1_000)), Step::Lower(at(10_000)));
+    // Who has consumed nothing waits for its next multiple, or until its own length has passed, whatever was held before.
+    assert_eq!(window.look(at(35_000), us(1_000), None), Step::Raise(at(35_200)));
+    assert_eq!(window.reserve(of(1_000, 500_000), at(35_100), us(1_000)), Step::Look(at(36_100)));
+    assert_eq!(window.reserve(of(1_000, 10_000), at(36_100), us(1_000)), Step::Look(at(37_100)));
+    assert_eq!(window.reserve(of(200, 2_000), at(77_100), us(1_000)), Step::Look(at(77_300)));
 }
 
 #[test]
@@ -246,5 +267,141 @@ proptest! {
         }
         prop_assert!(looks < 20 * (2 + 100), "{} looks", looks);
         let _ = was_raised;
+    }
+
+    /// Whoever keeps its share of a CPU and changes its period, whenever and as often as it likes, consumes no more raised than
+    /// the share of the time, and one budget: with each period closed the look that was too late, which a hard one pays back.
+    #[test]
+    fn changes_of_the_period_gain_nothing(
+        hard: bool,
+        share in 10u64..=90,
+        changes in prop::collection::vec((20u64..300, 1u64..40_000), 1..60),
+        first in 0u64..30_000,
+        lateness in prop::collection::vec(0u64..100, 1..20),
+        speeds in prop::collection::vec(0u64..=4, 1..20),
+    ) {
+        let of = |period: u64| (share * period, 100 * period);
+        let largest = changes.iter().map(|(period, _)| of(*period).0).max().unwrap();
+        let mut greedy = Greedy::new(of(changes[0].0), hard, first, &lateness, &speeds);
+        let since = first - first % of(changes[0].0).1;
+        for (period, after) in &changes {
+            greedy.reserve(of(*period));
+            greedy.go_on(*after, |greedy| {
+                let late = (100 + 100) * if hard { 1 } else { greedy.served.len() as u64 };
+                let most = (greedy.now - since) * share / 100 + largest + late;
+                prop_assert!(greedy.raised <= most, "{} of {most} at {}", greedy.raised, greedy.now);
+                Ok(())
+            })?;
+        }
+    }
+
+    /// In each period that is served a task has at most what the largest share that it held meanwhile is of it, and the period
+    /// is no shorter than the one it held last: whatever is changed, and however often.
+    #[test]
+    fn whatever_is_changed_each_period_has_what_was_granted_for_it(
+        hard: bool,
+        changes in prop::collection::vec((1u64..=95, 20u64..300, any::<bool>(), 1u64..40_000), 1..60),
+        speeds in prop::collection::vec(0u64..=4, 1..20),
+    ) {
+        let mut held = (changes[0].0 * changes[0].1, changes[0].1 * 100);
+        let mut greedy = Greedy::new(held, hard, 0, &[0], &speeds);
+        for (share, period, keeps, after) in &changes {
+            let period = if *keeps { held.1 } else { period * 100 };
+            held = (share * period / 100, period);
+            greedy.reserve(held);
+            greedy.go_on(*after, |_| Ok(()))?;
+        }
+        for served in &greedy.served[..greedy.served.len() - 1] {
+            let length = served.ended - served.begun;
+            let most = length * served.most.0 / served.most.1 + 100;
+            prop_assert!(served.raised <= most && length >= served.period, "{served:?}, {most} at most");
+        }
+    }
+}
+
+/// A task that consumes whenever it is raised, or a part of that time; lowered it has nothing.
+struct Greedy<'a> {
+    window: Window,
+    step: Step,
+    now: u64,
+    meter: u64,
+    raised: u64,
+    served: Vec<Served>,
+    looks: usize,
+    lateness: &'a [u64],
+    speeds: &'a [u64],
+}
+
+/// A period that was served, in microseconds: what was consumed in it, the largest budget and its period, the last period.
+#[derive(Clone, Copy, Debug)]
+struct Served {
+    begun: u64,
+    ended: u64,
+    raised: u64,
+    most: (u64, u64),
+    period: u64,
+}
+
+impl<'a> Greedy<'a> {
+    fn new(of: (u64, u64), hard: bool, now: u64, lateness: &'a [u64], speeds: &'a [u64]) -> Self {
+        let mut window = window(of.0, of.1);
+        window.harden(hard, us(0));
+        let step = window.look(at(now), us(0), None);
+        let mut greedy =
+            Greedy { window, step, now, meter: 0, raised: 0, served: Vec::new(), looks: 0, lateness, speeds };
+        greedy.note();
+        greedy
+    }
+
+    fn reserve(&mut self, (budget, period): (u64, u64)) {
+        let ends = self.window.ends;
+        self.step =
+            self.window.reserve(Reservation::new(us(budget), us(period)).unwrap(), at(self.now), us(self.meter));
+        // Then, or once the new length has passed, it is at most one more until its next multiple.
+        let latest = ends.max(at(self.now + period)) + us(period);
+        assert!(self.window.ends <= latest, "{:?} after {ends:?}, at {}", self.window.ends, self.now);
+        self.note();
+    }
+
+    /// So much longer, with looks as the steps say, each as late as it is.
+    fn go_on(&mut self, long: u64, check: impl Fn(&Self) -> Result<(), TestCaseError>) -> Result<(), TestCaseError> {
+        let then = self.now + long;
+        while self.now < then {
+            self.looks += 1;
+            let late = self.lateness[self.looks % self.lateness.len()];
+            let look = (self.step.at().as_nanos().div_ceil(1_000)).max(self.now) + late;
+            let next = look.min(then);
+            if self.window.is_raised() {
+                let ran = (next - self.now) * self.speeds[self.looks % self.speeds.len()] / 4;
+                (self.meter, self.raised) = (self.meter + ran, self.raised + ran);
+                self.served.last_mut().unwrap().raised += ran;
+            }
+            self.now = next;
+            check(self)?;
+            if look == next {
+                self.step = self.window.look(at(self.now), us(self.meter), None);
+                self.note();
+            }
+        }
+        Ok(())
+    }
+
+    /// Which period is served, of what reservation.
+    fn note(&mut self) {
+        let held = self.window.reservation();
+        let [budget, period] = [held.budget(), held.period()].map(|span| span.as_nanos() / 1_000);
+        let ends = self.window.ends.as_nanos() / 1_000;
+        match self.served.last_mut() {
+            Some(served) if self.now < served.ended => {
+                if budget * served.most.1 > served.most.0 * period {
+                    served.most = (budget, period);
+                }
+                (served.ended, served.period) = (ends, period);
+            }
+            _ => {
+                let begun = self.now - self.now % period;
+                self.served.push(Served { begun, ended: ends, raised: 0, most: (budget, period), period });
+            }
+        }
     }
 }
