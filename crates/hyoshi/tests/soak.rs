@@ -25,10 +25,14 @@ use hyoshi_os::scheduling::{Affinity, Class, Scheduling, reserve};
 /// Each way in which something could be left behind.
 const WAYS: [&str; 3] = ["--scheduler window --floor weights", "--scheduler deadline", "--scheduler weights"];
 
-/// Computes, and under windows starts somebody now and then, who is born in one of them or between.
+/// Computes, and under windows starts somebody now and then, who is born in one of them or between. By the clock: a
+/// machine that is twice as fast has no more of them alive.
 fn load(way: &str) -> Command {
-    let starts =
-        if way.contains("window") { "n=$((n + 1)); if [ $((n % 10000)) = 0 ]; then sleep 5 & fi" } else { ":" };
+    let starts = if way.contains("window") {
+        "read t _ </proc/uptime; t=${t%?}; if [ \"$t\" != \"$last\" ]; then last=$t; sleep 5 & fi"
+    } else {
+        ":"
+    };
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("trap '' CHLD; while kill -0 $PPID; do {starts}; done 2>/dev/null")]);
     shell
@@ -113,6 +117,24 @@ impl Brokers {
         let left: Vec<_> = self.pids.iter().flat_map(|pid| groups(*pid)).collect();
         assert_eq!(left, [""; 0]);
     }
+}
+
+/// Waits until what a broker has left is down to so many, which it needs a moment to find out.
+fn comes_down<T>(most: usize, left: impl Fn() -> Vec<T>) -> Vec<T> {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let there = left();
+        if there.len() <= most || Instant::now() > until {
+            return there;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What each descriptor of a broker is of.
+fn descriptors(broker: u32) -> Vec<PathBuf> {
+    let all = fs::read_dir(format!("/proc/{broker}/fd")).unwrap();
+    all.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).collect()
 }
 
 /// Those of a broker.
@@ -213,9 +235,16 @@ fn soak(processes: u32, kills: u32) {
         let load = Ends::start(&mut load(way));
         let sleeper = Ends::sleeper();
         let mut left = processes / ways + u32::from(at < processes % ways);
+        // What a broker has open for one client without tasks.
+        let mut bare = 0;
         for round in 0..=rounds {
             let consumed = cpu_time(&load);
             let (mut broker, client, _out) = brokers.start();
+            if round == 0 {
+                // By then the client has all its connections: to the broker's object and to tasks.
+                client.join(&Joining::new("nobody", Span::from_millis(50))).unwrap().leave().unwrap();
+                bare = descriptors(broker.pid()).len();
+            }
             for (name, share, pid) in [("load", "20%", load.pid()), ("sleeper", "1%", sleeper.pid())] {
                 if client.find(name).is_err() {
                     join(&client, name, share, pid).unwrap();
@@ -224,7 +253,7 @@ fn soak(processes: u32, kills: u32) {
             let last = round == rounds;
             let many = if last { left } else { left / (rounds - round + 1) };
             let churn = Churn { socket: brokers.socket(), killed: AtomicBool::new(false), gone: AtomicU32::new(0) };
-            let there = std::thread::scope(|scope| {
+            let mut there = std::thread::scope(|scope| {
                 let churning = scope.spawn(|| churn.run(round, many));
                 if !last {
                     // Somewhere in their second half, anywhere in the period, and in what is done at its begin and at the budget's end.
@@ -242,15 +271,13 @@ fn soak(processes: u32, kills: u32) {
             });
             left -= churn.gone.load(Ordering::SeqCst);
             if last {
-                // It needs a moment to find out who has ended.
-                let until = Instant::now() + Duration::from_secs(20);
-                while groups(broker.pid()).len() > 2 + there.len() && Instant::now() < until {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                let groups = groups(broker.pid());
-                assert!(groups.len() <= 2 + there.len(), "{way}: groups are left: {groups:?}");
-                let descriptors = fs::read_dir(format!("/proc/{}/fd", broker.pid())).unwrap().count();
-                assert!(descriptors < 400, "{way}: {descriptors} descriptors are left open");
+                let still = comes_down(2 + there.len(), || groups(broker.pid()));
+                assert!(still.len() <= 2 + there.len(), "{way}: groups are left: {still:?}");
+                // All tasks go, and with them what was open for them: it is as it began.
+                drop(std::mem::take(&mut there));
+                ["load", "sleeper"].into_iter().for_each(|name| client.find(name).unwrap().leave().unwrap());
+                let still = comes_down(bare, || descriptors(broker.pid()));
+                assert!(still.len() <= bare, "{way}: {} descriptors and not {bare}: {still:?}", still.len());
                 broker.ends_in_order();
             }
             let born = Process::open(load.pid()).unwrap().children().unwrap_or_default();
