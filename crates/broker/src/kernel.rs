@@ -2,6 +2,7 @@
 //! them. The scheduler proxies stand behind it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
@@ -10,6 +11,7 @@ use hyoshi_os::process::{Identity, NoProcess, Process};
 use hyoshi_os::wakeups::Seen;
 
 use crate::lanes::Lanes;
+use crate::proxy::moves::Moves;
 
 /// Why a reservation could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +105,11 @@ pub trait Kernel: Send {
     ///
     /// The reason why that cannot be had here, in words.
     fn harden(&mut self, task: TaskId, hard: bool) -> Result<(), String>;
+
+    /// Where processes are moved to control groups: whoever is about to have that done prepares it there first, so that nobody waits for it.
+    fn moves(&self) -> Option<Arc<Moves>> {
+        None
+    }
 
     /// In words, by what else than priorities the task is held, or why not.
     fn told(&self, task: TaskId) -> Option<String>;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
@@ -19,6 +20,7 @@ use crate::members::{MOST_PROCESSES, Members};
 use crate::proxy::deadline::DeadlineProxy;
 use crate::proxy::grouped::GroupedProxy;
 use crate::proxy::groups::Groups;
+use crate::proxy::moves::Moves;
 use crate::proxy::none::NoneProxy;
 use crate::proxy::simulated::SimulatedProxy;
 use crate::proxy::weights::WeightsProxy;
@@ -352,6 +354,10 @@ impl Kernel for Machine {
         self.proxy.may_cap(task, &self.ground)?;
         self.ground.hard.insert(task);
         Ok(())
+    }
+
+    fn moves(&self) -> Option<Arc<Moves>> {
+        self.proxy.moves()
     }
 
     fn told(&self, task: TaskId) -> Option<String> {

@@ -27,6 +27,7 @@ use crate::certificates::{Certificates, Door};
 use crate::external::{About, Externals};
 use crate::idl::cpu_broker::{self as wire, BrokerStanding, CpuShare, ProxyStanding};
 use crate::place;
+use crate::proxy::moves::Moves;
 use crate::refusals::Refusals;
 use crate::state::{RunStanding, State};
 
@@ -40,6 +41,7 @@ pub struct Service {
 /// What all its objects share.
 pub(crate) struct Shared {
     core: PiMutex<State>,
+    moves: Option<Arc<Moves>>,
     wake: Arc<Wake>,
     clock: MonotonicClock,
     /// Of tasks.
@@ -136,6 +138,7 @@ impl Service {
         let orb = builder.build().map_err(ServiceError::Orb)?;
         let clock = MonotonicClock::start();
         let shared = Arc::new(Shared {
+            moves: core.moves(),
             core: PiMutex::new(core),
             wake,
             clock,
@@ -216,6 +219,7 @@ impl Service {
         }
         // Clients first: nobody shall be granted anything that is taken back at once.
         self.orb.shutdown();
+        self.shared.prepare_moves();
         self.shared.core.lock().end();
         self.externals.end();
     }
@@ -270,6 +274,16 @@ impl Shared {
             self.wake.post();
         }
         done
+    }
+
+    /// The same, where processes may be moved to other control groups.
+    fn with_moves<R>(&self, act: impl FnOnce(&mut State, &Caller, Instant) -> R) -> R {
+        self.prepare_moves();
+        self.with(act)
+    }
+
+    fn prepare_moves(&self) {
+        self.moves.iter().for_each(|moves| moves.prepare());
     }
 }
 

@@ -26,6 +26,7 @@ use crate::external::Externals;
 use crate::kernel::Kernel;
 use crate::library;
 use crate::lines::Lines;
+use crate::proxy::moves::Moves;
 use crate::roster::Roster;
 use crate::setting::{self, Setting};
 use crate::trouble::{Trouble, shown};
@@ -204,6 +205,11 @@ impl State {
             chain.insert(advocate, None).map_err(|error| Trouble::refused(error, "leave some of the advocates out"))?;
         }
         Ok(chain)
+    }
+
+    /// What has to be prepared, without the state, before processes are moved.
+    pub(crate) fn moves(&self) -> Option<Arc<Moves>> {
+        self.kernel.moves()
     }
 
     /// Who may do what.

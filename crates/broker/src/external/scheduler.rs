@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
@@ -17,6 +18,7 @@ use hyoshi_os::process::Identity;
 
 use crate::kernel::NotReserved;
 use crate::lanes::Lanes;
+use crate::proxy::moves::Moves;
 use crate::proxy::{Abilities, Ground, SchedulerProxy};
 
 /// Processes of one task that it is told.
@@ -238,6 +240,10 @@ impl SchedulerProxy for ExternalScheduler {
     /// Schedulers elsewhere are not told of lanes.
     fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
         self.own.promise(cpu, lanes, first, ground) && self.failed.is_some()
+    }
+
+    fn moves(&self) -> Option<Arc<Moves>> {
+        self.own.moves()
     }
 
     fn standing(&self) -> Option<String> {

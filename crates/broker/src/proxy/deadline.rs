@@ -7,6 +7,7 @@
 //! to those of its threads that are ordinary: new ones, and all of them while nothing is reserved.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
@@ -17,6 +18,7 @@ use hyoshi_os::scheduling::{Affinity, Bandwidth, Class, Scheduling, reserve};
 use hyoshi_os::{Refused, Spawn};
 
 use super::groups::Groups;
+use super::moves::Moves;
 use super::{Abilities, Ground, SchedulerProxy};
 use crate::kernel::NotReserved;
 use crate::members::Member;
@@ -256,6 +258,10 @@ impl SchedulerProxy for DeadlineProxy {
         let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
         let groups = self.groups.as_mut().map_or(Instant::NEVER, |groups| groups.tick(now, ground));
         due.min(groups)
+    }
+
+    fn moves(&self) -> Option<Arc<Moves>> {
+        self.groups.as_ref().map(Groups::moves).ok()
     }
 
     fn told(&self, task: TaskId) -> Option<String> {

@@ -5,6 +5,7 @@
 //! it cannot be kept, nothing is reserved.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
@@ -12,6 +13,7 @@ use hyoshi_model::{Instant, Reservation};
 use hyoshi_os::process::Identity;
 
 use super::groups::Groups;
+use super::moves::Moves;
 use super::window::WindowProxy;
 use super::{Abilities, Ground, SchedulerProxy};
 use crate::kernel::NotReserved;
@@ -155,6 +157,10 @@ impl SchedulerProxy for GroupedProxy {
 
     fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
         self.windows.promise(cpu, lanes, first, ground)
+    }
+
+    fn moves(&self) -> Option<Arc<Moves>> {
+        self.groups.as_ref().map(Groups::moves).ok()
     }
 
     fn told(&self, task: TaskId) -> Option<String> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use hyoshi_control::TaskId;
@@ -15,6 +16,7 @@ use hyoshi_os::cgroup::{CpuGroup, OwnGroup, Subtree, Version};
 use hyoshi_os::process::{Identity, Process, is_same};
 
 use super::Ground;
+use super::moves::{Herald, Moves, Readiness, SOON};
 use crate::kernel::NotReserved;
 use crate::touched::Touched;
 
@@ -25,6 +27,10 @@ pub struct Groups {
     held: BTreeMap<TaskId, (OwnGroup, Terms)>,
     outside: BTreeMap<TaskId, Outside>,
     next: Instant,
+    herald: Herald,
+    /// Processes that may still be moved at this look, and whether there are others.
+    room: usize,
+    more: bool,
     /// The controller was passed on by this broker, which was in the subtree itself, alone, and is in this group now.
     passed_on: bool,
     refuge: Option<OwnGroup>,
@@ -49,17 +55,35 @@ struct Outside {
 const LEFT_ALONE: Span = Span::from_secs(10);
 /// A look ends after so many who cannot be moved, some 50 us each.
 const MOST_REFUSED: usize = 64;
+/// And so many who are: windows wait meanwhile. The others are at the next.
+const MOST_MOVED: usize = 64;
 
 impl Groups {
     /// None as yet.
     pub fn in_subtree(subtree: Subtree) -> Self {
         let (held, outside) = (BTreeMap::new(), BTreeMap::new());
-        Groups { subtree, held, outside, next: Instant::ZERO, passed_on: false, refuge: None }
+        let herald = Herald::default();
+        Groups {
+            subtree,
+            held,
+            outside,
+            next: Instant::ZERO,
+            herald,
+            room: 0,
+            more: false,
+            passed_on: false,
+            refuge: None,
+        }
     }
 
     /// Where they are made.
     pub fn folder(&self) -> &Path {
         self.subtree.folder()
+    }
+
+    /// What is about to move processes can be told so.
+    pub fn moves(&self) -> Arc<Moves> {
+        self.herald.moves().clone()
     }
 
     /// What a task is held to.
@@ -103,10 +127,12 @@ impl Groups {
             let made = ground.touched.group(group.folder(), &home).and_then(|()| group.make());
             made.map_err(|error| refused(group.folder(), &error))?;
             self.held.insert(task, (group, terms));
+            self.herald.moves().note(self.held.len());
         }
         let Some((group, held)) = self.held.get_mut(&task) else { return Ok(()) };
         *held = terms;
         let done = set(group, before, terms).map_err(|why| NotReserved { most: None, why });
+        self.room = MOST_MOVED;
         let done = done.and_then(|()| self.gather(task, ground));
         if done.is_err() {
             match before {
@@ -127,12 +153,13 @@ impl Groups {
     /// The task's processes are where they came from, and its group is no more.
     pub fn release(&mut self, task: TaskId, ground: &mut Ground) {
         let Some((group, _)) = self.held.remove(&task) else { return };
+        self.herald.moves().note(self.held.len());
         self.outside.remove(&task);
         for process in ground.tasks.get(&task).into_iter().flat_map(|members| members.processes()) {
             let identity = process.identity();
             if let Some(from) = ground.touched.came_from(identity) {
-                // Somebody else may have the number by now.
-                if is_same(identity) {
+                // Somebody else may have the number by now; and to move one that has ended takes as long as another.
+                if !process.has_ended() && is_same(identity) {
                     let _ = hyoshi_os::cgroup::own::send_home(identity.number, from);
                 }
                 ground.touched.done(identity);
@@ -152,6 +179,11 @@ impl Groups {
     /// Processes that joined since are taken in. Returns when to come again.
     pub fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
         if now >= self.next {
+            let readiness = self.herald.readiness(now);
+            if readiness == Readiness::Soon {
+                self.next = now.saturating_add(SOON);
+                return self.next;
+            }
             let tasks: Vec<TaskId> = self.held.keys().copied().collect();
             for task in &tasks {
                 if let Some(members) = ground.tasks.get_mut(task) {
@@ -160,6 +192,10 @@ impl Groups {
                 if self.outside.get(task).is_some_and(|outside| outside.again <= now) {
                     self.outside.remove(task);
                 }
+            }
+            // Who is to be moved is seen first, and then the kernel has to be ready for it.
+            (self.room, self.more) = (if readiness == Readiness::Ready { MOST_MOVED } else { 0 }, false);
+            for task in &tasks {
                 let _ = self.gather(*task, ground);
                 if let Some(outside) = self.outside.get_mut(task) {
                     // Since this look.
@@ -168,7 +204,11 @@ impl Groups {
                     }
                 }
             }
-            self.next = if tasks.is_empty() { Instant::NEVER } else { now.saturating_add(LOOK) };
+            if self.more {
+                self.herald.ask(now);
+            }
+            let until = if self.more { SOON } else { LOOK };
+            self.next = if tasks.is_empty() { Instant::NEVER } else { now.saturating_add(until) };
         }
         self.next
     }
@@ -195,7 +235,7 @@ impl Groups {
         Some(text)
     }
 
-    /// Moves every process of the task into its group, but for those that could not be a short while ago.
+    /// Moves every process of the task into its group that there is room for, but for those that could not be a short while ago.
     fn gather(&mut self, task: TaskId, ground: &mut Ground) -> Result<(), NotReserved> {
         let (Some((group, _)), Some(members)) = (self.held.get(&task), ground.tasks.get(&task)) else { return Ok(()) };
         let (there, confined) = (group.processes(), ground.confined.contains(&task));
@@ -210,9 +250,14 @@ impl Groups {
                 inside = true;
             } else if before.as_ref().is_some_and(|outside| outside.all.contains(&identity)) {
                 all.insert(identity);
+            } else if self.room == 0 {
+                self.more = true;
             } else if refused < MOST_REFUSED {
                 match take_in(group, process, confined, &mut ground.touched) {
-                    Ok(taken) => inside |= taken,
+                    Ok(taken) => {
+                        inside |= taken;
+                        self.room -= usize::from(taken);
+                    }
                     Err(why) => {
                         refused += 1;
                         all.insert(identity);
@@ -234,6 +279,7 @@ impl Groups {
             && let Some(refuge) = self.subtree.refuge(&name())
         {
             touched.group(refuge.folder(), self.subtree.folder()).map_err(refused)?;
+            let _own = self.herald.moves().stay();
             refuge.make().and_then(|()| refuge.take(std::process::id())).map_err(refused)?;
             self.refuge = Some(refuge);
         }
@@ -247,7 +293,9 @@ impl Groups {
             let _ = self.subtree.keep();
         }
         if let Some(refuge) = self.refuge.take() {
+            let own = self.herald.moves().stay();
             let _ = self.subtree.come_back();
+            drop(own);
             if dissolve(refuge.folder(), None).is_ok() {
                 touched.group_done(refuge.folder());
             }

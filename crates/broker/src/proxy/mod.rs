@@ -15,12 +15,14 @@
 pub mod deadline;
 pub mod grouped;
 pub mod groups;
+pub mod moves;
 pub mod none;
 pub mod simulated;
 pub mod weights;
 pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
@@ -29,6 +31,7 @@ use hyoshi_os::process::Identity;
 use crate::kernel::NotReserved;
 use crate::lanes::Lanes;
 use crate::members::Members;
+use crate::proxy::moves::Moves;
 use crate::touched::Touched;
 
 /// What a proxy's reservations are.
@@ -140,6 +143,11 @@ pub trait SchedulerProxy: Send {
     /// When that will be, as far as it is known without doing it.
     fn due(&self) -> Instant {
         Instant::ZERO
+    }
+
+    /// Where it moves processes to control groups: what is about to have it do so can be prepared there, without it.
+    fn moves(&self) -> Option<Arc<Moves>> {
+        None
     }
 
     /// In words, by what else than its threads' priority a task is held, or why not.

@@ -5,11 +5,14 @@
 //! A weight counts among the groups and programs beside it. At the top, where root's groups are, that is the whole
 //! machine; in a subtree that was delegated to a user it is what runs in that subtree.
 
+use std::sync::Arc;
+
 use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Reservation};
 
 use super::groups::Groups;
+use super::moves::Moves;
 use super::{Abilities, Ground, SchedulerProxy};
 use crate::kernel::NotReserved;
 
@@ -61,6 +64,10 @@ impl SchedulerProxy for WeightsProxy {
 
     fn due(&self) -> Instant {
         self.groups.due()
+    }
+
+    fn moves(&self) -> Option<Arc<Moves>> {
+        Some(self.groups.moves())
     }
 
     fn told(&self, task: TaskId) -> Option<String> {
@@ -171,6 +178,25 @@ mod tests {
         proxy.release(task, &mut ground);
         assert_eq!(fs::read_to_string(home.join("cgroup.procs")).unwrap(), "");
         assert_eq!(ground.touched.came_from(whose), None);
+    }
+
+    #[test]
+    fn who_comes_later_is_moved_at_a_look_for_which_the_kernel_is_ready() {
+        let fixture = Fixture::new("later", "cpu");
+        let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
+        let (sleeper, task, mut ground, mut proxy) = sleeping(&fixture, Version::Two);
+        proxy.reserve(task, third, Instant::ZERO, &mut ground).unwrap();
+        let group = PathBuf::from(proxy.told(task).unwrap().rsplit(' ').next().unwrap());
+        let moved_last = || fs::read_to_string(group.join("cgroup.procs")).unwrap();
+        let later = Sleeper::start();
+        ground.tasks.get_mut(&task).unwrap().add(Process::open(later.0.id()).unwrap()).unwrap();
+        let mut now = proxy.tick(Instant::ZERO, &mut ground);
+        assert_eq!(moved_last(), sleeper.0.id().to_string(), "nobody is moved at the first look");
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while moved_last() != later.0.id().to_string() {
+            assert!(std::time::Instant::now() < until);
+            now = proxy.tick(now, &mut ground);
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Broker for Served {
 
     fn own_task(&self, name: &str, period: u64, importance: u32) -> Result<Option<TaskStub>, OwnTaskError> {
         let joining = Joining { importance, ..Joining::new(name, Span::from_nanos(period)) };
-        let id = self.0.with(|core, who, now| core.own_task(who, &joining, now));
+        let id = self.0.with_moves(|core, who, now| core.own_task(who, &joining, now));
         Ok(self.reference(id.map_err(Trouble::raise::<OwnTaskError>)?)?)
     }
 
@@ -70,7 +70,7 @@ impl Broker for Served {
 
     fn detach(&self, name: &str) -> Result<(), DetachError> {
         self.0
-            .with(|core, who, now| {
+            .with_moves(|core, who, now| {
                 let id = core.find(name)?;
                 core.leave(who, id, now)
             })
@@ -96,19 +96,19 @@ impl Broker for Served {
     }
 
     fn set_importance(&self, name: &str, importance: u32) -> Result<(), SetImportanceError> {
-        self.0.with(|core, who, now| core.set_importance(who, name, importance, now)).map_err(Trouble::raise)
+        self.0.with_moves(|core, who, now| core.set_importance(who, name, importance, now)).map_err(Trouble::raise)
     }
 
     fn set_weight(&self, name: &str, weight: u32) -> Result<(), SetWeightError> {
-        self.0.with(|core, who, now| core.set_weight(who, name, weight, now)).map_err(Trouble::raise)
+        self.0.with_moves(|core, who, now| core.set_weight(who, name, weight, now)).map_err(Trouble::raise)
     }
 
     fn set_group(&self, name: &str, group: &str) -> Result<(), SetGroupError> {
-        self.0.with(|core, who, now| core.set_group(who, name, group, now)).map_err(Trouble::raise)
+        self.0.with_moves(|core, who, now| core.set_group(who, name, group, now)).map_err(Trouble::raise)
     }
 
     fn set_hard(&self, name: &str, hard: bool) -> Result<(), SetHardError> {
-        self.0.with(|core, who, now| core.set_hard(who, name, hard, now)).map_err(Trouble::raise)
+        self.0.with_moves(|core, who, now| core.set_hard(who, name, hard, now)).map_err(Trouble::raise)
     }
 
     fn set_period(&self, name: &str, period: u64) -> Result<(), SetPeriodError> {
@@ -132,6 +132,6 @@ impl Broker for Served {
 
     fn set_policy(&self, policy: &str, cap: u64) -> Result<(), SetPolicyError> {
         let cap = (cap != 0).then(|| Share::from_millionths(cap));
-        self.0.with(|core, who, now| core.set_policy(who, policy, cap, now)).map_err(Trouble::raise)
+        self.0.with_moves(|core, who, now| core.set_policy(who, policy, cap, now)).map_err(Trouble::raise)
     }
 }

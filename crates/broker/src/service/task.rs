@@ -30,7 +30,7 @@ impl Task for Tasks {
     }
 
     fn add_process(&self, pid: u32, started: u64) -> Result<(), AddProcessError> {
-        self.0.with(|core, who, now| core.add_process(who, this()?, pid, started, now)).map_err(Trouble::raise)
+        self.0.with_moves(|core, who, now| core.add_process(who, this()?, pid, started, now)).map_err(Trouble::raise)
     }
 
     fn add_control_group(&self, path: &str) -> Result<(), AddControlGroupError> {
@@ -40,7 +40,7 @@ impl Task for Tasks {
         });
         // A tree of groups may be large, and nobody else waits for it.
         let found = asked.and_then(|(access, who)| Inhabited::look(&access, &who, path));
-        self.0.with(|core, who, now| core.add_group(who, this()?, path, found, now)).map_err(Trouble::raise)
+        self.0.with_moves(|core, who, now| core.add_group(who, this()?, path, found, now)).map_err(Trouble::raise)
     }
 
     fn report(&self, what: &Cycle) -> Result<Outcome, ReportError> {
@@ -62,7 +62,7 @@ impl Task for Tasks {
     }
 
     fn leave(&self) -> Result<(), LeaveError> {
-        self.0.with(|core, who, now| core.leave(who, this()?, now)).map_err(Trouble::raise)
+        self.0.with_moves(|core, who, now| core.leave(who, this()?, now)).map_err(Trouble::raise)
     }
 }
 
