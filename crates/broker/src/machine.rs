@@ -390,7 +390,7 @@ impl Kernel for Machine {
         self.proxy.awaits(task)
     }
 
-    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
+    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
         self.proxy.news()
     }
 

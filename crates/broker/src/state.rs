@@ -273,7 +273,7 @@ impl State {
         });
         if !all {
             let most = Backlog::MOST_REFUSALS;
-            self.notice(format!("the kernel refused more than {most} reservations in a row: those tasks keep what they had until something makes room"));
+            self.notice(format!("the kernel refused more than {most} reservations in a row: those tasks keep what they had, or nothing where that was lost, until something makes room"));
         }
         self.next = Instant::ZERO;
     }
@@ -289,15 +289,17 @@ impl State {
         let mut settled = false;
         // What is settled can lead to more that is refused.
         while !std::mem::replace(&mut settled, true) {
-            while let Some((id, done)) = self.kernel.news() {
+            while let Some((id, what, done)) = self.kernel.news() {
                 let Some(task) = self.tasks.get_mut(&id) else { continue };
-                task.why = done.as_ref().err().map(|refused| refused.why.clone());
-                match done {
-                    Ok(held) => self.confirm(id, Some(held), now),
-                    Err(refused) => {
-                        self.backlog.refused(id, refused.most);
-                        settled = false;
+                if self.arbiter.held(id) == Some(what) {
+                    task.why = done.as_ref().err().map(|refused| refused.why.clone());
+                    if done.is_ok() {
+                        self.confirm(id, Some(what), now);
                     }
+                }
+                if let Err(refused) = done {
+                    self.backlog.refused(id, what, refused.most);
+                    settled = false;
                 }
             }
             if !settled {

@@ -241,14 +241,14 @@ fn who_is_bound_to_a_full_cpu_is_left_the_rest_of_it_until_it_is_free_again() {
     }
     bind(&moved, &[one]);
     let end = clock.now() + Span::from_secs(30);
-    let (task, refused) = loop {
+    let (task, what, refused) = loop {
         assert!(clock.now() < end, "nobody says that it does not fit");
         clock.sleep_until(machine.tick(clock.now()).min(clock.now() + Span::from_millis(2)));
-        if let Some((task, Err(refused))) = machine.news() {
-            break (task, refused);
+        if let Some((task, what, Err(refused))) = machine.news() {
+            break (task, what, refused);
         }
     };
-    assert_eq!(task, TaskId(2));
+    assert_eq!((task, what), (TaskId(2), millis(60, 100)));
     assert!(refused.why.contains(&format!("its threads may run on CPU {one} alone")), "{}", refused.why);
     let most = refused.most.unwrap();
     assert!(most.budget() < Span::from_millis(40), "{most}");
@@ -260,7 +260,7 @@ fn who_is_bound_to_a_full_cpu_is_left_the_rest_of_it_until_it_is_free_again() {
         clock.sleep_until(machine.tick(clock.now()).min(clock.now() + Span::from_millis(2)));
     }
     machine.reserve(task, millis(60, 100), clock.now()).unwrap();
-    assert_eq!(machine.news().map(|(task, _)| task), None);
+    assert_eq!(machine.news().map(|(task, ..)| task), None);
     machine.end();
     assert!(all_fair(&steady.process()) && all_fair(&moved.process()));
 }

@@ -21,7 +21,7 @@ pub struct Backlog(VecDeque<Step>);
 #[derive(Debug)]
 enum Step {
     Carry(Change),
-    Refused(TaskId, Option<Reservation>),
+    Refused(TaskId, Reservation, Option<Reservation>),
 }
 
 /// What became of a change.
@@ -49,10 +49,10 @@ impl Backlog {
         self.0.push_back(Step::Carry(change));
     }
 
-    /// What a task was granted, and was pending or held, is refused now; the most that the scheduler would take. It is settled with
-    /// what is to be carried out.
-    pub fn refused(&mut self, task: TaskId, most: Option<Reservation>) {
-        self.0.push_back(Step::Refused(task, most));
+    /// What was pending or held for a task is refused now; the most that the scheduler would take. It is settled with what is
+    /// to be carried out, unless something else is granted by then.
+    pub fn refused(&mut self, task: TaskId, what: Reservation, most: Option<Reservation>) {
+        self.0.push_back(Step::Refused(task, what, most));
     }
 
     fn extend(&mut self, decision: Decision<'_>) {
@@ -60,11 +60,11 @@ impl Backlog {
     }
 
     /// Has everything carried out, and what is decided anew where something is refused. False if too much was: from then on
-    /// tasks keep what they held before, and are tried again when something makes room.
+    /// tasks keep what they held before, or nothing if that is lost, and are tried again when something makes room.
     pub fn carry_out(&mut self, arbiter: &mut Arbiter, mut carry: impl FnMut(Change) -> Carried) -> bool {
         let mut refusals = 0;
         while let Some(step) = self.0.pop_front() {
-            let (task, granted, most) = match step {
+            let (task, what, most) = match step {
                 Step::Carry(change) => match carry(change) {
                     Carried::Held(confirmation) => {
                         arbiter.confirmed(change.task, confirmation);
@@ -73,17 +73,25 @@ impl Backlog {
                     Carried::Pending => continue,
                     Carried::Refused(most) => (change.task, change.to, most),
                 },
-                Step::Refused(task, most) => (task, arbiter.held(task), most),
+                Step::Refused(task, what, most) if arbiter.lost(task, what) => (task, Some(what), most),
+                Step::Refused(..) => continue,
             };
             refusals += 1;
+            if arbiter.held(task) != what {
+                // What is granted by now is later in the backlog: it is not cut down to what was left of this.
+                continue;
+            }
             if refusals <= Backlog::MOST_REFUSALS {
                 // No less than was refused would be granted as it is, and never carried out.
-                let most = most.filter(|most| granted.is_some_and(|refused| most.budget() < refused.budget()));
+                let most = most.filter(|most| what.is_some_and(|refused| most.budget() < refused.budget()));
                 if let Ok(decision) = arbiter.refused(task, most) {
                     self.extend(decision);
                 }
-            } else if !self.0.iter().any(|later| matches!(later, Step::Carry(later) if later.task == task)) {
-                arbiter.keep(task);
+            } else if !self.0.iter().any(|later| matches!(later, Step::Carry(later) if later.task == task))
+                && arbiter.keep(task).is_none()
+            {
+                // The scheduler may have something for it still that it refuses to keep.
+                self.0.push_front(Step::Carry(Change { task, from: what, to: None }));
             }
         }
         refusals <= Backlog::MOST_REFUSALS

@@ -72,7 +72,7 @@ pub struct ExternalScheduler {
     /// Those whose reservation is not confirmed yet.
     awaited: BTreeSet<TaskId>,
     failed: Option<String>,
-    news: VecDeque<(TaskId, Result<Reservation, NotReserved>)>,
+    news: VecDeque<(TaskId, Reservation, Result<(), NotReserved>)>,
 }
 
 impl ExternalScheduler {
@@ -117,11 +117,11 @@ impl ExternalScheduler {
                         if self.here.remove(&task) {
                             self.own.release(task, ground);
                         }
-                        self.news.push_back((task, Ok(what)));
+                        self.news.push_back((task, what, Ok(())));
                     }
                     Err(refused) => {
                         self.wanted.remove(&task);
-                        self.news.push_back((task, Err(refused)));
+                        self.news.push_back((task, what, Err(refused)));
                     }
                 }
             }
@@ -140,7 +140,7 @@ impl ExternalScheduler {
                         true => self.here.insert(task),
                         false => self.wanted.remove(&task).is_some(),
                     };
-                    self.news.push_back((task, done.map(|()| what)));
+                    self.news.push_back((task, what, done));
                 }
             }
             Report::Again => {
@@ -223,13 +223,13 @@ impl SchedulerProxy for ExternalScheduler {
         self.awaited.contains(&task)
     }
 
-    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
+    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
         self.news.pop_front().or_else(|| {
-            let (task, done) = self.own.news()?;
-            if done.is_err() {
+            let (task, what, done) = self.own.news()?;
+            if done.is_err() && self.wanted.get(&task) == Some(&what) {
                 self.wanted.remove(&task);
             }
-            Some((task, done))
+            Some((task, what, done))
         })
     }
 
@@ -339,7 +339,7 @@ mod tests {
         fn hears(&mut self, report: Report) -> Vec<(u32, bool)> {
             self.fake.reports(report);
             self.proxy.tick(Instant::ZERO, &mut self.ground);
-            std::iter::from_fn(|| self.proxy.news()).map(|(task, done)| (task.0, done.is_ok())).collect()
+            std::iter::from_fn(|| self.proxy.news()).map(|(task, _, done)| (task.0, done.is_ok())).collect()
         }
     }
 

@@ -147,7 +147,7 @@ impl SchedulerProxy for GroupedProxy {
         self.windows.due().min(self.groups.as_ref().map_or(Instant::NEVER, Groups::due))
     }
 
-    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
+    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
         self.windows.news()
     }
 

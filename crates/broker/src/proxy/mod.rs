@@ -115,8 +115,9 @@ pub trait SchedulerProxy: Send {
     }
 
     /// What has become of reservations that were awaited, of those that had to be made by another way, and of those that
-    /// cannot be kept any more.
-    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
+    /// cannot be kept any more: whose, which, and why not. That is no word on what was reserved for the task since. Where it is
+    /// a refusal the task is to be released, or something else reserved for it.
+    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
         None
     }
 

@@ -18,7 +18,7 @@ pub struct SimulatedProxy {
     cpus: Vec<u32>,
     placement: Placement,
     above: Above,
-    news: VecDeque<(TaskId, NotReserved)>,
+    news: VecDeque<(TaskId, Reservation, NotReserved)>,
 }
 
 impl SimulatedProxy {
@@ -56,8 +56,8 @@ impl SchedulerProxy for SimulatedProxy {
         self.placement.release(task);
     }
 
-    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
-        self.news.pop_front().map(|(task, refused)| (task, Err(refused)))
+    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
+        self.news.pop_front().map(|(task, what, refused)| (task, what, Err(refused)))
     }
 
     fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], _: &mut Ground) -> bool {
@@ -65,7 +65,8 @@ impl SchedulerProxy for SimulatedProxy {
             self.above.note(cpu, &lanes);
         }
         let refused = self.placement.promise(cpu, &lanes.promises, first);
-        self.news.extend(refused.into_iter().map(|(task, refused)| (task, self.above.refused(&refused, &[]))));
+        let above = &self.above;
+        self.news.extend(refused.iter().map(|(task, refused)| (*task, refused.asked, above.refused(refused, &[]))));
         true
     }
 

@@ -194,7 +194,7 @@ mod tests {
     use std::path::PathBuf;
     use std::process::{Child, Command};
 
-    use hyoshi_control::Arbiter;
+    use hyoshi_control::{Arbiter, Backlog};
     use hyoshi_os::allowed_cpus;
 
     use super::*;
@@ -291,6 +291,19 @@ mod tests {
         run.wait().unwrap();
         stage.0.tick(Instant::ZERO + LIFE * 2);
         assert_eq!((all(&mut stage), stage.0.runs().0.len()), (whole, 0));
+    }
+
+    #[test]
+    fn of_more_windows_that_give_way_at_once_than_are_settled_anew_none_is_kept_that_is_not_there() {
+        let many = Backlog::MOST_REFUSALS as u32 + 6;
+        let mut stage = Stage::new("many", &(1..=many).map(|importance| (importance, 1)).collect::<Vec<_>>());
+        let mut all = |lanes: &[(u32, Promise)], held: u64| {
+            stage.0.promise(&user(0, std::process::id()), "flight", lanes, Instant::ZERO).unwrap();
+            (1..=many).for_each(|importance| assert_eq!(stage.held(importance), held, "t{importance}"));
+        };
+        all(&[], 1);
+        all(&lanes(10), 0);
+        all(&[], 1);
     }
 
     #[test]

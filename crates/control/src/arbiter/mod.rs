@@ -280,10 +280,21 @@ impl Arbiter {
         Ok(self.apply())
     }
 
-    /// The scheduler refused what was granted, and nothing else is to be tried now: the task keeps what was confirmed last, at
-    /// most, until something makes room. What it lacks nobody gets.
-    pub fn keep(&mut self, task: TaskId) {
-        let Some(entry) = self.tasks.get_mut(&task) else { return };
+    /// The scheduler refuses what was pending or held: it confirms nothing of the task any more, unless that is something
+    /// else. Whether it is what is granted.
+    pub fn lost(&mut self, task: TaskId, what: Reservation) -> bool {
+        let granted = self.held(task) == Some(what);
+        if let Some(entry) = self.tasks.get_mut(&task) {
+            entry.confirmed = entry.confirmed.filter(|confirmation| !granted && confirmation.held != Some(what));
+        }
+        granted
+    }
+
+    /// The scheduler refused what was granted, and nothing else is to be tried now: the task keeps what was confirmed last,
+    /// which is returned, until something makes room. What it lacks nobody gets. If it keeps nothing, what is there of it is to
+    /// be released.
+    pub fn keep(&mut self, task: TaskId) -> Option<Reservation> {
+        let entry = self.tasks.get_mut(&task)?;
         let held = entry.confirmed.and_then(|confirmation| confirmation.held);
         entry.ceiling = Some(held);
         let importance = entry.joining.importance;
@@ -291,13 +302,15 @@ impl Arbiter {
         self.ceilings.insert(task);
         self.begin();
         if !asks {
-            return self.forget(task, importance);
+            self.forget(task, importance);
+            return None;
         }
         self.place(task, importance);
         if let (Ok(index), Some(entry)) = (self.position(task, importance), self.tasks.get_mut(&task)) {
             self.grants[index] = Grant { task, asked: entry.wanted, reservation: held, reason: Reason::Scheduler };
             entry.joining.chain.granted(&self.grants[index]);
         }
+        held
     }
 
     /// What a task was granted.

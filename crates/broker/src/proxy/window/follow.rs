@@ -88,6 +88,7 @@ impl WindowProxy {
         }
         open.moved = now;
         open.allowed.clone_from(&allowed);
+        let what = open.window.reservation();
         let refused = match allowed.is_empty() {
             true => Some((None, nowhere())),
             false => {
@@ -97,7 +98,7 @@ impl WindowProxy {
         };
         if let Some((asked, refused)) = refused {
             let refused = self.cramp(task, asked, &allowed, refused);
-            self.news.push_back((task, refused));
+            self.news.push_back((task, what, refused));
             return;
         }
         self.seat_all(&mut ground.touched);

@@ -42,7 +42,7 @@ pub struct WindowProxy {
     /// When it is seen whether they still are.
     freed: Instant,
     room: VecDeque<TaskId>,
-    news: VecDeque<(TaskId, NotReserved)>,
+    news: VecDeque<(TaskId, Reservation, NotReserved)>,
     above: Above,
     /// For CPUs with windows whose tasks sleep: how long these may go unlooked at.
     parts: BTreeMap<u32, Option<u64>>,
@@ -263,8 +263,8 @@ impl SchedulerProxy for WindowProxy {
         due.min(self.look_at_cramped(now, ground))
     }
 
-    fn news(&mut self) -> Option<(TaskId, Result<Reservation, NotReserved>)> {
-        self.news.pop_front().map(|(task, refused)| (task, Err(refused)))
+    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
+        self.news.pop_front().map(|(task, what, refused)| (task, what, Err(refused)))
     }
 
     fn room(&mut self) -> Option<TaskId> {
@@ -276,8 +276,10 @@ impl SchedulerProxy for WindowProxy {
             self.above.note(cpu, &lanes);
         }
         for (task, refused) in self.placement.promise(cpu, &lanes.promises, first) {
-            let allowed = self.open.get(&task).map_or(&[][..], |open| &open.allowed);
-            self.news.push_back((task, self.above.refused(&refused, allowed)));
+            let open = self.open.get(&task);
+            let allowed = open.map_or(&[][..], |open| &open.allowed);
+            let what = open.map_or(refused.asked, |open| open.window.reservation());
+            self.news.push_back((task, what, self.above.refused(&refused, allowed)));
         }
         self.seat_all(&mut ground.touched);
         true
