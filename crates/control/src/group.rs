@@ -112,6 +112,7 @@ fn weight(share: Share) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use hyoshi_model::Instant;
     use proptest::prelude::*;
 
     use super::*;
@@ -160,6 +161,36 @@ mod tests {
         fn only_hard_terms_have_a_quota(reservation in reservation(), floor: bool, hard: bool) {
             prop_assert_eq!(Terms::alone(reservation, hard).quota.is_some(), hard);
             prop_assert_eq!(Terms::beside_window(reservation, floor, hard).quota.is_some(), hard);
+        }
+
+
+        /// Looks that come as late as is reckoned with, of windows whose task leaves so little that one step more is slept.
+        #[test]
+        fn what_raised_threads_are_left_holds_what_windows_overshoot_where_looks_come_late(
+            budget in prop_oneof![1u64..500, 500u64..50_000],
+            period in 1_000u64..100_000,
+            looks in prop::collection::vec((prop_oneof![Just(100u64), 0..=100u64], any::<bool>()), 1..8),
+            begins in 0u64..100_000,
+        ) {
+            let [budget, period] = [budget.min(period), period].map(Span::from_micros);
+            let quota = Quota::for_window(Reservation::new(budget, period).unwrap());
+            let mut window = Window::new(Reservation::new(budget, period).unwrap());
+            let (mut now, mut meter) = (Instant::ZERO + Span::from_micros(begins), Span::ZERO);
+            let ends = now + quota.period;
+            for (late, leaves) in looks.into_iter().cycle() {
+                let at = window.look(now, meter).at();
+                let next = (at + Span::from_micros(late)).min(ends);
+                let step = at.since(now);
+                if window.is_raised() {
+                    let leaves = leaves && step > Window::LEAST_STEP && next > at;
+                    meter += if leaves { step.saturating_sub(Span::from_nanos(1)) } else { next.since(now) };
+                }
+                now = next;
+                if now == ends {
+                    break;
+                }
+            }
+            prop_assert!(meter <= quota.budget, "{meter} of {quota}");
         }
     }
 
