@@ -590,18 +590,22 @@ mod tests {
         let process = Process::open(shell.id()).unwrap().identity();
         let scheduling = Scheduling::of(shell.id()).unwrap();
         let before = Before { process, thread: process, scheduling, affinity: everywhere, window: Some(at) };
-        let (mut input, mut output) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
+        let (mut input, output) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
+        // With patience: a shell that says nothing would hold the test up for good.
+        let patience = std::time::Duration::from_secs(60);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || BufReader::new(output).lines().try_for_each(|line| tell.send(line.unwrap())));
         let mut child = || {
-            let mut line = String::new();
             input.write_all(b"go\n").unwrap();
-            output.read_line(&mut line).unwrap();
-            line.trim().parse::<u32>().unwrap()
+            told.recv_timeout(patience).expect("the shell says whom it has started").parse::<u32>().unwrap()
         };
         let (mut touched, _) = Touched::open(&place.0).unwrap();
         touched.thread(before).unwrap();
         Affinity::to([at]).put(shell.id()).unwrap();
         let (born, bound) = (child(), child());
+        let until = std::time::Instant::now() + patience;
         while Affinity::of(bound).unwrap() != Affinity::to([other]) {
+            assert!(std::time::Instant::now() < until, "taskset does not bind it");
             std::thread::yield_now();
         }
         assert_eq!(Affinity::of(born).unwrap(), Affinity::to([at]));

@@ -19,6 +19,7 @@ use hyoshi_os::progress::{Progress, is_throttled};
 use hyoshi_os::scheduling::{Affinity, Class, Scheduling, reserve};
 use hyoshi_os::{Clock, MonotonicClock, Policy, priority, set_own_policy};
 
+use common::said::Said;
 use common::{Driver, Place, Program, until};
 
 const TASK: TaskId = TaskId(1);
@@ -277,9 +278,7 @@ fn children_join_and_what_is_born_in_a_window_is_not_left_raised() {
     let driver = Driver::start(machine, parent, millis(10, 40), MonotonicClock::start());
     let mut input = shell.stdin.take().unwrap();
     std::io::Write::write_all(&mut input, b"go\n").unwrap();
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut line).unwrap();
-    let child: u32 = line.trim().parse().unwrap();
+    let child: u32 = Said::by(shell.stdout.take().unwrap()).line().unwrap().parse().unwrap();
     until(|| Scheduling::of(child).is_ok_and(|scheduling| is_raised(scheduling.class)));
     driver.end();
     assert!(matches!(Scheduling::of(child).unwrap().class, Class::Fair(_)));

@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ use hyoshi_os::process::Process;
 use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
 use hyoshi_os::{Clock, MonotonicClock, Policy, priority, set_own_policy};
 
+use common::said::Said;
 use common::{Place, Program};
 
 const ONE: TaskId = TaskId(1);
@@ -388,9 +389,7 @@ fn who_was_born_in_a_group_whose_broker_was_killed_goes_home_with_the_others() {
     broker.wait().unwrap();
     let mut input = shell.stdin.take().unwrap();
     input.write_all(b"go\n").unwrap();
-    let mut line = String::new();
-    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let child: u32 = line.trim().parse().unwrap();
+    let child: u32 = Said::by(shell.stdout.take().unwrap()).line().unwrap().parse().unwrap();
     let group = group_of(child);
     assert_ne!(group, home, "it is born where its parent was left");
     let (_touched, put_back) = Touched::open(&place.0).unwrap();

@@ -9,14 +9,15 @@ mod common;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use authority::{Authority, Papers};
+use common::said::Said;
 use common::{Ended, Place, broker};
 use hyoshi_broker::Joining;
 use hyoshi_broker::client::Client;
@@ -29,25 +30,18 @@ use hyoshi_os::process::Process;
 use serde_json::Value;
 
 /// A process that ends with the test, and what it says.
-struct Running(Child, BufReader<ChildStdout>);
+struct Running(Child, Said);
 
 impl Running {
     fn start(command: &mut Command) -> Running {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
+        let out = Said::by(child.stdout.take().unwrap());
         Running(child, out)
     }
 
     /// The rest of the first line that begins so.
-    fn says(&mut self, begin: &str) -> String {
-        let mut line = String::new();
-        while self.1.read_line(&mut line).unwrap() > 0 {
-            if let Some(rest) = line.strip_prefix(begin) {
-                return rest.trim().to_owned();
-            }
-            line.clear();
-        }
-        panic!("it never said `{begin}`");
+    fn says(&self, begin: &str) -> String {
+        self.1.after(begin)
     }
 
     fn kill(mut self) {
@@ -308,7 +302,7 @@ fn several_brokers_are_directed_from_one_place_and_one_that_is_silent_hides_no_o
     assert!(hosts[3]["errors"][0]["message"].as_str().unwrap().contains("no broker answers"));
 
     let words = format!("broker watch --every 20ms --hosts two.hosts {chief}");
-    let mut watch = Running::start(&mut place.command(&words));
+    let watch = Running::start(&mut place.command(&words));
     watch.says("mill  steady");
     ask("detach steady --hosts two.hosts --broker mill", 0);
     assert!(watch.says("mill  steady").contains("has left"));
@@ -335,7 +329,7 @@ fn a_server_on_our_orb_reports_its_invocations_by_configuration_alone() {
         command.env("HYOSHI_DELEGATE", settings);
         command
     };
-    let mut server = Running::start(&mut serve("iiop://127.0.0.1:0", &settings));
+    let server = Running::start(&mut serve("iiop://127.0.0.1:0", &settings));
     let at = format!("corbaloc:iiop:1.2@127.0.0.1:{}", server.says("corbaloc:iiop:1.2@127.0.0.1:"));
     wait_for(|| broker.task(&place, "names") != Value::Null);
     let task = broker.task(&place, "names");
@@ -440,7 +434,7 @@ fn a_client_that_dies_mid_report_loses_nothing_but_itself() {
     for round in 1..=3 {
         let mut role = Command::new(std::env::current_exe().unwrap());
         role.args(["--exact", "half_a_report", "--ignored", "--nocapture"]).env("HYOSHI_ROLE_SOCKET", &broker.socket);
-        let mut half = Running::start(&mut role);
+        let half = Running::start(&mut role);
         let told: u64 = half.says("half a message is sent after ").parse().unwrap();
         assert_eq!(broker.task(&place, "half")["reports"], told);
         whole.report(&CYCLE).unwrap();
@@ -470,7 +464,7 @@ fn what_a_delegate_costs() {
         if reports {
             command.env("HYOSHI_DELEGATE", format!("task=names period=50ms broker={}", broker.socket.display()));
         }
-        let mut server = Running::start(&mut command);
+        let server = Running::start(&mut command);
         let at = format!("corbaloc:iiop:1.2@127.0.0.1:{}", server.says("corbaloc:iiop:1.2@127.0.0.1:"));
         let orb = Orb::client().unwrap();
         let naming = Naming::at(&orb, &at).unwrap();

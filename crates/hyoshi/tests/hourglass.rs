@@ -7,10 +7,10 @@ mod common;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use common::said::Said;
 use common::{Place, alone};
 use serde_json::Value;
 
@@ -79,11 +79,12 @@ fn misses_are_a_result_and_an_error_only_if_asked_for() {
 fn interrupted_it_says_how_it_went_so_far() {
     let place = Place::new();
     let mut child = place.command("hourglass --period 10ms --work 1ms --each").stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    assert_eq!(said.next().unwrap(), format!("process {}: 1ms of each 10ms", child.id()));
-    assert!(said.next().unwrap().contains("of 1ms after "));
+    let said = Said::by(child.stdout.take().unwrap());
+    assert_eq!(said.line().unwrap(), format!("process {}: 1ms of each 10ms", child.id()));
+    assert!(said.line().unwrap().contains("of 1ms after "));
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let last = said.last().unwrap();
+    let rest = said.rest();
+    let last = rest.lines().last().unwrap();
     assert!(last.contains(" periods: ") && last.contains("CPU "), "{last}");
     assert!(child.wait().unwrap().success());
 }
@@ -92,8 +93,8 @@ fn interrupted_it_says_how_it_went_so_far() {
 fn it_ends_when_nobody_reads_it_any_more() {
     let place = Place::new();
     let mut child = place.command("hourglass --period 10ms --work 1ms --each").stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(said.next().unwrap().is_ok());
+    let said = Said::by(child.stdout.take().unwrap());
+    assert!(said.line().is_some());
     drop(said);
     assert!(child.wait().unwrap().success());
 }

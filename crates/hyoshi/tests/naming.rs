@@ -2,11 +2,11 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::said::Said;
 use common::{Ended, Place};
 use hyoshi_orb::naming::naming_context::NotFoundReason;
 use hyoshi_orb::naming::{NameError, Naming, NamingContext, NamingContextExt, NamingContextExtStub, NamingContextStub};
@@ -29,9 +29,9 @@ impl Service {
             command.args(["--store", "names"]);
         }
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let at = lines.next().unwrap_or_default();
-        let reference = lines.next().unwrap_or_default();
+        let said = Said::by(child.stdout.take().unwrap());
+        let at = said.line().unwrap_or_default();
+        let reference = said.line().unwrap_or_default();
         assert!(at.starts_with("corbaloc:iiop:1.2@127.0.0.1:") && at.ends_with("/NameService"), "{at}");
         assert!(reference.starts_with("IOR:"), "{reference}");
         Service { child, at, reference }

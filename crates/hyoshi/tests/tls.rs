@@ -9,12 +9,12 @@ mod common;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
 use authority::{Authority, Papers};
 use common::Place;
+use common::said::Said;
 
 /// A naming service that ends with the test.
 struct Service {
@@ -26,9 +26,8 @@ impl Service {
     fn start(place: &Place, words: &str) -> Service {
         let mut command = place.command(&format!("naming --memory {words}"));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut at = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut at).unwrap();
-        let port = at.trim().strip_suffix("/NameService").and_then(|at| at.rsplit_once(':')?.1.parse().ok());
+        let at = Said::by(child.stdout.take().unwrap()).line().unwrap_or_default();
+        let port = at.strip_suffix("/NameService").and_then(|at| at.rsplit_once(':')?.1.parse().ok());
         Service { child, port: port.unwrap_or_else(|| panic!("it does not serve: {at}")) }
     }
 

@@ -1,5 +1,7 @@
 //! Calls over TCP and Unix sockets: what goes out comes in, whoever is where.
 
+#[path = "../../hyoshi/tests/common/said.rs"]
+mod said;
 #[path = "common/tracking.rs"]
 mod tracking;
 
@@ -8,6 +10,7 @@ use std::sync::Arc;
 
 use hyoshi_model::Span;
 use hyoshi_orb::{Endpoint, LaneOptions, Orb, Scope, SystemException, SystemKind, minor};
+use said::Said;
 use tracking::*;
 
 fn server() -> (Orb, TrackerStub, Arc<Yard>) {
@@ -257,11 +260,10 @@ fn a_server_in_another_process_is_called() {
         .spawn()
         .unwrap();
     // Kept until the end: the server's harness writes there too.
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    let address =
-        lines.by_ref().map_while(Result::ok).find_map(|line| Some(line.split_once("at corbaloc")?.1.to_owned()));
+    let said = Said::by(child.stdout.take().unwrap());
+    let address = said.find("where it is", |line| Some(line.split_once("at corbaloc")?.1.to_owned()));
     let client = Orb::client().unwrap();
-    uses(&client.resolve::<dyn Tracker>(&format!("corbaloc{}", address.unwrap())).unwrap());
+    uses(&client.resolve::<dyn Tracker>(&format!("corbaloc{address}")).unwrap());
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
 }

@@ -1,16 +1,19 @@
 //! Very many connections that say nothing, against a server in a process of its own.
 
+#[path = "../../hyoshi/tests/common/said.rs"]
+mod said;
 #[path = "common/tracking.rs"]
 mod tracking;
 
-use std::io::{BufRead, BufReader, Lines, Read};
+use std::io::Read;
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_orb::Orb;
+use said::Said;
 use tracking::*;
 
 const SERVES: &str = "CROWD_SERVES";
@@ -20,7 +23,7 @@ struct Server {
     process: Child,
     ior: String,
     /// Kept: what it says at its end finds a reader.
-    _output: Lines<BufReader<ChildStdout>>,
+    _output: Said,
 }
 
 impl Server {
@@ -34,10 +37,9 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let ior =
-            lines.by_ref().map_while(Result::ok).find(|line| line.starts_with("IOR:")).expect("it tells its reference");
-        Server { process, ior, _output: lines }
+        let said = Said::by(process.stdout.take().unwrap());
+        let ior = said.find("its reference", |line| line.starts_with("IOR:").then(|| line.to_owned()));
+        Server { process, ior, _output: said }
     }
 
     fn connect(&self, client: &Orb) -> TrackerStub {

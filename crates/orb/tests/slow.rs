@@ -12,10 +12,27 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
-use hyoshi_orb::{LaneOptions, Orb, ServerLimits, SystemException, SystemKind, minor};
+use hyoshi_orb::{LaneOptions, Orb, ServerLimits, SystemException, SystemKind, Timeouts, minor};
 use hyoshi_wire::giop::Response;
 use peer::{connect, id, message, reference, request};
 use tracking::*;
+
+/// What takes longer never comes to pass.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Calls end, whether they are answered or not.
+fn patient() -> Timeouts {
+    Timeouts { round_trip: Some(Span::from_secs(60)), ..Timeouts::default() }
+}
+
+/// Waits until so many have asked.
+fn wait_for(asked: &AtomicUsize, many: usize) {
+    let until = Instant::now() + PATIENCE;
+    while asked.load(Ordering::SeqCst) < many {
+        assert!(Instant::now() < until, "{} of {many} have come", asked.load(Ordering::SeqCst));
+        std::thread::yield_now();
+    }
+}
 
 /// Has a name of some length, when so many have asked for it at once.
 struct Long {
@@ -40,7 +57,7 @@ impl Named for Long {
 
 fn serve(limits: ServerLimits, threads: usize, servant: Arc<dyn Named>) -> (Orb, NamedStub) {
     let lane = LaneOptions { threads, ..LaneOptions::default() };
-    let builder = Orb::builder().collocation(false).server_limits(limits).lane(lane);
+    let builder = Orb::builder().collocation(false).timeouts(patient()).server_limits(limits).lane(lane);
     let orb = builder.listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
     let named = orb.adapter("a").build().unwrap().activate_as::<dyn Named>("x", servant).unwrap();
     (orb, named)
@@ -53,7 +70,12 @@ fn names(named: &NamedStub, count: u32) -> Vec<u8> {
 }
 
 fn nothing_but(limits: ServerLimits) -> (Orb, TrackerStub) {
-    let orb = Orb::builder().collocation(false).server_limits(limits).listen("iiop://127.0.0.1:0").unwrap();
+    let orb = Orb::builder()
+        .collocation(false)
+        .timeouts(patient())
+        .server_limits(limits)
+        .listen("iiop://127.0.0.1:0")
+        .unwrap();
     let orb = orb.build().unwrap();
     let tracker = orb.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     (orb, tracker)
@@ -65,9 +87,7 @@ fn large_replies_at_once_do_not_end_a_client_that_reads_slowly() {
     let (orb, named) = serve(ServerLimits::default(), 12, servant.clone());
     let mut stream = connect(&orb);
     stream.write_all(&names(&named, 8)).unwrap();
-    while servant.asked.load(Ordering::SeqCst) < 8 {
-        std::thread::yield_now();
-    }
+    wait_for(&servant.asked, 8);
     let mut ids: Vec<_> = (0..8)
         .map(|_| {
             let reply = message(&mut stream).expect("it is not closed");
@@ -106,9 +126,7 @@ fn replies_that_wait_are_bounded_over_all_connections() {
         stream.write_all(&names(&named, 1)).unwrap();
     }
     // Whoever asks after them finds all of them behind, or in a thread's hands.
-    while servant.asked.load(Ordering::SeqCst) < 8 {
-        std::thread::yield_now();
-    }
+    wait_for(&servant.asked, 8);
     // It takes what it asked for: for it, others that take nothing are closed.
     assert_eq!(named.name().unwrap().len(), 8 << 20);
     let whole = streams.iter_mut().filter_map(message).count();
@@ -171,19 +189,25 @@ fn shutdown_ends_although_a_servant_waits_for_a_peer_that_says_nothing() {
     let (answer, answered) = mpsc::sync_channel(1);
     let asks = Asks(orb.stub::<dyn Named>(reference(&silent, "IDL:Tracking/Named:1.0")), answer);
     let named = orb.adapter("a").build().unwrap().activate::<dyn Named>(Arc::new(asks)).unwrap();
-    let client = Orb::client().unwrap();
+    let client = Orb::builder().timeouts(patient()).build().unwrap();
     let named = client.resolve_unchecked::<dyn Named>(&named.ior().to_string()).unwrap();
-    std::thread::scope(|scope| {
-        let calling = scope.spawn(|| named.name());
-        // The request of the servant has come: it does wait.
+    // Waited for with patience, as all here: a scope would wait for its threads for good.
+    fn aside<T: Send + 'static>(done: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
+        let (tell, told) = mpsc::sync_channel(1);
+        std::thread::spawn(move || tell.send(done()));
+        told
+    }
+    let calling = aside(move || named.name());
+    // The request of the servant has come: it does wait.
+    let come = aside(move || {
         let (peer, _) = silent.accept().unwrap();
         peer.peek(&mut [0]).unwrap();
-        let begun = Instant::now();
-        orb.shutdown();
-        assert!(begun.elapsed() < Duration::from_secs(30));
-        let lost = SystemKind::CommFailure.maybe_done(minor::LOST);
-        assert_eq!(answered.recv_timeout(Duration::from_secs(30)).unwrap(), Err(lost));
-        assert!(calling.join().unwrap().is_err());
+        (silent, peer)
     });
-    drop(silent);
+    let _silent = come.recv_timeout(PATIENCE).expect("the servant asks");
+    let ended = aside(move || orb.shutdown());
+    ended.recv_timeout(Duration::from_secs(30)).expect("shutdown ends");
+    let lost = SystemKind::CommFailure.maybe_done(minor::LOST);
+    assert_eq!(answered.recv_timeout(Duration::from_secs(30)).unwrap(), Err(lost));
+    assert!(calling.recv_timeout(PATIENCE).unwrap().is_err());
 }

@@ -2,6 +2,9 @@
 
 #![allow(dead_code)]
 
+#[path = "../../../hyoshi/tests/common/said.rs"]
+pub mod said;
+
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

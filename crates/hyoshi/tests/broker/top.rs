@@ -35,16 +35,17 @@ fn it_outlives_the_broker_and_says_that_it_waits() {
     let mut broker = Broker::start(&place, "");
     let _program = spinner(&place, "--name a --period 20ms");
     let mut program = Program::start(top(&place, "--every 100ms --format json").stdout(Stdio::piped()));
-    let mut lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
-    let mut next = |wanted: &dyn Fn(&Value) -> bool| {
-        let mut all = lines.by_ref().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-        assert!(all.any(|line| wanted(&line)), "it has ended");
+    let said = Said::by(program.0.stdout.take().unwrap());
+    let next = |what: &str, wanted: &dyn Fn(&Value) -> bool| {
+        said.find(what, |line| wanted(&serde_json::from_str(line).unwrap()).then_some(()));
     };
-    next(&|line| line["tasks"][0]["name"] == "a");
+    next("what is there", &|line| line["tasks"][0]["name"] == "a");
     broker.ends("-KILL");
-    next(&|line| line["errors"][0]["message"].is_string() && line["tasks"].is_null());
+    next("that it waits", &|line| line["errors"][0]["message"].is_string() && line["tasks"].is_null());
     broker = Broker::start(&place, "");
-    next(&|line| line["tasks"][0]["name"] == "a" && line["broker"]["process"] == broker.child.id());
+    next("what is there again", &|line| {
+        line["tasks"][0]["name"] == "a" && line["broker"]["process"] == broker.child.id()
+    });
     kill(program.0.id(), "-TERM");
     assert_eq!(program.0.wait().unwrap().code(), Some(0));
 }

@@ -223,6 +223,8 @@ pub(super) fn least_willing<T>(
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use hyoshi_os::{Address, Listener, Stream};
 
     use proptest::prelude::*;
@@ -251,22 +253,30 @@ mod tests {
         fall_behind(&replies, &link);
         // What the sockets hold has its time to get there.
         let ticks = || replies.tend(&link, 0, pace).map(|_| replies.owes().1).unwrap();
-        while ticks() < 3 {}
+        until("it stands still", || (ticks() >= 3).then_some(()));
         let mut octets = vec![0; 8 << 20];
-        while ticks() > 0 {
+        until("it is seen that it reads", || {
             let _ = client.read(&mut octets, May::Never);
+            (ticks() == 0).then_some(())
+        });
+    }
+
+    /// What comes to pass in time: a test that waited for good would not say for what.
+    fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(done) = done() {
+                return done;
+            }
+            assert!(Instant::now() < end, "it never comes to pass: {what}");
         }
     }
 
     /// Both ends of a connection.
     fn pair() -> (Link, Stream) {
         let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        let client = Stream::connect(listener.address(), std::time::Duration::from_secs(5)).unwrap();
-        let server = loop {
-            if let Some(server) = listener.accept().unwrap() {
-                break server;
-            }
-        };
+        let client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let server = until("the client is let in", || listener.accept().unwrap());
         (Link::Plain(server), client)
     }
 
@@ -282,9 +292,11 @@ mod tests {
     /// The client takes all, and somebody sends it.
     fn catch_up(link: &Link, client: &Stream, flush: impl Fn(&Link) -> io::Result<Option<bool>>) {
         let mut octets = vec![0; 1 << 20];
-        while flush(link).unwrap().is_none() {
+        until("all has gone", || {
+            let gone = flush(link).unwrap();
             let _ = client.read(&mut octets, May::Never);
-        }
+            gone
+        });
     }
 
     #[test]
