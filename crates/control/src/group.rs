@@ -178,7 +178,7 @@ mod tests {
             let (mut now, mut meter) = (Instant::ZERO + Span::from_micros(begins), Span::ZERO);
             let ends = now + quota.period;
             for (late, leaves) in looks.into_iter().cycle() {
-                let at = window.look(now, meter).at();
+                let at = window.look(now, meter, None).at();
                 let next = (at + Span::from_micros(late)).min(ends);
                 let step = at.since(now);
                 if window.is_raised() {

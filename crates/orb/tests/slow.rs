@@ -34,6 +34,13 @@ fn wait_for(asked: &AtomicUsize, many: usize) {
     }
 }
 
+/// What is done by another thread, whose end can be waited for with patience: a scope would wait for good.
+fn aside<T: Send + 'static>(done: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
+    let (tell, told) = mpsc::sync_channel(1);
+    std::thread::spawn(move || tell.send(done()));
+    told
+}
+
 /// Has a name of some length, when so many have asked for it at once.
 struct Long {
     length: usize,
@@ -191,12 +198,6 @@ fn shutdown_ends_although_a_servant_waits_for_a_peer_that_says_nothing() {
     let named = orb.adapter("a").build().unwrap().activate::<dyn Named>(Arc::new(asks)).unwrap();
     let client = Orb::builder().timeouts(patient()).build().unwrap();
     let named = client.resolve_unchecked::<dyn Named>(&named.ior().to_string()).unwrap();
-    // Waited for with patience, as all here: a scope would wait for its threads for good.
-    fn aside<T: Send + 'static>(done: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
-        let (tell, told) = mpsc::sync_channel(1);
-        std::thread::spawn(move || tell.send(done()));
-        told
-    }
     let calling = aside(move || named.name());
     // The request of the servant has come: it does wait.
     let come = aside(move || {
