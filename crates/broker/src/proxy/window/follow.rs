@@ -52,19 +52,24 @@ impl WindowProxy {
         }
     }
 
-    /// A place for the task, on one of the CPUs.
-    pub(super) fn place(&mut self, task: TaskId, reservation: Reservation, allowed: &[u32]) -> Result<(), NotReserved> {
+    /// A place for the task, on one of the CPUs: which it is.
+    pub(super) fn place(
+        &mut self,
+        task: TaskId,
+        reservation: Reservation,
+        allowed: &[u32],
+    ) -> Result<u32, NotReserved> {
         if allowed.is_empty() {
             return Err(self.cramp(task, Some(reservation), allowed, nowhere()));
         }
         match self.placement.admit(task, reservation, allowed) {
-            Ok(_) => {
+            Ok(seat) => {
                 // It has as much as it was refused.
                 let refused = self.cramped.get(&task).and_then(|cramped| cramped.refused);
                 if refused.is_some_and(|refused| reservation.share() >= refused) {
                     self.cramped.remove(&task);
                 }
-                Ok(())
+                Ok(seat.cpu)
             }
             Err(refused) => Err(self.cramp(task, Some(reservation), allowed, self.above.refused(&refused, allowed))),
         }
@@ -101,7 +106,7 @@ impl WindowProxy {
             self.news.push_back((task, what, refused));
             return;
         }
-        self.seat_all(&mut ground.touched);
+        self.seat_all(None, &mut ground.touched);
         if let Some(open) = self.open.get_mut(&task).filter(|open| open.window.is_raised()) {
             let _ = open.raise(members, &mut ground.touched);
             open.count_elsewhere();

@@ -97,16 +97,19 @@ impl WindowProxy {
         WindowProxy::new(allowed_cpus(), Share::from_millionths(u64::from(fifo_limit().ppm)))
     }
 
-    /// Everybody to where they are placed: when a window comes or goes, others' priorities change, and seldom their CPU.
-    fn seat_all(&mut self, touched: &mut Touched) {
-        self.shorten_steps();
+    /// Everybody to where they are placed: when a window comes or goes, others' priorities change, and seldom their CPU. Of
+    /// `changed` are the windows or what is promised above them, besides those that move.
+    fn seat_all(&mut self, changed: Option<u32>, touched: &mut Touched) {
+        let (mut changed, mut used) = (BTreeSet::from_iter(changed), BTreeSet::new());
         for (task, seat) in self.placement.seats() {
+            used.insert(seat.cpu);
             let Some(open) = self.open.get_mut(&task) else { continue };
             let at = priority::WINDOWS.end().saturating_sub(seat.level).max(*priority::WINDOWS.start());
             if (open.cpu, open.priority) == (seat.cpu, at) {
                 continue;
             }
             if open.cpu != seat.cpu {
+                changed.extend([open.cpu, seat.cpu]);
                 open.lower(touched);
                 // It opens there at once.
                 self.due.remove(&(open.due, task));
@@ -115,11 +118,14 @@ impl WindowProxy {
             }
             (open.cpu, open.priority, open.reading) = (seat.cpu, at, None);
         }
+        self.parts.retain(|cpu, _| used.contains(cpu));
+        self.shorten_steps(&changed);
     }
 
     /// Where there is less room than there was, those who sleep are looked at now.
-    fn shorten_steps(&mut self) {
-        for (cpu, part) in &mut self.parts {
+    fn shorten_steps(&mut self, changed: &BTreeSet<u32>) {
+        for cpu in changed {
+            let Some(part) = self.parts.get_mut(cpu) else { continue };
             let before = core::mem::replace(part, self.placement.part(*cpu));
             if before.is_none_or(|before| part.is_some_and(|part| part <= before)) {
                 continue;
@@ -183,9 +189,11 @@ impl SchedulerProxy for WindowProxy {
         let (members, touched) = ground.members(task)?;
         may_be_raised(members)?;
         let allowed = self.allowed(task, members, now);
-        self.place(task, reservation, &allowed)?;
-        self.seat_all(touched);
+        let cpu = self.place(task, reservation, &allowed)?;
         let reading = members.consumed();
+        if self.open.contains_key(&task) {
+            self.seat_all(Some(cpu), touched);
+        }
         if let Some(open) = self.open.get_mut(&task) {
             open.window.harden(hard, reading);
             open.allowed = allowed;
@@ -199,7 +207,7 @@ impl SchedulerProxy for WindowProxy {
         window.harden(hard, reading);
         let open = Open {
             window,
-            cpu: 0,
+            cpu,
             priority: *priority::WINDOWS.start(),
             due: now,
             threads: BTreeMap::new(),
@@ -212,7 +220,7 @@ impl SchedulerProxy for WindowProxy {
             elsewhere: 0,
         };
         self.open.insert(task, open);
-        self.seat_all(&mut ground.touched);
+        self.seat_all(Some(cpu), &mut ground.touched);
         self.serve(task, now, ground).map_err(|(pid, refused)| {
             self.release(task, ground);
             if refused.errno == NOT_NOTED {
@@ -234,7 +242,7 @@ impl SchedulerProxy for WindowProxy {
             let lowered = open.threads.values().filter(|held| held.state != State::Raised);
             lowered.for_each(|held| ground.touched.done(held.before.thread));
             self.placement.release(task);
-            self.seat_all(&mut ground.touched);
+            self.seat_all(Some(open.cpu), &mut ground.touched);
         }
     }
 
@@ -281,7 +289,7 @@ impl SchedulerProxy for WindowProxy {
             let what = open.map_or(refused.asked, |open| open.window.reservation());
             self.news.push_back((task, what, self.above.refused(&refused, allowed)));
         }
-        self.seat_all(&mut ground.touched);
+        self.seat_all(Some(cpu), &mut ground.touched);
         true
     }
 
@@ -431,3 +439,6 @@ fn may_be_raised(members: &Members) -> Result<(), NotReserved> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;
