@@ -156,6 +156,13 @@ impl Members {
     /// session, which a process that was moved into the group or started there from elsewhere is not. `numbers` are
     /// sorted; of very many, more than a few come while there is `time`, and the others at the next looks.
     pub fn gather(&mut self, numbers: &[u32], may: &mut dyn FnMut(&Process) -> bool, time: &mut dyn FnMut() -> bool) {
+        self.take_in(numbers, may, time);
+        // Also at the look that adds a group: who goes before the next one, on a busy machine a while later, has left it.
+        let seen = self.processes.iter().map(Process::identity);
+        self.grouped.extend(seen.filter(|process| numbers.binary_search(&process.number).is_ok()));
+    }
+
+    fn take_in(&mut self, numbers: &[u32], may: &mut dyn FnMut(&Process) -> bool, time: &mut dyn FnMut() -> bool) {
         let sessions: Vec<u32> = self.processes.iter().map(Process::session).collect();
         let before = std::mem::replace(&mut self.gathered, start_of_now());
         self.look_at_processes();
@@ -180,15 +187,12 @@ impl Members {
     }
 
     /// Those that were in a control group of the task and are in none any more, now and at the look before, are no members
-    /// any longer; `numbers` are all that are in its groups. Returns who has left.
+    /// any longer; `numbers`, sorted, are all that are in its groups, as they were gathered. Returns who has left.
     pub fn dismiss(&mut self, numbers: &[u32]) -> Vec<Identity> {
-        let inside: BTreeSet<u32> = numbers.iter().copied().collect();
         let all: BTreeSet<Identity> = self.processes.iter().map(Process::identity).collect();
-        let (there, away): (BTreeSet<_>, BTreeSet<_>) =
-            all.iter().partition(|process| inside.contains(&process.number));
-        self.grouped.extend(there);
         self.grouped.retain(|process| all.contains(process));
-        let away: BTreeSet<Identity> = away.intersection(&self.grouped).copied().collect();
+        let is_away = |process: &&Identity| numbers.binary_search(&process.number).is_err();
+        let away: BTreeSet<Identity> = self.grouped.iter().filter(is_away).copied().collect();
         let left: Vec<Identity> = away.intersection(&self.missing).copied().collect();
         self.missing = away;
         if !left.is_empty() {
@@ -249,4 +253,52 @@ fn children_of(process: &Process) -> Vec<u32> {
     let (parent, own) = (process.identity().number, std::process::id());
     let children = children_by_parent().into_iter().filter_map(|(of, pid)| (of == parent && pid != own).then_some(pid));
     children.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn start() -> Sleeper {
+            Sleeper(Command::new("sleep").arg("1000").spawn().unwrap())
+        }
+
+        fn number(&self) -> u32 {
+            self.0.id()
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn who_leaves_a_group_before_the_look_after_the_first_has_left_it() {
+        let (stays, leaves, never) = (Sleeper::start(), Sleeper::start(), Sleeper::start());
+        let mut members = Members::new();
+        members.add(Process::open(never.number()).unwrap()).unwrap();
+        let mut group = [stays.number(), leaves.number()];
+        group.sort_unstable();
+        members.gather(&group, &mut |_| true, &mut || true);
+        let rest = [stays.number()];
+        let mut look = || {
+            members.gather(&rest, &mut |_| true, &mut || true);
+            members.dismiss(&rest).into_iter().map(|left| left.number).collect::<Vec<_>>()
+        };
+        // One that goes to a group below can be seen in neither, once.
+        assert_eq!([look(), look(), look()], [vec![], vec![leaves.number()], vec![]]);
+        let mut here: Vec<u32> = members.processes().map(|process| process.identity().number).collect();
+        here.sort_unstable();
+        let mut all = [stays.number(), never.number()];
+        all.sort_unstable();
+        assert_eq!(here, all);
+    }
 }
