@@ -307,8 +307,13 @@ impl Mux {
     /// Not to be found again, whenever the thread that reads gets to see it.
     #[cold]
     fn fail(&self, error: &io::Error) -> Failure {
+        let told = refused(error);
+        // The reason first: who finds it closed asks for it.
+        if let Some(why) = &told {
+            self.ended.get_or_init(|| why.clone());
+        }
         self.close();
-        refused(error).unwrap_or_else(|| self.unsent())
+        told.unwrap_or_else(|| self.unsent())
     }
 
     /// Why nothing can be sent.
@@ -381,6 +386,8 @@ impl Mux {
         let mut messages = Reassembler::new(Limits { message: self.limits.message, ..Limits::default() });
         let mut buffer = vec![0; BUFFER];
         let why = self.hand_out(stream, &mut messages, &mut buffer);
+        // Before anybody finds it closed, as in `fail`.
+        let why = self.ended.get_or_init(|| why).clone();
         self.close();
         self.over(why);
     }
