@@ -20,10 +20,10 @@ use hyoshi_os::cgroup::own::move_to;
 use hyoshi_os::cgroup::{CpuGroup, Version};
 use hyoshi_os::process::Process;
 use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
-use hyoshi_os::{Clock, MonotonicClock, Policy, priority, set_own_policy};
+use hyoshi_os::{Clock, MonotonicClock};
 
 use common::said::Said;
-use common::{Place, Program};
+use common::{Above, Place, Program};
 
 const ONE: TaskId = TaskId(1);
 const OTHER: TaskId = TaskId(2);
@@ -68,22 +68,6 @@ fn on_one_cpu<T>(start: impl FnOnce() -> T) -> T {
     let started = start();
     everywhere.put(own).unwrap();
     started
-}
-
-/// Above all windows, where that is granted, until the end of the scope, as a broker is: it lowers what it has raised.
-struct Above;
-
-impl Above {
-    fn all() -> Above {
-        let _ = set_own_policy(Policy::Fifo(priority::BROKER));
-        Above
-    }
-}
-
-impl Drop for Above {
-    fn drop(&mut self) {
-        let _ = set_own_policy(Policy::Other);
-    }
 }
 
 /// Does what is due until the span is over; what each task had of one CPU.
@@ -340,8 +324,8 @@ fn where_groups_have_too_little_real_time_a_floor_is_left_out_and_a_cap_refused(
         return println!("skipped, needs a kernel that budgets real time by group, and two CPUs");
     }
     let place = Place::new("real-time");
-    let Some(mut machine) = machine(&place, "window", true) else { return };
     let (one, other) = (Program::spinning(1), Program::spinning(1));
+    let Some(mut machine) = machine(&place, "window", true) else { return };
     let (_above, clock) = (Above::all(), MonotonicClock::start());
     for (task, program) in [(ONE, &one), (OTHER, &other)] {
         machine.add(task, program.process()).unwrap();

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use common::broker::{Broker, kill, wait_for};
+use common::broker::{Above, Broker, kill, wait_for};
 use common::said::Said;
 use common::{Ended, Place};
 use hyoshi_broker::idl::cpu_broker::{Advocate, Outcome, Reservation, Status};
@@ -487,7 +487,7 @@ fn a_program_is_raised_and_put_back_when_its_broker_ends_and_by_the_next_after_a
     if !common::real_time() {
         return;
     }
-    let place = Place::new();
+    let (_above, place) = (Above::all(), Place::new());
     let program = Program::start(Command::new("sh").args(["-c", SPIN]));
     let pid = program.0.id();
     let attach = format!("attach {pid} --name a --period 100ms");

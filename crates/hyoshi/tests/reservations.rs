@@ -277,6 +277,7 @@ fn a_run_that_is_killed_leaves_no_program_behind() {
     run.kill().unwrap();
     run.wait().unwrap();
     until(&|| !Path::new(&format!("/proc/{started}")).exists());
-    assert!(place.has("asked"));
+    // The program's own end may take it longer.
+    until(&|| place.has("asked"));
     until(&|| tasks(&place).as_array().is_some_and(Vec::is_empty));
 }

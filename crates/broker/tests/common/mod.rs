@@ -16,9 +16,10 @@ use hyoshi_broker::machine::Machine;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::process::Process;
-use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Thread, priority};
+use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Thread, priority, set_own_policy};
 
-/// A process of this very program; killed and reaped at the end of its scope.
+/// A process of this very program; killed and reaped at the end of its scope. Those of one test that are raised are older than
+/// their machine, which lowers them first: one behind another at the same priority would never come to its end.
 pub struct Program(pub Child);
 
 impl Program {
@@ -46,6 +47,22 @@ impl Program {
         // Beside those that compute there is the first, and the one of the test that plays.
         program.until(|program| program.threads() >= number + 2);
         program
+    }
+
+    /// Of which the first thread has ended while others compute: Python lets it. None, with words, where that is not installed.
+    pub fn headless() -> Option<Self> {
+        let script = "import ctypes, os, platform, threading, time\n\
+                      def spin():\n    while os.getppid() != 1: pass\n\
+                      for _ in range(3): threading.Thread(target=spin).start()\n\
+                      ctypes.CDLL(None).syscall({'x86_64': 60}.get(platform.machine(), 93), 0)\n";
+        let python = Command::new("python3").args(["-c", script]).stdin(Stdio::null()).spawn();
+        let Ok(python) = python else {
+            println!("skipped, needs python3");
+            return None;
+        };
+        let program = Program(python);
+        program.until(|program| program.threads() == 4 && program.process().first_thread_has_ended());
+        Some(program)
     }
 
     pub fn process(&self) -> Process {
@@ -112,6 +129,23 @@ fn spin(so_long: Option<Span>) {
     let until = so_long.map(|span| hyoshi_os::own_cpu_time() + span);
     while until.is_none_or(|until| hyoshi_os::own_cpu_time() < until) {
         std::hint::black_box((0..20_000u64).sum::<u64>());
+    }
+}
+
+/// Above all windows, where that is granted, until the end of the scope: as a broker is, which lowers what it has raised, and
+/// as who looks at windows has to be where no other CPU is free. Not inherited by what is started meanwhile.
+pub struct Above;
+
+impl Above {
+    pub fn all() -> Above {
+        let _ = set_own_policy(Policy::Fifo(priority::WINDOWS.end() + 1));
+        Above
+    }
+}
+
+impl Drop for Above {
+    fn drop(&mut self) {
+        let _ = set_own_policy(Policy::Other);
     }
 }
 

@@ -109,7 +109,7 @@ fn all_processes_of_a_group_belong_to_the_task_those_that_come_later_too() {
 #[test]
 fn a_child_that_leaves_is_put_back_and_stays_outside_though_its_parent_has_not_left() {
     let Some(group) = Group::new(&format!("hyoshi-leave-{}", std::process::id()), false) else { return };
-    let place = Place::new();
+    let (_above, place) = (Above::all(), Place::new());
     let mut command = place.command("broker --cap 60% --socket");
     let _broker = Broker::of(command.arg(place.path().join("run/broker.sock")));
     if !ask(&place, "broker show").exits(0).out.contains("scheduler   window: ") {

@@ -10,7 +10,8 @@ fn found(place: &Place, name: &str, period: u64) -> Value {
 }
 
 fn hourglass(command: &mut Command, period: &str) -> Program {
-    let command = command.args(["hourglass", "--period", period, "--work", "1ms"]);
+    // So little work that it is done before the next period also where others use the CPU: else it does not sleep.
+    let command = command.args(["hourglass", "--period", period, "--work", "100us"]);
     Program::start(command.stdin(Stdio::null()).stdout(Stdio::null()))
 }
 

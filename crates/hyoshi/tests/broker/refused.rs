@@ -348,6 +348,7 @@ fn windows_go_on_when_nobody_reads_what_the_broker_says() {
     let mut command = broker(&place, "--scheduler window --audit /dev/full");
     let mut broker = Broker::of(command.stderr(Stdio::from(OwnedFd::from(write))));
     drop(command);
+    let _above = Above::all();
     let program = Program::start(Command::new("sh").args(["-c", SPIN]));
     let pid = program.0.id();
     let mut attach = place.command(&format!("attach {pid} --name a --period 50ms --advocate"));

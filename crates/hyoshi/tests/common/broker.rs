@@ -4,6 +4,8 @@ use std::borrow::BorrowMut;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use hyoshi_os::{Policy, priority, set_own_policy};
+
 use super::Place;
 use super::said::Said;
 
@@ -48,6 +50,23 @@ impl Drop for Broker {
         // It may have ended as the test wanted it to.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Above all windows, where that is granted, until the end of the scope: who looks whether programs are raised may share their
+/// CPU. Not inherited by what is started meanwhile.
+pub struct Above;
+
+impl Above {
+    pub fn all() -> Above {
+        let _ = set_own_policy(Policy::Fifo(priority::WINDOWS.end() + 1));
+        Above
+    }
+}
+
+impl Drop for Above {
+    fn drop(&mut self) {
+        let _ = set_own_policy(Policy::Other);
     }
 }
 
