@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -182,6 +184,25 @@ fn a_run_starts_programs_through_the_broker_and_ends_them() {
         json["notes"].as_array().unwrap().iter().map(|note| note["topic"].as_str().unwrap()).collect();
     assert!(topics.contains(&"reservations") && !topics.contains(&"broker"), "{topics:?}");
     assert_eq!(tasks(&place).as_array().map(Vec::len), Some(0), "nothing is left behind");
+    assert!(!ended.err.contains("was killed"), "{}", ended.err);
+}
+
+#[test]
+fn beside_a_run_whoever_is_left_is_ended_unless_the_run_was_over() {
+    for (last, left) in [("over\n", true), ("", false)] {
+        let place = Place::new();
+        let mut sleep = std::process::Command::new("sleep");
+        let mut program = sleep.arg("600").process_group(0).stdin(Stdio::null()).spawn().unwrap();
+        let mut watch = place.command("run-watch").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        write!(watch.stdin.take().unwrap(), "{}\n{last}", program.id()).unwrap();
+        let said = watch.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&said.stderr);
+        let lives = program.try_wait().unwrap().is_none();
+        let _ = program.kill();
+        let ended = program.wait().unwrap();
+        assert_eq!(said.contains("the run was killed: its program is ended"), !left, "{said}");
+        assert_eq!((lives, ended.signal()), (left, Some(if left { 9 } else { 15 })));
+    }
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! What ends a run's programs where the run itself no longer can: it was killed, or the kernel took its memory back.
 //!
 //! ```text
-//!   hyoshi run ──── a pipe: each program as it starts ────► run-watch
-//!        │ starts, each in a group of its own                    │ the pipe ends with the run, however that ends:
-//!        ▼                                                       ▼ whoever is left is ended
+//!   hyoshi run ── a pipe: each program as it starts, `over` ──► run-watch
+//!        │ starts, each in a group of its own                       │ the pipe ends with the run; if it did not say that
+//!        ▼                                                          ▼ all is over, whoever is left is ended
 //!     programs
 //! ```
 
@@ -18,7 +18,11 @@ use hyoshi_os::process::{Identity, Process, end_group};
 use super::started::PATIENCE;
 use crate::cli::{Failure, Held, streams};
 
-/// The process beside a run. It ends when this goes, after the programs that are left.
+/// What the run says when it has ended its programs itself.
+const OVER: &str = "over";
+
+/// The process beside a run. It ends when this goes: dropped before the run [is over](Guard::over), after the programs
+/// that are left.
 pub(super) struct Guard {
     process: Child,
     pipe: Option<ChildStdin>,
@@ -39,6 +43,12 @@ impl Guard {
     pub fn guard(&mut self, program: u32) -> io::Result<()> {
         self.pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{program}"))
     }
+
+    /// The run has ended its programs: what they had started may take a moment yet to be gone.
+    pub fn over(mut self) {
+        // A guard that is gone ends nobody.
+        let _ = self.pipe.as_mut().map(|pipe| writeln!(pipe, "{OVER}"));
+    }
 }
 
 impl Drop for Guard {
@@ -52,10 +62,12 @@ impl Drop for Guard {
 pub(in crate::cli) fn watch() -> Result<Held, Failure> {
     let mut programs: Vec<(u32, Option<Identity>)> = Vec::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
+        if line == OVER {
+            return Ok(Held::Yes);
+        }
         let Ok(program) = line.parse::<u32>() else { continue };
         programs.push((program, Process::open(program).ok().map(|process| process.identity())));
     }
-    // The run has ended them, if it could.
     programs.retain(|(program, identity)| is_left(*program, *identity) && end_group(*program, false).is_ok());
     if programs.is_empty() {
         return Ok(Held::Yes);

@@ -85,7 +85,13 @@ impl Programs {
         let joined = join_all(system, &client)?;
         let alone = |error| Failure::new(format!("cannot look after programs: {error}"));
         let mut guard = Guard::start().map_err(alone)?;
-        let running = begin_all(system, &joined, &found, &mut guard)?;
+        let running = match begin_all(system, &joined, &found, &mut guard) {
+            Ok(running) => running,
+            Err(failure) => {
+                guard.over();
+                return Err(failure);
+            }
+        };
         let stop = Arc::new(AtomicBool::new(false));
         let (system, stopped) = (system.clone(), stop.clone());
         let watching = move || watch(&system, client, running, notes, &stopped, guard);
@@ -221,7 +227,8 @@ fn watch(
         notes.push(note(Level::Degraded, "broker", text));
     }
     end(&mut running);
-    drop((guard, client));
+    guard.over();
+    drop(client);
     let mut failed = false;
     for one in running.iter().filter(|one| one.detached) {
         let name = &system.program(one.id).name;
