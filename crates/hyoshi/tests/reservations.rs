@@ -188,20 +188,22 @@ fn a_run_starts_programs_through_the_broker_and_ends_them() {
 }
 
 #[test]
-fn beside_a_run_whoever_is_left_is_ended_unless_the_run_was_over() {
-    for (last, left) in [("over\n", true), ("", false)] {
+fn beside_a_run_whoever_is_left_is_ended_but_nobody_else_and_not_if_the_run_is_over() {
+    // How much later its start is said to be.
+    for (later, last, left) in [(0, "", false), (0, "over\n", true), (1, "", true)] {
         let place = Place::new();
         let mut sleep = std::process::Command::new("sleep");
         let mut program = sleep.arg("600").process_group(0).stdin(Stdio::null()).spawn().unwrap();
+        let start = hyoshi_os::process::identity(program.id()).unwrap().start + later;
         let mut watch = place.command("run-watch").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        write!(watch.stdin.take().unwrap(), "{}\n{last}", program.id()).unwrap();
+        write!(watch.stdin.take().unwrap(), "{} {start}\n{last}", program.id()).unwrap();
         let said = watch.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&said.stderr);
         let lives = program.try_wait().unwrap().is_none();
         let _ = program.kill();
         let ended = program.wait().unwrap();
         assert_eq!(said.contains("the run was killed: its program is ended"), !left, "{said}");
-        assert_eq!((lives, ended.signal()), (left, Some(if left { 9 } else { 15 })));
+        assert_eq!((lives, ended.signal()), (left, Some(if left { 9 } else { 15 })), "{later} {last}");
     }
 }
 

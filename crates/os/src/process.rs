@@ -288,9 +288,18 @@ pub fn children_by_parent() -> Vec<(u32, u32)> {
     pids.filter_map(|pid| Some((stat_of(pid).ok()?.parent, pid))).collect()
 }
 
+/// Who has this number of a process or thread now, also one that has ended and that nobody has waited for.
+///
+/// # Errors
+///
+/// If nobody has.
+pub fn identity(number: u32) -> Result<Identity, NoProcess> {
+    stat_of(number).map(|stat| Identity { number, start: stat.start })
+}
+
 /// True if the process or thread of this number is still the one that was meant.
 pub fn is_same(meant: Identity) -> bool {
-    stat_of(meant.number).is_ok_and(|stat| stat.start == meant.start)
+    identity(meant.number).is_ok_and(|found| found == meant)
 }
 
 /// The numbers of a process's threads, about `most` of them; none once it has ended. For one that is not open: 5 us and 0.3 us a
@@ -356,9 +365,11 @@ impl fmt::Display for NoProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NoProcess::Gone(pid) => write!(f, "there is no process {pid} (any more): `ps -e` lists those that are"),
-            NoProcess::Reused(pid) => {
-                write!(f, "process {pid} has ended, and its number is another's now: name that one anew if it is meant")
-            }
+            NoProcess::Reused(pid) => write!(
+                f,
+                "process {pid} has ended, and its number is another's now (or it is in another namespace of processes, such as \
+                 a container's): name that one anew if it is meant"
+            ),
             NoProcess::Kernel(pid, name) => {
                 write!(f, "{pid} is {name}, a thread of the kernel: it schedules its own, and nothing is changed")
             }
@@ -425,7 +436,11 @@ mod tests {
         assert_eq!(threads, [sleeper.0.id()]);
         assert_eq!(process.owner().map(|owner| owner.is_only(owner.real)), Some(true));
         assert_eq!(process.parent(), Some(std::process::id()));
+        sleeper.0.kill().unwrap();
+        assert!(process.ends_within(Span::from_secs(60)));
+        assert_eq!(identity(sleeper.0.id()), Ok(process.identity()), "until it is waited for");
         sleeper.end();
+        assert_eq!(identity(sleeper.0.id()), Err(NoProcess::Gone(sleeper.0.id())));
         assert!(process.has_ended() && !is_same(process.identity()) && process.owner().is_none());
         process.threads(&mut threads);
         assert!(threads.is_empty());

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hyoshi_os::process::{Identity, Process, end_group};
+use hyoshi_os::process::{Identity, NoProcess, Process, end_group, identity};
 
 use super::started::PATIENCE;
 use crate::cli::{Failure, Held, streams};
@@ -39,9 +39,10 @@ impl Guard {
         Ok(Guard { process, pipe })
     }
 
-    /// This program, too.
-    pub fn guard(&mut self, program: u32) -> io::Result<()> {
-        self.pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{program}"))
+    /// This program, too, which nobody has waited for yet: until then its number is nobody else's.
+    pub fn guard(&mut self, program: &Child) -> io::Result<()> {
+        let Identity { number, start } = identity(program.id()).map_err(io::Error::other)?;
+        self.pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{number} {start}"))
     }
 
     /// The run has ended its programs: what they had started may take a moment yet to be gone.
@@ -60,15 +61,16 @@ impl Drop for Guard {
 
 /// `hyoshi run-watch`: a line for each program on standard input, whose end is the run's.
 pub(in crate::cli) fn watch() -> Result<Held, Failure> {
-    let mut programs: Vec<(u32, Option<Identity>)> = Vec::new();
+    let mut programs: Vec<Identity> = Vec::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         if line == OVER {
             return Ok(Held::Yes);
         }
-        let Ok(program) = line.parse::<u32>() else { continue };
-        programs.push((program, Process::open(program).ok().map(|process| process.identity())));
+        let of =
+            |(number, start): (&str, &str)| Some(Identity { number: number.parse().ok()?, start: start.parse().ok()? });
+        programs.extend(line.split_once(' ').and_then(of));
     }
-    programs.retain(|(program, identity)| is_left(*program, *identity) && end_group(*program, false).is_ok());
+    programs.retain(|program| is_left(*program) && end_group(program.number, false).is_ok());
     if programs.is_empty() {
         return Ok(Held::Yes);
     }
@@ -76,21 +78,23 @@ pub(in crate::cli) fn watch() -> Result<Held, Failure> {
         if programs.len() == 1 { "program is".into() } else { format!("{} programs are", programs.len()) };
     streams::err(format_args!("hyoshi: the run was killed: its {programs_left} ended\n"));
     let asked = Instant::now();
-    let lives = |program: &(u32, Option<Identity>)| Process::open(program.0).is_ok();
-    while programs.iter().any(lives) && asked.elapsed() < PATIENCE {
+    while programs.iter().any(|program| Process::open_same(*program).is_ok()) && asked.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));
     }
-    for (program, identity) in programs {
-        if is_left(program, identity) {
+    for program in programs {
+        if is_left(program) {
             // They may have ended by themselves just now.
-            drop(end_group(program, true));
+            drop(end_group(program.number, true));
         }
     }
     Ok(Held::Yes)
 }
 
-/// Whether a group is still the program's: it is named by the program's number, which is nobody else's as long as anybody
-/// is in the group.
-fn is_left(program: u32, identity: Option<Identity>) -> bool {
-    Process::open(program).map_or(true, |process| Some(process.identity()) == identity)
+/// Whether a group can be the program's still: it is named by the program's number, which is nobody else's as long as
+/// anybody is in the group, also when the program itself is gone.
+fn is_left(program: Identity) -> bool {
+    match identity(program.number) {
+        Ok(found) => found == program,
+        Err(why) => matches!(why, NoProcess::Gone(_)),
+    }
 }

@@ -174,7 +174,7 @@ fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub, guard: &m
         Failure::new(format!("reservation {}: cannot run {}: {error}", program.name, path.display()))
             .help("it must be a program, with permission to run it")
     })?;
-    if let Err(error) = guard.guard(child.id()) {
+    if let Err(error) = guard.guard(&child) {
         end_one(&mut child);
         return Err(Failure::new(format!("cannot look after programs: {error}")));
     }
