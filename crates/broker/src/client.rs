@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use hyoshi_model::Span;
 use hyoshi_orb::{Orb, OrbBuilder, OrbError, SystemException, SystemKind, Timeouts, cpu_broker};
+use hyoshi_os::process::{Identity, identity};
+use hyoshi_os::{Address, Stream};
 
 use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Broker, BrokerStub, TaskStub};
@@ -25,6 +28,7 @@ pub struct Client {
     // Ends its calls when it goes.
     _orb: Orb,
     broker: BrokerStub,
+    process: Option<Identity>,
     at: String,
 }
 
@@ -161,15 +165,23 @@ impl Client {
             None => cpu_broker::to_ask_here(),
         };
         // The kernel's words are better than those of an ORB whose connection was refused.
-        if let Err(error) = std::os::unix::net::UnixStream::connect(&socket) {
-            let why = match error.kind() {
-                std::io::ErrorKind::ConnectionRefused => "a broker was there, and has ended".to_owned(),
-                std::io::ErrorKind::NotFound => "there is no such socket".to_owned(),
-                _ => error.to_string(),
-            };
-            return Err(ClientError::NoBroker { at: socket.display().to_string(), why });
-        }
-        Client::resolve(socket.display().to_string(), &cpu_broker::corbaloc(&socket), Orb::builder(), PATIENCE)
+        let tried = Stream::connect(&Address::Unix(socket.clone()), Duration::from_nanos(PATIENCE.as_nanos()));
+        let process = match tried {
+            // What the broker calls itself may be another's number here.
+            Ok(stream) => stream.credentials().and_then(|broker| identity(broker.pid).ok()),
+            Err(error) => {
+                let why = match error.kind() {
+                    std::io::ErrorKind::ConnectionRefused => "a broker was there, and has ended".to_owned(),
+                    std::io::ErrorKind::NotFound => "there is no such socket".to_owned(),
+                    std::io::ErrorKind::WouldBlock => format!("it takes no connection within {PATIENCE}"),
+                    _ => error.to_string(),
+                };
+                return Err(ClientError::NoBroker { at: socket.display().to_string(), why });
+            }
+        };
+        let reference = cpu_broker::corbaloc(&socket);
+        let client = Client::resolve(socket.display().to_string(), &reference, Orb::builder(), PATIENCE)?;
+        Ok(Client { process, ..client })
     }
 
     /// Asks the broker at an address: `ssliop://HOST:PORT`, `unix:/PATH` or a reference. The ORB that asks is made by
@@ -202,7 +214,7 @@ impl Client {
         let timeouts = Timeouts { connect: patience, round_trip: Some(patience), reply: None };
         let orb = builder.timeouts(timeouts).build().map_err(ClientError::Orb)?;
         match orb.resolve::<dyn Broker>(reference) {
-            Ok(broker) => Ok(Client { _orb: orb, broker, at }),
+            Ok(broker) => Ok(Client { _orb: orb, broker, process: None, at }),
             Err(exception) => match exception.kind {
                 SystemKind::InvObjref => {
                     Err(ClientError::Address { given: at, why: "it cannot be read as a reference" })
@@ -218,6 +230,12 @@ impl Client {
     /// Where it is: its socket, or its address.
     pub fn place(&self) -> &str {
         &self.at
+    }
+
+    /// The broker's process, if it can be seen from here: one on another machine cannot, nor one in a namespace of
+    /// processes that this one is not above, or is hidden in /proc.
+    pub fn process(&self) -> Option<Identity> {
+        self.process
     }
 
     /// All that the broker can do.

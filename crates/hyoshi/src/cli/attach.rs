@@ -9,7 +9,7 @@ use hyoshi_broker::Trouble;
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::Task;
 use hyoshi_os::cgroup::find::{NoGroup, of_container, of_unit};
-use hyoshi_os::process::Process;
+use hyoshi_os::process::{Identity, Process};
 use serde_json::json;
 
 use super::broker::{At, Here, ended, task_json};
@@ -46,14 +46,17 @@ pub(super) struct Attach {
 
 /// Whose time is to be reserved, and what to call the task if nobody says.
 enum Whom {
-    Process(u32, String),
+    Process(Identity, String),
     Group(PathBuf, String),
 }
 
 impl Attach {
     fn whom(&self) -> Result<Whom, Trouble> {
         Ok(match (self.pid, &self.cgroup, &self.unit, &self.container) {
-            (Some(pid), ..) => Whom::Process(pid, task_name(Path::new(Process::open(pid)?.name()))),
+            (Some(pid), ..) => {
+                let process = Process::open(pid)?;
+                Whom::Process(process.identity(), task_name(Path::new(process.name())))
+            }
             (_, Some(path), ..) => Whom::Group(unlinked(path), task_name(Path::new(path))),
             (_, _, Some(unit), _) => Whom::Group(of_unit(unit)?, task_name(Path::new(unit))),
             (_, _, _, Some(container)) => Whom::Group(folder_of(container)?, task_name(Path::new(container))),
@@ -72,7 +75,7 @@ pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure
         let client = Client::connect(arguments.at.socket.as_deref())?;
         let task = client.join(&joining)?;
         match &whom {
-            Whom::Process(pid, _) => add(&task, *pid)?,
+            Whom::Process(process, _) => add(&task, *process)?,
             Whom::Group(folder, _) => task.add_control_group(&folder.to_string_lossy()).map_err(|error| {
                 // What nobody is in ends by itself, later.
                 let _ = task.leave();

@@ -25,7 +25,7 @@ use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_model::quantity::QuantityError;
 use hyoshi_orb::cpu_broker;
-use hyoshi_os::process::{Identity, NoProcess, Process, wait_for_either};
+use hyoshi_os::process::{Identity, Process, identity, wait_for_either};
 
 use super::broker::{At, Here, settled};
 use super::{Failure, Format, Held, streams};
@@ -116,10 +116,10 @@ pub(super) struct Watch {
     program: u32,
     broker: u32,
     name: String,
-    /// When they started, so that no others are taken for them: 0 where the broker cannot be seen.
-    #[arg(long, default_value_t = 0)]
+    /// When they started, so that no others are taken for them.
+    #[arg(long)]
     program_start: u64,
-    #[arg(long, default_value_t = 0)]
+    #[arg(long)]
     broker_start: u64,
     /// The broker's, and the next one's.
     #[arg(long)]
@@ -189,24 +189,27 @@ fn joined(arguments: &Exec, name: &str) -> Result<(Client, TaskStub), ClientErro
     let socket = arguments.at.socket.clone().unwrap_or_else(cpu_broker::to_ask_here);
     let client = Client::connect(Some(&socket))?;
     let task = client.join(&joining)?;
+    let program = identity(std::process::id()).map_err(|why| ClientError::Trouble(why.into()))?;
     // Before this process belongs to the task: what it starts from then on belongs to it, too.
-    let (program, broker) = (std::process::id(), client.broker().standing()?.process);
-    let start = |pid| Process::open(pid).map_or(0, |process| process.identity().start);
-    beside(std::path::absolute(&socket).map(|socket| Watch {
-        program,
-        broker,
-        name: joining.name.clone(),
-        program_start: start(program),
-        broker_start: start(broker),
-        socket,
-        aside: true,
-    }));
-    add(&task, std::process::id())?;
+    let watch = client.process().ok_or_else(|| io::Error::other("it cannot be seen from here")).and_then(|broker| {
+        Ok(Watch {
+            program: program.number,
+            broker: broker.number,
+            name: joining.name.clone(),
+            program_start: program.start,
+            broker_start: broker.start,
+            socket: std::path::absolute(&socket)?,
+            aside: true,
+        })
+    });
+    beside(watch);
+    add(&task, program)?;
     Ok((client, task))
 }
 
-pub(super) fn add(task: &TaskStub, pid: u32) -> Result<(), ClientError> {
-    task.add_process(pid, 0).map_err(|error| {
+/// With its start: where the broker has other numbers for processes, it takes no other for this one.
+pub(super) fn add(task: &TaskStub, process: Identity) -> Result<(), ClientError> {
+    task.add_process(process.number, process.start).map_err(|error| {
         // What nobody is in ends by itself, later.
         let _ = task.leave();
         error.into()
@@ -241,23 +244,13 @@ impl Watch {
         Ok(command)
     }
 
-    /// Which broker answers, and whether the program is in its task there.
-    fn ask(&self) -> Option<(u32, bool)> {
+    /// Which broker answers, if it can be seen from here, and whether the program is in its task there.
+    fn ask(&self) -> Option<(Option<Identity>, bool)> {
         let client = Client::connect(Some(&self.socket)).ok()?;
         // One that answers has found all tasks again that it finds.
-        let standing = client.broker().standing().ok()?;
+        client.broker().standing().ok()?;
         let task = client.broker().standing_of(&self.name);
-        Some((standing.process, task.is_ok_and(|task| task.processes.contains(&self.program))))
-    }
-
-    /// The next broker that answers, and whether the program is in its task there; none once the program has ended.
-    fn next(&self, program: &Process) -> Option<(u32, bool)> {
-        while !program.ends_within(NEXT) {
-            if let Some(next) = self.ask() {
-                return Some(next);
-            }
-        }
-        None
+        Some((client.process(), task.is_ok_and(|task| task.processes.contains(&self.program))))
     }
 }
 
@@ -270,37 +263,38 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
         own.spawn().map_err(failed)?;
         return Ok(Held::Yes);
     }
-    let Ok(program) = the_one(watch.program, watch.program_start) else { return Ok(Held::Yes) };
-    let (mut broker, mut start, mut reserved) = (watch.broker, watch.broker_start, true);
+    let meant = Identity { number: watch.program, start: watch.program_start };
+    let Ok(program) = Process::open_same(meant) else { return Ok(Held::Yes) };
+    let mut broker = Some(Identity { number: watch.broker, start: watch.broker_start });
+    let mut reserved = true;
     let who = format!("{} (process {})", watch.name, watch.program);
-    loop {
-        if let Ok(broker) = the_one(broker, start)
-            && wait_for_either(&program, &broker).map_err(failed)? == 0
+    // Where the next broker cannot be seen, nobody can say that it ends.
+    while let Some(serves) = broker {
+        if let Ok(serves) = Process::open_same(serves)
+            && wait_for_either(&program, &serves).map_err(failed)? == 0
         {
             return Ok(Held::Yes);
         }
         if program.has_ended() {
             return Ok(Held::Yes);
         }
-        let there = watch.ask();
-        if there.is_some_and(|(there, _)| there == broker) {
-            // It lives, and cannot be seen from here: it is of another namespace of processes.
-            return Ok(Held::Yes);
-        }
         if std::mem::take(&mut reserved) {
             streams::err(format_args!("hyoshi: the broker has ended: {who} goes on without a reservation\n"));
         }
-        let Some((next, again)) = there.or_else(|| watch.next(&program)) else { return Ok(Held::Yes) };
-        (broker, start, reserved) = (next, 0, again);
+        let next = loop {
+            if let Some(next) = watch.ask() {
+                break next;
+            }
+            if program.ends_within(NEXT) {
+                return Ok(Held::Yes);
+            }
+        };
+        (broker, reserved) = next;
         if reserved {
             streams::err(format_args!("hyoshi: a broker is there again: {who} is reserved for as before\n"));
         }
     }
-}
-
-/// The process of this number that started then; at any time, if that is not known.
-fn the_one(number: u32, start: u64) -> Result<Process, NoProcess> {
-    if start == 0 { Process::open(number) } else { Process::open_same(Identity { number, start }) }
+    Ok(Held::Yes)
 }
 
 /// A task's name made of a program's.

@@ -7,8 +7,9 @@ use std::sync::atomic::AtomicUsize;
 
 use hyoshi_broker::Joining;
 use hyoshi_broker::client::{Client, ClientError};
-use hyoshi_broker::idl::cpu_broker::Task as _;
+use hyoshi_broker::idl::cpu_broker::{Broker as _, Task as _};
 use hyoshi_model::Span;
+use hyoshi_os::process::Process;
 
 use super::*;
 
@@ -364,4 +365,28 @@ fn windows_go_on_when_nobody_reads_what_the_broker_says() {
     assert!(!raised(pid));
     drop(read);
     filling.join().unwrap();
+}
+
+#[test]
+fn a_broker_in_another_namespace_of_processes_is_known_by_its_number_here_and_takes_no_other_process_for_one_of_here() {
+    let place = Place::new();
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+    if !unshare.arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return println!("skipped, needs root and unshare");
+    }
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child", env!("CARGO_BIN_EXE_hyoshi"), "broker"]);
+    unshare.args(["--scheduler", "none", "--socket"]).arg(place.path().join("run/broker.sock"));
+    let broker = Broker::of(unshare);
+    let client = Client::connect(Some(&place.path().join("run/broker.sock"))).unwrap();
+    let seen = Process::open_same(client.process().unwrap()).unwrap();
+    assert_eq!(seen.parent(), Some(broker.child.id()));
+    assert_eq!(client.broker().standing().unwrap().process, 1, "its own number of itself");
+    // Here that is another's.
+    let refused = ask(&place, "attach 1 --name first --period 50ms").exits(1).err;
+    assert!(refused.contains("another namespace of processes"), "{refused}");
+    let refused = exec(&place, "--name own --period 50ms").arg("true").output().unwrap();
+    let refused = Ended::of("exec", &refused).exits(125).err;
+    assert!(refused.contains("there is no process") || refused.contains("another namespace"), "{refused}");
 }
