@@ -98,13 +98,20 @@ impl State {
         let task = self.task(id)?;
         let (owner, anybody, folder) = (task.owner, task.anybody || directs, group.folder().to_owned());
         self.kernel.add_group(id, group, &processes, &mut |process| may_come(process, owner, anybody));
-        if self.kernel.members(id).is_empty() {
+        let came = !self.kernel.members(id).is_empty();
+        if !came && !processes.iter().any(|pid| Process::open(*pid).is_ok()) {
             self.kernel.drop_group(id, &folder);
             let what = format!("all processes of {} have ended meanwhile", folder.display());
             return Err(Trouble::refused(what, "start the program first, or with `hyoshi exec`"));
         }
-        self.task(id)?.anybody = anybody;
-        self.begin(id, now);
+        let task = self.task(id)?;
+        task.anybody = anybody;
+        if came {
+            self.begin(id, now);
+        } else if task.waits.is_some() {
+            // This look took as long as one may: those who live come with the next.
+            self.look_at(id, now + EMPTY);
+        }
         Ok(())
     }
 
@@ -146,7 +153,7 @@ fn may_come(process: &Process, owner: u32, anybody: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use hyoshi_control::Arbiter;
     use hyoshi_model::Share;
@@ -157,15 +164,36 @@ mod tests {
     use crate::setting::Setting;
     use crate::{Joining, policy};
 
+    /// A state with a task of nobody, in a folder that goes with it.
+    struct Fixture {
+        place: PathBuf,
+        state: State,
+        task: TaskId,
+    }
+
+    impl Fixture {
+        fn new(name: &str) -> Fixture {
+            let place = std::env::temp_dir().join(format!("hyoshi-{name}-{}", std::process::id()));
+            let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
+            let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(90));
+            let mut state = State::new(arbiter, Box::new(machine), Access { broker: 0, group: None }, Audit::none());
+            let rate = Setting::from_words(&["rate".to_owned(), "1%".to_owned()]).unwrap();
+            let joining = Joining { advocates: vec![rate], ..Joining::new("one", Span::from_millis(100)) };
+            let task = state.join(&Caller::Broker, &joining, Instant::ZERO).unwrap();
+            Fixture { place, state, task }
+        }
+    }
+
+    impl Drop for Fixture {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.place);
+        }
+    }
+
     #[test]
     fn a_group_that_was_refused_is_not_the_tasks() {
-        let place = std::env::temp_dir().join(format!("hyoshi-refused-group-{}", std::process::id()));
-        let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
-        let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(90));
-        let mut state = State::new(arbiter, Box::new(machine), Access { broker: 0, group: None }, Audit::none());
-        let rate = Setting::from_words(&["rate".to_owned(), "1%".to_owned()]).unwrap();
-        let joining = Joining { advocates: vec![rate], ..Joining::new("one", Span::from_millis(100)) };
-        let id = state.join(&Caller::Broker, &joining, Instant::ZERO).unwrap();
+        let mut fixture = Fixture::new("refused-group");
+        let (state, id) = (&mut fixture.state, fixture.task);
         // It is no mistake to have a group twice, so a second time it would not be refused.
         for _ in 0..2 {
             let left = Inhabited { group: Group::again(Path::new("/no/group")), processes: Vec::new() };
@@ -173,6 +201,18 @@ mod tests {
             assert!(format!("{refused:?}").contains("have ended meanwhile"), "{refused:?}");
             assert!(state.kernel.groups(id).is_empty());
         }
-        let _ = std::fs::remove_dir_all(&place);
+    }
+
+    #[test]
+    fn a_group_of_which_nobody_could_be_looked_at_in_time_is_looked_at_again_if_one_lives() {
+        let mut fixture = Fixture::new("slow-group");
+        let (state, id) = (&mut fixture.state, fixture.task);
+        // Numbers that no process can have take all the time that one look may.
+        let processes = (0..200_000).map(|at| 4_194_305 + at).chain([std::process::id()]).collect();
+        let found = Inhabited { group: Group::again(Path::new("/slow/group")), processes };
+        state.add_group(&Caller::Broker, id, "/slow/group", Ok(found), Instant::ZERO).unwrap();
+        assert!(state.kernel.members(id).is_empty(), "it was not looked at");
+        assert_eq!(state.kernel.groups(id), [Path::new("/slow/group")]);
+        assert_eq!(state.tasks[&id].due, Instant::ZERO + EMPTY);
     }
 }
