@@ -55,7 +55,8 @@ pub trait Kernel: Send {
     /// The one that is used.
     fn name(&self) -> &'static str;
 
-    /// A process, its threads and the children it will have belong to the task.
+    /// A process, its threads and the children it will have belong to the task; to another no more, where it came as a
+    /// child or with a control group.
     ///
     /// # Errors
     ///
@@ -84,6 +85,10 @@ pub trait Kernel: Send {
     fn processes(&self, task: TaskId) -> Vec<u32> {
         self.members(task).iter().map(|process| process.number).collect()
     }
+
+    /// The task that a process belongs to, or comes to as a child of its parent; and whether it was added to that by
+    /// itself, neither as a child nor with a control group.
+    fn whose(&self, process: &Process) -> Option<(TaskId, bool)>;
 
     /// One of these processes that belongs to a task, if one does. The numbers are sorted.
     fn one_of(&self, numbers: &[u32]) -> Option<(u32, TaskId)>;

@@ -270,16 +270,16 @@ impl Kernel for Machine {
     }
 
     fn add(&mut self, task: TaskId, process: Process) -> Result<(), NoProcess> {
-        let (identity, parent) = (process.identity(), process.parent());
+        let parent = process.parent();
+        let others = self.ground.tasks.iter_mut().filter(|(other, _)| **other != task);
+        let left: Vec<_> = others.map(|(other, members)| (*other, members.give_up(&process, parent))).collect();
+        for (other, left) in left.into_iter().filter(|(_, left)| !left.is_empty()) {
+            self.proxy.dismiss(other, &left, &mut self.ground);
+        }
         // Taken out, so that the others can be asked.
         let mut members = self.ground.tasks.remove(&task).unwrap_or_default();
         let others = &self.ground.tasks;
         let done = members.add_but(process, &|child| others.values().any(|other| other.has(child)));
-        for other in self.ground.tasks.values_mut().filter(|_| done.is_ok()) {
-            if other.processes().any(|one| Some(one.identity().number) == parent) {
-                other.exclude(identity);
-            }
-        }
         self.ground.tasks.insert(task, members);
         done
     }
@@ -325,6 +325,15 @@ impl Kernel for Machine {
     fn members(&self, task: TaskId) -> Vec<Identity> {
         let members = self.ground.tasks.get(&task);
         members.map_or(Vec::new(), |members| members.processes().map(Process::identity).collect())
+    }
+
+    fn whose(&self, process: &Process) -> Option<(TaskId, bool)> {
+        let identity = process.identity();
+        let itself = self.ground.tasks.iter().find(|(_, members)| members.has(identity));
+        if let Some((task, members)) = itself {
+            return Some((*task, members.was_named(identity)));
+        }
+        self.one_of(&[process.parent()?]).map(|(_, task)| (task, false))
     }
 
     fn one_of(&self, numbers: &[u32]) -> Option<(u32, TaskId)> {

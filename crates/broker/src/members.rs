@@ -14,6 +14,8 @@ use hyoshi_os::process::{Identity, NoProcess, Process, children_by_parent, is_sa
 #[derive(Debug)]
 pub struct Members {
     processes: Vec<Process>,
+    /// Those that were added by themselves: neither as children of others nor with a control group.
+    named: BTreeSet<Identity>,
     /// Those of which the first thread has ended while others go on.
     headless: Vec<Identity>,
     threads: Vec<Member>,
@@ -50,9 +52,22 @@ impl Members {
     /// Nobody, metered as freshly as the kernel lets us.
     pub fn new() -> Self {
         let (processes, headless, threads, scratch) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (grouped, missing, outside) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (named, outside) = (BTreeSet::new(), BTreeSet::new());
+        let (grouped, missing) = (BTreeSet::new(), BTreeSet::new());
         let meter = Meter::new();
-        Members { processes, headless, threads, meter, scratch, gathered: 0, cursor: 0, grouped, missing, outside }
+        Members {
+            processes,
+            named,
+            headless,
+            threads,
+            meter,
+            scratch,
+            gathered: 0,
+            cursor: 0,
+            grouped,
+            missing,
+            outside,
+        }
     }
 
     /// A process joins, with the children it has.
@@ -70,13 +85,24 @@ impl Members {
     ///
     /// If it has ended meanwhile.
     pub fn add_but(&mut self, process: Process, others: &dyn Fn(Identity) -> bool) -> Result<(), NoProcess> {
+        let identity = process.identity();
+        let there = self.has(identity);
+        self.take(process, others)?;
+        if !there && self.has(identity) {
+            self.named.insert(identity);
+        }
+        self.look_at_threads();
+        Ok(())
+    }
+
+    fn take(&mut self, process: Process, others: &dyn Fn(Identity) -> bool) -> Result<(), NoProcess> {
         if process.has_ended() {
             return Err(NoProcess::Gone(process.identity().number));
         }
         if self.has(process.identity()) || self.processes.len() >= MOST_PROCESSES {
             return Ok(());
         }
-        let children = children(&process).unwrap_or_default();
+        let children = children(&process);
         self.outside.remove(&process.identity());
         self.meter.add(&process, false);
         if process.first_thread_has_ended() {
@@ -90,10 +116,28 @@ impl Members {
                 continue;
             }
             // Started before its parent was metered, so it has a counter of its own.
-            let _ = self.add_but(child, others);
+            let _ = self.take(child, others);
         }
-        self.look_at_threads();
         Ok(())
+    }
+
+    /// A process goes to a task of its own, though one that is here is its `parent`, or it is here itself; with it go those
+    /// that it has started. Returns who leaves: nobody where it was added by itself, or is none of this task's.
+    pub fn give_up(&mut self, process: &Process, parent: Option<u32>) -> Vec<Identity> {
+        let identity = process.identity();
+        let inside = |one: &Process| one.identity() == identity || Some(one.identity().number) == parent;
+        if self.named.contains(&identity) || !self.processes.iter().any(inside) {
+            return Vec::new();
+        }
+        let (mut left, mut next) = (vec![identity], children(process));
+        while let Some(child) = next.pop() {
+            let of_it = self.processes.iter().find(|one| one.identity().number == child);
+            let Some(of_it) = of_it.filter(|one| !self.named.contains(&one.identity())) else { continue };
+            left.push(of_it.identity());
+            next.extend(children(of_it));
+        }
+        self.let_leave(&left);
+        left
     }
 
     /// Somebody else's, whoever has started it.
@@ -121,6 +165,7 @@ impl Members {
         self.processes.retain(|process| !process.has_ended());
         if self.processes.len() < before {
             self.meter.forget_ended();
+            self.named.retain(|process| self.processes.iter().any(|one| one.identity() == *process));
         }
         self.outside.retain(|process| is_same(*process));
         let headless = self.processes.iter().filter(|process| process.first_thread_has_ended());
@@ -128,12 +173,7 @@ impl Members {
         let mut at = 0;
         // Children of children come in the same round: they are appended.
         while at < self.processes.len() {
-            let children = match children(&self.processes[at]) {
-                Ok(children) => children,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => children_of(&self.processes[at]),
-                Err(_) => Vec::new(),
-            };
-            for child in children {
+            for child in children(&self.processes[at]) {
                 if self.processes.len() >= MOST_PROCESSES {
                     return;
                 }
@@ -196,12 +236,17 @@ impl Members {
         let left: Vec<Identity> = away.intersection(&self.missing).copied().collect();
         self.missing = away;
         if !left.is_empty() {
-            self.processes.retain(|process| !left.contains(&process.identity()));
-            self.outside.extend(&left);
-            self.meter.turn_to(&self.processes);
-            self.look_at_threads();
+            self.let_leave(&left);
         }
         left
+    }
+
+    fn let_leave(&mut self, left: &[Identity]) {
+        self.processes.retain(|process| !left.contains(&process.identity()));
+        self.named.retain(|process| !left.contains(process));
+        self.outside.extend(left);
+        self.meter.turn_to(&self.processes);
+        self.look_at_threads();
     }
 
     /// The threads of the last look, in the order of their numbers.
@@ -229,6 +274,11 @@ impl Members {
         self.meter.source()
     }
 
+    /// Whether it was added by itself: neither as the child of another nor with a control group.
+    pub fn was_named(&self, identity: Identity) -> bool {
+        self.named.contains(&identity)
+    }
+
     /// Whether it is a member.
     pub fn has(&self, identity: Identity) -> bool {
         self.processes.iter().any(|process| process.identity() == identity)
@@ -242,17 +292,18 @@ impl Default for Members {
 }
 
 /// Without this one: a broker that was started from a task's shell is no part of the task.
-fn children(process: &Process) -> io::Result<Vec<u32>> {
-    let mut children = process.children()?;
-    children.retain(|child| *child != std::process::id());
-    Ok(children)
+fn children(process: &Process) -> Vec<u32> {
+    let own = std::process::id();
+    let children = match process.children() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => children_of(process.identity().number),
+        children => children.unwrap_or_default(),
+    };
+    children.into_iter().filter(|child| *child != own).collect()
 }
 
-/// The same for kernels without CONFIG_PROC_CHILDREN.
-fn children_of(process: &Process) -> Vec<u32> {
-    let (parent, own) = (process.identity().number, std::process::id());
-    let children = children_by_parent().into_iter().filter_map(|(of, pid)| (of == parent && pid != own).then_some(pid));
-    children.collect()
+/// For kernels without CONFIG_PROC_CHILDREN.
+fn children_of(parent: u32) -> Vec<u32> {
+    children_by_parent().into_iter().filter_map(|(of, pid)| (of == parent).then_some(pid)).collect()
 }
 
 #[cfg(test)]

@@ -99,14 +99,16 @@ fn reports(task: &Value) -> u64 {
 #[test]
 fn a_process_has_one_task_also_where_its_parent_has_another_and_the_broker_has_none() {
     let place = Place::new();
-    // Both ways: a child that has a task when its parent's begins, and one that begins its own in its parent's.
+    // A child that has a task when its parent's begins, one that begins its own, and one that has been in its parent's before.
     let (hyoshi, socket) = (env!("CARGO_BIN_EXE_hyoshi"), place.path().join("run/broker.sock"));
     let at = format!("--socket {}", socket.display());
-    let exec = |name: &str| format!("{hyoshi} exec {at} --name {name} --period 20ms -- sh -c '{SPIN}' &");
+    let exec = |name: &str| format!("exec {hyoshi} exec {at} --name {name} --period 20ms -- sh -c '{SPIN}' &");
+    let (before, after, moved) = (exec("before"), exec("after"), exec("moved"));
     let script = format!(
-        "{hyoshi} broker --cap 30% {at} >broker.out 2>&1 & echo $! >broker.pid; read go; {} read go; sleep 1000 & {} read never",
-        exec("before"),
-        exec("after")
+        "{hyoshi} broker --cap 30% {at} >broker.out 2>&1 & echo $! >broker.pid; read go; {before} \
+         read go; {after} \
+         {{ sleep 1000 & echo $! >child.pid; while [ ! -e move ]; do sleep 0.1; done; {}; }} & echo $! >moved.pid; read never",
+        moved.trim_end_matches('&')
     );
     let mut command = Command::new("sh");
     let mut shell = Program::start(command.args(["-c", &script]).stdin(Stdio::piped()).current_dir(place.path()));
@@ -121,14 +123,21 @@ fn a_process_has_one_task_also_where_its_parent_has_another_and_the_broker_has_n
     ask(&place, &format!("attach {} --name shell --period 20ms --budget 1ms", shell.0.id())).exits(0);
     go.write_all(b"go\n").unwrap();
     let after = task(&place, "after", |task| reports(task) > 0);
-    // The sleeper, started just before, shows that the shell's children have been looked at; and once more.
-    let is_seen = |task: &Value| task["processes"].as_array().is_some_and(|all| all.len() > 1);
-    let seen = reports(&task(&place, "shell", is_seen));
+    let number = |file: &str| -> Value { place.read(file).trim().parse::<u32>().unwrap().into() };
+    let has = |task: &Value, who: &Value| task["processes"].as_array().is_some_and(|all| all.contains(who));
+    wait_for(|| fs::read_to_string(place.path().join("moved.pid")).is_ok_and(|text| text.ends_with('\n')))
+        .expect("it is started");
+    let (moves, child) = (number("moved.pid"), number("child.pid"));
+    // As children they are the shell's, until one of them begins a task of its own.
+    let seen = reports(&task(&place, "shell", |task| has(task, &moves) && has(task, &child)));
+    fs::write(place.path().join("move"), "").unwrap();
+    task(&place, "moved", |task| reports(task) > 0 && has(task, &moves) && has(task, &child));
     let shell_s = task(&place, "shell", |task| reports(task) >= seen + 20);
-    let members = shell_s["processes"].as_array().unwrap();
-    for other in [&before["processes"][0], &after["processes"][0], &broker.into()] {
-        assert!(!members.contains(other), "{other} is a member: {shell_s}");
+    for other in [&before["processes"][0], &after["processes"][0], &broker.into(), &moves, &child] {
+        assert!(!has(&shell_s, other), "{other} is a member: {shell_s}");
     }
+    let twice = ask(&place, &format!("attach {moves} --name again --period 20ms")).exits(1);
+    assert!(twice.err.contains(&format!("process {moves} belongs to task `moved` already")), "{}", twice.err);
 }
 
 #[test]

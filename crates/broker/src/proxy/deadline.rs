@@ -232,6 +232,9 @@ impl SchedulerProxy for DeadlineProxy {
     }
 
     fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+        if let Ok(groups) = &mut self.groups {
+            groups.dismiss(task, left, ground);
+        }
         let Some(held) = self.held.get_mut(&task) else { return };
         held.threads.retain(|_, given| {
             let leaves = left.contains(&given.before.process);

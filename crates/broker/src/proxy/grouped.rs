@@ -136,6 +136,9 @@ impl SchedulerProxy for GroupedProxy {
 
     fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
         self.windows.dismiss(task, left, ground);
+        if let Ok(groups) = &mut self.groups {
+            groups.dismiss(task, left, ground);
+        }
     }
 
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {

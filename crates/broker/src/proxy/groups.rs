@@ -176,6 +176,24 @@ impl Groups {
         }
     }
 
+    /// These are the task's no more: those that are in its group go where they came from.
+    pub fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+        let Some((group, _)) = self.held.get(&task) else { return };
+        let there = group.processes();
+        for process in left {
+            // Who was born here has no other home than its parents'.
+            let touched = &ground.touched;
+            let home = touched.came_from(*process).or_else(|| touched.home_of(group.folder()));
+            if there.contains(&process.number)
+                && is_same(*process)
+                && let Some(home) = home
+            {
+                let _ = hyoshi_os::cgroup::own::send_home(process.number, home);
+            }
+            ground.touched.done(*process);
+        }
+    }
+
     /// Processes that joined since are taken in. Returns when to come again.
     pub fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
         if now >= self.next {

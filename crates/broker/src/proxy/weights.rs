@@ -10,6 +10,7 @@ use std::sync::Arc;
 use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Reservation};
+use hyoshi_os::process::Identity;
 
 use super::groups::Groups;
 use super::moves::Moves;
@@ -56,6 +57,10 @@ impl SchedulerProxy for WeightsProxy {
         if !ground.hard.contains(&task) || self.groups.hold(task, Terms::nothing(), ground).is_err() {
             self.groups.release(task, ground);
         }
+    }
+
+    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+        self.groups.dismiss(task, left, ground);
     }
 
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {

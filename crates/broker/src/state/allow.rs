@@ -22,28 +22,35 @@ impl State {
         Err(Trouble::NotAllowed { what, remedy: self.who_may() })
     }
 
-    /// Whether they may add a process to a task.
+    /// Whether they may add a process to a task: one that has none of its own. Where it is in a task as the child of
+    /// another, or with a control group, that must be theirs to change, too.
     pub(super) fn allow_process(&self, caller: &Caller, process: &Process) -> Result<(), Trouble> {
+        let number = process.identity().number;
         allow_owner(&self.access, caller, process)?;
-        self.allow_numbers(&[process.identity().number])
+        allow_broker(&[number])?;
+        match self.kernel.whose(process) {
+            Some((other, true)) => Err(self.has_a_task(number, other)),
+            Some((other, false)) => self.allow(caller, other).map_err(|trouble| match trouble {
+                Trouble::NotAllowed { what, remedy } => {
+                    Trouble::NotAllowed { what: format!("process {number} is in a task, and {what}"), remedy }
+                }
+                trouble => trouble,
+            }),
+            None => Ok(()),
+        }
     }
 
-    /// Whether processes can be added to a task: they have none, and are not the broker. Sorted.
+    /// Whether these processes, sorted, can come to a task with their control group: they have none, and are not the broker.
     pub(super) fn allow_numbers(&self, numbers: &[u32]) -> Result<(), Trouble> {
         if let Some((pid, other)) = self.kernel.one_of(numbers) {
-            let what = format!("process {pid} belongs to task `{}` already", self.name(other).unwrap_or_default());
-            return Err(Trouble::refused(
-                what,
-                "a process has one task; `hyoshi broker set` changes what that task asks for",
-            ));
+            return Err(self.has_a_task(pid, other));
         }
-        if numbers.binary_search(&std::process::id()).is_ok() {
-            return Err(Trouble::refused(
-                "the broker cannot reserve time for itself",
-                "it runs above all windows already, as far as the machine grants that",
-            ));
-        }
-        Ok(())
+        allow_broker(numbers)
+    }
+
+    fn has_a_task(&self, pid: u32, task: TaskId) -> Trouble {
+        let what = format!("process {pid} belongs to task `{}` already", self.name(task).unwrap_or_default());
+        Trouble::refused(what, "a process has one task; `hyoshi broker set` changes what that task asks for")
     }
 
     pub(super) fn allow_importance(&self, caller: &Caller, importance: u32) -> Result<(), Trouble> {
@@ -74,6 +81,17 @@ impl State {
     /// In words, for those who may not.
     pub(super) fn who_may(&self) -> String {
         self.access.who_may()
+    }
+}
+
+/// The broker, of this number, is no member of any task. Sorted.
+fn allow_broker(numbers: &[u32]) -> Result<(), Trouble> {
+    match numbers.binary_search(&std::process::id()) {
+        Ok(_) => Err(Trouble::refused(
+            "the broker cannot reserve time for itself",
+            "it runs above all windows already, as far as the machine grants that",
+        )),
+        Err(_) => Ok(()),
     }
 }
 

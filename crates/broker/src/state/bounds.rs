@@ -1,6 +1,9 @@
 //! What anybody may ask for is bounded. No time passes in these tests.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use hyoshi_control::{Arbiter, TaskId};
 use hyoshi_model::{Instant, Share, Span};
@@ -110,4 +113,34 @@ fn the_operator_is_told_at_once_of_what_a_report_brought_up() {
     stage.0.notice("what cannot be noted".into());
     report(&mut stage.0);
     assert_eq!(stage.0.next, Instant::ZERO);
+}
+
+#[test]
+fn a_child_leaves_the_task_that_it_came_to_for_its_own_but_not_somebody_elses() {
+    if Credentials::own().uid != 0 {
+        return eprintln!("skipped: only root may start a program of another user");
+    }
+    let mut stage = Stage::new("child");
+    let (ann, root, now) = (user(1_000), user(0), Instant::ZERO);
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", "sleep 1000 >&- & echo $!; read end; kill $!"]).uid(1_000).current_dir("/");
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = String::new();
+    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut child).unwrap();
+    let child: u32 = child.trim().parse().unwrap();
+
+    let whole = stage.join(&root, 1).unwrap();
+    let own = stage.join(&ann, 2).unwrap();
+    let state = &mut stage.0;
+    state.add_process(&root, whole, shell.id(), 0, now).unwrap();
+    let refused = state.add_process(&ann, own, child, 0, now).unwrap_err().to_string();
+    assert_eq!(refused, format!("process {child} is in a task, and task `t1` belongs to user 0"));
+    assert_eq!(state.kernel.processes(whole), [shell.id(), child]);
+
+    state.add_process(&root, own, child, 0, now).unwrap();
+    assert_eq!((state.kernel.processes(whole), state.kernel.processes(own)), (vec![shell.id()], vec![child]));
+    let refused = state.add_process(&root, whole, child, 0, now).unwrap_err().to_string();
+    assert_eq!(refused, format!("process {child} belongs to task `t2` already"));
+    drop(shell.stdin.take());
+    shell.wait().unwrap();
 }

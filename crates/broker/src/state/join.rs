@@ -200,7 +200,8 @@ impl State {
         Ok(())
     }
 
-    /// A process joins a task, with its threads and the children it will have. `started` is when it began, in the
+    /// A process joins a task, with its threads and the children it will have, out of the task that it may be in as the
+    /// child of another. `started` is when it began, in the
     /// kernel's ticks, or 0.
     ///
     /// # Errors
@@ -269,7 +270,8 @@ impl State {
                 "ask over the broker's Unix socket, where the kernel says; elsewhere `join`, then `add_process`";
             return Err(Trouble::NotAllowed { what, remedy: remedy.to_owned() });
         };
-        if let Some((_, id)) = self.kernel.one_of(&[who.pid]) {
+        let process = Process::open(who.pid)?;
+        if let Some((id, _)) = self.kernel.whose(&process) {
             self.allow(caller, id)?;
             return Ok(id);
         }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hyoshi_control::window::placement::{Cpu, Placement};
 use hyoshi_control::{Step, TaskId, Window};
 use hyoshi_model::{Instant, Reservation, Share, Span};
-use hyoshi_os::process::Identity;
+use hyoshi_os::process::{Identity, threads_of};
 use hyoshi_os::scheduling::{Affinity, nice_of, set_nice};
 use hyoshi_os::{Clock, MonotonicClock, Refused, allowed_cpus, fifo_limit, priority};
 
@@ -24,7 +24,7 @@ use self::thread::{Held, NOT_NOTED, State};
 use super::{Abilities, Ground, SchedulerProxy};
 use crate::kernel::NotReserved;
 use crate::lanes::{Above, Lanes};
-use crate::members::{Member, Members};
+use crate::members::{MOST_PROCESSES, Member, Members};
 use crate::touched::Touched;
 
 /// Holds windows for tasks.
@@ -248,6 +248,10 @@ impl SchedulerProxy for WindowProxy {
 
     fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
         let Some(open) = self.open.get_mut(&task) else { return };
+        for process in left {
+            let tids = threads_of(*process, MOST_PROCESSES).into_iter();
+            tids.for_each(|tid| open.free_born(&Member { tid, process: *process }));
+        }
         let cpu = open.cpu;
         open.threads.retain(|_, held| {
             if !left.contains(&held.before.process) {
@@ -394,10 +398,15 @@ impl Open {
     fn let_go(&self, members: &mut Members) {
         members.look_at_processes();
         members.look_at_threads();
-        for member in members.threads().iter().filter(|member| !self.threads.contains_key(&member.tid)) {
-            if let Some(mut held) = Held::of(member) {
-                held.unbind(self.cpu, self.bound_to(member));
-            }
+        members.threads().iter().for_each(|member| self.free_born(member));
+    }
+
+    /// One that has not been looked at may run where its kin may.
+    fn free_born(&self, member: &Member) {
+        if !self.threads.contains_key(&member.tid)
+            && let Some(mut held) = Held::of(member)
+        {
+            held.unbind(self.cpu, self.bound_to(member));
         }
     }
 
