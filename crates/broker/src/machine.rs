@@ -388,7 +388,10 @@ impl Kernel for Machine {
 
     fn consumed(&mut self, task: TaskId) -> Option<Span> {
         let members = self.ground.tasks.get_mut(&task)?;
-        (!members.all_ended()).then(|| members.consumed())
+        let consumed = members.consumed();
+        // Also where nothing is reserved, so that nobody else looks: a child goes on when the program that was added has ended.
+        members.look_at_family(consumed);
+        (!members.all_ended()).then_some(consumed)
     }
 
     fn reading(&mut self, task: TaskId) -> Option<Span> {

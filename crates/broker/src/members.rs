@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use hyoshi_model::Span;
+use hyoshi_model::{Instant, Span};
 use hyoshi_os::meter::{Meter, Source};
 use hyoshi_os::process::{Identity, NoProcess, Process, children_by_parent, is_same, start_of_now};
+use hyoshi_os::{Clock, MonotonicClock};
 
 /// The processes of one task. Threads and children that are born join; those that end leave.
 ///
@@ -20,6 +21,11 @@ pub struct Members {
     headless: Vec<Identity>,
     threads: Vec<Member>,
     meter: Meter,
+    /// The meter's reading when processes were looked at last: a task that consumed nothing since has started nobody.
+    looked: Option<Span>,
+    /// When they may be again.
+    next: Instant,
+    clock: MonotonicClock,
     scratch: Vec<u32>,
     /// When processes of control groups were looked for last, as starts of processes have it.
     gathered: u64,
@@ -45,6 +51,9 @@ pub struct Member {
 /// Processes of control groups that one look takes in, or sees that they may not come, however long that takes: some 40 us each.
 const LEAST_AT_ONCE: usize = 32;
 
+/// Looking for new processes takes at most one part in so many of the time.
+const FAMILY_SHARE: u64 = 50;
+
 /// No task has more processes than this; further children stay outside.
 pub const MOST_PROCESSES: usize = 4096;
 
@@ -61,6 +70,9 @@ impl Members {
             headless,
             threads,
             meter,
+            looked: None,
+            next: Instant::ZERO,
+            clock: MonotonicClock::start(),
             scratch,
             gathered: 0,
             cursor: 0,
@@ -156,6 +168,19 @@ impl Members {
             self.threads.extend(live.map(|tid| Member { tid: *tid, process }));
         }
         self.threads.sort_unstable();
+    }
+
+    /// Sees which processes there are, where there may be others than at the last look; `reading` is what they have consumed.
+    /// Of many, not at once again.
+    pub fn look_at_family(&mut self, reading: Span) {
+        let now = self.clock.now();
+        if self.looked == Some(reading) || now < self.next {
+            return;
+        }
+        self.looked = Some(reading);
+        self.look_at_processes();
+        let took = self.clock.now().since(now);
+        self.next = now.saturating_add(took * FAMILY_SHARE);
     }
 
     /// Sees which processes have ended and which were started since. 3 us a thread, so not at every look. A process

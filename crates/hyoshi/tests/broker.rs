@@ -141,6 +141,23 @@ fn a_process_has_one_task_also_where_its_parent_has_another_and_the_broker_has_n
 }
 
 #[test]
+fn a_child_goes_on_in_the_task_when_its_parent_has_ended_also_where_nothing_is_reserved() {
+    let place = Place::new();
+    let _broker = Broker::start(&place, "--scheduler none");
+    let mut command = exec(&place, "--name family --period 20ms");
+    let command = command.args(["sh", "-c", "sleep 1000 & echo $!; read end"]);
+    let mut program = Program::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+    let child: u32 = Said::by(program.0.stdout.take().unwrap()).line().unwrap().trim().parse().unwrap();
+    task(&place, "family", |task| task["processes"] == serde_json::json!([program.0.id(), child]));
+    drop(program.0.stdin.take());
+    program.0.wait().unwrap();
+    let seen = reports(&task(&place, "family", |task| task["processes"] == serde_json::json!([child])));
+    task(&place, "family", |task| reports(task) > seen + 2);
+    kill(child, "-KILL");
+    task(&place, "family", Value::is_null);
+}
+
+#[test]
 fn a_program_comes_under_the_broker_is_reserved_for_changed_explained_and_goes() {
     let place = Place::new();
     let _broker = Broker::start(&place, "--audit audit.log --log reports.log");

@@ -18,7 +18,7 @@ use hyoshi_control::{Step, TaskId, Window};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::process::{Identity, threads_of};
 use hyoshi_os::scheduling::{Affinity, nice_of, set_nice};
-use hyoshi_os::{Clock, MonotonicClock, Refused, allowed_cpus, fifo_limit, priority};
+use hyoshi_os::{Refused, allowed_cpus, fifo_limit, priority};
 
 use self::thread::{Held, NOT_NOTED, State};
 use super::{Abilities, Ground, SchedulerProxy};
@@ -32,7 +32,6 @@ use crate::touched::Touched;
 pub struct WindowProxy {
     cpus: Vec<u32>,
     placement: Placement,
-    clock: MonotonicClock,
     open: BTreeMap<TaskId, Open>,
     due: BTreeSet<(Instant, TaskId)>,
     /// Tasks that were refused what they asked while they were bound to these CPUs.
@@ -58,8 +57,6 @@ struct Open {
     threads: BTreeMap<u32, Held>,
     /// The meter's reading at the last look: a task that consumed nothing has started nobody.
     reading: Option<Span>,
-    /// When its processes are looked at again.
-    family: Instant,
     /// The CPUs that it was placed for, and when it is seen whether its threads may still run there.
     allowed: Vec<u32>,
     bound: Instant,
@@ -70,16 +67,12 @@ struct Open {
     elsewhere: usize,
 }
 
-/// Looking for new processes takes at most one part in so many of the time.
-const FAMILY_SHARE: u64 = 50;
-
 impl WindowProxy {
     /// On these CPUs, each reserved up to `limit`.
     pub fn new(cpus: Vec<u32>, limit: Share) -> Self {
         WindowProxy {
             placement: placement(&cpus, limit),
             cpus,
-            clock: MonotonicClock::start(),
             open: BTreeMap::new(),
             due: BTreeSet::new(),
             cramped: BTreeMap::new(),
@@ -149,7 +142,7 @@ impl WindowProxy {
             false => None,
         };
         let step = open.window.look(now, reading, part);
-        let served = open.carry_out(step, now, reading, members, &mut ground.touched, &self.clock);
+        let served = open.carry_out(step, now, reading, members, &mut ground.touched);
         open.due = step.at();
         self.due.insert((open.due, task));
         self.follow(task, now, ground);
@@ -199,7 +192,7 @@ impl SchedulerProxy for WindowProxy {
             open.allowed = allowed;
             let step = open.window.reserve(reservation, now, reading);
             // What the new law says of being raised may differ from what is: `carry_out` makes it so.
-            let _ = open.carry_out(step, now, reading, members, touched, &self.clock);
+            let _ = open.carry_out(step, now, reading, members, touched);
             self.schedule(task, step.at());
             return Ok(());
         }
@@ -212,7 +205,6 @@ impl SchedulerProxy for WindowProxy {
             due: now,
             threads: BTreeMap::new(),
             reading: None,
-            family: Instant::ZERO,
             allowed,
             bound: now.saturating_add(follow::LOOK),
             looked: false,
@@ -323,7 +315,6 @@ impl Open {
         reading: Span,
         members: &mut Members,
         touched: &mut Touched,
-        clock: &MonotonicClock,
     ) -> Result<(), (u32, Refused)> {
         match step {
             Step::Lower(_) | Step::Wait(_) => {
@@ -335,12 +326,7 @@ impl Open {
                 if idle && matches!(step, Step::Look(_)) {
                     return Ok(());
                 }
-                if now >= self.family {
-                    let began = clock.now();
-                    members.look_at_processes();
-                    let took = clock.now().since(began);
-                    self.family = now.saturating_add(took * FAMILY_SHARE);
-                }
+                members.look_at_family(reading);
                 members.look_at_threads();
                 if now >= self.bound {
                     (self.bound, self.looked) = (now.saturating_add(follow::LOOK), true);
