@@ -221,9 +221,11 @@ impl Shared {
                 }
             }
         }
-        // Without TCP the profile is there for its components: their host, and port 0.
-        let here = || match self.endpoints.first() {
-            Some(Endpoint::Unix { host, .. } | Endpoint::Tls { host, .. }) => host.as_str(),
+        // Without TCP the profile is there for its components: port 0, and the host of TLS, whose component has none, while
+        // the Unix socket's has its own. So omniORB, which reads the first profile alone, finds both.
+        let here = || match (secure.first(), self.endpoints.first()) {
+            (Some((host, _)), _) => *host,
+            (None, Some(Endpoint::Unix { host, .. })) => host.as_str(),
             _ => "",
         };
         let (host, port) = first.unwrap_or_else(|| (here(), 0));

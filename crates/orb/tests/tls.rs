@@ -130,6 +130,14 @@ fn references_offer_tls_as_a_component_with_port_zero_beside_it_or_that_of_tcp()
         let ssl = ssl.unwrap();
         assert_eq!((ssl.supports, ssl.requires, ssl.port), (0x7e, 0x46, port(&orb)));
     }
+    // Beside a Unix socket, whose component has a host of its own: one profile for both.
+    let socket = std::env::temp_dir().join(format!("hyoshi-tls-beside-{}", std::process::id()));
+    let (_orb, yard) = server(tls.clone(), &[&format!("unix:{}", socket.display()), "ssliop://127.0.0.1:0"]);
+    let profiles: Vec<_> = yard.ior().iiop().flatten().map(|profile| (profile.host, profile.endpoints())).collect();
+    assert!(
+        matches!(&profiles[..], [("127.0.0.1", both)] if matches!(both[..], [Endpoint::Unix { .. }, Endpoint::Tls { .. }])),
+        "{profiles:?}"
+    );
     // TLS on another host than TCP: a profile for each.
     let (_orb, yard) = server(tls, &["iiop://127.0.0.1:0", "ssliop://localhost:0"]);
     let hosts: Vec<_> = yard.ior().iiop().flatten().map(|profile| (profile.host, profile.port != 0)).collect();

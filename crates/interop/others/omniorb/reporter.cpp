@@ -1,5 +1,5 @@
 // A program of omniORB's that reports to the CPU broker by itself, over the broker's Unix socket. Over TLS (secure.h) it asks the
-// broker itself alone: of a reference to a task omniORB reads the first profile, which is the Unix socket's.
+// broker of a task that is there, and the task itself.
 //
 //   reporter REFERENCE [-ORB...]
 //
@@ -64,6 +64,11 @@ int main(int argc, char** argv) {
       CpuBroker::TaskStanding_var standing = broker->standing_of("steady");
       CpuBroker::TaskStandings_var all = broker->tasks();
       return standing->importance == 7 && all->length() == 1;
+    });
+    check("a task that was found is called over TLS too", [&] {
+      task = broker->find("steady");
+      CpuBroker::TaskStanding_var standing = task->standing();
+      return std::string(standing->name) == "steady" && standing->importance == 7;
     });
     check("what the certificate does not allow is refused", [&] {
       try {
