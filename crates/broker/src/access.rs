@@ -88,6 +88,15 @@ impl Access {
 }
 
 impl Caller {
+    /// Their process, if it is on this machine.
+    pub fn pid(&self) -> Option<u32> {
+        match self {
+            Caller::Broker => Some(std::process::id()),
+            Caller::Known(who) => Some(who.pid),
+            Caller::Certified(_) | Caller::Unknown => None,
+        }
+    }
+
     /// Their user; none of whom nothing is known.
     pub fn uid(&self, access: &Access) -> Option<u32> {
         match self {

@@ -479,7 +479,7 @@ fn weights(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
 }
 
 fn none(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
-    let why = "nothing that reserves time is granted here: `hyoshi broker` says why at its start, and what to do";
+    let why = "nothing that reserves time is granted here: `hyoshi broker show` tells why, and what to do";
     Ok((Box::new(NoneProxy::new(why)), "reserves nothing, counts what is consumed"))
 }
 

@@ -229,6 +229,12 @@ fn exec_is_the_program_and_nothing_of_it_is_seen() {
     let ended = run("status", "exit 7").wait_with_output().unwrap();
     assert_eq!((ended.status.code(), &ended.stderr[..]), (Some(7), &b""[..]));
 
+    // Again under the same name: nobody has to wait for the end of a period, at which the broker sees who has ended.
+    for _ in 0..3 {
+        let ended = exec(&place, "--name again --period 3600s").args(["sh", "-c", "exit 7"]).output().unwrap();
+        assert_eq!(ended.status.code(), Some(7), "{}", String::from_utf8_lossy(&ended.stderr));
+    }
+
     // Its number is the one that was started, and it has no children of which it does not know.
     let child = run("number", "echo $$; ps -o pid= --ppid $$ | wc -l");
     let pid = child.id();
@@ -337,6 +343,7 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
     tell("exec --name sleeper --period 10ms true", 125);
     tell("exec --name a/b --period 10ms true", 125);
     tell("attach 4194305 --period 10ms", 1);
+    tell("attach 1 --period 10ms", 1);
     // The kernel's second process starts its threads; in a container it is not to be seen.
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
         tell("attach 2 --period 10ms", 1);

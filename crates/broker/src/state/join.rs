@@ -109,6 +109,13 @@ impl State {
         };
         named(&joining.name)?;
         self.allow_importance(caller, joining.importance)?;
+        // Whoever starts a program again at once need not wait for the end of its period, at which its end is seen.
+        if let Some(other) = self.names.get(&joining.name).copied()
+            && self.tasks.get(&other).is_some_and(|task| task.waits.is_none())
+            && self.kernel.consumed(other).is_none()
+        {
+            self.all_ended(other, now);
+        }
         if let Some(other) = self.names.get(&joining.name) {
             let processes = self.kernel.processes(*other);
             let whose = match processes.first() {
@@ -229,6 +236,11 @@ impl State {
         now: Instant,
     ) -> Result<(), Trouble> {
         self.allow(caller, id)?;
+        // A container's first process may be a program that joins by itself.
+        if pid == 1 && caller.pid() != Some(1) {
+            let what = "process 1 is what all others are children of: the task would be the whole machine";
+            return Err(Trouble::refused(what, "name the process that is meant, or its control group with --cgroup"));
+        }
         let process = match started {
             0 => Process::open(pid),
             start => Process::open_same(Identity { number: pid, start }),

@@ -73,8 +73,8 @@ pub struct Outcome {
 fn because(grant: &Grant, why: Option<&str>) -> String {
     let reason = match grant.reason {
         Reason::Granted => String::new(),
-        Reason::Cut(limit) => format!("others take of {}", words(limit)),
-        Reason::NothingLeft(limit) => format!("others take all of {}", words(limit)),
+        Reason::Cut(limit) => format!("{} leaves no more", words(limit)),
+        Reason::NothingLeft(limit) => format!("{} leaves nothing", words(limit)),
         Reason::BelowLeast(limit, left) => {
             format!("of {}, {left} are left, less than is of use to it", words(limit))
         }

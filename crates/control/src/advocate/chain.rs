@@ -47,6 +47,9 @@ impl fmt::Display for ChainError {
             ChainError::NoSuch { position, of: 0 } => {
                 write!(f, "there is no advocate {position}: the chain is empty")
             }
+            ChainError::NoSuch { position, of: 1 } => {
+                write!(f, "there is no advocate {position}: the only one has the number 0")
+            }
             ChainError::NoSuch { position, of } => {
                 write!(f, "there is no advocate {position}: they are numbered 0 to {}", of - 1)
             }

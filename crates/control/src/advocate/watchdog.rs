@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::fmt;
 
-use hyoshi_model::{Instant, Reservation};
+use hyoshi_model::{Instant, Reservation, Share};
 
 use super::kind::{Kind, Measure, Parameter};
 use super::{Advice, Advocate, with_headroom};
@@ -101,11 +101,16 @@ impl Advocate for Watchdog {
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.raised, self.since) {
+            (0, None) => f.write_str("no report yet"),
             (0, _) if self.idle => f.write_str("reports stay away, but the task is idle"),
             (0, _) => f.write_str("reports come"),
-            (1, Some(since)) => write!(f, "no report since {since}: asks for more"),
-            (times, Some(since)) => write!(f, "no report since {since}: asks for more, the {times}th time"),
-            (_, None) => f.write_str("no report yet"),
+            (times, _) => {
+                let more = Share::from_millionths(u64::from(self.raise) * u64::from(times));
+                match self.periods + u64::from(times) - 1 {
+                    1 => write!(f, "no report for a period: asks for {more} more"),
+                    periods => write!(f, "no report for {periods} periods: asks for {more} more"),
+                }
+            }
         }
     }
 }

@@ -163,10 +163,11 @@ fn ask(verb: &Verb, client: &Client) -> Result<Answer, Ended> {
     match verb {
         Verb::List => look::list(client),
         Verb::Show { name: Some(task) } => look::show(client, task),
-        Verb::Show { name: None } | Verb::Policy { verb: None } => look::standing(client),
+        Verb::Show { name: None } => look::standing(client),
         Verb::Explain { name: task } => look::explain(client, task),
         Verb::Watch(_) => Ok(Answer { told: Told::Nothing, json: json!({}) }),
         Verb::Set(set) => change::set(client, set),
+        Verb::Policy { verb: None } => look::policy(client),
         Verb::Policy { verb: Some(policy) } => change::policy(client, policy),
         Verb::Advocate { verb } => change::advocate(client, verb),
         Verb::Detach { name: task } => {

@@ -76,15 +76,16 @@ fn text(findings: &[Finding], colours: bool) -> String {
             Verdict::Info => ("        ", "0"),
         };
         let word = if colours { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() };
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{word}  {:width$}  {}", finding.topic, finding.found);
         let more = matches!(finding.verdict, Verdict::Degraded | Verdict::Refused);
         let indent = width + 12;
+        let below = |text: &str, by: usize| text.replace('\n', &format!("\n{:by$}", ""));
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{word}  {:width$}  {}", finding.topic, below(&finding.found, indent));
         if more {
-            let _ = writeln!(text, "{:indent$}{}", "", finding.consequence);
+            let _ = writeln!(text, "{:indent$}{}", "", below(&finding.consequence, indent));
         }
         if let (true, Some(remedy)) = (more, &finding.remedy) {
-            let _ = writeln!(text, "{:indent$}-> {remedy}", "");
+            let _ = writeln!(text, "{:indent$}-> {}", "", below(remedy, indent + 3));
         }
     }
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();

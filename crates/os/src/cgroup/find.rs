@@ -193,6 +193,10 @@ impl NoGroup {
             NoGroup::Root(_) | NoGroup::Own(_) => "name a group of the programs that are meant".into(),
             NoGroup::Empty(_) => "start the program first, or with `hyoshi exec`".into(),
             NoGroup::Unreadable(..) => "name the group above it, or run the broker as root".into(),
+            // As sd_booted(3) finds it out.
+            NoGroup::Unit(_) if !Path::new("/run/systemd/system").is_dir() => {
+                "systemd does not run here: name a process, or its control group with --cgroup (/proc/PID/cgroup has it)".into()
+            }
             NoGroup::Unit(name) => format!("is it running? `systemctl status {name}` tells"),
             NoGroup::Container(_) => {
                 "is it running? `docker ps` and `podman ps` show containers, and their numbers".into()

@@ -9,8 +9,8 @@ use hyoshi_broker::words::{quoted, split};
 use hyoshi_model::{Share, Span};
 use serde_json::json;
 
-use super::Ended;
 use super::answer::{Answer, Told};
+use super::{Ended, look};
 use crate::cli::Failure;
 use crate::cli::exec::Period;
 
@@ -219,7 +219,7 @@ pub(super) fn policy(client: &Client, policy: &Policy) -> Result<Answer, Ended> 
     let cap = cap.map_or(0, Share::as_millionths);
     let policy = format!("{}{words}", policy.as_deref().unwrap_or_default());
     client.broker().set_policy(&policy, cap).map_err(ClientError::from)?;
-    super::look::standing(client)
+    look::policy(client)
 }
 
 pub(super) fn advocate(client: &Client, verb: &Advocate) -> Result<Answer, Ended> {
@@ -240,11 +240,12 @@ pub(super) fn advocate(client: &Client, verb: &Advocate) -> Result<Answer, Ended
 
 fn list(client: &Client, name: &str) -> Result<Answer, Ended> {
     let task = client.broker().standing_of(name).map_err(ClientError::from)?;
-    let chain: Vec<String> = task.advocates.iter().map(|setting| Setting::from_wire(setting).to_string()).collect();
-    let lines = match chain.is_empty() {
+    let settings: Vec<Setting> = task.advocates.iter().map(Setting::from_wire).collect();
+    let lines = match settings.is_empty() {
         true => "no advocates: it asks for what was declared\n".to_owned(),
-        false => chain.iter().enumerate().map(|(place, one)| format!("{place}  {one}\n")).collect(),
+        false => settings.iter().enumerate().map(|(at, one)| format!("{at}  {}\n", look::brief(one))).collect(),
     };
+    let chain: Vec<String> = settings.iter().map(Setting::to_string).collect();
     Ok(Answer { told: Told::Lines(lines), json: json!({ "task": name, "advocates": chain }) })
 }
 

@@ -107,22 +107,27 @@ pub(super) fn standing(client: &Client) -> Result<Answer, Ended> {
     Ok(Answer { told: Told::Lines(text), json: json!({ "broker": standing_json(&standing) }) })
 }
 
+/// What tasks share, and how.
+pub(super) fn policy(client: &Client) -> Result<Answer, Ended> {
+    let standing = client.broker().standing().map_err(ClientError::from)?;
+    Ok(Answer { told: Told::Lines(shared(&standing)), json: json!({ "broker": standing_json(&standing) }) })
+}
+
+fn shared(standing: &BrokerStanding) -> String {
+    // To the nearest hundredth of a percent.
+    let reserved = share((standing.reserved + 50) / 100 * 100);
+    let tasks = if standing.tasks == 1 { "task" } else { "tasks" };
+    let (policy, cap) = (&standing.policy, share(standing.cap));
+    format!("policy      {policy}, cap {cap} (of one CPU)\nreserved    {reserved} for {} {tasks}\n", standing.tasks)
+}
+
 /// The broker, in lines.
 pub(super) fn told(standing: &BrokerStanding) -> String {
-    let mut text = format!(
-        "broker      {}, process {}\npolicy      {}, cap {} (of one CPU)\nreserved    {} for {} {}\n",
-        standing.version,
-        standing.process,
-        standing.policy,
-        share(standing.cap),
-        share(standing.reserved),
-        standing.tasks,
-        if standing.tasks == 1 { "task" } else { "tasks" },
-    );
+    let mut text = format!("broker      {}, process {}\n{}", standing.version, standing.process, shared(standing));
     for proxy in &standing.proxies {
         let what = if proxy.used { "scheduler" } else { "not used" };
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{what:<12}{}: {}", proxy.name, proxy.why);
+        let _ = writeln!(text, "{what:<12}{}: {}", proxy.name, proxy.why.replace('\n', "\n            "));
     }
     for run in &standing.runs {
         let takes: Vec<String> =
@@ -243,7 +248,7 @@ pub(in crate::cli) fn task_json(task: &TaskStanding) -> Json {
 }
 
 /// An advocate's setting, without the many digits of a reference.
-fn brief(setting: &Setting) -> String {
+pub(super) fn brief(setting: &Setting) -> String {
     let mut setting = setting.clone();
     for (_, value) in setting.parameters.iter_mut().filter(|(_, value)| value.starts_with("IOR:") && value.len() > 40) {
         value.truncate(24);

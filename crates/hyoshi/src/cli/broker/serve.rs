@@ -174,7 +174,10 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     };
     say(said)?;
     // Above the windows that it opens and closes, and above lanes: what it does for them is short.
-    if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER)) {
+    let opens_windows = standing.proxies.iter().any(|proxy| proxy.used && proxy.name == "window");
+    if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER))
+        && opens_windows
+    {
         tell(&format_args!("it runs at normal priority, so windows may open late: {refused}"));
     }
     let manager = manager(&socket, &tell);

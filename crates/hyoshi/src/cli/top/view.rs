@@ -254,7 +254,7 @@ mod tests {
 
     fn task(name: &str, importance: u32, asked: u64, held: u64) -> TaskStanding {
         let reservation = |budget| Reservation { budget, period: 40_000_000, deadline: 20_000_000 };
-        let because = if held < asked { "others take of the cap of 75%" } else { "" };
+        let because = if held < asked { "the cap of 75% leaves no more" } else { "" };
         let granted = hyoshi_broker::idl::cpu_broker::Outcome {
             asked: reservation(asked),
             held: reservation(held),
@@ -334,7 +334,7 @@ mod tests {
             "{all}"
         );
         assert_eq!(all.matches("10ms 25.0 %  ").count(), 30);
-        assert_eq!(all.matches("others take of the cap of 75%").count(), 30);
+        assert_eq!(all.matches("the cap of 75% leaves no more").count(), 30);
         for (width, height) in [(40, 12), (80, 24), (200, 50), (10, 3), (1, 1)] {
             let look = Look { colour: false, width: Some(width) };
             let text = view.text(look, Some(height));
