@@ -169,7 +169,7 @@ mod tests {
         fn what_raised_threads_are_left_holds_what_windows_overshoot_where_looks_come_late(
             budget in prop_oneof![1u64..500, 500u64..50_000],
             period in 1_000u64..100_000,
-            looks in prop::collection::vec((prop_oneof![Just(100u64), 0..=100u64], any::<bool>()), 1..8),
+            looks in prop::collection::vec((prop_oneof![Just(1_000u64), 0..=1_000u64], any::<bool>()), 1..8),
             begins in 0u64..100_000,
         ) {
             let [budget, period] = [budget.min(period), period].map(Span::from_micros);
@@ -177,9 +177,10 @@ mod tests {
             let mut window = Window::new(Reservation::new(budget, period).unwrap());
             let (mut now, mut meter) = (Instant::ZERO + Span::from_micros(begins), Span::ZERO);
             let ends = now + quota.period;
+            let latest = Window::LEAST_STEP.as_nanos() + budget.as_nanos() / 20;
             for (late, leaves) in looks.into_iter().cycle() {
                 let at = window.look(now, meter, None).at();
-                let next = (at + Span::from_micros(late)).min(ends);
+                let next = (at + Span::from_nanos(latest * late / 1_000)).min(ends);
                 let step = at.since(now);
                 if window.is_raised() {
                     let leaves = leaves && step > Window::LEAST_STEP && next > at;
