@@ -1,11 +1,10 @@
 //! Who belongs to a task: its processes with all their threads, the children they start, and what all of them consume.
 
 use std::collections::BTreeSet;
-use std::io;
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::meter::{Meter, Source};
-use hyoshi_os::process::{Identity, NoProcess, Process, children_by_parent, is_same, start_of_now};
+use hyoshi_os::process::{Children, Identity, NoProcess, Process, is_same, start_of_now};
 use hyoshi_os::{Clock, MonotonicClock};
 
 /// The processes of one task. Threads and children that are born join; those that end leave.
@@ -99,7 +98,7 @@ impl Members {
     pub fn add_but(&mut self, process: Process, others: &dyn Fn(Identity) -> bool) -> Result<(), NoProcess> {
         let identity = process.identity();
         let there = self.has(identity);
-        self.take(process, others)?;
+        self.take(process, others, &Children::default())?;
         if !there && self.has(identity) {
             self.named.insert(identity);
         }
@@ -107,28 +106,33 @@ impl Members {
         Ok(())
     }
 
-    fn take(&mut self, process: Process, others: &dyn Fn(Identity) -> bool) -> Result<(), NoProcess> {
+    fn take(
+        &mut self,
+        process: Process,
+        others: &dyn Fn(Identity) -> bool,
+        children: &Children,
+    ) -> Result<(), NoProcess> {
         if process.has_ended() {
             return Err(NoProcess::Gone(process.identity().number));
         }
         if self.has(process.identity()) || self.processes.len() >= MOST_PROCESSES {
             return Ok(());
         }
-        let children = children(&process);
+        let born = children.of(&process);
         self.outside.remove(&process.identity());
         self.meter.add(&process, false);
         if process.first_thread_has_ended() {
             self.headless.push(process.identity());
         }
         self.processes.push(process);
-        for child in children {
+        for child in born {
             let Ok(child) = Process::open(child) else { continue };
             if others(child.identity()) {
                 self.exclude(child.identity());
                 continue;
             }
             // Started before its parent was metered, so it has a counter of its own.
-            let _ = self.take(child, others);
+            let _ = self.take(child, others, children);
         }
         Ok(())
     }
@@ -141,12 +145,13 @@ impl Members {
         if self.named.contains(&identity) || !self.processes.iter().any(inside) {
             return Vec::new();
         }
-        let (mut left, mut next) = (vec![identity], children(process));
+        let children = Children::default();
+        let (mut left, mut next) = (vec![identity], children.of(process));
         while let Some(child) = next.pop() {
             let of_it = self.processes.iter().find(|one| one.identity().number == child);
             let Some(of_it) = of_it.filter(|one| !self.named.contains(&one.identity())) else { continue };
             left.push(of_it.identity());
-            next.extend(children(of_it));
+            next.extend(children.of(of_it));
         }
         self.let_leave(&left);
         left
@@ -195,10 +200,10 @@ impl Members {
         self.outside.retain(|process| is_same(*process));
         let headless = self.processes.iter().filter(|process| process.first_thread_has_ended());
         self.headless = headless.map(Process::identity).collect();
-        let mut at = 0;
+        let (children, mut at) = (Children::default(), 0);
         // Children of children come in the same round: they are appended.
         while at < self.processes.len() {
-            for child in children(&self.processes[at]) {
+            for child in children.of(&self.processes[at]) {
                 if self.processes.len() >= MOST_PROCESSES {
                     return;
                 }
@@ -314,21 +319,6 @@ impl Default for Members {
     fn default() -> Self {
         Members::new()
     }
-}
-
-/// Without this one: a broker that was started from a task's shell is no part of the task.
-fn children(process: &Process) -> Vec<u32> {
-    let own = std::process::id();
-    let children = match process.children() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => children_of(process.identity().number),
-        children => children.unwrap_or_default(),
-    };
-    children.into_iter().filter(|child| *child != own).collect()
-}
-
-/// For kernels without CONFIG_PROC_CHILDREN.
-fn children_of(parent: u32) -> Vec<u32> {
-    children_by_parent().into_iter().filter_map(|(of, pid)| (of == parent).then_some(pid)).collect()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use hyoshi_broker::idl::cpu_broker::{Task as _, TaskStub};
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_os::cgroup::CpuGroup;
-use hyoshi_os::process::Process;
+use hyoshi_os::process::{Children, Process};
 use hyoshi_os::scheduling::{Affinity, Class, Scheduling, reserve};
 
 /// Each way in which something could be left behind.
@@ -280,7 +280,7 @@ fn soak(processes: u32, kills: u32) {
                 assert!(still.len() <= bare, "{way}: {} descriptors and not {bare}: {still:?}", still.len());
                 broker.ends_in_order();
             }
-            let born = Process::open(load.pid()).unwrap().children().unwrap_or_default();
+            let born = Children::default().of(&Process::open(load.pid()).unwrap());
             // Who is just being born when a broker ends in order is the next round's.
             let born: Vec<_> = born.into_iter().filter(|_| !last).filter_map(|pid| Process::open(pid).ok()).collect();
             drop(client);

@@ -6,6 +6,8 @@
 //! it with EPERM; one of 200 ms a second was measured to give 20.08 %.
 
 pub mod find;
+#[cfg(test)]
+mod fixture;
 mod group;
 mod mounts;
 pub mod own;

@@ -2,6 +2,8 @@
 //! since is not mistaken for them, and which threads and children they have (proc_pid_stat(5),
 //! pidfd_open(2)).
 
+mod children;
+
 use std::fmt;
 use std::fs;
 use std::io;
@@ -18,6 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group,
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::proc::Stat;
+pub use children::Children;
 
 /// Names a process or a thread for good: numbers are used again, pairs of number and start are not
 /// within the kernel's resolution of 10 ms.
@@ -176,31 +179,6 @@ impl Process {
         stat_of(self.identity.number).is_ok_and(|stat| stat.start != self.identity.start || stat.has_ended())
     }
 
-    /// The processes that its threads started and that still have it as their parent.
-    ///
-    /// # Errors
-    ///
-    /// Where the kernel does not tell (CONFIG_PROC_CHILDREN): [`children_by_parent`] then does.
-    pub fn children(&self) -> io::Result<Vec<u32>> {
-        let (mut threads, mut children) = (Vec::new(), Vec::new());
-        self.threads(&mut threads);
-        let pid = self.identity.number;
-        for thread in threads {
-            match fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")) {
-                Ok(list) => {
-                    children.extend(list.split_ascii_whitespace().filter_map(|number| number.parse::<u32>().ok()))
-                }
-                // This thread has ended since; another's list that is missing is the kernel's choice.
-                Err(_) if identity_of_thread(pid, thread).is_none() => {}
-                Err(error) => return Err(error),
-            }
-            if children.len() >= MOST_THREADS {
-                break;
-            }
-        }
-        Ok(children)
-    }
-
     /// The number of the process that has started it, or has taken it in since that ended; `None` once it has ended.
     pub fn parent(&self) -> Option<u32> {
         stat_of(self.identity.number).ok().filter(|stat| stat.start == self.identity.start).map(|stat| stat.parent)
@@ -278,14 +256,6 @@ impl Owner {
     pub fn is_only(&self, user: u32) -> bool {
         [self.real, self.effective, self.saved].iter().all(|id| *id == user)
     }
-}
-
-/// Every process of the machine with its parent, for kernels that do not tell children: costs some
-/// 10 us a process.
-pub fn children_by_parent() -> Vec<(u32, u32)> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| Some((stat_of(pid).ok()?.parent, pid))).collect()
 }
 
 /// Who has this number of a process or thread now, also one that has ended and that nobody has waited for.
@@ -453,17 +423,6 @@ mod tests {
         let meant = Identity { start: 1, ..Process::open(sleeper.0.id()).unwrap().identity() };
         assert_eq!(Process::open_same(meant).unwrap_err(), NoProcess::Reused(sleeper.0.id()));
         assert!(!is_same(meant));
-    }
-
-    #[test]
-    fn children_are_those_that_were_started() {
-        let sleeper = Sleeper::start();
-        let own = Process::open(std::process::id()).unwrap();
-        match own.children() {
-            Ok(children) => assert!(children.contains(&sleeper.0.id())),
-            Err(error) => println!("this kernel does not tell children: {error}"),
-        }
-        assert!(children_by_parent().contains(&(std::process::id(), sleeper.0.id())));
     }
 
     #[test]

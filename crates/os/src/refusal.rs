@@ -83,6 +83,11 @@ impl Refused {
         self.errno == Errno::SRCH.raw_os_error()
     }
 
+    /// True when the thread may run on none of the CPUs that were asked for: its cpuset has others (EINVAL).
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.asked, Asked::Cpu(_)) && self.errno == Errno::INVAL.raw_os_error()
+    }
+
     /// Looks for the reason in this process's limits and control group.
     pub fn reason(&self) -> Reason {
         reason(self, Privileges::of_this_process(), &CpuGroup::of_this_process(), &allowed_cpus())

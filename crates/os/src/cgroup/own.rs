@@ -221,24 +221,15 @@ fn micros(span: Span) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::Fixture;
     use super::*;
 
-    /// A directory that takes what is written to a group.
-    struct Fixture(PathBuf);
-
-    impl Drop for Fixture {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
+    /// A group that takes what is written to it.
     fn group(name: &str, version: Version) -> (Fixture, OwnGroup) {
-        let folder = std::env::temp_dir().join(format!("hyoshi-group-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        let group = OwnGroup::below(&folder, "g", version);
+        let fixture = Fixture::new(name);
+        let group = OwnGroup::below(&fixture.0, "g", version);
         group.make().unwrap();
-        (Fixture(folder), group)
+        (fixture, group)
     }
 
     fn said(group: &OwnGroup, file: &str) -> String {

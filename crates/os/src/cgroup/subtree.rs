@@ -149,27 +149,18 @@ fn leaves_first(folder: &Path) -> Result<bool, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::Fixture;
     use super::*;
-
-    struct Fixture(PathBuf);
-
-    impl Drop for Fixture {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     /// A directory that has the files of a version 2 group, as far as they are looked at.
     fn group(name: &str, controllers: &str, passed: &str, inside: &str) -> Fixture {
-        let folder = std::env::temp_dir().join(format!("hyoshi-subtree-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
+        let fixture = Fixture::new(name);
         let files =
             [("controllers", controllers), ("subtree_control", passed), ("procs", inside), ("type", "domain\n")];
         for (file, text) in files {
-            fs::write(folder.join(format!("cgroup.{file}")), text).unwrap();
+            fs::write(fixture.0.join(format!("cgroup.{file}")), text).unwrap();
         }
-        Fixture(folder)
+        fixture
     }
 
     #[test]

@@ -1,0 +1,82 @@
+//! Whom a process has started.
+
+use std::cell::OnceCell;
+use std::fs;
+use std::io;
+
+use super::{MOST_THREADS, Process, identity_of_thread, stat_of};
+
+/// Children of processes, for whoever asks of several in one go: where the kernel does not tell them (CONFIG_PROC_CHILDREN),
+/// all processes of the machine are asked for their parents, once, which costs some 10 us each.
+#[derive(Debug, Default)]
+pub struct Children {
+    by_parent: OnceCell<Vec<(u32, u32)>>,
+}
+
+impl Children {
+    /// The processes that this one has started and that still have it as their parent, but for the one that asks: a broker
+    /// that was started from a task's shell is no part of the task.
+    pub fn of(&self, process: &Process) -> Vec<u32> {
+        let mut children = told(process).unwrap_or_else(|_| {
+            let all = self.by_parent.get_or_init(by_parent).iter();
+            all.filter(|(parent, _)| *parent == process.identity().number).map(|(_, child)| *child).collect()
+        });
+        children.retain(|child| *child != std::process::id());
+        children
+    }
+}
+
+/// What the kernel tells of each of its threads.
+fn told(process: &Process) -> io::Result<Vec<u32>> {
+    let (mut threads, mut children) = (Vec::new(), Vec::new());
+    process.threads(&mut threads);
+    let pid = process.identity().number;
+    for thread in threads {
+        match fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")) {
+            Ok(list) => children.extend(list.split_ascii_whitespace().filter_map(|number| number.parse::<u32>().ok())),
+            // This thread has ended since; another's list that is missing is the kernel's choice.
+            Err(_) if identity_of_thread(pid, thread).is_none() => {}
+            Err(error) => return Err(error),
+        }
+        if children.len() >= MOST_THREADS {
+            break;
+        }
+    }
+    Ok(children)
+}
+
+/// Every process with its parent.
+fn by_parent() -> Vec<(u32, u32)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| Some((stat_of(pid).ok()?.parent, pid))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use super::super::end_group;
+    use super::*;
+
+    #[test]
+    fn children_are_those_that_were_started() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 600 >/dev/null & echo $!; wait"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut shell = shell.process_group(0).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let sleep: u32 = said.trim().parse().unwrap();
+        let (process, own) = (Process::open(shell.id()).unwrap(), Process::open(std::process::id()).unwrap());
+        assert_eq!(Children::default().of(&process), [sleep]);
+        assert!(Children::default().of(&own).contains(&shell.id()));
+        let parent = Process::open(own.parent().unwrap()).unwrap();
+        assert!(!Children::default().of(&parent).contains(&own.identity().number), "whoever asks is left out");
+        let all = by_parent();
+        assert!(all.contains(&(shell.id(), sleep)) && all.contains(&(std::process::id(), shell.id())));
+        end_group(shell.id(), true).unwrap();
+        shell.wait().unwrap();
+    }
+}
