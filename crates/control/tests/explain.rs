@@ -101,6 +101,14 @@ fn situations() -> Vec<(&'static str, String)> {
     all.push(("proactive-due", told(&spikes, 1)));
     spikes.report(TaskId(1), Status::overdue(at(25_500), ms(400))).unwrap();
     all.push(("watchdog-raised", told(&spikes, 1)));
+
+    // A camera of 60 frames a second, metered to the nanosecond.
+    let mut fine = arbiter("strict", 90);
+    let frame = Reservation::new(Span::from_nanos(5_025_006), Span::from_nanos(16_666_667)).unwrap();
+    join(&mut fine, 1, "camera", frame, &["max-decay 10", "glacial"], |_| {});
+    let status = Status::of_cycle(at(17), Span::from_nanos(5_313_373));
+    fine.report(TaskId(1), status).unwrap();
+    all.push(("fine", told(&fine, 1)));
     all
 }
 

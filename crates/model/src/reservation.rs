@@ -252,11 +252,17 @@ impl Reservation {
     }
 }
 
-/// As one would say it: `30ms of 100ms`, `10ms of 500ms within 50ms`.
+/// As one would say it: `30ms of 100ms`, `10ms of 500ms within 50ms`; with a precision as [spans](Span) have it.
 impl fmt::Display for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.budget, self.period)?;
-        if self.deadline < self.period { write!(f, " within {}", self.deadline) } else { Ok(()) }
+        fmt::Display::fmt(&self.budget, f)?;
+        f.write_str(" of ")?;
+        fmt::Display::fmt(&self.period, f)?;
+        if self.deadline == self.period {
+            return Ok(());
+        }
+        f.write_str(" within ")?;
+        fmt::Display::fmt(&self.deadline, f)
     }
 }
 

@@ -178,6 +178,14 @@ impl core::iter::Sum for Span {
 }
 
 /// Writes nanoseconds in the largest unit that needs no more than three decimals: `2.5ms`, `33.333us`, `7ns`.
+/// To so many significant digits, if somebody who reads it is not to have more.
+fn round_nanos(nanos: u64, digits: usize) -> u64 {
+    let all = nanos.checked_ilog10().map_or(1, |tens| tens as usize + 1);
+    let step = 10u64.pow(all.saturating_sub(digits.max(1)) as u32);
+    // What is too much for 64 bits is not rounded up.
+    nanos.checked_add(step / 2).unwrap_or(nanos) / step * step
+}
+
 fn write_nanos(f: &mut fmt::Formatter<'_>, nanos: u64) -> fmt::Result {
     const UNITS: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     for (size, unit) in UNITS {
@@ -194,9 +202,11 @@ fn write_nanos(f: &mut fmt::Formatter<'_>, nanos: u64) -> fmt::Result {
     if nanos == 0 { f.write_str("0s") } else { write!(f, "{nanos}ns") }
 }
 
+/// Exact, in the largest unit of which it has whole thousandths; with a precision in so many significant digits, for
+/// people: `{:.4}` of 5,025,006 ns is `5.025ms`, and not `5025.006us`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_nanos(f, self.0)
+        write_nanos(f, f.precision().map_or(self.0, |digits| round_nanos(self.0, digits)))
     }
 }
 
@@ -247,6 +257,20 @@ mod tests {
         assert_eq!(printed(1_000_000_001), "1000000.001us");
         assert_eq!(printed(7), "7ns");
         assert_eq!(printed(0), "0s");
+    }
+
+    #[test]
+    fn with_a_precision_a_span_has_so_many_digits_and_the_unit_of_its_size() {
+        let printed = |nanos| alloc::format!("{:.4}", Span::from_nanos(nanos));
+        assert_eq!(printed(5_025_006), "5.025ms");
+        assert_eq!(printed(33_333_333), "33.33ms");
+        assert_eq!(printed(33_333), "33.33us");
+        assert_eq!(printed(999_950), "1ms");
+        assert_eq!(printed(1_000_000_001), "1s");
+        assert_eq!(printed(59_996_000_000), "60s");
+        assert_eq!([0, 7, 9_999, 12_345].map(printed), ["0s", "7ns", "9.999us", "12.35us"]);
+        assert_eq!(printed(u64::MAX), "18440000000s");
+        assert_eq!(alloc::format!("{:.0}", Span::from_nanos(149)), "100ns");
     }
 
     #[test]

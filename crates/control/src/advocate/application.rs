@@ -125,9 +125,9 @@ impl Advocate for Modes {
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.now, self.greatest()) {
             (None, None) => f.write_str("no mode yet"),
-            (None, Some(greatest)) => write!(f, "without a mode, {greatest}"),
+            (None, Some(greatest)) => write!(f, "without a mode, {greatest:.4}"),
             (Some(mode), None) => write!(f, "mode {mode} is new"),
-            (Some(mode), Some(greatest)) => write!(f, "mode {mode} needed up to {greatest}"),
+            (Some(mode), Some(greatest)) => write!(f, "mode {mode} needed up to {greatest:.4}"),
         }
     }
 }
@@ -161,7 +161,9 @@ impl Advocate for Value {
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.last {
             None => write!(f, "the application has not reported number {}", self.index),
-            Some(number) => write!(f, "the application reports {number}: {} and {} for each", self.base, self.each),
+            Some(number) => {
+                write!(f, "the application reports {number}: {:.4} and {:.4} for each", self.base, self.each)
+            }
         }
     }
 }

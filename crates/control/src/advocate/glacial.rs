@@ -64,7 +64,7 @@ impl Advocate for Glacial {
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.level {
             None => f.write_str("no report yet"),
-            Some(level) => write!(f, "has come to {level}"),
+            Some(level) => write!(f, "has come to {level:.4}"),
         }
     }
 }

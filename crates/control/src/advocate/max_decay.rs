@@ -57,8 +57,8 @@ impl Advocate for MaxDecay {
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.last.greatest(), self.last.len()) {
             (None, _) => f.write_str("no report yet"),
-            (Some(greatest), 1) => write!(f, "the one report so far is {greatest}"),
-            (Some(greatest), reports) => write!(f, "the greatest of the last {reports} reports is {greatest}"),
+            (Some(greatest), 1) => write!(f, "the one report so far is {greatest:.4}"),
+            (Some(greatest), reports) => write!(f, "the greatest of the last {reports} reports is {greatest:.4}"),
         }
     }
 }

@@ -87,7 +87,7 @@ impl Advocate for Percentile {
         let percentile = Share::from_millionths(u64::from(self.percentile));
         match self.value() {
             None => f.write_str("no report yet"),
-            Some(value) => write!(f, "{value} suffice for {percentile} of the last {} reports", self.arrived.len()),
+            Some(value) => write!(f, "{value:.4} suffice for {percentile} of the last {} reports", self.arrived.len()),
         }
     }
 }

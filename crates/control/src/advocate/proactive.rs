@@ -227,10 +227,10 @@ impl Advocate for Proactive {
             false => write!(f, "spikes come every {shortest} to {longest} reports"),
         };
         match forecast.why {
-            Why::Steady => write!(f, "no spikes: usually {}", Span::from_nanos(forecast.usual)),
+            Why::Steady => write!(f, "no spikes: usually {:.4}", Span::from_nanos(forecast.usual)),
             Why::Careful => {
                 let demand = Span::from_nanos(forecast.demand);
-                write!(f, "spikes without a rhythm: holds {demand}, the greatest of late")
+                write!(f, "spikes without a rhythm: holds {demand:.4}, the greatest of late")
             }
             Why::Between { more, shortest, longest } => {
                 between(f, shortest, longest)?;
@@ -238,7 +238,7 @@ impl Advocate for Proactive {
             }
             Why::Due { shortest, longest } => {
                 between(f, shortest, longest)?;
-                write!(f, ": one is due, of up to {}", Span::from_nanos(forecast.demand))
+                write!(f, ": one is due, of up to {:.4}", Span::from_nanos(forecast.demand))
             }
         }
     }

@@ -136,7 +136,7 @@ const NAMED: usize = 5;
 fn reserved(f: &mut fmt::Formatter<'_>, reservation: Option<Reservation>) -> fmt::Result {
     match reservation {
         None => f.write_str("nothing"),
-        Some(reservation) => write!(f, "{reservation} ({})", about(reservation.share())),
+        Some(reservation) => write!(f, "{reservation:.4} ({})", about(reservation.share())),
     }
 }
 
@@ -196,7 +196,7 @@ impl Explanation {
                 write!(f, "group {group} has no part of the CPU under this policy: move the task to another group")
             }
             Reason::Scheduler => match self.ceiling {
-                Some(Some(most)) => write!(f, "the scheduler takes no more than {most} for it"),
+                Some(Some(most)) => write!(f, "the scheduler takes no more than {most:.4} for it"),
                 _ => f.write_str("the scheduler takes nothing for it"),
             },
             Reason::Policy => f.write_str("the policy gives no more"),
@@ -215,8 +215,8 @@ impl fmt::Display for Explanation {
             None => f.write_str("no report yet")?,
             Some(status) => {
                 match status.cycles {
-                    1 => write!(f, "{} in its last cycle", status.consumed)?,
-                    cycles => write!(f, "{} in its last {cycles} cycles", status.consumed)?,
+                    1 => write!(f, "{:.4} in its last cycle", status.consumed)?,
+                    cycles => write!(f, "{:.4} in its last {cycles} cycles", status.consumed)?,
                 }
                 let reports = if self.reports == 1 { "report" } else { "reports" };
                 write!(f, ", reported {}; {} {reports}", Ago(self.at.since(status.at)), self.reports)?;
@@ -227,12 +227,12 @@ impl fmt::Display for Explanation {
         }
         write!(f, "\n  asks       ")?;
         reserved(f, Some(self.grant.asked))?;
-        write!(f, "\n               declared: {}", self.declared)?;
+        write!(f, "\n               declared: {:.4}", self.declared)?;
         for Asked { name, asked, words } in &self.advocates {
             write!(f, "\n               {name}: ")?;
             match asked {
                 None => f.write_str("nothing yet")?,
-                Some(asked) => write!(f, "{asked}")?,
+                Some(asked) => write!(f, "{asked:.4}")?,
             }
             write!(f, " ({words})")?;
         }

@@ -41,7 +41,7 @@ pub(super) fn list(client: &Client) -> Result<Answer, Ended> {
             Value::words(&task.name),
             Value::words(processes(&task.processes)),
             Value::Count(task.importance.into(), Tone::Plain),
-            Value::figure(about(task.consumed).to_string()),
+            Value::figure(about(task.consumed)),
             Value::figure(reserved(&task.granted.asked)),
             Value::figure(reserved(&task.granted.held)),
             Value::words(&task.granted.because),
@@ -262,16 +262,16 @@ fn reserved(one: &Reservation) -> String {
     if one.budget == 0 {
         return "nothing".to_owned();
     }
-    let text = format!("{} of {}", Span::from_nanos(one.budget), Span::from_nanos(one.period));
+    let text = format!("{:.4} of {:.4}", Span::from_nanos(one.budget), Span::from_nanos(one.period));
     match one.deadline < one.period {
-        true => format!("{text} within {}", Span::from_nanos(one.deadline)),
+        true => format!("{text} within {:.4}", Span::from_nanos(one.deadline)),
         false => text,
     }
 }
 
-/// To the microsecond: meters are not finer.
-fn about(nanos: u64) -> Span {
-    Span::from_micros((nanos + 500) / 1_000)
+/// To the microsecond, for meters are not finer, and as finely as anybody reads.
+fn about(nanos: u64) -> String {
+    format!("{:.4}", Span::from_micros((nanos + 500) / 1_000))
 }
 
 /// A few of them, and how many there are.
