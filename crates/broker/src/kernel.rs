@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hyoshi_control::window::placement::Promise;
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::Group;
 use hyoshi_os::process::{Identity, NoProcess, Process};
 use hyoshi_os::wakeups::Seen;
 
-use crate::lanes::Lanes;
 use crate::proxy::moves::Moves;
 
 /// Why a reservation could not be made.
@@ -33,6 +33,15 @@ pub struct Way {
     pub used: bool,
     /// Why it cannot be used, or what it does.
     pub why: String,
+}
+
+/// What lanes above the windows may take of one CPU.
+#[derive(Clone, Debug, Default)]
+pub struct Lanes {
+    /// How much.
+    pub promises: Vec<Promise>,
+    /// Whose they are and how much they take, in words; empty if there are none.
+    pub words: String,
 }
 
 /// Whether a task's wake-ups are watched.

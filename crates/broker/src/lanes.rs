@@ -5,16 +5,7 @@ use std::collections::BTreeMap;
 use hyoshi_control::window::placement::{NoRoom, Promise};
 use hyoshi_model::Share;
 
-use crate::kernel::NotReserved;
-
-/// Of one CPU.
-#[derive(Clone, Debug, Default)]
-pub struct Lanes {
-    /// What they may take.
-    pub promises: Vec<Promise>,
-    /// Whose they are and how much they take, in words; empty if there are none.
-    pub words: String,
-}
+use crate::kernel::{Lanes, NotReserved};
 
 /// Of how many CPUs it is told.
 const TOLD: usize = 4;

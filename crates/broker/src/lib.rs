@@ -26,7 +26,7 @@ pub mod external;
 mod foreign;
 mod journal;
 pub mod kernel;
-pub mod lanes;
+mod lanes;
 mod library;
 pub mod lines;
 pub mod machine;

@@ -14,8 +14,7 @@ use hyoshi_os::priority;
 use hyoshi_os::process::{Identity, NoProcess, Process};
 use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, allowed_cpus, fifo_limit, raise_file_limit};
 
-use crate::kernel::{Kernel, NotReserved, Watching, Way};
-use crate::lanes::Lanes;
+use crate::kernel::{Kernel, Lanes, NotReserved, Watching, Way};
 use crate::members::{MOST_PROCESSES, Members};
 use crate::proxy::deadline::DeadlineProxy;
 use crate::proxy::grouped::GroupedProxy;

@@ -16,8 +16,7 @@ use super::groups::Groups;
 use super::moves::Moves;
 use super::window::WindowProxy;
 use super::{Abilities, Ground, SchedulerProxy};
-use crate::kernel::NotReserved;
-use crate::lanes::Lanes;
+use crate::kernel::{Lanes, NotReserved};
 
 /// See the module.
 #[derive(Debug)]

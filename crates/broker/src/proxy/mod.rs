@@ -28,8 +28,7 @@ use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
 use hyoshi_os::process::Identity;
 
-use crate::kernel::NotReserved;
-use crate::lanes::Lanes;
+use crate::kernel::{Lanes, NotReserved};
 use crate::members::Members;
 use crate::proxy::moves::Moves;
 use crate::touched::Touched;

@@ -9,8 +9,8 @@ use hyoshi_model::{Instant, Reservation, Share};
 
 use super::window::placement;
 use super::{Abilities, Ground, SchedulerProxy};
-use crate::kernel::NotReserved;
-use crate::lanes::{Above, Lanes};
+use crate::kernel::{Lanes, NotReserved};
+use crate::lanes::Above;
 
 /// Admits, and holds nothing.
 #[derive(Debug)]

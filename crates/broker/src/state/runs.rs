@@ -11,7 +11,7 @@ use hyoshi_os::process::Process;
 use super::State;
 use crate::access::Caller;
 use crate::audit;
-use crate::lanes::Lanes;
+use crate::kernel::Lanes;
 use crate::trouble::Trouble;
 
 /// Runs that can have promised something at a time.

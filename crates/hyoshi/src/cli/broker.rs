@@ -3,6 +3,7 @@
 mod answer;
 mod change;
 mod look;
+mod names;
 mod remote;
 mod serve;
 mod several;
@@ -18,7 +19,7 @@ use hyoshi_model::Share;
 use serde_json::json;
 
 use answer::{Answer, Told};
-pub(super) use change::settled;
+pub(super) use change::{Period, settled};
 pub(super) use look::{standing_json, task_json};
 use whom::Asked;
 pub(super) use whom::Whom;

@@ -18,7 +18,8 @@ use hyoshi_sched::{Outcome, Report, Strategies};
 use super::costs::CostsFrom;
 use super::counterexample;
 use super::load::{Changes, Ready, load_with_costs};
-use super::output::{command_line, note, warning};
+use super::notes::{note, warning};
+use super::output::command_line;
 use super::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]

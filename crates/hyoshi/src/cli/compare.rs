@@ -10,7 +10,7 @@ use hyoshi_trace::agreement::{self, Agreement, Difference, TOLERANCE};
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
 use serde_json::{Value, json};
 
-use super::trace::{Left, Recorded};
+use super::recorded::{Left, Recorded};
 use super::{Failure, Format, Held, head, streams};
 
 /// Near-ties and their like that a person is told of, each.

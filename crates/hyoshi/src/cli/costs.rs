@@ -9,7 +9,7 @@ use hyoshi_model::{Costs, MeasuredCosts, Span, System, read_costs, read_costs_fi
 use hyoshi_report::{Level, Note};
 
 use super::Failure;
-use super::output::note;
+use super::notes::note;
 
 /// Names another file than the usual one for what was measured on this machine; `none`: there is
 /// to be none, so that results do not depend on the machine.

@@ -23,11 +23,10 @@ use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::{Broker, Task, TaskStub};
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
-use hyoshi_model::quantity::QuantityError;
 use hyoshi_orb::cpu_broker;
 use hyoshi_os::process::{Identity, Process, identity, wait_for_either};
 
-use super::broker::{At, Here, settled};
+use super::broker::{At, Here, Period, settled};
 use super::{Failure, Format, Held, streams};
 
 /// How `exec` ends if it could not even try, as env(1), nice(1) and timeout(1) do.
@@ -92,22 +91,6 @@ pub(super) struct Exec {
     /// The program, and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
     program: Vec<std::ffi::OsString>,
-}
-
-/// A period, or none where it is to be found.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Period(pub Option<Span>);
-
-impl std::str::FromStr for Period {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Period(None)),
-            "" => Err("is neither a time nor `auto`".to_owned()),
-            time => time.parse().map(|span| Period(Some(span))).map_err(|error: QuantityError| error.to_string()),
-        }
-    }
 }
 
 /// What the process beside a program is told.

@@ -11,7 +11,7 @@ use hyoshi_trace::perfetto::{Export, Exported};
 use serde_json::json;
 
 use super::output::{cannot_write, open};
-use super::trace::{Left, Recorded};
+use super::recorded::{Left, Recorded};
 use super::{Failure, Format, Held, head, streams};
 
 /// What errors call it.

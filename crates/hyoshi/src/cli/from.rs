@@ -19,8 +19,9 @@ use serde_json::{Value, json};
 
 use super::costs::CostsFrom;
 use super::load::{Changes, Ready};
-use super::output::note;
-use super::trace::{Left, Recorded};
+use super::notes::note;
+use super::output::Again;
+use super::recorded::{Left, Recorded};
 use super::{Failure, compare};
 
 /// What a simulation takes from a recording.
@@ -172,7 +173,7 @@ impl Incident {
             (system.processors[processor].name.clone(), agreement)
         };
         let agreements = self.ends.as_ref().map(|mine| mine.iter().zip(ends).enumerate().map(agree).collect());
-        Again {
+        let both = Both {
             file: self.file.clone(),
             verb: self.verb.clone(),
             known: self.known.get(),
@@ -180,7 +181,8 @@ impl Incident {
             late: self.late.len() as u64,
             classes,
             agreements,
-        }
+        };
+        Again { text: both.text(system), json: both.json(system) }
     }
 }
 
@@ -202,7 +204,7 @@ fn unlike_declared(system: &System, end: &JobEnd) -> Option<Span> {
 }
 
 /// An incident and its simulation, side by side.
-pub(super) struct Again {
+struct Both {
     file: String,
     verb: String,
     known: u64,
@@ -212,9 +214,9 @@ pub(super) struct Again {
     agreements: Option<Vec<(String, Agreement)>>,
 }
 
-impl Again {
-    pub fn text(&self, system: &System) -> String {
-        let Again { file, verb, known, drawn, late, .. } = self;
+impl Both {
+    fn text(&self, system: &System) -> String {
+        let Both { file, verb, known, drawn, late, .. } = self;
         let mut text = format!("\nagain from {file} (a {verb}): {known} jobs take what they took");
         // Writing to a String cannot fail.
         if *drawn > 0 {
@@ -241,7 +243,7 @@ impl Again {
         text
     }
 
-    pub fn json(&self, system: &System) -> Value {
+    fn json(&self, system: &System) -> Value {
         let counts = |counts: &Counts| columns(counts).into_iter().map(|(name, count)| (name.to_owned(), json!(count)));
         let object = |counts_of: &Counts| Value::Object(counts(counts_of).collect());
         let classes = self

@@ -15,7 +15,7 @@ use hyoshi_model::{ProcessorId, Share, System};
 use hyoshi_os::{Policy, Spawn, priority};
 use hyoshi_report::{Level, Note};
 
-use super::output::note;
+use super::notes::note;
 
 /// It is told again this often: one that has been started since knows nothing of it.
 const AGAIN: Duration = Duration::from_secs(2);

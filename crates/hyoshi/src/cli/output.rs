@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use hyoshi_dispatch::places;
-use hyoshi_model::{Diagnostic, Instant, ProcessorId, Span, System};
+use hyoshi_model::{Instant, ProcessorId, Span, System};
 use hyoshi_report::summary::Summary;
-use hyoshi_report::{Account, Level, Look, Note, save};
+use hyoshi_report::{Account, Look, save};
 use hyoshi_runtime::Names;
 use hyoshi_sched::Plan;
 use hyoshi_trace::insight::Insight;
@@ -17,9 +17,8 @@ use hyoshi_trace::recording::{Fact, Header, WriteError, Writer};
 use hyoshi_trace::{Event, Seen, Who};
 use serde::Serialize;
 
-use super::from::Again;
 use super::load::Ready;
-use super::{Failure, Format, Held, streams};
+use super::{Failure, Format, Held, notes, streams};
 
 /// Where the HTML report goes.
 #[derive(Clone, Debug, Default, Args)]
@@ -96,10 +95,18 @@ pub(super) fn publish(
     publish_with(account, None, report, format, failures)
 }
 
+/// What a simulation of a recording has to tell beside its account.
+pub(super) struct Again {
+    /// For the terminal.
+    pub text: String,
+    /// The same for programs.
+    pub json: serde_json::Value,
+}
+
 /// As [`publish`], with what a simulation of a recording has beside it.
 pub(super) fn publish_with(
     account: &Account<'_>,
-    again: Option<&Again>,
+    again: Option<Again>,
     report: Option<&Path>,
     format: Format,
     mut failures: Vec<Failure>,
@@ -113,15 +120,15 @@ pub(super) fn publish_with(
     match format {
         Format::Text => {
             // `load` has printed these, with their lines.
-            summary.notes.retain(|note| note.topic != WARNING);
+            summary.notes.retain(|note| note.topic != notes::WARNING);
             let report = saved.map_or(String::new(), |path| format!("\nreport: {}\n", path.display()));
-            let again = again.map_or(String::new(), |again| again.text(account.system));
+            let again = again.map_or(String::new(), |again| again.text);
             streams::out(format_args!("{}{again}{report}", summary.terminal(Look::of_stdout())))?;
             failures.iter().for_each(|failure| failure.print(account.verb, format));
         }
         Format::Json => {
             let errors: Vec<_> = failures.iter().flat_map(Failure::json).collect();
-            let again = again.map(|again| again.json(account.system));
+            let again = again.map(|again| again.json);
             let told = Told { summary: &summary, again, errors };
             let object = serde_json::to_string_pretty(&told).map_err(Failure::new)?;
             streams::out(format_args!("{object}\n"))?;
@@ -158,20 +165,6 @@ pub(super) fn insight<'a>(
 
 /// How far behind each other the events of a run's processors come.
 const APART: Span = Span::from_millis(150);
-
-/// The topic of the reader's warnings.
-const WARNING: &str = "file";
-
-/// Something worth knowing.
-pub(super) fn note(level: Level, topic: &str, text: impl ToString) -> Note {
-    Note { level, topic: topic.into(), text: text.to_string(), remedy: None }
-}
-
-/// A warning of the file's reader as a note.
-pub(super) fn warning(warning: &Diagnostic) -> Note {
-    let text = format!("{} ({}:{})", warning.message, warning.file, warning.line);
-    Note { level: Level::Info, topic: WARNING.into(), text, remedy: warning.help.clone() }
-}
 
 pub(super) fn command_line() -> String {
     let words = std::env::args_os().enumerate().map(|(position, word)| match position {

@@ -5,7 +5,7 @@ use hyoshi_model::{Instant, Program, ProgramId, Span, System};
 use hyoshi_report::{Level, Note, ProgramStretch, ProgramSummary};
 use hyoshi_sim::programs::{Played, Sums};
 
-use super::output::note;
+use super::notes::note;
 
 mod asked;
 mod guard;

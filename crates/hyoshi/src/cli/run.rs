@@ -19,9 +19,8 @@ use hyoshi_trace::{Decision, Event, Reigns, Splits, Stats};
 
 use super::lanes::Lanes;
 use super::load::{Changes, Ready, load};
-use super::output::{
-    FLUSH, RecordTo, Recorder, ReportTo, apart, command_line, insight, note, publish, try_out, unix_now, warning,
-};
+use super::notes::{note, warning};
+use super::output::{FLUSH, RecordTo, Recorder, ReportTo, apart, command_line, insight, publish, try_out, unix_now};
 use super::programs::Programs;
 use super::proved::Analysing;
 use super::{Failure, Format, Held, default_report};

@@ -21,7 +21,8 @@ use super::costs::CostsFrom;
 use super::from::Incident;
 use super::jobs::Jobs;
 use super::load::{Changes, load_with_costs};
-use super::output::{RecordTo, Recorder, ReportTo, apart, command_line, insight, note, publish_with, warning};
+use super::notes::{note, warning};
+use super::output::{RecordTo, Recorder, ReportTo, apart, command_line, insight, publish_with};
 use super::proved::Analysing;
 use super::{Failure, Format, Held, streams};
 
@@ -216,7 +217,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         programs: programs.iter().map(|one| super::programs::played(system, one)).collect(),
     };
     let again = incident.map(|incident| incident.outcome(system, &sink.stats, &sink.ends));
-    publish_with(&account, again.as_ref(), arguments.report.report.as_deref(), format, Vec::new())
+    publish_with(&account, again, arguments.report.report.as_deref(), format, Vec::new())
 }
 
 /// A line on the terminal that says how far it is, for simulations that take more than a moment.

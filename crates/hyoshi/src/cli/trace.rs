@@ -1,27 +1,23 @@
 //! `hyoshi trace`: what a recording says.
 
-use std::cell::OnceCell;
-use std::fs::File;
-use std::io::{BufReader, ErrorKind};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 use hyoshi_dispatch::Replay;
-use hyoshi_model::{Instant, Known, ProcessorId, Span, System, read_knowing};
+use hyoshi_model::{Instant, Span};
 use hyoshi_report::figures::time;
 use hyoshi_report::{Account, Level, Note};
-use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::recording::{Fact, Fits, Header, ReadError, Reader};
+use hyoshi_sched::Strategies;
+use hyoshi_trace::recording::Fact;
 use hyoshi_trace::{Decision, Event, Reigns, Splits, Stats};
 
 use super::compare::compare;
-use super::costs::{self, CostsFrom};
 use super::export::perfetto;
-use super::load::{Changes, Ready, known_strategy, plan};
-use super::output::{ReportTo, command_line, insight, note, publish};
+use super::notes::note;
+use super::output::{ReportTo, command_line, insight, publish};
 use super::proved::Analysing;
+use super::recorded::{Left, Recorded};
 use super::run::SWITCHES;
 use super::{Failure, Format, Held, head, streams};
 
@@ -86,159 +82,6 @@ pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Form
             perfetto(&Recorded::open(file, strategies)?, output.as_deref(), format)
         }
         Verb::Replay { file } => replayed(&Recorded::open(file, strategies)?, format),
-    }
-}
-
-/// A recording with the system it is of. Its events are read when they are asked for: memory does
-/// not grow with them.
-pub(super) struct Recorded {
-    pub path: PathBuf,
-    pub header: Header,
-    pub system: Arc<System>,
-    pub plan: Arc<Plan>,
-    /// Known once it was read.
-    cut: OnceCell<Option<Instant>>,
-}
-
-/// The changes that a recording names, read as the command line was.
-#[derive(Parser)]
-struct Recalled {
-    #[command(flatten)]
-    changes: Changes,
-    #[command(flatten)]
-    costs: CostsFrom,
-}
-
-impl Recorded {
-    pub fn open(path: &Path, strategies: &Strategies) -> Result<Recorded, Failure> {
-        let header = reader(path)?.header().clone();
-        let name = "system.toml (in the recording)";
-        let costs = costs::recalled_instead(&header.files)?;
-        let known = Known { files: header.files.clone(), costs, ..Known::default() };
-        let mut system = read_knowing(&header.system, name, None, &known).map_err(Failure::File)?.system;
-        let words = std::iter::once("recording").chain(header.changes.iter().map(String::as_str));
-        let recalled = Recalled::try_parse_from(words)
-            .map_err(|error| Failure::new(format!("the recording names a change that is none: {error}")))?;
-        recalled.changes.apply(&mut system);
-        recalled.costs.recalled(&header.files, &mut system)?;
-        system.seed = header.seed;
-        let plan = plan(&system, strategies)?;
-        Ok(Recorded { path: path.into(), header, system: system.into(), plan: plan.into(), cut: OnceCell::new() })
-    }
-
-    /// Its system with further changes, ready to be simulated.
-    pub fn ready(
-        &self,
-        changes: &Changes,
-        costs: &CostsFrom,
-        mut notes: Vec<Note>,
-        strategies: &Strategies,
-    ) -> Result<Ready, Failure> {
-        known_strategy(changes, strategies)?;
-        let mut system = System::clone(&self.system);
-        changes.apply(&mut system);
-        if costs.costs.is_some() {
-            notes.extend(costs.find()?.settle(&mut system, true));
-        }
-        let plan = plan(&system, strategies)?;
-        Ok(Ready {
-            file: self.path.display().to_string(),
-            source: self.header.system.clone(),
-            files: self.header.files.clone(),
-            system: system.into(),
-            plan: plan.into(),
-            warnings: Vec::new(),
-            notes,
-            changes: self.header.changes.iter().cloned().chain(changes.arguments()).collect(),
-        })
-    }
-
-    /// Hands every event to `each`, until it says stop.
-    pub fn events(
-        &self,
-        mut each: impl FnMut(ProcessorId, Instant, Event) -> ControlFlow<()>,
-    ) -> Result<Left, Failure> {
-        let mut reader = reader(&self.path)?;
-        let mut fits = Fits::new(&self.system);
-        let cut = self.cut()?;
-        let until = cut.unwrap_or(Instant::NEVER);
-        for entry in reader.by_ref() {
-            let entry = entry.map_err(|error| cannot_read(&self.path, error))?;
-            fits.check(&entry).map_err(|misfit| {
-                Failure::new(format!("the recording {} is not of the system in it: {misfit}", self.path.display()))
-            })?;
-            // What one processor did is not to be judged without what the others did at the time.
-            if entry.now > until {
-                continue;
-            }
-            if each(entry.processor, entry.now, entry.event).is_break() {
-                break;
-            }
-        }
-        let lost = reader.lost().iter().fold(0, |sum: u64, lost| sum.saturating_add(*lost));
-        let torn = reader.torn().map(|torn| {
-            let common = cut.map(|cut| {
-                format!(
-                    "; all processors are told of until {}, what some tell of later is left out",
-                    time(cut.since(Instant::ZERO))
-                )
-            });
-            format!("{torn}{}", common.unwrap_or_default())
-        });
-        Ok(Left { lost, torn, cut, names: reader.names().to_vec() })
-    }
-
-    /// Until when a recording that was cut off tells of all processors; `None` where it tells of the
-    /// end of each, or only of one.
-    fn cut(&self) -> Result<Option<Instant>, Failure> {
-        let processors = self.system.processors.len();
-        if processors < 2 {
-            return Ok(None);
-        }
-        if let Some(known) = self.cut.get() {
-            return Ok(*known);
-        }
-        let mut reader = reader(&self.path)?;
-        // What is damaged is told where events are read for good.
-        while let Some(Ok(_)) = reader.next() {}
-        let all = (0..processors).map(|processor| reader.told_until(ProcessorId(processor as u32)));
-        let cut = all.min().filter(|least| *least != Instant::NEVER);
-        Ok(*self.cut.get_or_init(|| cut))
-    }
-}
-
-/// What a recording leaves to say when its events were read.
-pub(super) struct Left {
-    /// Events that were lost while recording.
-    pub lost: u64,
-    /// How it ends within a block, if it does.
-    pub torn: Option<String>,
-    /// The last instant at which it tells of all processors, if it was cut off.
-    pub cut: Option<Instant>,
-    /// The names of other threads.
-    pub names: Vec<String>,
-}
-
-fn reader(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
-    let file = File::open(path).map_err(|error| cannot_read(path, ReadError::Io(error)))?;
-    Reader::new(BufReader::with_capacity(READ, file)).map_err(|error| cannot_read(path, error))
-}
-
-/// A file is read in pieces of this size: a block and then some.
-const READ: usize = 128 << 10;
-
-fn cannot_read(path: &Path, error: ReadError) -> Failure {
-    match error {
-        ReadError::Io(error) => {
-            let help = match error.kind() {
-                ErrorKind::NotFound => "check the name; `hyoshi run FILE --record NAME` makes a recording",
-                ErrorKind::IsADirectory => "name a file in it",
-                ErrorKind::PermissionDenied => "make it readable for this user: chmod +r",
-                _ => "check that it can be read at all: cat",
-            };
-            Failure::new(format!("cannot read {}: {error}", path.display())).help(help)
-        }
-        error => Failure::new(format!("cannot read {}: {error}", path.display())),
     }
 }
 

@@ -20,7 +20,7 @@ use hyoshi_trace::blame::{Account, Blame, Culprits, Interest};
 use hyoshi_trace::{Decision, Event, Outcome};
 
 use super::proved::Analysing;
-use super::trace::{Left, Recorded};
+use super::recorded::{Left, Recorded};
 use super::{Failure, Format, Held, streams};
 use job::Asked;
 use path::Path;

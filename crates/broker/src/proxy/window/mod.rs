@@ -22,8 +22,8 @@ use hyoshi_os::{Refused, allowed_cpus, fifo_limit, priority};
 
 use self::thread::{Held, NOT_NOTED, State};
 use super::{Abilities, Ground, SchedulerProxy};
-use crate::kernel::NotReserved;
-use crate::lanes::{Above, Lanes};
+use crate::kernel::{Lanes, NotReserved};
+use crate::lanes::Above;
 use crate::members::{MOST_PROCESSES, Member, Members};
 use crate::touched::Touched;
 

@@ -6,13 +6,29 @@ use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_broker::setting::Setting;
 use hyoshi_broker::words::{quoted, split};
+use hyoshi_model::quantity::QuantityError;
 use hyoshi_model::{Share, Span};
 use serde_json::json;
 
 use super::answer::{Answer, Told};
 use super::{Ended, look};
 use crate::cli::Failure;
-use crate::cli::exec::Period;
+
+/// A period, or none where it is to be found.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cli) struct Period(pub Option<Span>);
+
+impl std::str::FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Period(None)),
+            "" => Err("is neither a time nor `auto`".to_owned()),
+            time => time.parse().map(|span| Period(Some(span))).map_err(|error: QuantityError| error.to_string()),
+        }
+    }
+}
 
 #[derive(Debug, Args)]
 pub(super) struct Set {

@@ -7,7 +7,7 @@ use clap::Args;
 use hyoshi_broker::Remote;
 use hyoshi_broker::certificates::Certificates;
 
-use super::serve::user;
+use super::names::user;
 use crate::cli::Failure;
 use crate::cli::tls::TlsPapers;
 

@@ -13,7 +13,7 @@ use hyoshi_report::{Level, Note};
 
 use crate::cli::Failure;
 use crate::cli::broker::settled;
-use crate::cli::output::note;
+use crate::cli::notes::note;
 
 /// Where a program is, as execvp(3) finds it.
 pub(super) fn find(program: &Program) -> Result<PathBuf, Failure> {

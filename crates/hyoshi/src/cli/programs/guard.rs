@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use hyoshi_os::process::{Identity, NoProcess, Process, end_group, identity};
 
-use super::started::PATIENCE;
 use crate::cli::{Failure, Held, streams};
 
+/// How long programs have to end after SIGTERM.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// What the run says when it has ended its programs itself.
 const OVER: &str = "over";
 

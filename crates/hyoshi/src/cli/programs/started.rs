@@ -16,15 +16,13 @@ use hyoshi_report::{Level, Note, ProgramSummary};
 use hyoshi_sim::programs::{Period, Played};
 
 use super::asked::{differing, find, joining};
-use super::guard::Guard;
+use super::guard::{Guard, PATIENCE};
 use super::played;
 use crate::cli::Failure;
-use crate::cli::output::note;
+use crate::cli::notes::note;
 
 /// How often the broker is asked how programs stand.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long programs have to end after SIGTERM.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Programs that run under the broker. Dropped, they are ended.
 pub(in crate::cli) struct Programs {

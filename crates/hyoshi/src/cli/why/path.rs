@@ -10,7 +10,7 @@ use hyoshi_trace::Event;
 use hyoshi_trace::blame::{Account, Blame, Interest, Kind};
 
 use super::super::Failure;
-use super::super::trace::{Left, Recorded};
+use super::super::recorded::{Left, Recorded};
 
 /// Legs of one operation that are followed along a path.
 const MOST_LEGS: u16 = 64;

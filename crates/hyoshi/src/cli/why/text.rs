@@ -9,7 +9,7 @@ use hyoshi_report::lateness::LatenessSummary;
 use hyoshi_trace::blame::{Account, Basis, Kind, Stretch};
 use hyoshi_trace::{Decision, JobEnd, Outcome};
 
-use super::super::trace::Left;
+use super::super::recorded::Left;
 use super::path::{Earlier, Path, is_earlier};
 use super::{Answer, List};
 
