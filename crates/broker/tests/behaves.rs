@@ -3,12 +3,13 @@
 mod common;
 
 use std::cell::Cell;
+use std::fmt::Debug;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hyoshi_broker::kernel::Kernel as _;
-use hyoshi_broker::machine::Machine;
+use hyoshi_broker::machine::{Machine, NoMachine};
 use hyoshi_broker::members::Members;
 use hyoshi_broker::touched::{PutBack, StateError, Touched};
 use hyoshi_control::TaskId;
@@ -39,7 +40,8 @@ fn role() {
 fn broker() {
     let pid = std::env::var("HYOSHI_ROLE").unwrap().split(':').nth(1).unwrap().parse().unwrap();
     let (place, way) = (std::env::var("HYOSHI_PLACE").unwrap(), std::env::var("HYOSHI_WAY").unwrap());
-    let (mut machine, _) = Machine::open(Path::new(&place), Some(&way)).unwrap();
+    let taken = |error: &NoMachine| matches!(error, NoMachine::State(StateError::Taken(_)));
+    let (mut machine, _) = once_free(|| Machine::open(Path::new(&place), Some(&way)), taken);
     let clock = MonotonicClock::start();
     // Above what it raises, as a broker is.
     let _ = set_own_policy(Policy::Fifo(priority::BROKER));
@@ -74,11 +76,15 @@ fn machine(place: &Place, way: &str) -> Option<Machine> {
     }
 }
 
-/// A process that is started holds all files of this one for a moment, the lock too.
 fn reopen(place: &Place) -> (Touched, PutBack) {
+    once_free(|| Touched::open(&place.0), |error| matches!(error, StateError::Taken(_)))
+}
+
+/// A process that is started holds all files of this one for a moment, the lock too.
+fn once_free<T, E: Debug>(open: impl Fn() -> Result<T, E>, taken: impl Fn(&E) -> bool) -> T {
     for _ in 0..1000 {
-        match Touched::open(&place.0) {
-            Err(StateError::Taken(_)) => std::thread::sleep(std::time::Duration::from_millis(5)),
+        match open() {
+            Err(error) if taken(&error) => std::thread::sleep(std::time::Duration::from_millis(5)),
             opened => return opened.unwrap(),
         }
     }
