@@ -248,6 +248,14 @@ fn shares_out_and_ends(ends: &str) {
     // A scope lasts as long as somebody is in it.
     until("the scope is gone", || user.property("lone.scope", "ActiveState") != "active");
     assert_eq!(user.property("spinner", "ActiveState"), "active");
+    if ends == format!("stop {BROKER}") {
+        let before = user.main_pid(BROKER);
+        user.systemctl(&format!("kill --signal=KILL --kill-whom=main {BROKER}"));
+        user.is_there_again(1, before);
+        user.task("player", |task| task["held"]["budget_ns"].as_u64() > Some(0));
+        until("the player is in a group of its own again", || group(pid) != home);
+        until("what was attached is in one again", || group(alone) != lone);
+    }
     user.systemctl(ends);
     until("the broker has ended", || !serves());
     assert_eq!(groups(Path::new("/sys/fs/cgroup")), [""; 0].map(PathBuf::from));
@@ -262,7 +270,7 @@ fn shares_out_and_ends(ends: &str) {
 fn a_users_broker_works_in_what_is_delegated_to_its_unit() {
     manager();
     Whose::User.systemctl("start hyoshi-broker");
-    shares_out_and_ends("stop hyoshi-broker");
+    shares_out_and_ends(&format!("stop {BROKER}"));
 }
 
 #[test]
