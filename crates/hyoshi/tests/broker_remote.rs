@@ -151,7 +151,8 @@ fn a_broker_serves_other_machines_and_a_certificate_gives_the_rights_that_it_was
     by("chief", "set steady importance 1000", 0);
     assert!(by("chief", "show steady", 0).contains("importance  1000\n"));
     by("chief", "advocate add steady max-decay --reports 3", 0);
-    assert!(by("chief", "policy set weighted --cap 50%", 0).contains(&broker.at));
+    assert!(by("chief", "policy set weighted --cap 50%", 0).starts_with("policy      weighted, cap 50%"));
+    assert!(by("chief", "show", 0).contains(&broker.at));
     by("chief", "detach steady", 0);
     assert_eq!(broker.task(&place, "steady"), Value::Null);
     wait_for(|| place.read("audit.log").contains("\"leave\""));

@@ -236,15 +236,15 @@ impl State {
         now: Instant,
     ) -> Result<(), Trouble> {
         self.allow(caller, id)?;
+        let process = match started {
+            0 => Process::open(pid),
+            start => Process::open_same(Identity { number: pid, start }),
+        }?;
         // A container's first process may be a program that joins by itself.
         if pid == 1 && caller.pid() != Some(1) {
             let what = "process 1 is what all others are children of: the task would be the whole machine";
             return Err(Trouble::refused(what, "name the process that is meant, or its control group with --cgroup"));
         }
-        let process = match started {
-            0 => Process::open(pid),
-            start => Process::open_same(Identity { number: pid, start }),
-        }?;
         self.allow_process(caller, &process)?;
         self.kernel.add(id, process)?;
         self.begin(id, now);
