@@ -162,11 +162,11 @@ fn near_tie(period: &[JobEnd], at: Instant, tolerance: Span) -> Option<(Instant,
         .min_by_key(|tie| distance(tie.0, at))
 }
 
-/// Of the time from `begun` to the last end, what no job used.
+/// Of the time from `begun` to the last end, what no job used. A job that waited in vain until it was too late counts, too.
 fn unused(ends: &[&JobEnd], begun: Instant) -> Span {
-    let ran = || ends.iter().filter(|end| end.start != Instant::NEVER);
-    let last = ran().map(|end| end.end).max().unwrap_or(begun);
-    last.since(begun).saturating_sub(ran().map(|end| end.consumed).sum())
+    let last = ends.iter().map(|end| end.end).max().unwrap_or(begun);
+    let ran = ends.iter().filter(|end| end.start != Instant::NEVER);
+    last.since(begun).saturating_sub(ran.map(|end| end.consumed).sum())
 }
 
 #[cfg(test)]
@@ -239,5 +239,19 @@ mod tests {
         let agreement = compared(&[simulated[0], job(1, 0, 2_000, 3_000, 20_000)], &[late, other]);
         assert_eq!(agreement.disturbed.len(), 1, "{agreement:?}");
         assert_eq!(agreement.disturbed[0].lost, Span::from_millis(10));
+    }
+
+    #[test]
+    fn a_job_that_the_processor_was_kept_from_until_it_was_too_late_is_not_held_against_the_run() {
+        let simulated = job(0, 0, 0, 2_000, 9_000);
+        let (start, consumed) = (Instant::NEVER, Span::ZERO);
+        let cancelled = JobEnd { outcome: Outcome::Cancelled, start, end: at(7_000), consumed, ..simulated };
+        let agreement = compared(&[simulated], &[cancelled]);
+        assert_eq!(agreement.disturbed.len(), 1, "{agreement:?}");
+        assert_eq!(agreement.disturbed[0].lost, Span::from_millis(7));
+        // With the processor busy all that time, somebody else must not have had it.
+        let other = job(1, 0, 0, 7_000, 20_000);
+        let alone = job(1, 0, 2_000, 9_000, 20_000);
+        assert_eq!(compared(&[simulated, alone], &[cancelled, other]).disagreements.len(), 1);
     }
 }
