@@ -120,7 +120,7 @@ fn no_simulated_response_exceeds_its_proved_bound() {
 }
 
 #[test]
-#[ignore = "four minutes: .ci/run does it in release"]
+#[ignore = "takes long: `.ci/long soundness`"]
 fn no_response_exceeds_its_bound_in_ten_thousand_systems_of_each_strategy() {
     let systems = of_environment("SOUNDNESS_SYSTEMS", 10_000);
     let rows = rows(systems, Duration::from_secs(of_environment("SOUNDNESS_SECONDS", 240)));
