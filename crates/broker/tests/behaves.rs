@@ -1,6 +1,6 @@
 //! What real programs do to a broker, and what it leaves behind of itself: as root, else each says that it skips.
 
-mod common;
+use crate::common;
 
 use std::cell::Cell;
 use std::fmt::Debug;

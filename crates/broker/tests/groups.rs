@@ -1,7 +1,7 @@
 //! Control groups as floor and cap, on whichever version this machine has: as root, else each says that it skips.
 //! `.ci/v2` runs these on a kernel that has version 2.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::io::Write;

@@ -1,9 +1,9 @@
 //! A reservation beside programs that compute without end: how many periods are served in full, by each way.
 //!
-//! The measured comparison is `cargo test -p hyoshi-broker --test served -- --ignored --nocapture compare` on a quiet
+//! The measured comparison is `cargo test -p hyoshi-broker --test suite served::compare -- --ignored --nocapture` on a quiet
 //! machine, as root; its figures are in docs/benchmarks.md.
 
-mod common;
+use crate::common;
 
 use hyoshi_broker::machine::Machine;
 use hyoshi_model::{Instant, Reservation, Span};

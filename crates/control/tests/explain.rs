@@ -1,5 +1,5 @@
 //! Explanations in words: each situation is told as the file beside this one says, and names the true blocker.
-//! After a change of wording: `BLESS=1 cargo test -p hyoshi-control --test explain`, then read the diff by eye.
+//! After a change of wording: `BLESS=1 cargo test -p hyoshi-control --test suite explain::`, then read the diff by eye.
 
 use std::fs;
 use std::path::Path;

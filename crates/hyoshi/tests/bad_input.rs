@@ -3,7 +3,7 @@
 //! `tests/golden/bad_input.txt` holds the answers word by word. After a change of wording: `BLESS=1 cargo
 //! test -p hyoshi --test bad_input`, then read the diff by eye.
 
-mod common;
+use crate::common;
 
 use std::fmt::Write;
 use std::fs::File;

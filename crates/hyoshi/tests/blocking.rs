@@ -1,7 +1,6 @@
 //! A body that calls an object over the ORB gives its run token up meanwhile.
 
-#[path = "../../idl/tests/golden/tracker.rs"]
-mod tracker_idl;
+use crate::tracker_idl;
 
 use std::sync::{Arc, Mutex};
 

@@ -3,7 +3,7 @@
 //! `tests/golden/broker.txt` holds what is refused, word by word. After a change of wording: `BLESS=1 cargo test -p hyoshi
 //! --test broker`, then read the diff by eye.
 
-mod common;
+use crate::common;
 #[path = "broker/follow.rs"]
 mod follow;
 #[path = "broker/group.rs"]

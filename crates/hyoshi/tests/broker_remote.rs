@@ -1,11 +1,10 @@
 //! Brokers that serve other machines, several directed from one place, and programs that report: as processes.
 //!
 //! `tests/golden/broker_remote.txt` holds what is refused, word by word. After a change of wording: `BLESS=1 cargo test -p
-//! hyoshi --test broker_remote`, then read the diff by eye.
+//! hyoshi --test suite broker_remote::`, then read the diff by eye.
 
-#[path = "../../orb/tests/common/authority.rs"]
-mod authority;
-mod common;
+use crate::authority;
+use crate::common;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -450,7 +449,7 @@ fn a_client_that_dies_mid_report_loses_nothing_but_itself() {
     assert!(explained.contains("2ms in its last cycle"), "{explained}");
 }
 
-/// `cargo test -p hyoshi --test broker_remote -- --ignored --nocapture what_a_delegate_costs`: the figures of docs/orb.md.
+/// `cargo test -p hyoshi --test suite what_a_delegate_costs -- --ignored --nocapture`: the figures of docs/orb.md.
 #[test]
 #[ignore = "a measurement"]
 fn what_a_delegate_costs() {

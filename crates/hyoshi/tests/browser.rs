@@ -2,7 +2,7 @@
 //!
 //! Needs Chromium, as `.ci/run` installs it; without it there is nothing to look with, and the test says so.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,6 +1,6 @@
 //! `hyoshi calibrate`: measures for real, stores what `check` and `sim` find, or says why not.
 
-mod common;
+use crate::common;
 
 use common::*;
 

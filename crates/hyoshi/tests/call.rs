@@ -1,8 +1,7 @@
 //! `hyoshi call`: operations of an object in another process, typed by its IDL.
 
-mod common;
-#[path = "../../idl/tests/golden/tracker.rs"]
-mod tracker_idl;
+use crate::common;
+use crate::tracker_idl;
 
 use std::path::Path;
 use std::sync::Arc;

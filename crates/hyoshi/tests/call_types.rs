@@ -1,6 +1,6 @@
 //! `hyoshi call`: unions, anys, fixed-point numbers and structs, there and back.
 
-mod common;
+use crate::common;
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! A call between two processors, from the file to a recorded run.
 
-mod common;
+use crate::common;
 
 use common::{Place, alone, real_time};
 

@@ -1,6 +1,6 @@
 //! `hyoshi check`, `doctor`, `strategies` and `schema`, from the command line.
 
-mod common;
+use crate::common;
 
 use common::{OVERLOADED, Place};
 

@@ -1,6 +1,6 @@
 //! What scheduling costs: where `check` and `sim` take it from, and what they say of it.
 
-mod common;
+use crate::common;
 
 use common::*;
 use serde_json::Value;

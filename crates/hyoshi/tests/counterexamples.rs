@@ -1,6 +1,6 @@
 //! What `check` says fails, `sim` shows: end to end, through the file that `check` writes.
 
-mod common;
+use crate::common;
 
 use common::Place;
 

@@ -1,6 +1,6 @@
 //! `hyoshi sim --from`: the incident again, as it was or under another policy.
 
-mod common;
+use crate::common;
 
 use common::{OVERLOADED, Place, alone, example, real_time, without_circumstances};
 

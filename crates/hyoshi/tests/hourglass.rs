@@ -1,9 +1,9 @@
 //! `hyoshi hourglass`, as a process.
 //!
 //! `tests/golden/hourglass.txt` holds its help and what it refuses, word by word. After a change of wording: `BLESS=1
-//! cargo test -p hyoshi --test hourglass`, then read the diff by eye.
+//! cargo test -p hyoshi --test suite hourglass::`, then read the diff by eye.
 
-mod common;
+use crate::common;
 
 use std::fmt::Write as _;
 use std::fs;

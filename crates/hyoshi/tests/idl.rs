@@ -1,6 +1,6 @@
 //! `hyoshi idl`: Rust from IDL files.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -108,7 +108,7 @@ fn included_files_are_found_and_can_have_their_rust_elsewhere() {
     assert!(!part.contains("pub mod common {") && part.contains("use crate::common::Position;"), "{part}");
 }
 
-/// `HYOSHI_BLESS=1 cargo test -p hyoshi --test idl` writes them anew; read what has changed.
+/// `HYOSHI_BLESS=1 cargo test -p hyoshi --test suite idl::` writes them anew; read what has changed.
 #[test]
 fn golden_files_are_what_comes_out() {
     if !std::process::Command::new("rustfmt").arg("--version").output().is_ok_and(|done| done.status.success()) {

@@ -3,7 +3,7 @@
 //! `tests/golden/ior.txt` holds the answers word by word. After a change of wording: `BLESS=1 cargo test -p hyoshi
 //! --test ior`, then read the diff by eye.
 
-mod common;
+use crate::common;
 
 use std::fmt::Write;
 use std::fs;

@@ -4,7 +4,7 @@
 //! system knows: a foreign thread, the host of a virtual machine, an interrupt, a timer that came late. The
 //! recording must name it; else it is a violation.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -323,7 +323,7 @@ fn jobs_of_a_set_stay_within_their_bounds_on_the_kernel() {
     }
 }
 
-/// `cargo test --release -p hyoshi --test kernel_bounds -- --ignored --nocapture`
+/// `cargo test --release -p hyoshi --test suite kernel_bounds:: -- --ignored --nocapture`
 #[test]
 #[ignore = "half a minute for the machine alone"]
 fn jobs_of_random_sets_stay_within_their_bounds_on_the_kernel() {

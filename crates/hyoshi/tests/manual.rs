@@ -1,6 +1,6 @@
 //! Completion scripts and manual pages: every verb and option is in them, and shells and man(1) take them.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::io::Write;

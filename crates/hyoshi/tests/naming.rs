@@ -1,6 +1,6 @@
 //! `hyoshi naming`: the service as a process that is killed and started again, its clients, and those of omniORB.
 
-mod common;
+use crate::common;
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};

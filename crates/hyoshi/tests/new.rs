@@ -1,6 +1,6 @@
 //! `hyoshi new`: what it makes works, and it takes nothing away.
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ fn program() -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_hyoshi")).parent().unwrap();
     let program = built.join("examples/new-project");
     if !program.exists() {
-        // `cargo test` builds examples, `cargo test --test new` does not.
+        // `cargo test` builds examples, `cargo test --test suite` does not.
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--offline", "--package", "hyoshi", "--example", "new-project"]);
         cargo.arg("--target-dir").arg(built.parent().unwrap());

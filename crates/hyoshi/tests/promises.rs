@@ -2,7 +2,7 @@
 //! through the dispatcher gives the identical decisions, and a run agrees with its simulation but
 //! for near-ties and for periods in which the machine did something else.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! `hyoshi trace`: what a recording says, and what is left of one that was cut off.
 
-mod common;
+use crate::common;
 
 use std::process::Stdio;
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! `hyoshi reproduce`, from the command line.
 
-mod common;
+use crate::common;
 
 use common::Place;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! `[reservation.NAME]` in a file: admitted, played, started through the broker.
 
-mod common;
+use crate::common;
 
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -1,6 +1,6 @@
 //! `hyoshi run`, from the command line, with whatever privileges the tests have.
 
-mod common;
+use crate::common;
 
 use std::io::Read;
 use std::process::Stdio;

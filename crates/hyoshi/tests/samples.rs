@@ -4,7 +4,7 @@
 //! folder in which `examples` is the repository's. Of what follows a command, a line `...` stands for any
 //! number of lines, and one that ends with ` ...` for any line that begins so.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! `hyoshi sim`, from the command line.
 
-mod common;
+use crate::common;
 
 use std::io::Write;
 

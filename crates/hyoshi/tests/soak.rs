@@ -1,7 +1,7 @@
 //! Programs come and go by the thousand, and the broker is killed again and again while it is loaded: what is left of
 //! it then. As root, else it says that it skips.
 
-mod common;
+use crate::common;
 
 use std::collections::VecDeque;
 use std::fs;

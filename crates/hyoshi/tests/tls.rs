@@ -3,9 +3,8 @@
 //! `tests/golden/tls.txt` holds what is refused, word by word. After a change of wording: `BLESS=1 cargo test -p hyoshi
 //! --test tls`, then read the diff by eye.
 
-#[path = "../../orb/tests/common/authority.rs"]
-mod authority;
-mod common;
+use crate::authority;
+use crate::common;
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,6 +1,6 @@
 //! `hyoshi run` for users without privileges: it runs, and says what that means.
 
-mod common;
+use crate::common;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;

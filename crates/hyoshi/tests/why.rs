@@ -1,6 +1,6 @@
 //! `hyoshi why` and `hyoshi trace export`: why a job was late, and the same for a viewer.
 
-mod common;
+use crate::common;
 
 use common::{Place, alone};
 use serde_json::Value;

@@ -1,5 +1,5 @@
 //! Every file in `tests/bad` is refused with exactly the words beside it.
-//! After a change of wording: `BLESS=1 cargo test -p hyoshi-idl --test refused`, then read the diff by eye: an error
+//! After a change of wording: `BLESS=1 cargo test -p hyoshi-idl --test suite refused::`, then read the diff by eye: an error
 //! should be understood by someone who has never seen the code.
 
 use std::fs;

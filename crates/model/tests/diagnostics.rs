@@ -1,5 +1,5 @@
 //! Every file in `tests/refused` and `tests/warned` is answered with exactly the words beside it.
-//! After a change of wording: `BLESS=1 cargo test -p hyoshi-model --test diagnostics`, then read the
+//! After a change of wording: `BLESS=1 cargo test -p hyoshi-model --test suite diagnostics::`, then read the
 //! diff by eye: an error should be understood by someone who has never seen the code.
 
 use std::fs;

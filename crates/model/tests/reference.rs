@@ -1,5 +1,5 @@
 //! `examples/reference.toml` and `schema/system.schema.json` tell all that the table of keys holds.
-//! `BLESS=1 cargo test -p hyoshi-model --test reference` writes the schema anew.
+//! `BLESS=1 cargo test -p hyoshi-model --test suite reference::` writes the schema anew.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -91,5 +91,5 @@ fn the_schema_in_the_repository_is_current() {
     let kept: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(path).unwrap_or_default()).unwrap_or_default();
     let current: serde_json::Value = serde_json::from_str(&hyoshi_model::schema()).unwrap();
-    assert!(kept == current, "run BLESS=1 cargo test -p hyoshi-model --test reference");
+    assert!(kept == current, "run BLESS=1 cargo test -p hyoshi-model --test suite reference::");
 }

@@ -1,7 +1,6 @@
 //! Activators: one thing at a time for each object, and what happens when they call objects themselves.
 
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::tracking;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,6 @@
 //! Adapters: which objects there are, from when to when, and who carries out their requests.
 
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::tracking;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,6 @@
 //! A call of fixed size allocates nothing once it is under way at the client; collocated ones neither.
 
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::tracking;
 
 use std::sync::Arc;
 

@@ -1,11 +1,8 @@
 //! Calls both ways over one connection.
 
-#[path = "common/authority.rs"]
-mod authority;
-#[path = "common/peer.rs"]
-mod peer;
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::authority;
+use crate::peer;
+use crate::tracking;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

@@ -1,9 +1,7 @@
 //! Calls over TCP and Unix sockets: what goes out comes in, whoever is where.
 
-#[path = "../../hyoshi/tests/common/said.rs"]
-mod said;
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::said;
+use crate::tracking;
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;

@@ -1,9 +1,7 @@
 //! The client: what it does when the server is slow, moves, closes, or answers nonsense.
 
-#[path = "common/peer.rs"]
-mod peer;
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::peer;
+use crate::tracking;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

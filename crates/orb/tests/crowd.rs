@@ -1,9 +1,7 @@
 //! Very many connections that say nothing, against a server in a process of its own.
 
-#[path = "../../hyoshi/tests/common/said.rs"]
-mod said;
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::said;
+use crate::tracking;
 
 use std::io::Read;
 use std::net::TcpStream;

@@ -1,11 +1,8 @@
 //! Code that `hyoshi idl` has written: it compiles, its values come back whole, its objects are called.
 
-#[path = "../../idl/tests/golden/names.rs"]
-mod names_idl;
-#[path = "../../idl/tests/golden/tracker.rs"]
-mod tracker_idl;
-#[path = "../../idl/tests/golden/types.rs"]
-mod types_idl;
+use crate::names_idl;
+use crate::tracker_idl;
+use crate::types_idl;
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! Interceptors see every request on both sides, and what rides along with it.
 
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::tracking;
 
 use std::sync::{Arc, Mutex};
 

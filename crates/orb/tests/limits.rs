@@ -1,9 +1,7 @@
 //! Servers among bad clients: whatever one of them does, the others are served, and nothing grows without bound.
 
-#[path = "common/peer.rs"]
-mod peer;
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::peer;
+use crate::tracking;
 
 use std::io::{Read, Write};
 use std::sync::Arc;

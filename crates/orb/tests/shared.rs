@@ -1,9 +1,7 @@
 //! Calls that share a connection: none keeps another beyond its deadline, and no request is sent in part.
 
-#[path = "common/peer.rs"]
-mod peer;
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::peer;
+use crate::tracking;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

@@ -1,9 +1,7 @@
 //! Clients that are slow without being bad, and such as are bad by being slow.
 
-#[path = "common/peer.rs"]
-mod peer;
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::peer;
+use crate::tracking;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -1,11 +1,7 @@
 //! Calls over TLS, and what callers are told when it cannot be.
 
-#[path = "common/authority.rs"]
-mod authority;
-#[path = "common/peer.rs"]
-mod peer;
-#[path = "common/tracking.rs"]
-mod tracking;
+use crate::authority;
+use crate::tracking;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,6 +1,6 @@
 //! The forms of a report against kept ones. `BLESS=1 cargo test -p hyoshi-report` writes them anew.
 
-mod flight;
+use crate::flight;
 
 use std::path::Path;
 

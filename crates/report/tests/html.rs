@@ -1,6 +1,6 @@
 //! The HTML report: self-contained, escaped, and with the same figures as the other forms.
 
-mod flight;
+use crate::flight;
 
 use flight::flight;
 

@@ -1,6 +1,6 @@
 //! `docs/json.md` names every key that is written, and no other.
 
-mod flight;
+use crate::flight;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Users' bodies: what reaches them, what they hand on, how they wait and share.
 
-mod common;
+use crate::common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! Calls between processors, run for real: what the caller hands over reaches the method, the answer its rest, and
 //! what the dispatchers decided is what they decide again.
 
-mod common;
+use crate::common;
 
 use std::sync::{Arc, Mutex};
 

@@ -1,6 +1,6 @@
 //! Lanes on the kernel: who runs before whom.
 
-mod common;
+use crate::common;
 
 use common::{Ran, privileged, run, run_on};
 use hyoshi_model::Span;

@@ -1,7 +1,7 @@
 //! The stress: everything at once, overloaded, on one CPU. It must get through, keep critical
 //! deadlines, and leave the machine usable.
 
-mod common;
+use crate::common;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
 //! Jobs that run beyond their worst case, and work that never returns.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,6 +1,6 @@
 //! Two strategies on one processor of the kernel: the same law as in the simulator.
 
-mod common;
+use crate::common;
 
 use common::{privileged, run};
 use hyoshi_trace::{Decision, Outcome};

@@ -1,7 +1,7 @@
 //! Who was in the way: what must hold of every simulated job's account, on random systems with
 //! everything the model has.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 

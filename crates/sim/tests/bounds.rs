@@ -1,7 +1,7 @@
 //! Soundness: on random systems whose jobs take at most what is declared, no simulated response
 //! exceeds its proved bound, and what is proved misses nothing.
 
-mod common;
+use crate::common;
 
 use common::*;
 use hyoshi_model::*;

@@ -1,7 +1,7 @@
 //! Calls: while a job waits for an answer the next one of its lane runs, and what is proved of systems with calls
 //! holds in simulation.
 
-mod common;
+use crate::common;
 
 use common::random::Choices;
 use common::sound::{Account, check};

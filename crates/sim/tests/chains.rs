@@ -1,7 +1,7 @@
 //! Soundness end to end: on random chains over several processors, with links, guards, joins and reads, no
 //! latency, age or reaction that a simulation shows exceeds its bound.
 
-mod common;
+use crate::common;
 
 use common::random::Choices;
 use common::*;

@@ -1,6 +1,6 @@
 //! What scheduling costs is spent as `hyoshi_model::Costs` says.
 
-mod common;
+use crate::common;
 
 use common::random::Choices;
 use common::*;

@@ -1,7 +1,7 @@
 //! Whatever is said to fail is seen to: of random systems that are too much for their processors every
 //! counterexample misses in simulation.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 

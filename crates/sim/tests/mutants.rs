@@ -1,5 +1,5 @@
 //! One deliberate error in each analysis, and the soundness test has to find it:
-//! `cargo test -p hyoshi-sim --test mutants -- --ignored --nocapture`, half an hour; `MUTANTS=join.rs,merge.rs` tries those
+//! `cargo test -p hyoshi-sim --test suite mutants:: -- --ignored --nocapture`, half an hour; `MUTANTS=join.rs,merge.rs` tries those
 //! of these files.
 //!
 //! Each is made in a copy of the sources; a test that would let one live shows less than it seems to. Errors known to
@@ -221,7 +221,7 @@ fn soundness(copy: &Path) -> Option<String> {
         "-p",
         "hyoshi-sim",
         "--test",
-        "soundness",
+        "suite",
         "--",
         "--ignored",
         "--nocapture",

@@ -1,7 +1,7 @@
 //! What must hold of every simulation, on random systems with everything the model has. A failure
 //! names the seed: `common::random::system(seed)` is the system.
 
-mod common;
+use crate::common;
 
 use std::collections::HashMap;
 

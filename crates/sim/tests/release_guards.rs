@@ -1,7 +1,7 @@
 //! Paper 4, section 3.4: the example in which greedy releases miss and guarded ones do not.
 //! One millisecond here is a second there.
 
-mod common;
+use crate::common;
 
 use common::*;
 use hyoshi_model::*;

@@ -1,6 +1,6 @@
 //! The rules of the dispatcher, each on the smallest system that shows it. Times in milliseconds.
 
-mod common;
+use crate::common;
 
 use common::*;
 use hyoshi_model::*;

@@ -2,10 +2,10 @@
 //! exceeds its proved bound, what is proved misses nothing, and what fails is seen to fail.
 //!
 //! A share of it runs with every `cargo test`; all of it is
-//! `cargo test --release -p hyoshi-sim --test soundness -- --ignored --nocapture`, for which
+//! `cargo test --release -p hyoshi-sim --test suite soundness:: -- --ignored --nocapture`, for which
 //! `SOUNDNESS_SYSTEMS` (of each strategy) and `SOUNDNESS_SECONDS` can be set.
 
-mod common;
+use crate::common;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

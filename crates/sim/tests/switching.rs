@@ -1,6 +1,6 @@
 //! Two strategies on one processor: no job is lost, whenever they change.
 
-mod common;
+use crate::common;
 
 use std::collections::{HashMap, HashSet};
 

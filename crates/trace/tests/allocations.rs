@@ -1,7 +1,6 @@
 //! Nothing on the path of an event allocates after start.
 
-#[allow(dead_code, reason = "shared with other tests")]
-mod systems;
+use crate::systems;
 
 use hyoshi_model::{Chain, Instant, OperationId};
 use hyoshi_trace::ring::ring;

@@ -1,7 +1,6 @@
 //! End-to-end figures against chains worked out by hand.
 
-#[allow(dead_code, reason = "shared with other tests")]
-mod systems;
+use crate::systems;
 
 use hyoshi_model::*;
 use hyoshi_trace::{JobEnd, Outcome, Stats};

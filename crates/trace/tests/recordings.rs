@@ -1,7 +1,6 @@
 //! Recordings that were written, cut off, damaged and refused.
 
-#[allow(dead_code, reason = "shared with other tests")]
-mod systems;
+use crate::systems;
 
 use std::io::{self, Write};
 

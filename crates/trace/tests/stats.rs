@@ -1,7 +1,6 @@
 //! Statistics against job ends made by hand.
 
-#[allow(dead_code, reason = "shared with other tests")]
-mod systems;
+use crate::systems;
 
 use hyoshi_model::*;
 use hyoshi_trace::stats::{Phase, Phases};

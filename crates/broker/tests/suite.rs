@@ -1,0 +1,7 @@
+//! All integration tests of the crate in one binary: linking one for each file takes longer than running them.
+
+mod common;
+
+mod behaves;
+mod groups;
+mod served;

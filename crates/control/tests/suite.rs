@@ -1,0 +1,11 @@
+//! All integration tests of the crate in one binary: linking one for each file takes longer than running them.
+
+mod advocates;
+mod arbiter;
+mod backlog;
+mod docs;
+mod explain;
+mod file;
+mod foreign;
+mod periods;
+mod policies;

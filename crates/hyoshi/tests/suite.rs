@@ -1,0 +1,40 @@
+//! All integration tests of the crate in one binary: linking one for each file takes longer than running them.
+
+#[path = "../../orb/tests/common/authority.rs"]
+mod authority;
+mod common;
+#[path = "../../idl/tests/golden/tracker.rs"]
+mod tracker_idl;
+
+mod bad_input;
+mod blocking;
+mod broker;
+mod broker_remote;
+mod browser;
+mod calibrate;
+mod call;
+mod call_types;
+mod calls;
+mod check;
+mod costs;
+mod counterexamples;
+mod from;
+mod hourglass;
+mod idl;
+mod ior;
+mod kernel_bounds;
+mod manual;
+mod naming;
+mod new;
+mod promises;
+mod recordings;
+mod reproduce;
+mod reservations;
+mod run;
+mod samples;
+mod sim;
+mod soak;
+mod systemd;
+mod tls;
+mod unprivileged;
+mod why;

@@ -1,0 +1,11 @@
+//! All integration tests of the crate in one binary: linking one for each file takes longer than running them.
+
+mod invariants;
+
+mod calls;
+mod diagnostics;
+mod hostile;
+mod meaning;
+mod rates;
+mod reference;
+mod writing;

@@ -1,0 +1,31 @@
+//! All integration tests of the crate in one binary: linking one for each file takes longer than running them.
+//! Files that count or limit something for the whole process are binaries of their own.
+
+#[path = "common/authority.rs"]
+mod authority;
+#[path = "../../idl/tests/golden/names.rs"]
+mod names_idl;
+#[path = "common/peer.rs"]
+mod peer;
+#[path = "../../hyoshi/tests/common/said.rs"]
+mod said;
+#[path = "../../idl/tests/golden/tracker.rs"]
+mod tracker_idl;
+#[path = "common/tracking.rs"]
+mod tracking;
+#[path = "../../idl/tests/golden/types.rs"]
+mod types_idl;
+
+mod activators;
+mod adapters;
+mod allocations;
+mod bidirectional;
+mod calls;
+mod clients;
+mod crowd;
+mod generated;
+mod intercept;
+mod limits;
+mod shared;
+mod slow;
+mod tls;

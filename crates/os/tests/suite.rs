@@ -1,0 +1,6 @@
+//! All integration tests of the crate in one binary: linking one for each file takes longer than running them.
+//! Files that count or limit something for the whole process are binaries of their own.
+
+mod inheritance;
+mod one_cpu;
+mod plugin;

@@ -1,0 +1,18 @@
+//! All integration tests of the crate in one binary: linking one for each file takes longer than running them.
+
+mod common;
+
+mod blame;
+mod bounds;
+mod calls;
+mod chains;
+mod costs;
+mod counterexamples;
+mod flight_program;
+mod mutants;
+mod programs;
+mod properties;
+mod release_guards;
+mod rules;
+mod soundness;
+mod switching;

@@ -1,0 +1,9 @@
+//! All integration tests of the crate in one binary: linking one for each file takes longer than running them.
+
+mod systems;
+
+mod allocations;
+mod blame;
+mod chains;
+mod recordings;
+mod stats;
