@@ -28,6 +28,7 @@ mod journal;
 pub mod kernel;
 mod lanes;
 mod library;
+pub mod limits;
 pub mod lines;
 pub mod machine;
 pub mod members;

@@ -67,6 +67,9 @@ pub struct Noted {
     /// It was begun by somebody who may change all tasks.
     #[serde(default)]
     pub directed: bool,
+    /// By which entry of the limits its user was counted.
+    #[serde(default)]
+    pub account: String,
     /// It reports itself.
     #[serde(default)]
     pub own: bool,
@@ -345,6 +348,7 @@ mod tests {
             least: 1_000,
             hard: true,
             directed: true,
+            account: "group.hyoshi".into(),
             own: true,
             chain: vec![Setting::from_words(&["max-decay".into(), "--reports".into(), "10".into()]).unwrap()],
             consumed: 7_000_000,

@@ -32,7 +32,9 @@ fn policy() -> impl Strategy<Value = &'static str> {
 fn arbiter(policy: &str, parts: &[u32]) -> Arbiter {
     let accounts = parts.iter().enumerate().map(|(at, part)| (format!("user {at}"), *part));
     let policy = policy.parse::<PolicySpec>().unwrap().build();
-    Arbiter::new(policy, CAP).with_accounts(Accounts::new(accounts))
+    let mut arbiter = Arbiter::new(policy, CAP);
+    arbiter.set_accounts(Accounts::new(accounts));
+    arbiter
 }
 
 fn joining(wish: &Wish) -> Joining {

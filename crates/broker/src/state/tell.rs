@@ -2,7 +2,7 @@
 
 use hyoshi_control::advocate::Words;
 use hyoshi_control::policy::PolicyWords;
-use hyoshi_control::{Advocate, Grant, Limit, Reason, TaskId};
+use hyoshi_control::{Accounts, Advocate, Grant, Limit, Reason, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
 use super::auto::Found;
@@ -48,14 +48,14 @@ pub struct Standing {
     pub held: Option<Reservation>,
     /// What is known of its period, where that is found by itself.
     pub found: Option<Found>,
-    /// Why the machine holds less.
-    pub why: Option<String>,
+    /// Why that is less than it asks for; empty if it is not.
+    pub because: String,
 }
 
 impl Standing {
     /// What became of what it asks for.
     pub fn outcome(&self) -> Outcome {
-        Outcome { asked: self.grant.asked, held: self.held, because: because(&self.grant, self.why.as_deref()) }
+        Outcome { asked: self.grant.asked, held: self.held, because: self.because.clone() }
     }
 }
 
@@ -70,7 +70,8 @@ pub struct Outcome {
     pub because: String,
 }
 
-fn because(grant: &Grant, why: Option<&str>) -> String {
+fn because(grant: &Grant, why: Option<&str>, accounts: &Accounts) -> String {
+    let words = |limit| words(limit, accounts);
     let reason = match grant.reason {
         Reason::Granted => String::new(),
         Reason::Cut(limit) => format!("{} leaves no more", words(limit)),
@@ -89,8 +90,11 @@ fn because(grant: &Grant, why: Option<&str>) -> String {
     }
 }
 
-fn words(limit: Limit) -> String {
+fn words(limit: Limit, accounts: &Accounts) -> String {
     match limit {
+        Limit::Account(account, share) => {
+            format!("the {share} of {}", accounts.name(account).unwrap_or("its user"))
+        }
         Limit::Cap(cap) => format!("the cap of {cap}"),
         Limit::Group(_, share) => format!("its group's {share}"),
     }
@@ -124,7 +128,7 @@ impl State {
             held: grant.reservation.filter(|_| task.waits.is_none()),
             grant,
             found: self.found(id),
-            why: task.why.clone(),
+            because: because(&grant, task.why.as_deref(), self.arbiter.accounts()),
         })
     }
 
@@ -137,7 +141,8 @@ impl State {
         let task = self.tasks.get(&id).ok_or_else(|| gone(id))?;
         let grant = self.arbiter.grant(id).ok_or_else(|| gone(id))?;
         let held = grant.reservation.filter(|_| task.waits.is_none());
-        Ok(Outcome { asked: grant.asked, held, because: because(&grant, task.why.as_deref()) })
+        let because = because(&grant, task.why.as_deref(), self.arbiter.accounts());
+        Ok(Outcome { asked: grant.asked, held, because })
     }
 
     /// What each of a task's advocates says of itself now.

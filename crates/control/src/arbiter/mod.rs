@@ -101,9 +101,10 @@ impl Arbiter {
         }
     }
 
-    /// Divides the cap among accounts, before any task joins.
-    pub fn with_accounts(self, accounts: Accounts) -> Self {
-        Arbiter { accounts, ..self }
+    /// Divides the cap among these accounts, before any task joins.
+    pub fn set_accounts(&mut self, accounts: Accounts) {
+        debug_assert!(self.tasks.is_empty());
+        self.accounts = accounts;
     }
 
     /// The accounts.
