@@ -24,6 +24,7 @@ pub mod certificates;
 pub mod client;
 pub mod external;
 mod foreign;
+mod gate;
 mod journal;
 pub mod kernel;
 mod lanes;

@@ -166,6 +166,8 @@ impl State {
     pub fn new(mut arbiter: Arbiter, kernel: Box<dyn Kernel>, access: Access, audit: Audit) -> State {
         let rules = Arc::new(Rules::default());
         arbiter.set_accounts(rules.accounts());
+        let mut audit = audit;
+        audit.trust(access);
         State {
             arbiter,
             kernel,

@@ -1,5 +1,7 @@
 //! How the broker and its tasks stand.
 
+use std::ops::Bound;
+
 use hyoshi_control::advocate::Words;
 use hyoshi_control::policy::PolicyWords;
 use hyoshi_control::{Accounts, Advocate, Grant, Limit, Reason, TaskId};
@@ -10,6 +12,10 @@ use super::{State, gone};
 use crate::kernel::Way;
 use crate::setting::Setting;
 use crate::trouble::Trouble;
+
+/// Tasks of a page, and octets of what users say of them: what is copied while others wait is bounded.
+const PAGE: usize = 64;
+const PAGE_OCTETS: usize = 256 << 10;
 
 /// A task as it stands.
 #[derive(Clone, Debug)]
@@ -151,10 +157,22 @@ impl State {
         self.arbiter.joining(id).map_or(Vec::new(), |joining| joining.chain.iter().map(words).collect())
     }
 
-    /// All tasks, by name.
-    pub fn standings(&mut self) -> Vec<Standing> {
-        let tasks: Vec<TaskId> = self.names.values().copied().collect();
-        tasks.into_iter().filter_map(|id| self.standing(id).ok()).collect()
+    /// The next tasks by name, those whose names follow `after`: as many as are looked at in one go. Whether there are more.
+    pub fn page(&mut self, after: &str) -> (Vec<Standing>, bool) {
+        let following = (Bound::Excluded(after), Bound::Unbounded);
+        let mut ids: Vec<TaskId> = self.names.range::<str, _>(following).map(|(_, id)| *id).take(PAGE + 1).collect();
+        let more = ids.len() > PAGE;
+        ids.truncate(PAGE);
+        let (mut page, mut octets) = (Vec::new(), 0);
+        for id in ids {
+            if octets > PAGE_OCTETS {
+                return (page, true);
+            }
+            let Ok(standing) = self.standing(id) else { continue };
+            octets += 4 * standing.processes.len() + standing.advocates.iter().map(Setting::size).sum::<usize>();
+            page.push(standing);
+        }
+        (page, more)
     }
 
     /// How many tasks there are.
