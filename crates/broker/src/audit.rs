@@ -171,14 +171,21 @@ impl Audit {
     }
 }
 
-/// What was dropped and not counted yet is, at the end.
+/// At the end, what was dropped and is not counted yet is.
 impl Drop for Audit {
     fn drop(&mut self) {
+        self.count_dropped();
+    }
+}
+
+impl Audit {
+    /// Lines that were dropped since the last line of their user are counted in one of their own.
+    pub(crate) fn count_dropped(&self) {
         let Some(lines) = &self.lines else { return };
-        for (uid, budget) in self.budgets.lock().iter().filter(|(_, budget)| budget.dropped > 0) {
+        for (uid, budget) in self.budgets.lock().iter_mut().filter(|(_, budget)| budget.dropped > 0) {
             let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
             let (pid, certificate, task, to, refused) = (None, None, None, "", None);
-            let (uid, dropped) = (*uid, budget.dropped);
+            let (uid, dropped) = (*uid, std::mem::take(&mut budget.dropped));
             let line = Line { at_ms, uid, pid, certificate, change: "dropped", task, to, refused, dropped };
             lines.push(serde_json::to_string(&line).unwrap_or_default());
         }

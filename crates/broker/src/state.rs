@@ -387,6 +387,7 @@ impl State {
     /// Reserves nothing for anybody any more, and puts all back as it was.
     pub fn end(&mut self) {
         self.kernel.end();
+        self.audit.count_dropped();
     }
 }
 
