@@ -4,10 +4,6 @@
 
 use hyoshi_os::Credentials;
 
-/// Importance that everybody may give to tasks of their own. What is above it is for those who may change all tasks, or
-/// anybody could take the CPU from all others.
-pub const ORDINARY_IMPORTANCE: u32 = 10;
-
 /// Who calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
@@ -81,9 +77,13 @@ impl Access {
         }
     }
 
-    /// The most importance that they may give.
-    pub fn most_importance(&self, caller: &Caller) -> u32 {
-        if self.may_direct(caller) { u32::MAX } else { ORDINARY_IMPORTANCE }
+    /// Whether they are root or the broker's own user, or the broker itself.
+    pub fn is_root(&self, caller: &Caller) -> bool {
+        match caller {
+            Caller::Broker => true,
+            Caller::Known(who) => who.uid == 0 || who.uid == self.broker,
+            Caller::Certified(_) | Caller::Unknown => false,
+        }
     }
 }
 
@@ -124,18 +124,15 @@ mod tests {
             [user(0, 0, &[]), user(900, 900, &[]), user(1000, 27, &[]), user(1000, 1000, &[4, 27]), Caller::Broker]
         {
             assert!(ACCESS.may_direct(&who) && ACCESS.may_change(&who, 1234), "{who:?}");
-            assert_eq!(ACCESS.most_importance(&who), u32::MAX);
         }
         let ann = user(1000, 1000, &[4]);
         assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.may_direct(&ann));
-        assert_eq!(ACCESS.most_importance(&ann), ORDINARY_IMPORTANCE);
     }
 
     #[test]
     fn a_certificate_gives_the_rights_that_it_was_given_and_those_of_its_user() {
         let holder = |right, user| Caller::Certified(Certified { name: "ann".to_owned(), right, user });
         assert!(ACCESS.may_direct(&holder(Right::Direct, None)) && ACCESS.may_change(&holder(Right::Direct, None), 7));
-        assert_eq!(ACCESS.most_importance(&holder(Right::Direct, None)), u32::MAX);
         let ann = holder(Right::See, Some(1000));
         assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.may_direct(&ann));
         assert!(!ACCESS.may_change(&holder(Right::See, None), 1000));

@@ -1,9 +1,11 @@
 //! What was changed, by whom, and whether it was allowed: a line of JSON each.
 //!
 //! Written as [`Lines`] are: a change waits for no disk. Of what somebody says it has the first [`MOST`] octets: nobody pushes
-//! others' changes out of the log with long words.
+//! others' changes out of the log with long words, nor with many: each user has a budget of lines, one for what was done and
+//! one for what was refused. What is beyond is counted in the user's next line.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -11,7 +13,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::access::Caller;
+use hyoshi_control::Rate;
+use hyoshi_model::{Instant, Span};
+use hyoshi_os::{Clock, MonotonicClock, PiMutex};
+
+use crate::access::{Access, Caller};
 use crate::lines::Lines;
 
 /// Octets of a task's name, of what it is changed to, and of why not.
@@ -21,6 +27,34 @@ pub const MOST: usize = 256;
 #[derive(Debug)]
 pub struct Audit {
     lines: Option<Lines>,
+    /// Who has no budget.
+    access: Option<Access>,
+    clock: MonotonicClock,
+    budgets: PiMutex<BTreeMap<Option<u32>, Budget>>,
+}
+
+/// Lines of changes that were done: a hundred at once, then one a second.
+const DONE: (Span, u32) = (Span::from_secs(1), 128);
+/// Lines of refusals: some at once, then one in ten seconds.
+const REFUSED: (Span, u32) = (Span::from_secs(10), 32);
+/// Users that have budgets of their own; all beyond share one.
+const USERS: usize = 1_024;
+
+#[derive(Debug)]
+struct Budget {
+    done: Rate,
+    refused: Rate,
+    dropped: u64,
+}
+
+impl Budget {
+    fn new() -> Budget {
+        Budget { done: Rate::new(DONE.0, DONE.1), refused: Rate::new(REFUSED.0, REFUSED.1), dropped: 0 }
+    }
+
+    fn is_idle(&self, now: Instant) -> bool {
+        self.done.is_full(now) && self.refused.is_full(now) && self.dropped == 0
+    }
 }
 
 /// A change, or an attempt.
@@ -43,12 +77,19 @@ struct Line<'a> {
     /// Why it was not done.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<&'a str>,
+    /// Lines of this user since the last one that there was no room for.
+    #[serde(skip_serializing_if = "is_none")]
+    dropped: u64,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Audit {
     /// Tells nobody.
     pub fn none() -> Audit {
-        Audit { lines: None }
+        Audit::with(None)
     }
 
     /// Appends to a file, which only the broker's user may read.
@@ -57,12 +98,50 @@ impl Audit {
     ///
     /// If it cannot be opened.
     pub fn to(path: &Path) -> io::Result<Audit> {
-        Ok(Audit { lines: Some(Lines::to(path)?) })
+        Ok(Audit::with(Some(Lines::to(path)?)))
+    }
+
+    fn with(lines: Option<Lines>) -> Audit {
+        Audit { lines, access: None, clock: MonotonicClock::start(), budgets: PiMutex::default() }
+    }
+
+    /// Whoever may change all tasks has no budget.
+    pub(crate) fn trust(&mut self, access: Access) {
+        self.access = Some(access);
+    }
+
+    /// Whether there is room for a line of this caller's, and how many were dropped before it.
+    fn room(&self, caller: &Caller, refused: bool, now: Instant) -> Option<u64> {
+        let free = match self.access {
+            Some(access) => access.may_direct(caller),
+            None => *caller == Caller::Broker,
+        };
+        if free {
+            return Some(0);
+        }
+        let user = match caller {
+            Caller::Known(who) => Some(who.uid),
+            Caller::Certified(who) => who.user,
+            Caller::Broker | Caller::Unknown => None,
+        };
+        let mut budgets = self.budgets.lock();
+        if budgets.len() >= USERS && !budgets.contains_key(&user) {
+            budgets.retain(|_, budget| !budget.is_idle(now));
+        }
+        let user = user.filter(|user| budgets.len() < USERS || budgets.contains_key(&Some(*user)));
+        let budget = budgets.entry(user).or_insert_with(Budget::new);
+        let rate = if refused { &mut budget.refused } else { &mut budget.done };
+        if rate.take(now) {
+            return Some(std::mem::take(&mut budget.dropped));
+        }
+        budget.dropped += 1;
+        None
     }
 
     /// Tells of a change.
     pub fn tell(&self, caller: &Caller, change: &str, task: Option<&str>, to: &str, refused: Option<&str>) {
         let Some(lines) = &self.lines else { return };
+        let Some(dropped) = self.room(caller, refused.is_some(), self.clock.now()) else { return };
         let (uid, pid, certificate) = match caller {
             Caller::Known(who) => (Some(who.uid), Some(who.pid), None),
             Caller::Certified(who) => (who.user, None, Some(who.name.as_str())),
@@ -80,6 +159,7 @@ impl Audit {
             task: task.as_deref(),
             to: &to,
             refused: refused.as_deref(),
+            dropped,
         };
         // Numbers and text: there is nothing in it that JSON does not have.
         lines.push(serde_json::to_string(&line).unwrap_or_default());
@@ -88,6 +168,27 @@ impl Audit {
     /// Why it is incomplete, if that has not been told yet.
     pub fn trouble(&self) -> Option<String> {
         self.lines.as_ref()?.trouble()
+    }
+}
+
+/// At the end, what was dropped and is not counted yet is.
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.count_dropped();
+    }
+}
+
+impl Audit {
+    /// Lines that were dropped since the last line of their user are counted in one of their own.
+    pub(crate) fn count_dropped(&self) {
+        let Some(lines) = &self.lines else { return };
+        for (uid, budget) in self.budgets.lock().iter_mut().filter(|(_, budget)| budget.dropped > 0) {
+            let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+            let (pid, certificate, task, to, refused) = (None, None, None, "", None);
+            let (uid, dropped) = (*uid, std::mem::take(&mut budget.dropped));
+            let line = Line { at_ms, uid, pid, certificate, change: "dropped", task, to, refused, dropped };
+            lines.push(serde_json::to_string(&line).unwrap_or_default());
+        }
     }
 }
 
@@ -142,6 +243,32 @@ mod tests {
         );
         assert!(lines[0].get("refused").is_none());
         assert_eq!(lines[1]["task"], "x\n{\"uid\":0}");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn refusals_of_one_user_leave_the_lines_of_others_and_are_counted() {
+        let path = std::env::temp_dir().join(format!("hyoshi-audit-flood-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let audit = Audit::to(&path).unwrap();
+        let bob = Caller::Known(Credentials { pid: 8, uid: 1001, gid: 1001, groups: vec![] });
+        for _ in 0..100_000 {
+            audit.tell(&ann(), "join", Some("x"), "", Some("there is a task `x` already"));
+        }
+        audit.tell(&ann(), "importance", Some("y"), "2", None);
+        audit.tell(&bob, "join", Some("z"), "", None);
+        drop(audit);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of = |uid: u32| lines.iter().filter(move |line| line["uid"] == uid);
+        assert!(of(1000).count() < 50, "{}", of(1000).count());
+        let (refused, dropped) = (
+            of(1000).filter(|line| line["refused"].is_string()).count() as u64,
+            of(1000).filter_map(|line| line["dropped"].as_u64()).sum::<u64>(),
+        );
+        assert_eq!(refused + dropped, 100_000);
+        assert!(of(1000).any(|line| line["change"] == "importance"), "what was done has a budget of its own");
+        assert_eq!(of(1001).count(), 1);
         std::fs::remove_file(&path).unwrap();
     }
 

@@ -273,6 +273,25 @@ impl Client {
         self.broker.join(&joining)?.ok_or_else(|| nil().into())
     }
 
+    /// All tasks, by name. Tasks that come or go meanwhile may be missing.
+    ///
+    /// # Errors
+    ///
+    /// If the broker does not answer.
+    pub fn tasks(&self) -> Result<Vec<wire::TaskStanding>, ClientError> {
+        let (mut all, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = self.broker.tasks(&after)?;
+            // One that goes on without an end is no broker's.
+            let last = page.tasks.last().map(|task| task.name.clone()).filter(|last| *last > after);
+            all.extend(page.tasks);
+            match last {
+                Some(last) if page.more => after = last,
+                _ => return Ok(all),
+            }
+        }
+    }
+
     /// The task of a name.
     ///
     /// # Errors

@@ -13,12 +13,25 @@ pub(crate) struct Journal {
     file: File,
     length: u64,
     lines: usize,
+    /// How long it was when it was written anew last.
+    fresh: u64,
+    /// The file that takes its place once it has all that is true.
+    beside: Option<Beside>,
+}
+
+#[derive(Debug)]
+struct Beside {
+    file: File,
+    length: u64,
+    lines: usize,
 }
 
 /// A file above this is none of ours.
 const LONGEST: u64 = 64 << 20;
 /// Lines that are no longer true are tolerated up to this, and up to as many as are.
 const STALE: usize = 4096;
+/// The same in octets.
+const STALE_OCTETS: u64 = 8 << 20;
 
 impl Journal {
     /// Opens or makes it. Whoever opens it takes from the text what is still true and begins with [`Journal::replace`].
@@ -27,7 +40,7 @@ impl Journal {
         let mut text = Vec::new();
         Read::by_ref(&mut file).take(LONGEST).read_to_end(&mut text)?;
         let (path, text) = (path.to_owned(), String::from_utf8_lossy(&text).into_owned());
-        Ok((Journal { path, file, length: 0, lines: 0 }, text))
+        Ok((Journal { path, file, length: 0, lines: 0, fresh: 0, beside: None }, text))
     }
 
     /// Where it is.
@@ -37,7 +50,7 @@ impl Journal {
 
     /// True if most of it is no longer so: `live` lines would do.
     pub fn is_stale(&self, live: usize) -> bool {
-        self.lines > 2 * live + STALE
+        self.lines > 2 * live + STALE || self.length > 2 * self.fresh + STALE_OCTETS
     }
 
     /// Adds a line, with its end.
@@ -57,13 +70,42 @@ impl Journal {
         }
     }
 
-    /// Writes it anew, beside it and then in its place.
-    pub fn replace(&mut self, text: &str) -> io::Result<()> {
+    /// Whether it is being written anew.
+    pub fn is_rewritten(&self) -> bool {
+        self.beside.is_some()
+    }
+
+    /// Begins to write it anew, beside it. What is appended meanwhile has to be [added](Journal::add) there, too.
+    pub fn begin(&mut self, text: &str) -> io::Result<()> {
         let beside = self.path.with_extension("new");
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(&beside, &self.path)?;
-        (self.file, self.length, self.lines) = (file, text.len() as u64, text.lines().count());
+        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        self.beside = Some(Beside { file, length: 0, lines: 0 });
+        self.add(text)
+    }
+
+    /// Adds lines to what is written anew. After an error that has to begin again.
+    pub fn add(&mut self, text: &str) -> io::Result<()> {
+        let Some(beside) = &mut self.beside else { return Ok(()) };
+        let done = beside.file.write_all(text.as_bytes());
+        beside.length += text.len() as u64;
+        beside.lines += text.lines().count();
+        if done.is_err() {
+            self.beside = None;
+        }
+        done
+    }
+
+    /// What was written anew takes its place.
+    pub fn finish(&mut self) -> io::Result<()> {
+        let Some(Beside { file, length, lines }) = self.beside.take() else { return Ok(()) };
+        fs::rename(self.path.with_extension("new"), &self.path)?;
+        (self.file, self.length, self.lines, self.fresh) = (file, length, lines, length);
         Ok(())
+    }
+
+    /// Writes it anew at once, beside it and then in its place.
+    pub fn replace(&mut self, text: &str) -> io::Result<()> {
+        self.begin(text)?;
+        self.finish()
     }
 }

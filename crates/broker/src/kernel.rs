@@ -90,6 +90,9 @@ pub trait Kernel: Send {
     /// The task's processes, in the order in which they joined.
     fn members(&self, task: TaskId) -> Vec<Identity>;
 
+    /// How many threads they have now; no more are counted once it is more than `most`.
+    fn threads(&self, task: TaskId, most: usize) -> usize;
+
     /// Their numbers.
     fn processes(&self, task: TaskId) -> Vec<u32> {
         self.members(task).iter().map(|process| process.number).collect()

@@ -326,6 +326,18 @@ impl Kernel for Machine {
         members.map_or(Vec::new(), |members| members.processes().map(Process::identity).collect())
     }
 
+    fn threads(&self, task: TaskId, most: usize) -> usize {
+        let Some(members) = self.ground.tasks.get(&task) else { return 0 };
+        let mut all = 0;
+        for process in members.processes() {
+            if all > most {
+                break;
+            }
+            all += process.thread_count();
+        }
+        all
+    }
+
     fn whose(&self, process: &Process) -> Option<(TaskId, bool)> {
         let identity = process.identity();
         let itself = self.ground.tasks.iter().find(|(_, members)| members.has(identity));

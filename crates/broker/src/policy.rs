@@ -31,15 +31,30 @@ pub fn named(text: &str) -> Result<AnyPolicy, Trouble> {
 ///
 /// Of a text that is none, and of what is not to be had.
 pub fn read(text: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Trouble> {
-    if !matches!(text.split_whitespace().next(), Some("external" | "library")) {
-        return named(text);
-    }
-    let words = words::split(text)?;
-    let mut parts = words.splitn(2, |word| word == "--fallback");
-    let setting = Setting::from_words(parts.next().unwrap_or_default())?;
-    let fallback = named(&parts.next().map_or("strict".to_owned(), |words| words.join(" ")))?;
+    let Some((setting, fallback)) = split(text)? else { return named(text) };
+    let fallback = named(&fallback)?;
     match setting.kind.as_str() {
         "external" => externals.policy(&setting, fallback),
         _ => library::policy(&setting, fallback, externals.bulletin()),
     }
+}
+
+/// What a policy from elsewhere is set to, its fallback left out; none for the broker's own policies.
+///
+/// # Errors
+///
+/// Of a text that is none.
+pub fn from_elsewhere(text: &str) -> Result<Option<Setting>, Trouble> {
+    Ok(split(text)?.map(|(setting, _)| setting))
+}
+
+/// The setting of a policy from elsewhere, and its fallback.
+fn split(text: &str) -> Result<Option<(Setting, String)>, Trouble> {
+    if !matches!(text.split_whitespace().next(), Some("external" | "library")) {
+        return Ok(None);
+    }
+    let words = words::split(text)?;
+    let mut parts = words.splitn(2, |word| word == "--fallback");
+    let setting = Setting::from_words(parts.next().unwrap_or_default())?;
+    Ok(Some((setting, parts.next().map_or("strict".to_owned(), |words| words.join(" ")))))
 }

@@ -1,4 +1,4 @@
-//! Clients over TLS that were turned away: the operator is told, but not of each, since whoever reaches the port can be one.
+//! Clients that were turned away, at the port for TLS or since they ask for too much: the operator is told once in a while.
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::PiMutex;
@@ -9,8 +9,8 @@ const BETWEEN: Span = Span::from_secs(10);
 const LONGEST: usize = 200;
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals(PiMutex<Refused>);
+#[derive(Debug)]
+pub(crate) struct Refusals(&'static str, PiMutex<Refused>);
 
 #[derive(Debug, Default)]
 struct Refused {
@@ -22,31 +22,36 @@ struct Refused {
 }
 
 impl Refusals {
+    /// `what` begins each notice.
+    pub fn of(what: &'static str) -> Refusals {
+        Refusals(what, PiMutex::default())
+    }
+
     /// A client at that address was turned away. True if [`Refusals::due`] has become another: those that follow it wake
     /// nobody.
     pub fn note(&self, who: &str, why: &str) -> bool {
         let words = format!("{who}: {why}").chars().filter(|c| !c.is_control()).take(LONGEST).collect();
-        let mut refused = self.0.lock();
+        let mut refused = self.1.lock();
         (refused.count, refused.last) = (refused.count.saturating_add(1), words);
         refused.count == 1
     }
 
     /// When there is something to tell.
     pub fn due(&self) -> Instant {
-        let refused = self.0.lock();
+        let refused = self.1.lock();
         if refused.count == 0 { Instant::NEVER } else { refused.next }
     }
 
     /// What there is to tell now.
     pub fn take(&self, now: Instant) -> Option<String> {
-        let mut refused = self.0.lock();
+        let mut refused = self.1.lock();
         if refused.count == 0 || now < refused.next {
             return None;
         }
         refused.next = now + BETWEEN;
         let count = std::mem::take(&mut refused.count);
         let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-        Some(format!("turned away over TLS: {}{others}", std::mem::take(&mut refused.last)))
+        Some(format!("{}: {}{others}", self.0, std::mem::take(&mut refused.last)))
     }
 }
 
@@ -56,7 +61,7 @@ mod tests {
 
     #[test]
     fn who_is_turned_away_is_told_at_once_and_the_many_that_follow_together() {
-        let refusals = Refusals::default();
+        let refusals = Refusals::of("turned away over TLS");
         let at = |seconds| Instant::ZERO + Span::from_secs(seconds);
         assert_eq!((refusals.take(at(0)), refusals.due()), (None, Instant::NEVER));
         assert!(refusals.note("10.0.0.7:4711", "no certificate\n"));

@@ -29,6 +29,9 @@ use crate::setting::Setting;
 /// Processes of a task that are noted: children are found by their parents.
 pub const MOST_PROCESSES: usize = 256;
 
+/// Tasks that are written anew with each further line.
+const AT_ONCE: usize = 16;
+
 /// A task as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noted {
@@ -67,6 +70,9 @@ pub struct Noted {
     /// It was begun by somebody who may change all tasks.
     #[serde(default)]
     pub directed: bool,
+    /// By which entry of the limits its user was counted.
+    #[serde(default)]
+    pub account: String,
     /// It reports itself.
     #[serde(default)]
     pub own: bool,
@@ -96,6 +102,8 @@ pub struct Roster {
     last: u32,
     policy: NotedPolicy,
     tasks: BTreeMap<u32, Noted>,
+    /// While the file is written anew: tasks up to this number are in it.
+    copied: u32,
 }
 
 impl Noted {
@@ -142,7 +150,7 @@ impl Roster {
     pub fn open(directory: &Path) -> io::Result<(Roster, Option<String>)> {
         let (journal, text) = Journal::open(&directory.join("tasks"))?;
         let mut roster =
-            Roster { journal, behind: false, last: 0, policy: NotedPolicy::default(), tasks: BTreeMap::new() };
+            Roster { journal, behind: false, last: 0, policy: NotedPolicy::default(), tasks: BTreeMap::new(), copied: 0 };
         let warning = roster.read(&text).err().map(|line| {
             let aside = roster.journal.path().with_extension("damaged");
             let kept = fs::write(&aside, &text);
@@ -228,21 +236,46 @@ impl Roster {
     }
 
     fn append(&mut self, line: &str) -> io::Result<()> {
-        // What is to be appended is in what it would be made anew of.
-        let done = match self.behind || self.journal.is_stale(self.tasks.len()) {
-            true => self.compact(),
-            false => self.journal.append(line),
-        };
-        self.behind = done.is_err();
+        let mut done = if self.behind { Ok(()) } else { self.journal.append(line) };
+        if done.is_ok() && (self.behind || self.journal.is_rewritten() || self.journal.is_stale(self.tasks.len())) {
+            done = self.rewrite(line);
+        }
+        self.behind = done.is_err() || (self.behind && self.journal.is_rewritten());
         done
     }
 
-    /// Writes the file anew with what is true.
-    fn compact(&mut self) -> io::Result<()> {
+    /// Goes on with writing the file anew, some tasks with each line: nobody waits for all of them.
+    fn rewrite(&mut self, line: &str) -> io::Result<()> {
+        match self.journal.is_rewritten() {
+            true => self.journal.add(line)?,
+            // What is to be appended is in what it is made anew of.
+            false => {
+                self.journal.begin(&self.beginning())?;
+                self.copied = 0;
+            }
+        }
+        let mut text = String::new();
+        let mut count = 0;
+        for (number, task) in self.tasks.range(self.copied.saturating_add(1)..).take(AT_ONCE) {
+            text += &self::line("task", task);
+            (self.copied, count) = (*number, count + 1);
+        }
+        self.journal.add(&text)?;
+        if count < AT_ONCE { self.journal.finish() } else { Ok(()) }
+    }
+
+    /// All but tasks.
+    fn beginning(&self) -> String {
         let mut text = format!("{}\nlast {}\n", head(), self.last);
         if self.policy != NotedPolicy::default() {
             text += &line("policy", &self.policy);
         }
+        text
+    }
+
+    /// Writes the file anew with what is true.
+    fn compact(&mut self) -> io::Result<()> {
+        let mut text = self.beginning();
         self.tasks.values().for_each(|task| text += &line("task", task));
         self.journal.replace(&text)
     }
@@ -345,6 +378,7 @@ mod tests {
             least: 1_000,
             hard: true,
             directed: true,
+            account: "group.hyoshi".into(),
             own: true,
             chain: vec![Setting::from_words(&["max-decay".into(), "--reports".into(), "10".into()]).unwrap()],
             consumed: 7_000_000,
@@ -438,6 +472,42 @@ mod tests {
         assert!(length() < 4 << 20, "{}", length());
         drop(roster);
         assert_eq!(place.open().0.tasks().next().unwrap().weight, 9_999);
+    }
+
+    #[test]
+    fn a_long_file_is_written_anew_in_small_steps_and_loses_nothing_wherever_it_is_cut_off() {
+        let place = Place::new("steps");
+        let (mut roster, _) = place.open();
+        (1..=1_000).for_each(|id| roster.task(noted(id)).unwrap());
+        let beside = || fs::metadata(place.0.join("tasks.new")).ok().map(|found| found.len());
+        let (mut before, mut longest, mut begun) = (None, 0, 0);
+        for round in 0..8_000 {
+            let id = 1 + round * 7 % 1_000;
+            match round % 3 {
+                0 => roster.left(TaskId(id)).unwrap(),
+                _ => roster.task(Noted { weight: round + 10, ..noted(id) }).unwrap(),
+            }
+            let now = beside();
+            if let (Some(before), Some(now)) = (before, now) {
+                longest = longest.max(now - before);
+            }
+            begun += u32::from(before.is_none() && now.is_some());
+            before = now;
+            if now.is_some() && round % 50 == 0 {
+                // A broker that ends now is followed by one that knows the same.
+                let copy = Place::new("steps-copy");
+                fs::copy(place.0.join("tasks"), copy.0.join("tasks")).unwrap();
+                let (again, warning) = copy.open();
+                assert_eq!(warning, None);
+                assert_eq!(again.tasks, roster.tasks);
+            }
+        }
+        assert!(begun >= 1);
+        let one = line("task", &noted(1)).len() as u64;
+        assert!(longest <= (AT_ONCE as u64 + 2) * (one + 20), "{longest} octets in one step, {one} a task");
+        let tasks = roster.tasks.clone();
+        drop(roster);
+        assert_eq!(place.open().0.tasks, tasks);
     }
 
     #[test]

@@ -25,6 +25,7 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock, Notifier, PiMutex, Wake};
 use crate::access::Caller;
 use crate::certificates::{Certificates, Door};
 use crate::external::{About, Externals};
+use crate::gate::{Gate, Users};
 use crate::idl::cpu_broker::{self as wire, BrokerStanding, CpuShare, ProxyStanding};
 use crate::place;
 use crate::proxy::moves::Moves;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     adapter: std::sync::OnceLock<Adapter>,
     certificates: Certificates,
     refusals: Arc<Refusals>,
+    /// Of users who ask for too much.
+    excess: Arc<Refusals>,
 }
 
 /// How a broker serves other machines, besides its socket.
@@ -119,7 +122,9 @@ impl Service {
         let builder = Orb::builder().lane(own).listen(&format!("unix:{}", socket.display()));
         let mut builder = builder.map_err(ServiceError::Endpoint)?;
         let mut certificates = Certificates::default();
-        let refusals = Arc::new(Refusals::default());
+        let refusals = Arc::new(Refusals::of("turned away over TLS"));
+        let excess = Arc::new(Refusals::of("turned away"));
+        let clock = MonotonicClock::start();
         if let Some(remote) = remote {
             let lane = LaneOptions { name: "broker-tls".to_owned(), threads: REMOTE_THREADS, ..LaneOptions::default() };
             let (told, soon) = (refusals.clone(), wake.clone());
@@ -135,8 +140,16 @@ impl Service {
             builder = builder.server_interceptor(Door(remote.certificates.clone()));
             certificates = remote.certificates;
         }
-        let orb = builder.build().map_err(ServiceError::Orb)?;
-        let clock = MonotonicClock::start();
+        let gate = Gate {
+            access: core.access(),
+            rules: core.rules().clone(),
+            certificates: certificates.clone(),
+            clock,
+            refusals: excess.clone(),
+            wake: wake.clone(),
+            users: Users::default(),
+        };
+        let orb = builder.server_interceptor(gate).build().map_err(ServiceError::Orb)?;
         let shared = Arc::new(Shared {
             moves: core.moves(),
             core: PiMutex::new(core),
@@ -145,6 +158,7 @@ impl Service {
             adapter: Default::default(),
             certificates,
             refusals,
+            excess,
         });
         let given = shared.core.lock().externals().cloned();
         let externals = given.map_or_else(Externals::new, Ok).map_err(ServiceError::Orb)?;
@@ -198,12 +212,13 @@ impl Service {
                 let mut core = core.lock();
                 (core.tick(clock.now()), core.take_notices())
             };
-            let notices = notices.into_iter().chain(self.shared.refusals.take(clock.now()));
+            let refused = [&self.shared.refusals, &self.shared.excess];
+            let notices = notices.into_iter().chain(refused.iter().filter_map(|refused| refused.take(clock.now())));
             notices.for_each(|notice| tell(&notice));
             if interrupt.requested() {
                 break;
             }
-            let mut until = next.min(self.shared.refusals.due());
+            let mut until = next.min(self.shared.refusals.due()).min(self.shared.excess.due());
             if let Some(every) = manager.watched() {
                 let now = clock.now();
                 if now >= alive {

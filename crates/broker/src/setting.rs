@@ -28,6 +28,14 @@ impl Setting {
         matches!(self.kind.as_str(), "external" | "library")
     }
 
+    /// What it names elsewhere, if it [is foreign](Setting::is_foreign): objects, or a library's path.
+    pub(crate) fn elsewhere(&self) -> impl Iterator<Item = &str> {
+        let own_name = if self.kind == "library" { "path" } else { "object" };
+        let is_named = self.parameters.iter().any(|(name, _)| name == own_name);
+        let names = move |name: &str| name == own_name || (name.is_empty() && !(is_named && self.kind == "library"));
+        self.parameters.iter().filter(move |(name, _)| names(name)).map(|(_, value)| value.as_str())
+    }
+
     /// Octets that it takes, a parameter one more than its name and value.
     pub(crate) fn size(&self) -> usize {
         let parameters = self.parameters.iter().map(|(name, value)| 1 + name.len() + value.len());

@@ -8,6 +8,7 @@ mod bounds;
 mod change;
 mod groups;
 mod join;
+mod quota;
 mod rejoin;
 mod runs;
 mod tell;
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use hyoshi_control::{Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId};
+use hyoshi_control::{AccountId, Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
 
 use crate::access::{Access, Caller};
@@ -25,6 +26,7 @@ use crate::audit::Audit;
 use crate::external::Externals;
 use crate::kernel::Kernel;
 use crate::library;
+use crate::limits::Rules;
 use crate::lines::Lines;
 use crate::proxy::moves::Moves;
 use crate::roster::Roster;
@@ -54,6 +56,10 @@ pub struct State {
     due: BTreeSet<(Instant, TaskId)>,
     last: u32,
     access: Access,
+    /// What users may have.
+    rules: Arc<Rules>,
+    /// Threads in tasks, by user, as they were counted last.
+    threads: BTreeMap<u32, usize>,
     audit: Audit,
     /// What comes from elsewhere; nothing can without it.
     externals: Option<Arc<Externals>>,
@@ -108,6 +114,13 @@ struct Task {
     hard: bool,
     /// It was begun by somebody who may change all tasks.
     directed: bool,
+    /// Which limits it is counted by; none for tasks of those without limits.
+    account: Option<AccountId>,
+    /// Its threads, and when they were counted.
+    threads: usize,
+    counted: Instant,
+    /// Its user has more threads than allowed: nothing is reserved for it.
+    crowded: bool,
     /// It was hard under the broker before, and cannot be had so now.
     hard_before: bool,
     /// Why the machine refused what it refused last.
@@ -137,6 +150,10 @@ impl Task {
             anybody: false,
             hard: false,
             directed: false,
+            account: None,
+            threads: 0,
+            counted: Instant::ZERO,
+            crowded: false,
             hard_before: false,
             why: None,
             noted: now,
@@ -145,8 +162,12 @@ impl Task {
 }
 
 impl State {
-    /// Without tasks.
-    pub fn new(arbiter: Arbiter, kernel: Box<dyn Kernel>, access: Access, audit: Audit) -> State {
+    /// Without tasks, and with the default limits.
+    pub fn new(mut arbiter: Arbiter, kernel: Box<dyn Kernel>, access: Access, audit: Audit) -> State {
+        let rules = Arc::new(Rules::default());
+        arbiter.set_accounts(rules.accounts());
+        let mut audit = audit;
+        audit.trust(access);
         State {
             arbiter,
             kernel,
@@ -155,6 +176,8 @@ impl State {
             due: BTreeSet::new(),
             last: 0,
             access,
+            rules,
+            threads: BTreeMap::new(),
             audit,
             externals: None,
             log: None,
@@ -249,7 +272,7 @@ impl State {
 
     /// Carries out what the arbiter decided, and what it decides when the machine refuses some of it.
     fn apply(&mut self, now: Instant) {
-        let State { arbiter, kernel, tasks, backlog, .. } = self;
+        let State { arbiter, kernel, tasks, backlog, rules, .. } = self;
         let all = backlog.carry_out(arbiter, |change| {
             let id = change.task;
             // A task that has left is forgotten, not only released.
@@ -259,6 +282,10 @@ impl State {
                 // Nobody is there yet to reserve it for: it is done when the first process comes.
                 Some(_) if task.waits.is_some() => return Carried::Pending,
                 Some(reservation) => {
+                    if let Some(why) = State::crowded(rules, task) {
+                        task.why = Some(why);
+                        return Carried::Refused(None);
+                    }
                     if let Err(refused) = kernel.reserve(id, reservation, now) {
                         task.why = Some(refused.why);
                         return Carried::Refused(refused.most);
@@ -360,6 +387,7 @@ impl State {
     /// Reserves nothing for anybody any more, and puts all back as it was.
     pub fn end(&mut self) {
         self.kernel.end();
+        self.audit.count_dropped();
     }
 }
 

@@ -8,6 +8,8 @@
 //!
 //! - [`advocate`]: what to ask on behalf of one task; every kind is a line in one table.
 //! - [`policy`]: whom to give how much when there is not enough.
+//! - [`accounts`]: the part of the cap that the tasks of one user may hold together; [`rate`]: how often a user may
+//!   call.
 //! - [`period`]: how often a program's work comes round, found from its wake-ups.
 //! - [`arbiter`]: the broker's whole decision as one state machine, with an explanation of each grant.
 //! - [`window`]: when a task's threads are raised and lowered so that it gets what was granted, and
@@ -42,6 +44,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod accounts;
 pub mod admission;
 pub mod advocate;
 pub mod arbiter;
@@ -50,14 +53,17 @@ pub mod file;
 pub mod group;
 pub mod period;
 pub mod policy;
+pub mod rate;
 pub mod task;
 pub mod window;
 
+pub use accounts::{AccountId, Accounts};
 pub use admission::Admission;
 pub use advocate::{Advice, Advocate, Chain, Emission, Spec};
 pub use arbiter::{Arbiter, Change, Decision, Explanation, Joining, Refusal};
 pub use backlog::{Backlog, Carried};
 pub use period::{Finder, Finding};
 pub use policy::{AnyPolicy, Ask, Partition, Policy, PolicySpec, Strict, Weighted};
+pub use rate::Rate;
 pub use task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId, Values};
 pub use window::{Step, Window};

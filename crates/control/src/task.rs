@@ -2,6 +2,8 @@
 
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
+use crate::accounts::AccountId;
+
 /// A task under the broker: a process with its threads and children, a cgroup, or an object's work.
 ///
 /// Whoever drives the arbiter numbers them; a number must not come back while its task is there.
@@ -86,13 +88,15 @@ pub enum Limit {
     Cap(Share),
     /// The part of one group.
     Group(GroupId, Share),
+    /// The part of one account.
+    Account(AccountId, Share),
 }
 
 impl Limit {
     /// The most that may be reserved under it.
     pub const fn share(self) -> Share {
         match self {
-            Limit::Cap(share) | Limit::Group(_, share) => share,
+            Limit::Cap(share) | Limit::Group(_, share) | Limit::Account(_, share) => share,
         }
     }
 }
@@ -116,6 +120,16 @@ pub enum Reason {
     Policy,
     /// Nothing: the policy itself, a remote one or a plug-in, returned no grant for this task.
     Unanswered,
+}
+
+impl Reason {
+    /// The limit that left too little.
+    pub const fn limit(self) -> Option<Limit> {
+        match self {
+            Reason::Cut(limit) | Reason::NothingLeft(limit) | Reason::BelowLeast(limit, _) => Some(limit),
+            _ => None,
+        }
+    }
 }
 
 /// What a task was granted.

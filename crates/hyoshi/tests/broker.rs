@@ -10,6 +10,8 @@ mod follow;
 mod group;
 #[path = "broker/lanes.rs"]
 mod lanes;
+#[path = "broker/limits.rs"]
+mod limits;
 #[path = "broker/open.rs"]
 mod open;
 #[path = "broker/period.rs"]
@@ -388,9 +390,13 @@ fn as_nobody(place: &Place, words: &str) -> Option<Command> {
 #[test]
 fn everybody_has_a_say_over_tasks_of_their_own_and_no_other() {
     let place = Place::new();
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    // Limits are not read below a directory in which others could replace them: a sticky one is none.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
     fs::set_permissions(place.path(), open).unwrap();
-    let _broker = Broker::start(&place, "--audit audit.log");
+    let etc = place.path().join("etc");
+    fs::create_dir(&etc).unwrap();
+    fs::write(etc.join("limits.toml"), "[user.65534]\nshare = \"50%\"\nimportance = 10\n").unwrap();
+    let _broker = Broker::start(&place, "--audit audit.log --limits etc/limits.toml");
     let at = format!("--socket {}", place.path().join("run/broker.sock").display());
     let Some(mut first) = as_nobody(&place, &format!("broker list {at}")) else { return };
     assert!(first.output().unwrap().status.success(), "everybody sees");

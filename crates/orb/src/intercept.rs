@@ -1,5 +1,8 @@
 //! Interceptors: code of the user around every request of an ORB, on both sides.
 
+use std::any::Any;
+
+use hyoshi_os::Credentials;
 use hyoshi_wire::SystemException;
 use hyoshi_wire::giop::ServiceContexts;
 
@@ -7,6 +10,16 @@ use crate::call::{Call, Replied};
 
 /// Around requests that come. They run in the order in which they were given, and back in reverse.
 pub trait ServerInterceptor: Send + Sync {
+    /// A client has connected over a Unix socket. What is returned is dropped when the connection goes.
+    ///
+    /// # Errors
+    ///
+    /// The connection is closed before anything is read from it.
+    fn connected(&self, who: &Credentials) -> Result<Option<Box<dyn Any + Send + Sync>>, SystemException> {
+        let _ = who;
+        Ok(None)
+    }
+
     /// Before the servant is called: may look at the request's contexts, and send some along with the reply.
     ///
     /// # Errors

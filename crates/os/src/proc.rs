@@ -15,6 +15,7 @@ pub(crate) struct Stat {
     pub session: u32,
     pub flags: u64,
     pub start: u64,
+    pub threads: usize,
 }
 
 impl Stat {
@@ -33,7 +34,8 @@ impl Stat {
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         let state = *fields.first()?.as_bytes().first()?;
         let (parent, session) = (number(4)? as u32, number(6)? as u32);
-        Some(Stat { name: name.into(), state, parent, session, flags: number(9)?, start: number(22)? })
+        let threads = number(20)? as usize;
+        Some(Stat { name: name.into(), state, parent, session, flags: number(9)?, start: number(22)?, threads })
     }
 }
 

@@ -179,6 +179,12 @@ impl Process {
         stat_of(self.identity.number).is_ok_and(|stat| stat.start != self.identity.start || stat.has_ended())
     }
 
+    /// How many threads it has; none once it has ended. 2 us.
+    pub fn thread_count(&self) -> usize {
+        let stat = stat_of(self.identity.number).ok();
+        stat.filter(|stat| stat.start == self.identity.start && !stat.has_ended()).map_or(0, |stat| stat.threads)
+    }
+
     /// The number of the process that has started it, or has taken it in since that ended; `None` once it has ended.
     pub fn parent(&self) -> Option<u32> {
         stat_of(self.identity.number).ok().filter(|stat| stat.start == self.identity.start).map(|stat| stat.parent)

@@ -81,6 +81,7 @@ codes! {
     HYOSHI + 0x46 TLS_EXPECTED "The server speaks TLS where the reference promises plain GIOP (COMM_FAILURE)."
     HYOSHI + 0x47 TLS_NOT_SET_UP "The object is reached over TLS only and the ORB has no settings for it, or over plain TCP only and the settings forbid that (NO_PERMISSION)."
     HYOSHI + 0x50 BROKER_NAME "The broker serves nobody with a certificate of these names (NO_PERMISSION)."
+    HYOSHI + 0x51 BROKER_BUSY "This user asks the broker more often than its limits in /etc/hyoshi/broker.toml allow: ask again later (TRANSIENT)."
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use hyoshi_model::{Share, Span};
 use hyoshi_orb::SystemException;
 
 pub(crate) use crate::idl::cpu_broker::Broker;
-use crate::idl::cpu_broker::{self as wire, AdvocateSetting, BrokerStanding, LanePromise, TaskStanding, TaskStub};
+use crate::idl::cpu_broker::{self as wire, AdvocateSetting, BrokerStanding, LanePromise, TaskPage, TaskStanding, TaskStub};
 use crate::idl::cpu_broker::{
     AddAdvocateError, DetachError, ExplainError, FindError, JoinError, OwnTaskError, PromiseLanesError,
     RemoveAdvocateError, SetChainError, SetGroupError, SetHardError, SetImportanceError, SetPeriodError,
@@ -59,8 +59,9 @@ impl Broker for Served {
         Ok(self.reference(id)?)
     }
 
-    fn tasks(&self) -> Result<Vec<TaskStanding>, SystemException> {
-        Ok(self.0.with(|core, _, _| core.standings()).iter().map(to_wire).collect())
+    fn tasks(&self, after: &str) -> Result<TaskPage, SystemException> {
+        let (tasks, more) = self.0.with(|core, _, _| core.page(after));
+        Ok(TaskPage { tasks: tasks.iter().map(to_wire).collect(), more })
     }
 
     fn standing_of(&self, name: &str) -> Result<TaskStanding, StandingOfError> {

@@ -4,7 +4,7 @@ use hyoshi_control::{Chain, TaskId};
 use hyoshi_os::process::{NoProcess, Process};
 
 use super::State;
-use crate::access::{Access, Caller, ORDINARY_IMPORTANCE};
+use crate::access::{Access, Caller};
 use crate::setting::Setting;
 use crate::trouble::Trouble;
 
@@ -53,15 +53,6 @@ impl State {
         Trouble::refused(what, "a process has one task; `hyoshi broker set` changes what that task asks for")
     }
 
-    pub(super) fn allow_importance(&self, caller: &Caller, importance: u32) -> Result<(), Trouble> {
-        if importance <= self.access.most_importance(caller) {
-            return Ok(());
-        }
-        let what =
-            format!("an importance of {importance} is above {ORDINARY_IMPORTANCE}, the most that everybody may give");
-        Err(Trouble::NotAllowed { what, remedy: self.who_may() })
-    }
-
     pub(super) fn allow_settings(&self, caller: &Caller, settings: &[Setting]) -> Result<(), Trouble> {
         if settings.len() > Chain::LONGEST {
             let (what, most) = (format!("{} advocates", settings.len()), Chain::LONGEST);
@@ -71,11 +62,7 @@ impl State {
             let what = format!("an advocate is told in {octets} octets");
             return Err(Trouble::refused(what, format!("its kind and parameters have {MOST_SETTING} octets at most")));
         }
-        if self.access.may_direct(caller) || settings.iter().all(|setting| !setting.is_foreign()) {
-            return Ok(());
-        }
-        let what = "external advocates and libraries have the broker call where it is told to".to_owned();
-        Err(Trouble::NotAllowed { what, remedy: self.who_may() })
+        settings.iter().try_for_each(|setting| self.allow_foreign(caller, setting))
     }
 
     /// In words, for those who may not.

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use hyoshi_control::{Arbiter, TaskId};
 use hyoshi_model::{Instant, Share, Span};
@@ -12,6 +13,7 @@ use hyoshi_os::Credentials;
 use super::{Cycle, Inhabited, Joining, State};
 use crate::access::{Access, Caller};
 use crate::audit::{self, Audit};
+use crate::limits::{Holder, Limits, Rules};
 use crate::machine::Machine;
 use crate::policy;
 use crate::setting::Setting;
@@ -27,12 +29,19 @@ impl Stage {
         let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(100));
         let access = Access { broker: 0, group: None };
         let audit = Audit::to(&place.join("audit")).unwrap();
-        Stage(State::new(arbiter, Box::new(machine), access, audit), place)
+        let mut state = State::new(arbiter, Box::new(machine), access, audit);
+        state.limit_by(Arc::new(Rules::new([limits()], "limits.toml")));
+        Stage(state, place)
     }
 
     fn join(&mut self, who: &Caller, number: usize) -> Result<TaskId, Trouble> {
         self.0.join(who, &Joining::new(&format!("t{number}"), Span::from_millis(100)), Instant::ZERO)
     }
+}
+
+/// What each user may have here.
+fn limits() -> Limits {
+    Limits { tasks: 1_024, settings: 1 << 20, importance: 10, ..Limits::of(Holder::Default) }
 }
 
 impl Drop for Stage {

@@ -107,6 +107,7 @@ impl State {
         self.allow_settings(who, &to)?;
         let id = self.find(name)?;
         self.allow(who, id)?;
+        self.allow_chain(who, id, &to)?;
         let chain = self.chain(&to, id, name)?;
         self.change(who, name, now, |arbiter, id| arbiter.set_chain(id, chain, now))?;
         self.task(id)?.settings = to;
@@ -141,10 +142,13 @@ impl State {
         self.allow_settings(who, std::slice::from_ref(what))?;
         let id = self.find(name)?;
         self.allow(who, id)?;
+        let mut settings = self.task(id)?.settings.clone();
+        let place = place.min(settings.len());
+        settings.insert(place, what.clone());
+        self.allow_chain(who, id, &settings)?;
         let advocate = self.advocate(what, id, name)?;
-        let place = place.min(self.task(id)?.settings.len());
         self.change(who, name, now, |arbiter, id| arbiter.add_advocate(id, advocate, Some(place), now))?;
-        self.task(id)?.settings.insert(place, what.clone());
+        self.task(id)?.settings = settings;
         Ok(())
     }
 
@@ -181,6 +185,7 @@ impl State {
             let what = "the policy is one for all tasks".to_owned();
             return Err(Trouble::NotAllowed { what, remedy: self.who_may() });
         }
+        policy::from_elsewhere(policy)?.map_or(Ok(()), |setting| self.allow_foreign(who, &setting))?;
         let policy = match (policy, &self.externals) {
             ("", _) => None,
             (name, Some(externals)) => Some(policy::read(name, externals)?),

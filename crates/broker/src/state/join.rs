@@ -9,9 +9,6 @@ use crate::access::Caller;
 use crate::setting::{self, Setting};
 use crate::trouble::{Trouble, shown};
 
-/// Tasks that one user may have who may not change all: others have room beside them.
-const MOST_OF_ONE: usize = 1_024;
-
 /// Octets of a task's name.
 pub(super) const LONGEST_NAME: usize = 64;
 
@@ -129,19 +126,14 @@ impl State {
             ));
         }
         let directs = self.access.may_direct(caller);
-        let theirs = self.tasks.values().filter(|task| task.owner == owner && !task.directed);
-        if !directs && theirs.count() >= MOST_OF_ONE {
-            let what = format!("user {owner} has {MOST_OF_ONE} tasks, the most that one may have");
-            return Err(Trouble::refused(
-                what,
-                "`hyoshi broker detach` ends one; root and operators may begin further ones",
-            ));
-        }
+        let account = self.account_of(caller);
+        account.map_or(Ok(()), |account| self.allow_task(owner, account))?;
         let settings = match joining.advocates.as_slice() {
             [] => setting::default_chain(),
             some => some.to_vec(),
         };
         self.allow_settings(caller, &settings)?;
+        account.map_or(Ok(()), |account| self.allow_octets(owner, account, &settings, None))?;
         self.last = self.last.checked_add(1).ok_or_else(|| {
             Trouble::refused("the broker has numbered as many tasks as it can", "start it anew: `hyoshi broker`")
         })?;
@@ -149,6 +141,7 @@ impl State {
         let entry = hyoshi_control::Joining {
             importance: joining.importance,
             weight: joining.weight,
+            account,
             group: self.group(&joining.group)?,
             least: joining.least()?,
             ..hyoshi_control::Joining::new(
@@ -166,6 +159,7 @@ impl State {
             settings,
             hard: joining.hard,
             directed: directs,
+            account,
             ..Task::new(now)
         };
         self.enter(id, task, entry, now)?;
@@ -246,7 +240,9 @@ impl State {
             return Err(Trouble::refused(what, "name the process that is meant, or its control group with --cgroup"));
         }
         self.allow_process(caller, &process)?;
+        self.allow_threads(id, &process)?;
         self.kernel.add(id, process)?;
+        self.recount(id);
         self.begin(id, now);
         Ok(())
     }
@@ -323,6 +319,7 @@ impl State {
 
     pub(super) fn remove(&mut self, id: TaskId, now: Instant) {
         let Some(task) = self.tasks.remove(&id) else { return };
+        self.forget_threads(&task);
         self.due.remove(&(task.due, id));
         self.names.remove(&task.name);
         if let Some(externals) = &self.externals {

@@ -80,6 +80,7 @@ impl State {
                 self.chain(&settings, id, &noted.name)?
             }
         };
+        let account = (!noted.directed).then(|| self.rules.again(noted.owner, &noted.account));
         let Some(entry) = noted.joining(group) else { return Ok(false) };
         let hard = noted.hard && self.harden_again(id, &noted.name);
         let task = Task {
@@ -90,6 +91,7 @@ impl State {
             group: noted.group.clone(),
             settings,
             directed: noted.directed,
+            account,
             hard,
             hard_before: noted.hard && !hard,
             own: noted.own,
@@ -97,7 +99,7 @@ impl State {
             anybody: noted.anybody,
             ..Task::new(now)
         };
-        self.enter(id, task, hyoshi_control::Joining { chain, ..entry }, now)?;
+        self.enter(id, task, hyoshi_control::Joining { chain, account, ..entry }, now)?;
         let added = processes.into_iter().filter_map(|process| self.kernel.add(id, process).ok()).count();
         if added == 0 {
             self.remove(id, now);
@@ -156,6 +158,7 @@ impl State {
             anybody: task.anybody,
             auto: self.autos.contains_key(&id),
             directed: task.directed,
+            account: task.account.map_or(String::new(), |account| self.rules.limits(account).holder.to_string()),
             hard: task.hard || task.hard_before,
             own: task.own,
             chain: task.settings.clone(),

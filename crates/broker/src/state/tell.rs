@@ -1,8 +1,10 @@
 //! How the broker and its tasks stand.
 
+use std::ops::Bound;
+
 use hyoshi_control::advocate::Words;
 use hyoshi_control::policy::PolicyWords;
-use hyoshi_control::{Advocate, Grant, Limit, Reason, TaskId};
+use hyoshi_control::{Accounts, Advocate, Grant, Limit, Reason, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
 use super::auto::Found;
@@ -10,6 +12,10 @@ use super::{State, gone};
 use crate::kernel::Way;
 use crate::setting::Setting;
 use crate::trouble::Trouble;
+
+/// Tasks of a page, and octets of what users say of them: what is copied while others wait is bounded.
+const PAGE: usize = 64;
+const PAGE_OCTETS: usize = 256 << 10;
 
 /// A task as it stands.
 #[derive(Clone, Debug)]
@@ -48,14 +54,14 @@ pub struct Standing {
     pub held: Option<Reservation>,
     /// What is known of its period, where that is found by itself.
     pub found: Option<Found>,
-    /// Why the machine holds less.
-    pub why: Option<String>,
+    /// Why that is less than it asks for; empty if it is not.
+    pub because: String,
 }
 
 impl Standing {
     /// What became of what it asks for.
     pub fn outcome(&self) -> Outcome {
-        Outcome { asked: self.grant.asked, held: self.held, because: because(&self.grant, self.why.as_deref()) }
+        Outcome { asked: self.grant.asked, held: self.held, because: self.because.clone() }
     }
 }
 
@@ -70,7 +76,8 @@ pub struct Outcome {
     pub because: String,
 }
 
-fn because(grant: &Grant, why: Option<&str>) -> String {
+fn because(grant: &Grant, why: Option<&str>, accounts: &Accounts) -> String {
+    let words = |limit| words(limit, accounts);
     let reason = match grant.reason {
         Reason::Granted => String::new(),
         Reason::Cut(limit) => format!("{} leaves no more", words(limit)),
@@ -89,8 +96,11 @@ fn because(grant: &Grant, why: Option<&str>) -> String {
     }
 }
 
-fn words(limit: Limit) -> String {
+fn words(limit: Limit, accounts: &Accounts) -> String {
     match limit {
+        Limit::Account(account, share) => {
+            format!("the {share} of {}", accounts.name(account).unwrap_or("its user"))
+        }
         Limit::Cap(cap) => format!("the cap of {cap}"),
         Limit::Group(_, share) => format!("its group's {share}"),
     }
@@ -124,7 +134,7 @@ impl State {
             held: grant.reservation.filter(|_| task.waits.is_none()),
             grant,
             found: self.found(id),
-            why: task.why.clone(),
+            because: because(&grant, task.why.as_deref(), self.arbiter.accounts()),
         })
     }
 
@@ -137,7 +147,8 @@ impl State {
         let task = self.tasks.get(&id).ok_or_else(|| gone(id))?;
         let grant = self.arbiter.grant(id).ok_or_else(|| gone(id))?;
         let held = grant.reservation.filter(|_| task.waits.is_none());
-        Ok(Outcome { asked: grant.asked, held, because: because(&grant, task.why.as_deref()) })
+        let because = because(&grant, task.why.as_deref(), self.arbiter.accounts());
+        Ok(Outcome { asked: grant.asked, held, because })
     }
 
     /// What each of a task's advocates says of itself now.
@@ -146,10 +157,22 @@ impl State {
         self.arbiter.joining(id).map_or(Vec::new(), |joining| joining.chain.iter().map(words).collect())
     }
 
-    /// All tasks, by name.
-    pub fn standings(&mut self) -> Vec<Standing> {
-        let tasks: Vec<TaskId> = self.names.values().copied().collect();
-        tasks.into_iter().filter_map(|id| self.standing(id).ok()).collect()
+    /// The next tasks by name, those whose names follow `after`: as many as are looked at in one go. Whether there are more.
+    pub fn page(&mut self, after: &str) -> (Vec<Standing>, bool) {
+        let following = (Bound::Excluded(after), Bound::Unbounded);
+        let mut ids: Vec<TaskId> = self.names.range::<str, _>(following).map(|(_, id)| *id).take(PAGE + 1).collect();
+        let more = ids.len() > PAGE;
+        ids.truncate(PAGE);
+        let (mut page, mut octets) = (Vec::new(), 0);
+        for id in ids {
+            if octets > PAGE_OCTETS {
+                return (page, true);
+            }
+            let Ok(standing) = self.standing(id) else { continue };
+            octets += 4 * standing.processes.len() + standing.advocates.iter().map(Setting::size).sum::<usize>();
+            page.push(standing);
+        }
+        (page, more)
     }
 
     /// How many tasks there are.

@@ -83,7 +83,10 @@ impl State {
             self.kernel.consumed(id)
         };
         let Some(total) = total else { return self.all_ended(id, now) };
-        if task.own {
+        let own = task.own;
+        self.count_threads(id, now);
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if own {
             self.count_up(id);
             self.note_sometimes(id, now);
             return self.look_at(id, now + LIFE);

@@ -27,6 +27,8 @@ pub struct Explanation {
     pub weight: u32,
     /// Its group, by name where it has one.
     pub group: Option<String>,
+    /// The account that pays for it, by name.
+    pub account: Option<String>,
     /// The least that is of use to it.
     pub least: Share,
     /// How many reports came.
@@ -88,13 +90,25 @@ impl Arbiter {
         let joining = &entry.joining;
         let grant = self.grant(task)?;
         let mut because = Vec::new();
+        let account = match grant.reason.limit() {
+            Some(Limit::Account(account, _)) => Some(account),
+            _ => None,
+        };
         let lacks = matches!(grant.reason, Reason::Cut(_) | Reason::NothingLeft(_) | Reason::BelowLeast(..));
         if lacks && let Ok(index) = self.position(task, joining.importance) {
-            self.policy.blame(&self.asks, &self.grants, index, &mut |task, share| {
+            let mut name = |task: TaskId, share: Share| {
                 let Some(holder) = self.tasks.get(&task) else { return };
                 let (importance, weight) = (holder.joining.importance, holder.joining.weight);
                 because.push(Holder { task, name: holder.joining.name.clone(), importance, weight, share });
-            });
+            };
+            match account {
+                None => self.policy.blame(&self.asks, &self.grants, index, &mut name),
+                Some(account) => {
+                    let of = |grant: &&Grant| self.tasks.get(&grant.task).and_then(|task| task.joining.account);
+                    let others = self.grants.iter().filter(|grant| grant.task != task && of(grant) == Some(account));
+                    others.filter(|grant| grant.reservation.is_some()).for_each(|grant| name(grant.task, grant.share()));
+                }
+            }
             because.sort_by_key(|holder| (Reverse(holder.share), holder.task));
         }
         let advocates = joining.chain.iter().map(|(advocate, asked)| {
@@ -108,6 +122,7 @@ impl Arbiter {
             importance: joining.importance,
             weight: joining.weight,
             group: self.policy.group_name(joining.group).map(String::from),
+            account: joining.account.and_then(|account| self.accounts.name(account)).map(String::from),
             least: joining.least,
             reports: entry.reports,
             status: entry.status,
@@ -164,6 +179,9 @@ impl Explanation {
     fn write_limit(&self, f: &mut fmt::Formatter<'_>, limit: Limit) -> fmt::Result {
         match (limit, &self.group) {
             (Limit::Cap(share), _) => write!(f, "the cap of {share}"),
+            (Limit::Account(_, share), _) => {
+                write!(f, "the {} of {}", about(share), self.account.as_deref().unwrap_or("its user"))
+            }
             (Limit::Group(_, share), Some(group)) => write!(f, "the {share} of group {group}"),
             (Limit::Group(GroupId(group), share), None) => write!(f, "the {share} of group {group}"),
         }

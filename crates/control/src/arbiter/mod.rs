@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
+use crate::accounts::Accounts;
 use crate::advocate::{Advocate, Chain, Emission};
 use crate::policy::{AnyPolicy, Ask, Policy};
 use crate::task::{Confirmation, Grant, GroupId, Reason, Status, TaskId};
@@ -56,6 +57,7 @@ pub struct Decision<'a> {
 pub struct Arbiter {
     policy: AnyPolicy,
     cap: Share,
+    accounts: Accounts,
     tasks: BTreeMap<TaskId, Task>,
     /// Of all tasks for which the scheduler takes anything: sorted as [`Policy::arbitrate`] wants them.
     asks: Vec<Ask>,
@@ -84,6 +86,7 @@ impl Arbiter {
         Arbiter {
             policy,
             cap,
+            accounts: Accounts::default(),
             tasks: BTreeMap::new(),
             asks: Vec::new(),
             grants: Vec::new(),
@@ -96,6 +99,17 @@ impl Arbiter {
             raises: Vec::new(),
             emitted: Vec::new(),
         }
+    }
+
+    /// Divides the cap among these accounts, before any task joins.
+    pub fn set_accounts(&mut self, accounts: Accounts) {
+        debug_assert!(self.tasks.is_empty());
+        self.accounts = accounts;
+    }
+
+    /// The accounts.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     /// A task comes under the broker and is granted something, or nothing.
@@ -119,7 +133,7 @@ impl Arbiter {
         self.begin();
         self.looks.remove(&(gone.look, task));
         self.ceilings.remove(&task);
-        self.forget(task, gone.joining.importance);
+        self.forget(task, gone.joining.importance, gone.joining.account);
         Ok(self.settle())
     }
 
@@ -129,11 +143,11 @@ impl Arbiter {
             return Err(Refusal::Unknown(task));
         }
         self.begin();
-        let fitted = self.total <= self.cap;
+        let fitted = self.fits(task);
         if !self.advise(task, status) {
             return Ok(self.decision());
         }
-        if fitted && self.total <= self.cap && self.ceilings.is_empty() && self.policy.grants_all_that_fits() {
+        if fitted && self.fits(task) && self.ceilings.is_empty() && self.policy.grants_all_that_fits() {
             self.grant_alone(task);
             return Ok(self.decision());
         }
@@ -269,12 +283,12 @@ impl Arbiter {
     pub fn refused(&mut self, task: TaskId, most: Option<Reservation>) -> Result<Decision<'_>, Refusal> {
         let entry = self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?;
         entry.ceiling = Some(most);
-        let importance = entry.joining.importance;
+        let (importance, account) = (entry.joining.importance, entry.joining.account);
         self.begin();
         self.ceilings.insert(task);
         match most {
             Some(_) => self.place(task, importance),
-            None => self.forget(task, importance),
+            None => self.forget(task, importance, account),
         }
         self.arbitrate();
         Ok(self.apply())
@@ -297,12 +311,12 @@ impl Arbiter {
         let entry = self.tasks.get_mut(&task)?;
         let held = entry.confirmed.and_then(|confirmation| confirmation.held);
         entry.ceiling = Some(held);
-        let importance = entry.joining.importance;
+        let (importance, account) = (entry.joining.importance, entry.joining.account);
         let asks = entry.ask(task).is_some();
         self.ceilings.insert(task);
         self.begin();
         if !asks {
-            self.forget(task, importance);
+            self.forget(task, importance, account);
             return None;
         }
         self.place(task, importance);

@@ -5,6 +5,7 @@ use core::cmp::Reverse;
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
 use super::{Arbiter, Change, Decision, Joining, Refusal};
+use crate::accounts::AccountId;
 use crate::policy::Ask;
 use crate::task::{Grant, Limit, Reason, Status, TaskId};
 
@@ -75,11 +76,11 @@ impl Arbiter {
     pub(super) fn place(&mut self, task: TaskId, importance: u32) {
         let Some(entry) = self.tasks.get(&task) else { return };
         let Some(ask) = entry.ask(task) else { return };
-        let (wanted, now) = (entry.wanted, entry.joining.importance);
-        self.total = self.total.saturating_add(ask.asked.share());
+        let (wanted, now, account) = (entry.wanted, entry.joining.importance, entry.joining.account);
         let found = self.position(task, importance);
+        let before = found.map_or(Share::ZERO, |index| self.asks[index].asked.share());
+        self.count(account, before, ask.asked.share());
         if let Ok(index) = found {
-            self.total = self.total.saturating_sub(self.asks[index].asked.share());
             if now == importance {
                 self.asks[index] = ask;
                 self.wanted[index] = wanted;
@@ -102,11 +103,17 @@ impl Arbiter {
         self.grants.insert(index, grant);
     }
 
+    /// A task of the account asks for `now` instead of `before`.
+    fn count(&mut self, account: Option<AccountId>, before: Share, now: Share) {
+        self.total = self.total.saturating_add(now).saturating_sub(before);
+        self.accounts.count(account, before, now);
+    }
+
     /// A task asks no more; what it holds is taken back.
-    pub(super) fn forget(&mut self, task: TaskId, importance: u32) {
+    pub(super) fn forget(&mut self, task: TaskId, importance: u32, account: Option<AccountId>) {
         let Ok(index) = self.position(task, importance) else { return };
         let ask = self.asks.remove(index);
-        self.total = self.total.saturating_sub(ask.asked.share());
+        self.count(account, ask.asked.share(), Share::ZERO);
         self.wanted.remove(index);
         let from = self.grants.remove(index).reservation;
         if from.is_some() {
@@ -158,24 +165,17 @@ impl Arbiter {
         }
     }
 
-    /// Fills `settled` with what the policy grants; holds even a foreign policy to the laws.
+    /// Fills `settled` with what the policy grants, within the accounts' shares and the cap.
     pub(super) fn arbitrate(&mut self) {
-        self.settled.clear();
-        let cap = Limit::Cap(self.cap);
-        self.policy.arbitrate(&self.asks, cap, &mut self.settled);
-        self.settled.truncate(self.asks.len());
-        let mut left = self.cap;
-        for (index, ask) in self.asks.iter().enumerate() {
-            let grant = match self.settled.get(index) {
-                Some(grant) if grant.task == ask.task => lawful(ask, *grant, left, cap),
-                _ => ask.granted(None, Reason::Unanswered),
-            };
-            left = left.saturating_sub(grant.share());
-            match self.settled.get_mut(index) {
-                Some(settled) => *settled = grant,
-                None => self.settled.push(grant),
-            }
-        }
+        let Arbiter { policy, accounts, asks, settled, tasks, cap, .. } = self;
+        let of = |task| tasks.get(&task)?.joining.account;
+        accounts.arbitrate(&mut **policy, asks, of, Limit::Cap(*cap), settled);
+    }
+
+    /// Whether all tasks can have what they ask for, and those of this task's account.
+    pub(super) fn fits(&self, task: TaskId) -> bool {
+        let account = self.tasks.get(&task).and_then(|entry| entry.joining.account);
+        self.total <= self.cap && self.accounts.fits(account, self.cap)
     }
 
     /// Makes what is settled what is granted, and tells the advocates.
@@ -207,18 +207,4 @@ impl Arbiter {
 
 fn place_of(asks: &[Ask], task: TaskId, importance: u32) -> Result<usize, usize> {
     asks.binary_search_by_key(&(Reverse(importance), task), |ask| (Reverse(ask.importance), ask.task))
-}
-
-/// A policy's grant, cut to what was asked and what is left.
-fn lawful(ask: &Ask, grant: Grant, left: Share, cap: Limit) -> Grant {
-    let Some(reservation) = grant.reservation else {
-        return ask.granted(None, grant.reason);
-    };
-    let like = ask.asked.with_budget(Span::ZERO);
-    let foreign = reservation.with_budget(Span::ZERO) != like;
-    let share = reservation.share();
-    if !foreign && reservation.budget() <= ask.asked.budget() && share <= left {
-        return Grant { asked: ask.asked, ..grant };
-    }
-    ask.grant(share.min(left), cap)
 }

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use hyoshi_model::{Instant, Reservation, Share};
 
 use super::Refusal;
+use crate::accounts::AccountId;
 use crate::advocate::Chain;
 use crate::policy::Ask;
 use crate::task::{Confirmation, Grant, GroupId, Reason, Status, TaskId};
@@ -22,6 +23,8 @@ pub struct Joining {
     pub weight: u32,
     /// Its group, where a policy divides the CPU.
     pub group: GroupId,
+    /// Whose share it is paid from; none for the cap itself.
+    pub account: Option<AccountId>,
     /// The least that is of use to it: rather nothing than less.
     pub least: Share,
     /// Its advocates.
@@ -40,6 +43,7 @@ impl Joining {
             importance: 0,
             weight: 1,
             group: GroupId::default(),
+            account: None,
             least: Share::ZERO,
             chain,
         }

@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use hyoshi_model::{Reservation, Share};
+use hyoshi_model::{Reservation, Share, Span};
 
 use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
 
@@ -52,6 +52,20 @@ impl Ask {
         }
     }
 
+    /// A policy's grant, cut to what was asked and what is left.
+    pub(crate) fn lawful(&self, grant: Grant, left: Share, limit: Limit) -> Grant {
+        let Some(reservation) = grant.reservation else {
+            return self.granted(None, grant.reason);
+        };
+        let like = self.asked.with_budget(Span::ZERO);
+        let foreign = reservation.with_budget(Span::ZERO) != like;
+        let share = reservation.share();
+        if !foreign && reservation.budget() <= self.asked.budget() && share <= left {
+            return Grant { asked: self.asked, ..grant };
+        }
+        self.grant(share.min(left), limit)
+    }
+
     /// Exactly this.
     pub fn granted(&self, reservation: Option<Reservation>, reason: Reason) -> Grant {
         Grant { task: self.task, asked: self.asked, reservation, reason }
@@ -70,6 +84,12 @@ pub trait Policy: fmt::Debug + Send {
     ///
     /// `asks` come most important first, at the same importance by number of the task.
     fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>);
+
+    /// The same for the tasks of one account, within the account's share: in the order of importance, unless the policy
+    /// divides without groups by a rule of its own.
+    fn within_account(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
+        Strict.arbitrate(asks, limit, grants);
+    }
 
     /// In a few words, whom it favours in this group, for `explain`: "the more important go first".
     fn manner(&self, group: GroupId) -> &str {

@@ -2,6 +2,7 @@
 
 mod answer;
 mod change;
+mod limits;
 mod look;
 mod names;
 mod remote;
@@ -106,6 +107,8 @@ enum Verb {
         #[command(subcommand)]
         verb: change::Advocate,
     },
+    /// Check the file of limits that a broker would start with, and print them
+    CheckConfig(limits::Check),
     /// End a task's reservation; its processes go on
     Detach {
         /// The task
@@ -125,6 +128,7 @@ impl Arguments {
             Some(Verb::Set(_)) => "broker set",
             Some(Verb::Policy { .. }) => "broker policy",
             Some(Verb::Advocate { .. }) => "broker advocate",
+            Some(Verb::CheckConfig(_)) => "broker check-config",
             Some(Verb::Detach { .. }) => "broker detach",
         }
     }
@@ -146,6 +150,9 @@ pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Fail
         return Err(failure.help("`hyoshi broker policy set` changes the policy and the cap of one that runs"));
     }
     let name = arguments.name();
+    if let Verb::CheckConfig(check) = verb {
+        return limits::check(check, name, format);
+    }
     if let Asked::Several(brokers) = whom.asked(at)? {
         return several::ask(verb, name, whom, &brokers, format);
     }
@@ -166,7 +173,7 @@ fn ask(verb: &Verb, client: &Client) -> Result<Answer, Ended> {
         Verb::Show { name: Some(task) } => look::show(client, task),
         Verb::Show { name: None } => look::standing(client),
         Verb::Explain { name: task } => look::explain(client, task),
-        Verb::Watch(_) => Ok(Answer { told: Told::Nothing, json: json!({}) }),
+        Verb::Watch(_) | Verb::CheckConfig(_) => Ok(Answer { told: Told::Nothing, json: json!({}) }),
         Verb::Set(set) => change::set(client, set),
         Verb::Policy { verb: None } => look::policy(client),
         Verb::Policy { verb: Some(policy) } => change::policy(client, policy),

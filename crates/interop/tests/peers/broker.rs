@@ -40,7 +40,7 @@ fn with_broker(name: &str, remote: Option<Remote>, client: impl FnOnce(&Path, Ve
         let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
             client(&socket, addresses);
             let client = Client::connect(Some(&socket)).unwrap();
-            assert!(client.broker().tasks().unwrap().is_empty());
+            assert!(client.tasks().unwrap().is_empty());
         }));
         interrupt.request();
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -61,8 +61,13 @@ const LONGEST_EXCERPT: usize = 16 * 1024;
 const LONGEST_LINE: usize = 1_000;
 
 impl Diagnostic {
+    /// An error at some bytes of a file with this text, for files other than a system's.
+    pub fn at(file: &str, text: &str, place: Range<usize>, message: String, help: Option<String>) -> Self {
+        Source::new(file, text).diagnose(Severity::Error, place, (message, String::new(), help), &[])
+    }
+
     /// A finding about a file as a whole.
-    pub(super) fn of_file(file: &str, message: String, help: Option<String>) -> Self {
+    pub fn of_file(file: &str, message: String, help: Option<String>) -> Self {
         let (file, label) = (file.to_string(), String::new());
         Diagnostic { severity: Severity::Error, file, line: 0, column: 0, message, label, help, excerpt: None }
     }
@@ -118,6 +123,12 @@ pub struct FileErrors {
     pub more: usize,
     /// What else was noticed.
     pub warnings: Vec<Diagnostic>,
+}
+
+impl From<Diagnostic> for FileErrors {
+    fn from(error: Diagnostic) -> Self {
+        FileErrors { errors: vec![error], more: 0, warnings: Vec::new() }
+    }
 }
 
 impl FileErrors {

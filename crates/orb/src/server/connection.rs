@@ -1,5 +1,6 @@
 //! A connection that a client opened, or one to a server that may call back over it.
 
+use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -60,6 +61,8 @@ pub(crate) struct Connection {
     pub(super) duplex: OnceLock<Arc<Duplex>>,
     /// Who connected: the kernel's answer stays the same.
     client: OnceLock<Option<Credentials>>,
+    /// What interceptors keep for as long as it lasts.
+    seats: PiMutex<Vec<Box<dyn Any + Send + Sync>>>,
 }
 
 /// What both ends have agreed upon.
@@ -151,7 +154,23 @@ impl Connection {
             told: AtomicU32::new(0),
             duplex: OnceLock::new(),
             client: OnceLock::new(),
+            seats: PiMutex::default(),
         }
+    }
+
+    /// Who connected, over a Unix socket.
+    pub(super) fn client(&self) -> Option<Credentials> {
+        self.client.get_or_init(|| self.stream.credentials()).clone()
+    }
+
+    /// What an interceptor keeps until the connection is closed.
+    pub(super) fn seat(&self, seat: Box<dyn Any + Send + Sync>) {
+        self.seats.lock().push(seat);
+    }
+
+    /// It is closed: interceptors count it no more.
+    pub(super) fn unseat(&self) {
+        drop(std::mem::take(&mut *self.seats.lock()));
     }
 
     /// From Armed to Owned: the calling thread reads it from now on, or closes it while nobody can read a request from
@@ -305,7 +324,7 @@ impl Serving {
 
     /// Who the kernel says the client is.
     pub(crate) fn credentials(&self) -> Option<Credentials> {
-        self.connection.client.get_or_init(|| self.connection.stream.credentials()).clone()
+        self.connection.client()
     }
 
     /// Lets another thread read the connection while the request runs. Not if too many of its requests run already.

@@ -61,7 +61,10 @@ impl Lane {
         loop {
             match self.table.add(stream, now) {
                 Ok(connection) => {
-                    self.arm(&connection);
+                    match self.welcome(&connection) {
+                        true => self.arm(&connection),
+                        false => self.close(&connection),
+                    }
                     return Ok(());
                 }
                 // As many as there may be: the oldest that never said anything goes, however young.
@@ -69,6 +72,22 @@ impl Lane {
                 Err(_) => return Ok(()),
             }
         }
+    }
+
+    /// False if an interceptor turns the client away.
+    fn welcome(&self, connection: &Connection) -> bool {
+        let Some(orb) = self.orb.upgrade() else { return true };
+        if orb.server_interceptors.is_empty() {
+            return true;
+        }
+        let Some(who) = connection.client() else { return true };
+        orb.server_interceptors.iter().all(|interceptor| match interceptor.connected(&who) {
+            Ok(seat) => {
+                seat.into_iter().for_each(|seat| connection.seat(seat));
+                true
+            }
+            Err(_) => false,
+        })
     }
 
     /// Closes the oldest connection that never said anything, though it had time to. False if there is none.
@@ -86,6 +105,7 @@ impl Lane {
     pub(super) fn close(&self, connection: &Arc<Connection>) {
         connection.stream.close();
         connection.replies.forget();
+        connection.unseat();
         self.table.remove(connection.number);
         if let Some(duplex) = connection.duplex.get() {
             duplex.over(Failure::Lost);

@@ -121,6 +121,7 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
     let limit = |limit: Limit| match limit {
         Limit::Cap(cap) => format!("the cap of {cap}"),
         Limit::Group(_, share) => format!("its group's {share}"),
+        Limit::Account(_, share) => format!("its user's {share}"),
     };
     let why = match one.reason {
         Reason::Granted | Reason::Scheduler => {

@@ -35,7 +35,7 @@ const COLUMNS: [Column; 7] = [
 ];
 
 pub(super) fn list(client: &Client) -> Result<Answer, Ended> {
-    let tasks = client.broker().tasks().map_err(ClientError::from)?;
+    let tasks = client.tasks()?;
     let row = |task: &TaskStanding| {
         vec![
             Value::words(&task.name),
@@ -186,7 +186,7 @@ pub(super) fn watch(client: &Client, watch: &Watch, watched: &Watched<'_>, forma
     let clock = MonotonicClock::start();
     let mut before: BTreeMap<String, (Reservation, Reservation)> = BTreeMap::new();
     while !watched.interrupt.requested() {
-        let tasks = client.broker().tasks().map_err(ClientError::from)?;
+        let tasks = client.tasks()?;
         let mut now = BTreeMap::new();
         for task in &tasks {
             let granted = (task.granted.asked, task.granted.held);

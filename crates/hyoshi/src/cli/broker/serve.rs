@@ -25,7 +25,7 @@ use hyoshi_os::{
 use serde_json::json;
 
 use super::names::group;
-use super::{At, change, look};
+use super::{At, change, limits, look};
 use crate::cli::tls::TlsPapers;
 use crate::cli::{Failure, Format, Held, head, streams};
 
@@ -55,6 +55,9 @@ pub(super) struct Serve {
     /// Begin without the tasks of the broker before, and with the policy of this command line
     #[arg(long)]
     forget: bool,
+    /// What each user may have; `hyoshi broker check-config` checks it [default: /etc/hyoshi/broker.toml, if this is root's]
+    #[arg(long, value_name = "FILE")]
+    limits: Option<PathBuf>,
     /// Append what advocates of kind `log` log to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -85,6 +88,7 @@ impl Serve {
             ("floor", self.floor.is_some()),
             ("state", self.state.is_some()),
             ("forget", self.forget),
+            ("limits", self.limits.is_some()),
             ("log", self.log.is_some()),
             ("audit", self.audit.is_some()),
         ];
@@ -106,6 +110,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
             place::to_serve(uid, runtime.as_deref()).map_err(misplaced)?
         }
     };
+    let rules = limits::to_serve(serve.limits.as_deref(), uid)?;
     let group = serve.operators.as_deref().map(group).transpose()?;
     let remote = serve.remote.remote(tls)?;
     let externals = Externals::new().map_err(|error| refused(&ServiceError::Orb(error), &socket))?;
@@ -151,6 +156,10 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     }
     let arbiter = arbiter(serve, policy, roster.policy(), &externals, &tell)?;
     let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
+    for unknown in rules.unknown() {
+        tell(&format_args!("[{}] of {} counts nobody: there is no such name here", unknown.holder, rules.file));
+    }
+    core.limit_by(Arc::new(rules));
     match serve.forget {
         // Once it serves: what cannot be started forgets nobody.
         true => core.begin_in(roster),

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hyoshi_broker::client::{Client, ClientError};
-use hyoshi_broker::idl::cpu_broker::{Broker as _, TaskStanding};
+use hyoshi_broker::idl::cpu_broker::TaskStanding;
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, allowed_cpus, process::ask_to_end};
 use serde::Deserialize;
@@ -133,7 +133,7 @@ impl Broker {
 
     /// The task of a name as it stands.
     pub fn task(&self, name: &str) -> Result<TaskStanding, NoResult> {
-        let tasks = self.client.broker().tasks().map_err(ClientError::from)?;
+        let tasks = self.client.tasks()?;
         let found = tasks.into_iter().find(|task| task.name == name);
         found.ok_or_else(|| NoResult::Because(format!("the broker has no task {name} any more")))
     }

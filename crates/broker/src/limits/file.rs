@@ -1,0 +1,300 @@
+//! Reads the limits' file. Root trusts it, so only root and the broker's own user may be able to write to it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::num::NonZeroU32;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use hyoshi_model::{Diagnostic, quantity};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use super::{Holder, Limits, Rules};
+
+/// Octets of the file.
+const MOST: u64 = 1 << 20;
+
+/// Why a file of limits is not used.
+#[derive(Debug)]
+pub enum BadFile {
+    /// It cannot be read.
+    System(PathBuf, io::Error),
+    /// Others could change it: a file or a directory above it, its owner and its mode.
+    Open(PathBuf, u32, u32),
+    /// It, or a directory above it, is a link.
+    Link(PathBuf),
+    /// It is a device, a directory or a pipe, or larger than 1 MiB.
+    NoFile(PathBuf),
+    /// It says what it cannot.
+    Wrong(Box<Diagnostic>),
+}
+
+impl BadFile {
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            BadFile::System(..) => "make it readable for the broker, or name another with --limits".to_owned(),
+            BadFile::Open(path, ..) => {
+                format!("`chown root {0} && chmod go-w {0}`, or name another with --limits", path.display())
+            }
+            BadFile::Link(_) => "name the file itself, by a path without links".to_owned(),
+            BadFile::NoFile(_) => "name a text file of at most 1 MiB".to_owned(),
+            BadFile::Wrong(error) => error.help.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for BadFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadFile::System(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            BadFile::Open(path, owner, mode) => write!(
+                f,
+                "users other than root could change the limits: {} belongs to user {owner} and has mode {mode:o}",
+                path.display()
+            ),
+            BadFile::Link(path) => write!(f, "{} is a symbolic link: its target could be changed by others", path.display()),
+            BadFile::NoFile(path) => write!(f, "{} is not a text file of at most 1 MiB", path.display()),
+            BadFile::Wrong(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BadFile {}
+
+/// The limits of a file; none if it is not there. `uid` is the broker's user.
+///
+/// # Errors
+///
+/// Of a file that others could change, and of what is wrong in it.
+pub fn read_file(path: &Path, uid: u32) -> Result<Option<Rules>, BadFile> {
+    match trusted(path, uid) {
+        Err(BadFile::System(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+        Ok(text) => read(&text, &path.display().to_string()).map(Some),
+    }
+}
+
+/// The limits in a text; messages call it `file`.
+///
+/// # Errors
+///
+/// Of what is wrong in it.
+pub fn read(text: &str, file: &str) -> Result<Rules, BadFile> {
+    let written: Written = toml::from_str(text).map_err(|error| {
+        let message = error.message().trim_end().to_owned();
+        let help = match message.contains("TOML parse") || message.contains("expected `=`") {
+            true => "lines are `key = value`; tables begin with [default], [group.NAME], [user.NAME] or [operators]",
+            false => HELP,
+        };
+        let place = error.span().unwrap_or(0..0);
+        BadFile::Wrong(Box::new(Diagnostic::at(file, text, place, message, Some(help.to_owned()))))
+    })?;
+    let base = written.default.over(Limits::of(Holder::Default));
+    let named = |holder: Holder, entry: Entry| {
+        // What an entry leaves out is the default's, but for the group's that has more by itself.
+        let before = match Limits::of(holder.clone()) {
+            limits if limits == (Limits { holder: holder.clone(), ..Limits::of(Holder::Default) }) => {
+                Limits { holder, ..base.clone() }
+            }
+            limits => limits,
+        };
+        entry.over(before)
+    };
+    let groups = written.group.into_iter().map(|(name, entry)| named(Holder::Group(name), entry));
+    let users = written.user.into_iter().map(|(name, entry)| named(Holder::User(name), entry));
+    let all: Vec<Limits> = std::iter::once(base.clone()).chain(groups).chain(users).collect();
+    let Operators { libraries, objects } = written.operators;
+    Ok(Rules { libraries, objects, ..Rules::new(all, file) })
+}
+
+const HELP: &str = "an entry has share = \"10%\", importance, tasks, threads, connections, settings = \"16KiB\" and requests; \
+                    [operators] has libraries and objects, lists of texts";
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Written {
+    default: Entry,
+    group: BTreeMap<String, Entry>,
+    user: BTreeMap<String, Entry>,
+    operators: Operators,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Operators {
+    libraries: Vec<String>,
+    objects: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Entry {
+    #[serde(deserialize_with = "share")]
+    share: Option<u32>,
+    importance: Option<u32>,
+    tasks: Option<u32>,
+    threads: Option<u32>,
+    connections: Option<NonZeroU32>,
+    #[serde(deserialize_with = "octets")]
+    settings: Option<u64>,
+    requests: Option<NonZeroU32>,
+}
+
+impl Entry {
+    fn over(&self, before: Limits) -> Limits {
+        Limits {
+            holder: before.holder,
+            share: self.share.unwrap_or(before.share),
+            importance: self.importance.unwrap_or(before.importance),
+            tasks: self.tasks.unwrap_or(before.tasks),
+            threads: self.threads.unwrap_or(before.threads),
+            connections: self.connections.map_or(before.connections, NonZeroU32::get),
+            settings: self.settings.unwrap_or(before.settings),
+            requests: self.requests.map_or(before.requests, NonZeroU32::get),
+        }
+    }
+}
+
+fn share<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let text = String::deserialize(from)?;
+    let share = quantity::share_ppm(&text);
+    share.map(Some).map_err(|error| D::Error::custom(format_args!("share {error}")))
+}
+
+fn octets<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(from)?;
+    let octets = quantity::bytes(&text);
+    octets.map(Some).map_err(|error| D::Error::custom(format_args!("settings {error}")))
+}
+
+/// The text of a file that only root and this user can change or replace: so are all directories above it. In one that
+/// everybody may write to and that is sticky, nobody else can replace what belongs to them.
+fn trusted(path: &Path, uid: u32) -> Result<String, BadFile> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error| BadFile::System(path, error)
+    };
+    let path = std::path::absolute(path).map_err(failed(path))?;
+    let mut above: Vec<&Path> = path.ancestors().collect();
+    above.reverse();
+    for one in above {
+        let found = fs::symlink_metadata(one).map_err(failed(one))?;
+        if found.file_type().is_symlink() {
+            return Err(BadFile::Link(one.to_owned()));
+        }
+        let sticky = found.is_dir() && found.mode() & 0o1000 != 0;
+        let owned = found.uid() == 0 || found.uid() == uid;
+        if !owned || (found.mode() & 0o022 != 0 && !sticky) {
+            return Err(BadFile::Open(one.to_owned(), found.uid(), found.mode() & 0o7777));
+        }
+    }
+    // From here on nobody else can put another in its place.
+    let found = fs::metadata(&path).map_err(failed(&path))?;
+    if !found.is_file() || found.len() > MOST {
+        return Err(BadFile::NoFile(path));
+    }
+    let mut text = String::new();
+    let file = File::open(&path).map_err(failed(&path))?;
+    file.take(MOST).read_to_string(&mut text).map_err(failed(&path))?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn wrong(text: &str) -> String {
+        match read(text, "limits.toml").unwrap_err() {
+            BadFile::Wrong(error) => format!("{error}"),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn an_entry_takes_from_the_default_what_it_leaves_out_and_the_group_keeps_what_it_has() {
+        let text = "[default]\ntasks = 3\nshare = \"5%\"\n[user.1000]\nshare = \"20%\"\n[group.hyoshi]\nthreads = 9\n";
+        let rules = read(text, "limits.toml").unwrap();
+        let of = |holder: &str| rules.entries().find(|limits| limits.holder.to_string() == holder).unwrap().clone();
+        assert_eq!((of("default").tasks, of("default").share), (3, 50_000));
+        assert_eq!((of("user.1000").tasks, of("user.1000").share, of("user.1000").importance), (3, 200_000, 1));
+        assert_eq!((of("group.hyoshi").threads, of("group.hyoshi").share, of("group.hyoshi").importance), (9, 500_000, 10));
+        assert_eq!(read("", "x").unwrap(), Rules { file: "x".into(), ..Rules::default() });
+    }
+
+    #[test]
+    fn what_is_wrong_is_shown_with_its_place_and_what_to_write() {
+        for (text, told, line) in [
+            ("[default]\nshare = \"110%\"\n", "share is too large", "2 | share = \"110%\""),
+            ("[default]\nshare = 10\n", "invalid type: integer `10`, expected a string", "2 | share = 10"),
+            ("[default]\ntask = 10\n", "unknown field `task`, expected one of `share`", "2 | task = 10"),
+            ("[defaults]\n", "unknown field `defaults`, expected one of `default`", "1 | [defaults]"),
+            ("[user.ann]\nrequests = 0\n", "expected a nonzero u32", "2 | requests = 0"),
+            ("[user.ann]\ntasks = -1\n", "expected u32", "2 | tasks = -1"),
+            ("[default\n", "unclosed table", "1 | [default"),
+        ] {
+            let said = wrong(text);
+            assert!(said.contains(told) && said.contains(line) && said.contains("limits.toml:"), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn the_reference_has_every_key_with_its_default() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/broker.toml");
+        let text = fs::read_to_string(path).unwrap();
+        let rules = read(&text, super::super::FILE).unwrap();
+        assert_eq!(rules, Rules::default());
+        for key in ["share", "importance", "tasks", "threads", "connections", "settings", "requests"] {
+            assert!(text.matches(&format!("\n{key} = ")).count() >= 2, "{key} in [default] and [group.hyoshi]");
+        }
+        assert!(text.contains("\nlibraries = ") && text.contains("\nobjects = "));
+        // What is shown behind a comment's sign works, too.
+        let shown: String = text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
+        let shown = read(&shown, "broker.toml").unwrap();
+        assert!(shown.entries().any(|limits| matches!(limits.holder, Holder::User(_))));
+    }
+
+    #[test]
+    fn a_file_that_others_could_change_or_replace_is_refused() {
+        let uid = fs::metadata("/proc/self").unwrap().uid();
+        let place = std::env::temp_dir().join(format!("hyoshi-limits-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&place);
+        let directory = place.join("etc");
+        fs::create_dir_all(&directory).unwrap();
+        let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        mode(&place, 0o755);
+        mode(&directory, 0o755);
+        let file = directory.join("broker.toml");
+        assert_eq!(read_file(&file, uid).unwrap(), None, "no file means the defaults");
+        fs::write(&file, "[default]\ntasks = 3\n").unwrap();
+        mode(&file, 0o644);
+        let rules = read_file(&file, uid).unwrap().unwrap();
+        assert_eq!(rules.entries().next().unwrap().tasks, 3);
+
+        let said = |what: &str| {
+            let error = read_file(&file, uid).unwrap_err();
+            assert!(!error.remedy().is_empty());
+            assert!(error.to_string().contains(what), "{error}");
+        };
+        mode(&file, 0o666);
+        said("broker.toml belongs to user");
+        mode(&file, 0o644);
+        for above in [&directory, &place] {
+            mode(above, 0o777);
+            said("has mode 777");
+            mode(above, 0o755);
+        }
+        fs::rename(&file, directory.join("other.toml")).unwrap();
+        symlink(directory.join("other.toml"), &file).unwrap();
+        said("is a symbolic link");
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        said("is not a text file");
+        fs::remove_dir_all(&place).unwrap();
+    }
+}

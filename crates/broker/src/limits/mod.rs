@@ -1,0 +1,300 @@
+//! What each user may have of the broker: a share of the cap, importance, tasks, threads, connections, octets of settings,
+//! requests a second. The machine's administrator sets it in `/etc/hyoshi/broker.toml` ([`file`]); without a file the
+//! defaults hold. `examples/broker.toml` is the reference, `docs/broker-limits.md` explains it.
+//!
+//! A caller is counted by one entry: that of the user, else of the groups that the user is in the one with the largest
+//! share, else `default`. The tasks of all users that one entry counts share its part of the cap. Root, the broker's own
+//! user and operators have no limits.
+
+pub mod file;
+pub mod names;
+
+use std::fmt;
+
+use hyoshi_control::{AccountId, Accounts};
+
+use crate::access::{Access, Caller};
+
+pub use file::{BadFile, read_file};
+
+/// Where the machine's limits are.
+pub const FILE: &str = "/etc/hyoshi/broker.toml";
+/// Members of this group have half of the cap, unless the file says otherwise.
+pub const GROUP: &str = "hyoshi";
+
+/// What the users of one entry may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Who they are.
+    pub holder: Holder,
+    /// What all their tasks may hold together, of the cap, in millionths.
+    pub share: u32,
+    /// The most importance that they may give.
+    pub importance: u32,
+    /// Tasks of one user.
+    pub tasks: u32,
+    /// Threads in all tasks of one user; beyond, nothing is reserved for them.
+    pub threads: u32,
+    /// Connections of one user.
+    pub connections: u32,
+    /// Octets of the advocates' settings in all tasks of one user.
+    pub settings: u64,
+    /// Requests of one user in a second, reports included; as many may come at once.
+    pub requests: u32,
+}
+
+/// Who is counted by an entry.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holder {
+    /// Users without an entry of their own.
+    Default,
+    /// Members of a group, by its name or number.
+    Group(String),
+    /// One user, by name or number.
+    User(String),
+}
+
+/// As the file has it.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Holder::Default => f.write_str("default"),
+            Holder::Group(name) => write!(f, "group.{name}"),
+            Holder::User(name) => write!(f, "user.{name}"),
+        }
+    }
+}
+
+impl Holder {
+    /// In a sentence.
+    pub fn words(&self) -> String {
+        match self {
+            Holder::Default => "users without an entry".to_owned(),
+            Holder::Group(name) => format!("group {name}"),
+            Holder::User(name) => format!("user {name}"),
+        }
+    }
+}
+
+/// All entries, and what operators may name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// The default's is the first.
+    entries: Vec<(Limits, Option<u32>)>,
+    /// Libraries that operators who are not root may name; a name that ends in `/` allows all below it.
+    pub libraries: Vec<String>,
+    /// The same for objects.
+    pub objects: Vec<String>,
+    /// Where they were read, or would be.
+    pub file: String,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules::new([], FILE)
+    }
+}
+
+impl Limits {
+    /// What holds where the file says nothing: little for everybody, and enough to work with for members of [`GROUP`].
+    pub fn of(holder: Holder) -> Limits {
+        let few = Limits {
+            holder,
+            share: 100_000,
+            importance: 1,
+            tasks: 8,
+            threads: 64,
+            connections: 32,
+            settings: 16 << 10,
+            requests: 1_000,
+        };
+        match &few.holder {
+            Holder::Group(name) if name == GROUP => Limits {
+                share: 500_000,
+                importance: 10,
+                tasks: 64,
+                threads: 1_024,
+                connections: 256,
+                settings: 256 << 10,
+                requests: 4_000,
+                ..few
+            },
+            _ => few,
+        }
+    }
+}
+
+impl Rules {
+    /// These entries, by number where the machine knows their names, and those that hold where the file says nothing.
+    pub fn new(entries: impl IntoIterator<Item = Limits>, file: &str) -> Rules {
+        let mut all = vec![Limits::of(Holder::Default), Limits::of(Holder::Group(GROUP.to_owned()))];
+        for entry in entries {
+            match all.iter_mut().find(|other| other.holder == entry.holder) {
+                Some(other) => *other = entry,
+                None => all.push(entry),
+            }
+        }
+        let number = |entry: &Limits| match &entry.holder {
+            Holder::Default => None,
+            Holder::Group(name) => names::group(name),
+            Holder::User(name) => names::user(name),
+        };
+        let entries = all.into_iter().map(|entry| (number(&entry), entry)).map(|(number, entry)| (entry, number));
+        Rules { entries: entries.collect(), libraries: Vec::new(), objects: Vec::new(), file: file.to_owned() }
+    }
+
+    /// All entries; the default's is the first.
+    pub fn entries(&self) -> impl Iterator<Item = &Limits> {
+        self.entries.iter().map(|(limits, _)| limits)
+    }
+
+    /// Entries whose user or group this machine does not know: they count nobody.
+    pub fn unknown(&self) -> impl Iterator<Item = &Limits> {
+        let unknown = |(limits, number): &&(Limits, Option<u32>)| {
+            number.is_none() && limits.holder != Holder::Default && limits.holder != Holder::Group(GROUP.to_owned())
+        };
+        self.entries.iter().filter(unknown).map(|(limits, _)| limits)
+    }
+
+    /// By which entry a user is counted.
+    pub fn account(&self, uid: u32, groups: &[u32]) -> AccountId {
+        let numbered = || (0..).zip(&self.entries).filter(|(_, (_, number))| number.is_some());
+        let user = numbered().find(|(_, (limits, number))| {
+            matches!(limits.holder, Holder::User(_)) && *number == Some(uid)
+        });
+        let groups = numbered().filter(|(_, (limits, number))| {
+            matches!(limits.holder, Holder::Group(_)) && number.is_some_and(|number| groups.contains(&number))
+        });
+        // Of equal shares the first counts.
+        let group = groups.min_by_key(|(_, (limits, _))| std::cmp::Reverse(limits.share));
+        AccountId(user.or(group).map_or(0, |(at, _)| at))
+    }
+
+    /// By which entry a caller is counted; none for those without limits.
+    pub fn account_of(&self, access: &Access, caller: &Caller) -> Option<AccountId> {
+        match caller {
+            _ if access.may_direct(caller) => None,
+            Caller::Known(who) => {
+                let groups: Vec<u32> = who.groups.iter().copied().chain([who.gid]).collect();
+                Some(self.account(who.uid, &groups))
+            }
+            Caller::Certified(who) => {
+                Some(who.user.map_or(AccountId(0), |user| self.account(user, &names::groups_of(user))))
+            }
+            Caller::Broker => None,
+            Caller::Unknown => Some(AccountId(0)),
+        }
+    }
+
+    /// By which entry a task is counted that a broker before has noted: by its user's, else by the group's that was noted.
+    pub fn again(&self, uid: u32, noted: &str) -> AccountId {
+        let groups = self.entries.iter().filter(|(limits, _)| limits.holder.to_string() == noted);
+        let groups: Vec<u32> = groups.filter_map(|(_, number)| *number).collect();
+        self.account(uid, &groups)
+    }
+
+    /// What an entry allows.
+    pub fn limits(&self, account: AccountId) -> &Limits {
+        let entry = self.entries.get(account.0 as usize).or(self.entries.first());
+        // There is always a first one.
+        entry.map_or_else(|| unreachable!(), |(limits, _)| limits)
+    }
+
+    /// What a user may have who is in these groups. Whose own time the broker divides by user takes `share` for it.
+    pub fn of(&self, uid: u32, groups: &[u32]) -> &Limits {
+        self.limits(self.account(uid, groups))
+    }
+
+    /// For the arbiter.
+    pub fn accounts(&self) -> Accounts {
+        Accounts::new(self.entries().map(|limits| (limits.holder.words(), limits.share)))
+    }
+
+    /// Whether operators who are not root may name this library.
+    pub fn allows_library(&self, path: &str) -> bool {
+        allows(&self.libraries, path)
+    }
+
+    /// Whether operators who are not root may name this object.
+    pub fn allows_object(&self, reference: &str) -> bool {
+        allows(&self.objects, reference)
+    }
+
+    /// What to do about a limit: the file's key, and for users without an entry the command that gives them more.
+    pub fn remedy(&self, account: AccountId, uid: Option<u32>, key: &str) -> String {
+        let limits = self.limits(account);
+        let raise = format!("`{key}` of [{}] in {}", limits.holder, self.file);
+        match (&limits.holder, uid) {
+            (Holder::Default, Some(uid)) => {
+                let user = names::name_of(uid);
+                format!("the limit is {raise}; `sudo usermod -aG {GROUP} {user}`, then a new login, allows more")
+            }
+            _ => format!("the limit is {raise}; root can raise it there and start the broker again"),
+        }
+    }
+}
+
+fn allows(listed: &[String], name: &str) -> bool {
+    // `..` could lead out of a listed directory.
+    let plain = !name.split('/').any(|part| part == "..");
+    listed.iter().any(|one| one == name || (one.ends_with('/') && plain && name.starts_with(one.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use hyoshi_os::Credentials;
+
+    use super::*;
+
+    fn rules() -> Rules {
+        let entry = |holder, share| Limits { share, ..Limits::of(holder) };
+        let entries = [
+            entry(Holder::User("1000".into()), 50_000),
+            entry(Holder::Group("27".into()), 200_000),
+            entry(Holder::Group("28".into()), 300_000),
+            entry(Holder::Group("no-such-group".into()), 900_000),
+        ];
+        Rules::new(entries, "limits.toml")
+    }
+
+    #[test]
+    fn a_user_is_counted_by_the_users_entry_else_by_the_groups_with_the_largest_share() {
+        let rules = rules();
+        let holder = |uid, groups: &[u32]| rules.of(uid, groups).holder.to_string();
+        assert_eq!(holder(1000, &[27, 28]), "user.1000");
+        assert_eq!(holder(1001, &[27, 28]), "group.28");
+        assert_eq!(holder(1001, &[27]), "group.27");
+        assert_eq!(holder(1001, &[4]), "default");
+        assert_eq!(rules.unknown().map(|limits| limits.holder.to_string()).collect::<Vec<_>>(), ["group.no-such-group"]);
+        assert_eq!(rules.again(1001, "group.27"), rules.account(1001, &[27]));
+        assert_eq!(rules.again(1000, "group.27"), rules.account(1000, &[]));
+        assert_eq!(rules.again(1001, "group.29"), AccountId(0));
+    }
+
+    #[test]
+    fn root_the_brokers_user_and_operators_have_no_limits_and_unknown_callers_the_least() {
+        let (rules, access) = (rules(), Access { broker: 900, group: Some(4) });
+        let caller = |uid, gid| Caller::Known(Credentials { pid: 1, uid, gid, groups: vec![gid] });
+        for free in [caller(0, 0), caller(900, 900), caller(1000, 4), Caller::Broker] {
+            assert_eq!(rules.account_of(&access, &free), None, "{free:?}");
+        }
+        assert_eq!(rules.account_of(&access, &caller(1001, 28)), Some(rules.account(1001, &[28])));
+        assert_eq!(rules.account_of(&access, &Caller::Unknown), Some(AccountId(0)));
+    }
+
+    #[test]
+    fn a_refusal_names_the_limit_its_file_and_the_command() {
+        let remedy = rules().remedy(AccountId(0), Some(4_000_000_000), "tasks");
+        assert!(remedy.contains("`tasks` of [default] in limits.toml"), "{remedy}");
+        assert!(remedy.contains("`sudo usermod -aG hyoshi 4000000000`"), "{remedy}");
+    }
+
+    #[test]
+    fn a_listed_directory_allows_what_is_below_it_and_nothing_else() {
+        let listed = ["/usr/lib/hyoshi/".to_owned(), "/opt/one.so".to_owned()];
+        assert!(allows(&listed, "/usr/lib/hyoshi/a.so") && allows(&listed, "/opt/one.so"));
+        for other in ["/usr/lib/hyoshi/../../evil.so", "/opt/one.so2", "/usr/lib/hyoshi", "/usr/lib/other.so"] {
+            assert!(!allows(&listed, other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What each user may have of the broker ([`crate::limits`]), looked at where it is asked for.
+
+use std::sync::Arc;
+
+use hyoshi_control::{AccountId, TaskId};
+use hyoshi_model::{Instant, Span};
+use hyoshi_os::process::Process;
+
+use super::State;
+use crate::access::Caller;
+use crate::limits::{Limits, Rules};
+use crate::setting::Setting;
+use crate::trouble::Trouble;
+
+/// How often the threads of a task are counted.
+const COUNT: Span = Span::from_secs(1);
+
+impl State {
+    /// Users have what these rules allow. Before any task joins.
+    pub fn limit_by(&mut self, rules: Arc<Rules>) {
+        self.arbiter.set_accounts(rules.accounts());
+        self.rules = rules;
+    }
+
+    /// The rules.
+    pub(crate) fn rules(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+
+    /// The limits that a task is counted by; none for tasks of root's and operators'.
+    pub fn limits_of(&self, id: TaskId) -> Option<&Limits> {
+        Some(self.rules.limits(self.tasks.get(&id)?.account?))
+    }
+
+    pub(super) fn account_of(&self, caller: &Caller) -> Option<AccountId> {
+        self.rules.account_of(&self.access, caller)
+    }
+
+    fn beyond(&self, account: AccountId, uid: Option<u32>, key: &str, what: String) -> Trouble {
+        Trouble::NotAllowed { what, remedy: self.rules.remedy(account, uid, key) }
+    }
+
+    pub(super) fn allow_importance(&self, caller: &Caller, importance: u32) -> Result<(), Trouble> {
+        let Some(account) = self.account_of(caller) else { return Ok(()) };
+        let Limits { importance: most, holder, .. } = self.rules.limits(account);
+        if importance <= *most {
+            return Ok(());
+        }
+        let what = format!("an importance of {importance} is above {most}, the limit of {}", holder.words());
+        Err(self.beyond(account, caller.uid(&self.access), "importance", what))
+    }
+
+    /// Whether a user may have one task more.
+    pub(super) fn allow_task(&self, owner: u32, account: AccountId) -> Result<(), Trouble> {
+        let theirs = self.tasks.values().filter(|task| task.owner == owner && !task.directed).count();
+        let most = self.rules.limits(account).tasks;
+        if theirs < most as usize {
+            return Ok(());
+        }
+        let what = format!("user {owner} has {theirs} tasks, the most that one may have");
+        Err(self.beyond(account, Some(owner), "tasks", what))
+    }
+
+    /// Whether a user may have so many octets more of advocates' settings, in place of those of a task.
+    pub(super) fn allow_octets(
+        &self,
+        owner: u32,
+        account: AccountId,
+        more: &[Setting],
+        instead_of: Option<TaskId>,
+    ) -> Result<(), Trouble> {
+        let octets = |settings: &[Setting]| settings.iter().map(Setting::size).sum::<usize>() as u64;
+        let theirs = self.tasks.iter().filter(|(id, task)| task.owner == owner && Some(**id) != instead_of);
+        let theirs: u64 = theirs.filter(|(_, task)| !task.directed).map(|(_, task)| octets(&task.settings)).sum();
+        let (wanted, most) = (theirs + octets(more), self.rules.limits(account).settings);
+        if wanted <= most {
+            return Ok(());
+        }
+        let what = format!("the settings of user {owner}'s advocates would have {wanted} octets, of {most} at most");
+        Err(self.beyond(account, Some(owner), "settings", what))
+    }
+
+    /// The same for an advocate more in a task, or for other advocates; whoever may change all tasks is not asked.
+    pub(super) fn allow_chain(&self, caller: &Caller, id: TaskId, settings: &[Setting]) -> Result<(), Trouble> {
+        match (self.account_of(caller), self.tasks.get(&id)) {
+            (Some(account), Some(task)) => self.allow_octets(task.owner, account, settings, Some(id)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the threads of a process may be added to those of the task's user.
+    pub(super) fn allow_threads(&self, id: TaskId, process: &Process) -> Result<(), Trouble> {
+        let Some((owner, account)) = self.tasks.get(&id).and_then(|task| Some((task.owner, task.account?))) else {
+            return Ok(());
+        };
+        let has = self.threads.get(&owner).copied().unwrap_or_default();
+        let (wanted, most) = (has + process.thread_count(), self.rules.limits(account).threads);
+        if wanted <= most as usize {
+            return Ok(());
+        }
+        let what = format!("the tasks of user {owner} would have {wanted} threads, of {most} at most");
+        Err(self.beyond(account, Some(owner), "threads", what))
+    }
+
+    /// Counts a task's threads now and then. While its user has too many nothing is reserved for it.
+    pub(super) fn count_threads(&mut self, id: TaskId, now: Instant) {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| now.since(task.counted) >= COUNT) else { return };
+        task.counted = now;
+        let Some(crowded) = self.recount(id) else { return };
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if std::mem::replace(&mut task.crowded, crowded) == crowded {
+            return;
+        }
+        if !crowded {
+            if let Ok(decision) = self.arbiter.retry(id) {
+                self.backlog.add(decision);
+            }
+        } else if let Some(held) = self.arbiter.held(id) {
+            self.kernel.release(id);
+            self.arbiter.confirmed(id, hyoshi_control::Confirmation { at: now, proxy: self.kernel.name(), held: None });
+            self.backlog.push(hyoshi_control::Change { task: id, from: None, to: Some(held) });
+        }
+        self.apply(now);
+    }
+
+    /// Counts a task's threads. Whether its user has too many; none where there is no limit.
+    pub(super) fn recount(&mut self, id: TaskId) -> Option<bool> {
+        let task = self.tasks.get_mut(&id)?;
+        let most = self.rules.limits(task.account?).threads as usize;
+        let threads = self.kernel.threads(id, most);
+        let all = self.threads.entry(task.owner).or_default();
+        *all = all.saturating_sub(std::mem::replace(&mut task.threads, threads)) + threads;
+        Some(*all > most)
+    }
+
+    /// Why nothing is reserved for a task whose user has too many threads.
+    pub(super) fn crowded(rules: &Rules, task: &super::Task) -> Option<String> {
+        let account = task.account.filter(|_| task.crowded)?;
+        let Limits { threads, holder, .. } = rules.limits(account);
+        Some(format!(
+            "user {} has more than {threads} threads in tasks, `threads` of [{holder}] in {}",
+            task.owner, rules.file
+        ))
+    }
+
+    /// A task has left: its threads are its user's no more.
+    pub(super) fn forget_threads(&mut self, task: &super::Task) {
+        if let Some(all) = self.threads.get_mut(&task.owner) {
+            *all = all.saturating_sub(task.threads);
+            if *all == 0 {
+                self.threads.remove(&task.owner);
+            }
+        }
+    }
+
+    /// Whether they may have the broker call an object or load a library: root may any, operators what root has listed.
+    pub(super) fn allow_foreign(&self, caller: &Caller, setting: &Setting) -> Result<(), Trouble> {
+        if !setting.is_foreign() || self.access.is_root(caller) {
+            return Ok(());
+        }
+        if !self.access.may_direct(caller) {
+            let what = "external advocates and libraries have the broker call where it is told to".to_owned();
+            return Err(Trouble::NotAllowed { what, remedy: self.who_may() });
+        }
+        let (key, is_listed): (_, fn(&Rules, &str) -> bool) = match setting.kind.as_str() {
+            "library" => ("libraries", Rules::allows_library),
+            _ => ("objects", Rules::allows_object),
+        };
+        match setting.elsewhere().find(|name| !is_listed(&self.rules, name)) {
+            None => Ok(()),
+            Some(name) => {
+                let what = format!("{} `{}` is not one that operators may name", setting.kind, crate::trouble::shown(name));
+                let file = &self.rules.file;
+                Err(Trouble::NotAllowed { what, remedy: format!("root may; `{key}` of [operators] in {file} lists those for operators") })
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What each user may have of a broker.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use hyoshi_broker::limits::{BadFile, FILE, Limits, Rules, read_file};
+use hyoshi_model::{FileErrors, Share};
+use hyoshi_os::Credentials;
+use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
+use serde_json::json;
+
+use super::answer::{Answer, Table, Told};
+use crate::cli::{Failure, Format, Held, streams};
+
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The file of limits
+    #[arg(value_name = "FILE", default_value = FILE)]
+    file: PathBuf,
+}
+
+const COLUMNS: [Column; 8] = [
+    column("users"),
+    column("share"),
+    column("importance"),
+    column("tasks"),
+    column("threads"),
+    column("connections"),
+    column("settings"),
+    column("requests"),
+];
+
+/// The limits of a broker of this user: a named file has to be there; of the machine's, root's broker alone is limited by.
+pub(super) fn to_serve(named: Option<&Path>, uid: u32) -> Result<Rules, Failure> {
+    match (named, uid) {
+        (None, 0) => Ok(read_file(Path::new(FILE), uid).map_err(wrong)?.unwrap_or_default()),
+        (None, _) => Ok(Rules::default()),
+        (Some(file), _) => read_file(file, uid).map_err(wrong)?.ok_or_else(|| missing(file)),
+    }
+}
+
+pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, Failure> {
+    let read = read_file(&check.file, Credentials::own().uid).map_err(wrong)?;
+    let defaults = read.is_none();
+    if defaults && check.file != Path::new(FILE) {
+        return Err(missing(&check.file));
+    }
+    let rules = read.unwrap_or_default();
+    let share = |limits: &Limits| Share::from_millionths(limits.share.into());
+    let row = |limits: &Limits| {
+        let count = |count: u32| Value::Count(count.into(), Tone::Plain);
+        vec![
+            Value::words(limits.holder.to_string()),
+            Value::figure(share(limits).to_string()),
+            count(limits.importance),
+            count(limits.tasks),
+            count(limits.threads),
+            count(limits.connections),
+            Value::figure(format!("{}B", limits.settings)),
+            Value::figure(format!("{}/s", limits.requests)),
+        ]
+    };
+    let entries: Vec<_> = rules.entries().map(|limits| {
+        json!({
+            "users": limits.holder.to_string(), "share_millionths_of_cap": limits.share, "importance": limits.importance,
+            "tasks": limits.tasks, "threads": limits.threads, "connections": limits.connections,
+            "settings_octets": limits.settings, "requests_per_second": limits.requests,
+        })
+    }).collect();
+    let unknown: Vec<String> = rules.unknown().map(|limits| limits.holder.to_string()).collect();
+    let together: u64 = rules.entries().map(|limits| u64::from(limits.share)).sum();
+    let mut notes: Vec<String> = unknown.iter().map(|holder| format!("[{holder}] counts nobody: there is no such name here")).collect();
+    if defaults {
+        notes.push(format!("there is no {FILE}: these are the defaults"));
+    }
+    if together > 1_000_000 {
+        let together = Share::from_millionths(together);
+        notes.push(format!("the shares add up to {together} of the cap: then the policy decides between these users and root's tasks"));
+    }
+    if format == Format::Text {
+        notes.iter().for_each(|note| streams::err(format_args!("note: {note}\n")));
+    }
+    let table = Table { columns: &COLUMNS, rows: rules.entries().map(row).collect(), empty: "" };
+    let json = json!({
+        "file": check.file, "defaults": defaults, "entries": entries, "unknown": unknown, "notes": notes,
+        "libraries": rules.libraries, "objects": rules.objects,
+    });
+    Answer { told: Told::Table(table), json }.print(verb, format)?;
+    Ok(Held::Yes)
+}
+
+fn missing(file: &Path) -> Failure {
+    Failure::new(format_args!("there is no file {}", file.display()))
+        .help("name another; without --limits the defaults hold, and examples/broker.toml shows them")
+}
+
+fn wrong(error: BadFile) -> Failure {
+    match error {
+        BadFile::Wrong(diagnostic) => Failure::File(FileErrors::from(*diagnostic)),
+        error => Failure::new(&error).help(error.remedy()),
+    }
+}

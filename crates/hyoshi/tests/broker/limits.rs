@@ -1,0 +1,305 @@
+//! What each user may have: hostile users, through the real command.
+//!
+//! Users are numbers that no other program here has. What they do is done by a copy of this test program, as that user.
+
+use std::os::unix::net::UnixStream;
+
+use hyoshi_broker::Joining;
+use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::idl::cpu_broker::Broker as _;
+use hyoshi_broker::setting::Setting;
+use hyoshi_model::Span;
+use hyoshi_orb::SystemKind;
+
+use super::*;
+
+/// Without a grant, and with that of `GROUP`.
+const STRANGER: u32 = 61_001;
+const OTHER: u32 = 61_002;
+const GROUP: u32 = 61_000;
+
+/// What [default] and [group.hyoshi] say, for a group that needs no name here.
+const LIMITS: &str = "[group.61000]\nshare = \"50%\"\nimportance = 10\ntasks = 64\n";
+
+/// A place that everybody may look into, with a broker that these limits hold for.
+fn limited(limits: &str, more: &str) -> Option<(Place, Broker)> {
+    if !Command::new("setpriv").args(["--reuid=61001", "--regid=61001", "--clear-groups", "true"]).status().is_ok_and(|done| done.success()) {
+        eprintln!("not tested, needs root: other users cannot be impersonated");
+        return None;
+    }
+    let place = Place::new();
+    fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_hyoshi"), place.path().join("hyoshi")).unwrap();
+    fs::copy(std::env::current_exe().unwrap(), place.path().join("test")).unwrap();
+    place.write("limits.toml", limits);
+    let broker = Broker::start(&place, &format!("--limits limits.toml --audit audit.log {more}"));
+    Some((place, broker))
+}
+
+/// A command as a user, in a group.
+fn as_user(place: &Place, uid: u32, group: Option<u32>, program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--bounding-set=-all".into(), "--inh-caps=-all".into()]);
+    match group {
+        Some(group) => command.arg(format!("--groups={group}")),
+        None => command.arg("--clear-groups"),
+    };
+    command.arg(place.path().join(program)).current_dir(place.path()).stdin(Stdio::null());
+    command
+}
+
+fn hyoshi(place: &Place, uid: u32, group: Option<u32>, words: &str) -> Command {
+    let mut command = as_user(place, uid, group, "hyoshi");
+    let (verb, rest) = words.split_once(' ').unwrap_or((words, ""));
+    command.arg(verb).arg("--socket").arg(place.path().join("run/broker.sock")).args(rest.split_whitespace());
+    command
+}
+
+/// One of the parts below; what it printed behind `did `.
+fn plays(place: &Place, uid: u32, part: &str) -> Vec<u64> {
+    let mut command = as_user(place, uid, None, "test");
+    command.args(["--exact", "limits::part", "--ignored", "--nocapture"]).env("HYOSHI_PART", part);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let did = said.lines().find_map(|line| line.split_once("did ")).unwrap_or_else(|| panic!("{part}: {said}")).1.to_owned();
+    did.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}
+
+#[test]
+#[ignore = "played by the tests, as another user"]
+fn part() {
+    let Ok(part) = std::env::var("HYOSHI_PART") else { return };
+    let socket = std::env::current_dir().unwrap().join("run/broker.sock");
+    let busy = |error: &ClientError| matches!(error, ClientError::System(why) if why.kind == SystemKind::Transient);
+    let did = match part.split_once(' ').unwrap_or((&part, "")) {
+        // Calls that were answered, and that were refused, within so many milliseconds.
+        ("flood", millis) => {
+            let client = Client::connect(Some(&socket)).unwrap();
+            let until = Instant::now() + Duration::from_millis(millis.parse().unwrap());
+            let mut did = [0, 0];
+            while Instant::now() < until {
+                let answer = client.broker().explain("none").map_err(ClientError::from).unwrap_err();
+                did[usize::from(busy(&answer))] += 1;
+            }
+            did.to_vec()
+        }
+        // Connections that stay open of so many.
+        ("connect", count) => {
+            let all: Vec<UnixStream> = (0..count.parse().unwrap()).filter_map(|_| UnixStream::connect(&socket).ok()).collect();
+            let open = |stream: &UnixStream| {
+                stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+                (&*stream).read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+            };
+            vec![all.iter().filter(|stream| open(stream)).count() as u64]
+        }
+        // Tasks that were begun of so many, each with so many octets of settings; they have no processes.
+        ("join", words) => {
+            let words: Vec<usize> = words.split(' ').map(|word| word.parse().unwrap()).collect();
+            let client = Client::connect(Some(&socket)).unwrap();
+            let value = format!("{}5", "0".repeat(words[1]));
+            let setting = Setting { kind: "max-decay".into(), parameters: vec![("reports".into(), value)] };
+            let begun = (0..words[0]).filter(|number| {
+                let joining = Joining::new(&format!("t{number}"), Span::from_millis(100));
+                client.join(&Joining { advocates: vec![setting.clone()], ..joining }).is_ok()
+            });
+            vec![begun.count() as u64]
+        }
+        _ => panic!("there is no part {part}"),
+    };
+    println!("did {}", did.iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
+}
+
+#[test]
+fn a_user_without_a_grant_has_little_and_a_refusal_names_the_limit_its_file_and_the_command() {
+    let Some((place, _broker)) = limited(LIMITS, "") else { return };
+    let refused = |uid, group, words: &str, code| {
+        let output = hyoshi(&place, uid, group, words).output().unwrap();
+        Ended::of(words, &output).exits(code).err
+    };
+    let said = refused(STRANGER, None, "exec --name a --period 50ms --importance 2 -- true", 125);
+    assert!(said.contains("an importance of 2 is above 1, the limit of users without an entry"), "{said}");
+    assert!(said.contains("`importance` of [default] in limits.toml"), "{said}");
+    assert!(said.contains("`sudo usermod -aG hyoshi 61001`"), "{said}");
+    let _sleepers: Vec<Program> = (0..8)
+        .map(|number| {
+            let words = format!("exec --name s{number} --period 50ms -- sleep 1000");
+            let program = Program::start(&mut hyoshi(&place, STRANGER, None, &words));
+            task(&place, &format!("s{number}"), |task| reports(task) > 0);
+            program
+        })
+        .collect();
+    let said = refused(STRANGER, None, "exec --name s8 --period 50ms -- true", 125);
+    assert!(said.contains("user 61001 has 8 tasks, the most that one may have"), "{said}");
+    assert!(said.contains("`tasks` of [default] in limits.toml"), "{said}");
+    // Others' limits are their own, and a group's members have more.
+    let _other = Program::start(&mut hyoshi(&place, OTHER, None, "exec --name other --period 50ms -- sleep 1000"));
+    task(&place, "other", |task| reports(task) > 0);
+    let words = "exec --name member --period 50ms --importance 10 -- sleep 1000";
+    let _member = Program::start(&mut hyoshi(&place, OTHER, Some(GROUP), words));
+    task(&place, "member", |task| task["importance"] == 10);
+    let said = refused(OTHER, Some(GROUP), "broker set member importance 11", 1);
+    assert!(said.contains("an importance of 11 is above 10, the limit of group 61000"), "{said}");
+    assert!(said.contains("`importance` of [group.61000] in limits.toml; root can raise it"), "{said}");
+}
+
+#[test]
+fn users_hold_no_more_than_their_share_however_important_their_tasks_are_and_keep_their_limits_over_a_restart() {
+    let Some((place, mut broker)) = limited(LIMITS, "--cap 100% --scheduler simulated") else { return };
+    let held = |task: &Value| task["held"]["budget_ns"].as_u64().unwrap_or(0) as f64 / 50e6;
+    let program = |uid, group, name: &str, more: &str| {
+        let mut command = as_user(&place, uid, group, "hyoshi");
+        command.args(["exec", "--name", name, "--period", "50ms", "--advocate", "rate 100%"]).args(more.split_whitespace());
+        command.arg("--socket").arg(place.path().join("run/broker.sock")).args(["--", "sleep", "1000"]);
+        let program = Program::start(&mut command);
+        task(&place, name, |task| reports(task) > 1);
+        program
+    };
+    let _users = [
+        program(STRANGER, None, "stranger", ""),
+        program(OTHER, None, "other", ""),
+        program(STRANGER, Some(GROUP), "member", "--importance 10"),
+        program(OTHER, Some(GROUP), "another", "--importance 10"),
+    ];
+    let mut roots = place.command("exec --name roots --period 50ms --advocate");
+    roots.arg("rate 40%").arg("--socket").arg(place.path().join("run/broker.sock")).args(["--", "sleep", "1000"]);
+    let _roots = Program::start(&mut roots);
+    task(&place, "roots", |task| reports(task) > 1 && (held(task) - 0.4).abs() < 0.001);
+    for round in 0..2 {
+        let both = |one: &str, other: &str| held(&task(&place, one, |_| true)) + held(&task(&place, other, |_| true));
+        assert!((both("stranger", "other") - 0.1).abs() < 0.001, "round {round}");
+        assert!((both("member", "another") - 0.5).abs() < 0.001, "round {round}");
+        let because = task(&place, "other", |_| true)["because"].as_str().unwrap().to_owned();
+        assert!(because.contains("the 10% of users without an entry leaves nothing"), "{because}");
+        broker.ends("-KILL");
+        broker = Broker::start(&place, "--limits limits.toml --cap 100% --scheduler simulated");
+        task(&place, "roots", |task| reports(task) > 1 && (held(task) - 0.4).abs() < 0.001);
+    }
+}
+
+#[test]
+fn a_program_of_roots_keeps_its_deadlines_beside_two_spinners_of_a_user() {
+    if !common::real_time() {
+        return;
+    }
+    let Some((place, _broker)) = limited(LIMITS, "--scheduler window") else { return };
+    let words = |name: &str| format!("exec --name {name} --period 33ms --importance 10 -- sh -c");
+    // Its parent is root's, to which it may send no signal.
+    let spin = "while [ -d /proc/$PPID ]; do :; done";
+    let _spinners: Vec<Program> = ["one", "two"]
+        .map(|name| {
+            let program = Program::start(hyoshi(&place, STRANGER, Some(GROUP), &words(name)).arg(spin));
+            task(&place, name, |task| reports(task) > 3);
+            program
+        })
+        .into();
+    let glass = "hourglass --period 33ms --work 10ms --for 5s --format json";
+    let mut command = exec(&place, "--name roots --period 33ms");
+    command.arg(env!("CARGO_BIN_EXE_hyoshi")).args(glass.split_whitespace());
+    let ended = Ended::of("hourglass", &command.output().unwrap()).exits(0);
+    let last: Value = serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
+    let (met, all) = (last["total"]["met"].as_u64().unwrap(), last["total"]["periods"].as_u64().unwrap());
+    eprintln!("{met} of {all} deadlines met");
+    assert!(met * 100 >= all * 90, "{met} of {all} met");
+}
+
+#[test]
+fn a_users_requests_connections_and_settings_are_bounded_and_others_go_on() {
+    let limits = "[default]\nrequests = 100\nconnections = 10\nsettings = \"1000B\"\n";
+    let Some((place, mut broker)) = limited(limits, "") else { return };
+    let did = plays(&place, STRANGER, "flood 2000");
+    let (answered, refused) = (did[0], did[1]);
+    assert!((100..=400).contains(&answered) && refused > 300, "{answered} answered, {refused} refused");
+    ask(&place, "broker list").exits(0);
+    let said = hyoshi(&place, OTHER, None, "broker list").output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+
+    assert_eq!(plays(&place, OTHER, "connect 40"), [10]);
+    // Those are over: what they had is free again.
+    wait_for(|| plays(&place, OTHER, "connect 5") == [5]).expect("it comes to pass");
+    assert_eq!(plays(&place, 61_003, "join 8 300"), [3], "of 1,000 octets");
+    assert_eq!(broker.ends("-TERM").code(), Some(0));
+}
+
+#[test]
+fn a_user_who_is_refused_often_leaves_others_lines_in_the_audit_log() {
+    let Some((place, mut broker)) = limited("[default]\ntasks = 0\n", "") else { return };
+    assert_eq!(plays(&place, STRANGER, "join 900 1"), [0]);
+    assert_eq!(plays(&place, OTHER, "join 1 1"), [0]);
+    assert_eq!(broker.ends("-TERM").code(), Some(0));
+    let lines: Vec<Value> = place.read("audit.log").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |uid: u32| lines.iter().filter(move |line| line["uid"] == uid);
+    assert!(of(STRANGER).count() < 100, "{}", of(STRANGER).count());
+    let told = of(STRANGER).filter(|line| line["refused"].is_string()).count() as u64;
+    assert_eq!(told + of(STRANGER).filter_map(|line| line["dropped"].as_u64()).sum::<u64>(), 900);
+    assert_eq!(of(OTHER).count(), 1);
+}
+
+#[test]
+fn while_a_user_has_too_many_threads_nothing_is_reserved_for_them() {
+    let Some((place, _broker)) = limited("[default]\nthreads = 5\n", "--scheduler simulated") else { return };
+    let script = "sleep 1000 & sleep 1000 & while [ ! -e more ]; do sleep 0.05; done; \
+                  for i in 1 2 3 4 5; do sleep 1000 & done; while [ ! -e fewer ]; do sleep 0.05; done; kill $(jobs -p); wait; \
+                  sleep 1000";
+    let mut command = as_user(&place, STRANGER, None, "hyoshi");
+    command.args(["exec", "--name", "forks", "--period", "50ms", "--advocate", "rate 5%"]);
+    command.arg("--socket").arg(place.path().join("run/broker.sock")).args(["--", "sh", "-c", script]);
+    let _forks = Program::start(&mut command);
+    let held = |task: &Value| task["held"]["budget_ns"].as_u64().unwrap_or(0);
+    task(&place, "forks", |task| held(task) == 2_500_000);
+    place.write("more", "");
+    let crowded = task(&place, "forks", |task| held(task) == 0);
+    let because = crowded["because"].as_str().unwrap();
+    assert!(because.contains("user 61001 has more than 5 threads in tasks, `threads` of [default] in limits.toml"), "{because}");
+    place.write("fewer", "");
+    task(&place, "forks", |task| held(task) == 2_500_000);
+}
+
+#[test]
+fn operators_who_are_not_root_name_only_what_root_has_listed() {
+    let limits = "[operators]\nlibraries = [\"/usr/lib/hyoshi/\"]\nobjects = [\"corbaloc:iiop:127.0.0.1:1/x\"]\n";
+    let Some((place, _broker)) = limited(limits, "--operators 61000") else { return };
+    let sleeper = Program::start(Command::new("sleep").arg("1000"));
+    ask(&place, &format!("attach {} --name a --period 50ms", sleeper.0.id())).exits(0);
+    let by_operator = |words: &str, code| {
+        let output = hyoshi(&place, STRANGER, Some(GROUP), words).output().unwrap();
+        Ended::of(words, &output).exits(code).err
+    };
+    for (words, named) in [
+        ("broker advocate add a external --object corbaloc:iiop:127.0.0.1:2/x", "external `corbaloc:iiop:127.0.0.1:2/x`"),
+        ("broker advocate add a library --path /tmp/evil.so", "library `/tmp/evil.so`"),
+        ("broker policy set library --path /usr/lib/hyoshi/../../../tmp/evil.so", "library `/usr/lib/hyoshi/../"),
+        ("broker policy set external --object corbaloc:iiop:127.0.0.1:2/x", "external `corbaloc:"),
+    ] {
+        let said = by_operator(words, 1);
+        assert!(said.contains(named) && said.contains("is not one that operators may name"), "{words}: {said}");
+        assert!(said.contains("of [operators] in limits.toml"), "{said}");
+    }
+    by_operator("broker advocate add a external --object corbaloc:iiop:127.0.0.1:1/x", 0);
+    // What is listed gets as far as being looked for.
+    let said = by_operator("broker advocate add a library --path /usr/lib/hyoshi/none.so", 1);
+    assert!(said.contains("/usr/lib/hyoshi/none.so cannot be looked at"), "{said}");
+    ask(&place, "broker policy set external --object corbaloc:iiop:127.0.0.1:2/x").exits(0);
+}
+
+#[test]
+fn a_file_of_limits_is_checked_and_one_that_others_could_change_is_refused() {
+    let place = Place::new();
+    let check = |words: &str, code| {
+        let ended = place.hyoshi(&format!("broker check-config {words}")).exits(code);
+        format!("{}{}", ended.out, ended.err)
+    };
+    place.write("limits.toml", "[default]\nshare = \"5%\"\n[user.61001]\nshare = \"96%\"\n");
+    let said = check("limits.toml", 0);
+    assert!(said.contains("user.61001") && said.contains("96%") && said.contains("group.hyoshi"), "{said}");
+    assert!(said.contains("the shares add up to 151% of the cap"), "{said}");
+    place.write("wrong.toml", "[default]\nshares = \"5%\"\n");
+    let said = check("wrong.toml", 2);
+    assert!(said.contains("unknown field `shares`") && said.contains("wrong.toml:2:1"), "{said}");
+    assert!(check("none.toml", 2).contains("there is no file none.toml"));
+    fs::set_permissions(place.path().join("limits.toml"), std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    let said = check("limits.toml", 2);
+    assert!(said.contains("users other than root could change the limits") && said.contains("chmod go-w"), "{said}");
+    let refused = place.hyoshi("broker --scheduler none --limits limits.toml --socket run/broker.sock").exits(2).err;
+    assert!(refused.contains("could change the limits"), "{refused}");
+    assert!(!place.has("run"));
+}
