@@ -11,7 +11,7 @@ use crate::setting::Setting;
 use crate::trouble::Trouble;
 use crate::words;
 
-/// The policy that a text means: `strict`, `weighted`, `partition(video 40% strict, rest 30% weighted)`.
+/// The policy that a text means: `fair`, `strict`, `weighted`, `partition(video 40% fair, rest 30% weighted)`.
 ///
 /// # Errors
 ///
@@ -25,7 +25,7 @@ pub fn named(text: &str) -> Result<AnyPolicy, Trouble> {
 }
 
 /// The policy that a text means, also one from elsewhere: `external --object IOR:...`, `library --path /DIR/NAME.so`;
-/// `--fallback POLICY` at its end, or strict, decides where that does not. What has blanks in it is in quotes.
+/// `--fallback POLICY` at its end, or fair, decides where that does not. What has blanks in it is in quotes.
 ///
 /// # Errors
 ///
@@ -37,7 +37,7 @@ pub fn read(text: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Trouble
     let words = words::split(text)?;
     let mut parts = words.splitn(2, |word| word == "--fallback");
     let setting = Setting::from_words(parts.next().unwrap_or_default())?;
-    let fallback = named(&parts.next().map_or("strict".to_owned(), |words| words.join(" ")))?;
+    let fallback = parts.next().map_or_else(|| Ok(PolicySpec::default().build()), |words| named(&words.join(" ")))?;
     match setting.kind.as_str() {
         "external" => externals.policy(&setting, fallback),
         _ => library::policy(&setting, fallback, externals.bulletin()),
