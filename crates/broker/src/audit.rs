@@ -9,6 +9,7 @@ use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use hyoshi_model::steers_terminal;
 use serde::Serialize;
 
 use crate::access::Caller;
@@ -82,13 +83,25 @@ impl Audit {
             refused: refused.as_deref(),
         };
         // Numbers and text: there is nothing in it that JSON does not have.
-        lines.push(serde_json::to_string(&line).unwrap_or_default());
+        lines.push(plain(&serde_json::to_string(&line).unwrap_or_default()));
     }
 
     /// Why it is incomplete, if that has not been told yet.
     pub fn trouble(&self) -> Option<String> {
         self.lines.as_ref()?.trouble()
     }
+}
+
+/// JSON in which what could steer a terminal is escaped, too, that JSON would allow as it is (C1, direction marks).
+fn plain(json: &str) -> String {
+    let mut plain = String::with_capacity(json.len());
+    for char in json.chars() {
+        match steers_terminal(char) {
+            false => plain.push(char),
+            true => plain.extend(char.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
+        }
+    }
+    plain
 }
 
 /// As much of a text as the log has.
