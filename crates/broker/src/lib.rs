@@ -31,6 +31,7 @@ mod library;
 pub mod lines;
 pub mod machine;
 pub mod members;
+mod owners;
 pub mod place;
 pub mod policy;
 pub mod proxy;

@@ -8,6 +8,7 @@ mod bounds;
 mod change;
 mod groups;
 mod join;
+mod owners;
 mod rejoin;
 mod runs;
 mod tell;
@@ -18,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hyoshi_control::{Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId};
-use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_model::{Instant, Reservation, Span, printable};
 
 use crate::access::{Access, Caller};
 use crate::audit::Audit;
@@ -104,6 +105,8 @@ struct Task {
     own: bool,
     /// Processes of all users may come with its control groups: who added these may manage them all.
     anybody: bool,
+    /// Processes of other users that operators added.
+    vouched: owners::Vouched,
     /// No more than what is reserved.
     hard: bool,
     /// It was begun by somebody who may change all tasks.
@@ -135,6 +138,7 @@ impl Task {
             reports: 0,
             own: false,
             anybody: false,
+            vouched: owners::Vouched::default(),
             hard: false,
             directed: false,
             hard_before: false,
@@ -330,7 +334,7 @@ impl State {
     /// The operator should know.
     pub(crate) fn notice(&mut self, text: String) {
         if self.notices.len() < NOTICES {
-            self.notices.push_back(text);
+            self.notices.push_back(printable(&text));
         }
     }
 

@@ -30,7 +30,7 @@ pub struct Joining {
     pub least: Option<Span>,
     /// No more than what is reserved for it.
     pub hard: bool,
-    /// For policy strict.
+    /// For policies fair and strict.
     pub importance: u32,
     /// For policy weighted.
     pub weight: u32,
@@ -246,7 +246,12 @@ impl State {
             return Err(Trouble::refused(what, "name the process that is meant, or its control group with --cgroup"));
         }
         self.allow_process(caller, &process)?;
+        let (identity, directs) = (process.identity(), self.access.may_direct(caller));
         self.kernel.add(id, process)?;
+        if directs {
+            let members = self.kernel.members(id);
+            self.task(id)?.vouched.add(identity, &members);
+        }
         self.begin(id, now);
         Ok(())
     }
