@@ -14,7 +14,7 @@ use hyoshi_model::{Instant, Span};
 
 /// From the begin of one round to the next: two rounds are less than the second within which a change is to be seen.
 const ROUND: Span = Span::from_millis(400);
-/// Time of one slice: windows wait meanwhile. Some 500 processes, or 15 where the kernel has no PIDFD_GET_INFO.
+/// Time of one slice: windows wait meanwhile. Some 250 processes, or 25 where the kernel has no PIDFD_GET_INFO.
 pub(crate) const SLICE: Span = Span::from_micros(300);
 /// Slices take at most one part in so many of the time.
 const SHARE: u64 = 50;

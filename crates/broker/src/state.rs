@@ -72,6 +72,8 @@ pub struct State {
     runs: BTreeMap<u32, runs::Run>,
     runs_seen: Instant,
     lanes_count: bool,
+    /// When the users of processes are checked again; from the first task on whose processes are to be checked.
+    owners_checked: Instant,
     backlog: Backlog,
     /// What the broker's operator should know; at most [`NOTICES`].
     notices: VecDeque<String>,
@@ -169,6 +171,7 @@ impl State {
             runs: BTreeMap::new(),
             runs_seen: Instant::ZERO,
             lanes_count: false,
+            owners_checked: Instant::NEVER,
             backlog: Backlog::default(),
             notices: VecDeque::new(),
             next: Instant::ZERO,

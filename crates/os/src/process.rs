@@ -187,7 +187,7 @@ impl Process {
         realtime_limit(&limits)
     }
 
-    /// Which users it runs as now; `None` once it has ended. 0.4 us from Linux 6.13 on, some 20 us before.
+    /// Which users it runs as now; `None` once it has ended. Under 1 us from Linux 6.13 on, some 12 us before.
     pub fn owner(&self) -> Option<Owner> {
         let told = self.pidfd.as_ref().and_then(credentials::of_descriptor);
         let owner = told.or_else(|| credentials::of_number(self.identity.number))?;

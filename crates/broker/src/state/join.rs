@@ -185,6 +185,9 @@ impl State {
     ) -> Result<(), Trouble> {
         // First: what it may be held by depends on it.
         self.kernel.confine(id, !task.directed);
+        if !task.directed {
+            self.owners_checked = Instant::ZERO;
+        }
         let hardened = if task.hard { self.harden(id, true) } else { Ok(()) };
         let joined = hardened.and_then(|()| {
             self.arbiter
