@@ -11,6 +11,7 @@ use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use hyoshi_model::steers_terminal;
 use serde::Serialize;
 
 use hyoshi_control::Rate;
@@ -162,7 +163,7 @@ impl Audit {
             dropped,
         };
         // Numbers and text: there is nothing in it that JSON does not have.
-        lines.push(serde_json::to_string(&line).unwrap_or_default());
+        lines.push(plain(&serde_json::to_string(&line).unwrap_or_default()));
     }
 
     /// Why it is incomplete, if that has not been told yet.
@@ -187,9 +188,21 @@ impl Audit {
             let (pid, certificate, task, to, refused) = (None, None, None, "", None);
             let (uid, dropped) = (*uid, std::mem::take(&mut budget.dropped));
             let line = Line { at_ms, uid, pid, certificate, change: "dropped", task, to, refused, dropped };
-            lines.push(serde_json::to_string(&line).unwrap_or_default());
+            lines.push(plain(&serde_json::to_string(&line).unwrap_or_default()));
         }
     }
+}
+
+/// JSON in which what could steer a terminal is escaped, too, that JSON would allow as it is (C1, direction marks).
+fn plain(json: &str) -> String {
+    let mut plain = String::with_capacity(json.len());
+    for char in json.chars() {
+        match steers_terminal(char) {
+            false => plain.push(char),
+            true => plain.extend(char.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
+        }
+    }
+    plain
 }
 
 /// As much of a text as the log has.

@@ -56,6 +56,15 @@ pub enum Watching {
     By(Seen),
 }
 
+/// A member of a task that may not stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stranger {
+    /// Which.
+    pub process: Identity,
+    /// What the program calls itself, printable.
+    pub name: String,
+}
+
 /// The machine, or a model of one.
 pub trait Kernel: Send {
     /// The ways to reserve time, those that cannot be used too.
@@ -86,6 +95,18 @@ pub trait Kernel: Send {
     /// tasks, stay outside. Looks of all tasks together take at most a fiftieth of the time, and about a
     /// millisecond at once: of a large tree several together see all of it.
     fn gather(&mut self, task: TaskId, may: &mut dyn FnMut(&Process) -> bool, now: Instant);
+
+    /// Asks of members of these tasks, in their order, whether they `may` stay: of each at least once a second while they are
+    /// some thousands. Returns those that may not, and when to ask again.
+    fn check_owners(
+        &mut self,
+        tasks: &[TaskId],
+        may: &mut dyn FnMut(TaskId, &Process) -> bool,
+        now: Instant,
+    ) -> (Vec<(TaskId, Stranger)>, Instant);
+
+    /// These processes leave the task: what was changed of them is put back, and they do not come back as children.
+    fn expel(&mut self, task: TaskId, processes: &[Identity]);
 
     /// The task's processes, in the order in which they joined.
     fn members(&self, task: TaskId) -> Vec<Identity>;

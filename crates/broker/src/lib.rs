@@ -33,6 +33,7 @@ pub mod limits;
 pub mod lines;
 pub mod machine;
 pub mod members;
+mod owners;
 pub mod place;
 pub mod policy;
 pub mod proxy;

@@ -14,8 +14,9 @@ use hyoshi_os::priority;
 use hyoshi_os::process::{Identity, NoProcess, Process};
 use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, allowed_cpus, fifo_limit, raise_file_limit};
 
-use crate::kernel::{Kernel, Lanes, NotReserved, Watching, Way};
+use crate::kernel::{Kernel, Lanes, NotReserved, Stranger, Watching, Way};
 use crate::members::{MOST_PROCESSES, Members};
+use crate::owners::{self, Rounds};
 use crate::proxy::deadline::DeadlineProxy;
 use crate::proxy::grouped::GroupedProxy;
 use crate::proxy::groups::Groups;
@@ -37,6 +38,8 @@ pub struct Machine {
     watches: Watches,
     /// Tasks that have control groups.
     gatherings: BTreeMap<TaskId, Gathering>,
+    /// When the users of processes are checked.
+    rounds: Rounds,
     /// For how long something takes.
     clock: MonotonicClock,
 }
@@ -152,7 +155,8 @@ impl Machine {
                     Ground { tasks: BTreeMap::new(), hard: BTreeSet::new(), confined: BTreeSet::new(), touched };
                 let (watches, gatherings) = (Watches::new(MOST_WATCHED), BTreeMap::new());
                 let clock = MonotonicClock::start();
-                Ok((Machine { ground, proxy, ways, watches, gatherings, clock }, report))
+                let rounds = Rounds::default();
+                Ok((Machine { ground, proxy, ways, watches, gatherings, rounds, clock }, report))
             }
             (None, asked) => Err(NoMachine::NoSuchWay { asked: asked.unwrap_or_default().into(), ways }),
         }
@@ -318,6 +322,44 @@ impl Kernel for Machine {
         }
         if let Some(gathering) = self.gatherings.get_mut(&task) {
             gathering.took(now, clock.now().since(began), tasks);
+        }
+    }
+
+    fn check_owners(
+        &mut self,
+        tasks: &[TaskId],
+        may: &mut dyn FnMut(TaskId, &Process) -> bool,
+        now: Instant,
+    ) -> (Vec<(TaskId, Stranger)>, Instant) {
+        let Machine { ground, rounds, clock, .. } = self;
+        if now < rounds.next() {
+            return (Vec::new(), rounds.next());
+        }
+        let (began, mut strangers) = (clock.now(), Vec::new());
+        let whole = loop {
+            let Some((task, left)) = rounds.place(now, tasks.iter().copied()) else { break true };
+            let members = ground.tasks.get(&task);
+            let there = members.map_or(0, Members::count);
+            let left = left.unwrap_or(there).min(there);
+            let process = left.checked_sub(1).and_then(|at| members?.process(at));
+            rounds.left(task, left.saturating_sub(1));
+            if let Some(process) = process.filter(|process| !may(task, process)) {
+                // Its name now: it was another program's when it joined.
+                let name = process.name_now().unwrap_or_default();
+                strangers.push((task, Stranger { process: process.identity(), name }));
+            }
+            if clock.now().since(began) >= owners::SLICE {
+                break false;
+            }
+        };
+        rounds.took(now, clock.now().since(began), whole, !strangers.is_empty());
+        (strangers, rounds.next())
+    }
+
+    fn expel(&mut self, task: TaskId, processes: &[Identity]) {
+        if let Some(members) = self.ground.tasks.get_mut(&task) {
+            members.expel(processes);
+            self.proxy.dismiss(task, processes, &mut self.ground);
         }
     }
 

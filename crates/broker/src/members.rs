@@ -279,6 +279,25 @@ impl Members {
         self.look_at_threads();
     }
 
+    /// These are no members any more, nor will they be as children of others.
+    pub fn expel(&mut self, processes: &[Identity]) {
+        let here: Vec<Identity> = processes.iter().copied().filter(|process| self.has(*process)).collect();
+        if !here.is_empty() {
+            self.grouped.retain(|process| !here.contains(process));
+            self.let_leave(&here);
+        }
+    }
+
+    /// How many processes there are.
+    pub fn count(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// One of them, in the order in which they joined.
+    pub fn process(&self, at: usize) -> Option<&Process> {
+        self.processes.get(at)
+    }
+
     /// The threads of the last look, in the order of their numbers.
     pub fn threads(&self) -> &[Member] {
         &self.threads

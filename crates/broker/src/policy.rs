@@ -11,7 +11,7 @@ use crate::setting::Setting;
 use crate::trouble::Trouble;
 use crate::words;
 
-/// The policy that a text means: `strict`, `weighted`, `partition(video 40% strict, rest 30% weighted)`.
+/// The policy that a text means: `fair`, `strict`, `weighted`, `partition(video 40% fair, rest 30% weighted)`.
 ///
 /// # Errors
 ///
@@ -25,14 +25,14 @@ pub fn named(text: &str) -> Result<AnyPolicy, Trouble> {
 }
 
 /// The policy that a text means, also one from elsewhere: `external --object IOR:...`, `library --path /DIR/NAME.so`;
-/// `--fallback POLICY` at its end, or strict, decides where that does not. What has blanks in it is in quotes.
+/// `--fallback POLICY` at its end, or fair, decides where that does not. What has blanks in it is in quotes.
 ///
 /// # Errors
 ///
 /// Of a text that is none, and of what is not to be had.
 pub fn read(text: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Trouble> {
     let Some((setting, fallback)) = split(text)? else { return named(text) };
-    let fallback = named(&fallback)?;
+    let fallback = fallback.map_or_else(|| Ok(PolicySpec::default().build()), |text| named(&text))?;
     match setting.kind.as_str() {
         "external" => externals.policy(&setting, fallback),
         _ => library::policy(&setting, fallback, externals.bulletin()),
@@ -49,12 +49,12 @@ pub fn from_elsewhere(text: &str) -> Result<Option<Setting>, Trouble> {
 }
 
 /// The setting of a policy from elsewhere, and its fallback.
-fn split(text: &str) -> Result<Option<(Setting, String)>, Trouble> {
+fn split(text: &str) -> Result<Option<(Setting, Option<String>)>, Trouble> {
     if !matches!(text.split_whitespace().next(), Some("external" | "library")) {
         return Ok(None);
     }
     let words = words::split(text)?;
     let mut parts = words.splitn(2, |word| word == "--fallback");
     let setting = Setting::from_words(parts.next().unwrap_or_default())?;
-    Ok(Some((setting, parts.next().map_or("strict".to_owned(), |words| words.join(" ")))))
+    Ok(Some((setting, parts.next().map(|words| words.join(" ")))))
 }

@@ -1,6 +1,6 @@
 //! Clients that were turned away, at the port for TLS or since they ask for too much: the operator is told once in a while.
 
-use hyoshi_model::{Instant, Span};
+use hyoshi_model::{Instant, Span, printable};
 use hyoshi_os::PiMutex;
 
 /// From one notice to the next.
@@ -30,7 +30,7 @@ impl Refusals {
     /// A client at that address was turned away. True if [`Refusals::due`] has become another: those that follow it wake
     /// nobody.
     pub fn note(&self, who: &str, why: &str) -> bool {
-        let words = format!("{who}: {why}").chars().filter(|c| !c.is_control()).take(LONGEST).collect();
+        let words = printable(&format!("{who}: {why}").chars().take(LONGEST).collect::<String>());
         let mut refused = self.1.lock();
         (refused.count, refused.last) = (refused.count.saturating_add(1), words);
         refused.count == 1

@@ -41,7 +41,7 @@ pub struct Noted {
     pub name: String,
     /// Whose it is.
     pub owner: u32,
-    /// For policy strict.
+    /// For policies fair and strict.
     pub importance: u32,
     /// For policy weighted.
     pub weight: u32,

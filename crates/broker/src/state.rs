@@ -8,6 +8,7 @@ mod bounds;
 mod change;
 mod groups;
 mod join;
+mod owners;
 mod quota;
 mod rejoin;
 mod runs;
@@ -19,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hyoshi_control::{AccountId, Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId};
-use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_model::{Instant, Reservation, Span, printable};
 
 use crate::access::{Access, Caller};
 use crate::audit::Audit;
@@ -77,6 +78,8 @@ pub struct State {
     runs: BTreeMap<u32, runs::Run>,
     runs_seen: Instant,
     lanes_count: bool,
+    /// When the users of processes are checked again; from the first task on whose processes are to be checked.
+    owners_checked: Instant,
     backlog: Backlog,
     /// What the broker's operator should know; at most [`NOTICES`].
     notices: VecDeque<String>,
@@ -110,6 +113,8 @@ struct Task {
     own: bool,
     /// Processes of all users may come with its control groups: who added these may manage them all.
     anybody: bool,
+    /// Processes of other users that operators added.
+    vouched: owners::Vouched,
     /// No more than what is reserved.
     hard: bool,
     /// It was begun by somebody who may change all tasks.
@@ -148,6 +153,7 @@ impl Task {
             reports: 0,
             own: false,
             anybody: false,
+            vouched: owners::Vouched::default(),
             hard: false,
             directed: false,
             account: None,
@@ -188,6 +194,7 @@ impl State {
             runs: BTreeMap::new(),
             runs_seen: Instant::ZERO,
             lanes_count: false,
+            owners_checked: Instant::NEVER,
             backlog: Backlog::default(),
             notices: VecDeque::new(),
             next: Instant::ZERO,
@@ -357,7 +364,7 @@ impl State {
     /// The operator should know.
     pub(crate) fn notice(&mut self, text: String) {
         if self.notices.len() < NOTICES {
-            self.notices.push_back(text);
+            self.notices.push_back(printable(&text));
         }
     }
 

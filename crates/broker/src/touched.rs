@@ -67,6 +67,11 @@ pub struct PutBack {
     pub failed: Vec<String>,
 }
 
+/// How many lines of a state file's text are understood: for tests of what is read. Nothing is put back.
+pub fn understood(text: &str) -> usize {
+    lines::read(text).count()
+}
+
 /// Why there is no state file to work with. Nothing has been changed on the machine.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -74,7 +74,7 @@ impl std::error::Error for Trouble {}
 /// The beginning of what somebody wrote, which may be long and is not theirs to write to terminals.
 pub(crate) fn shown(text: &str) -> String {
     const MOST: usize = 80;
-    let mut shown: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
+    let mut shown = hyoshi_model::printable(&text.chars().take(MOST).collect::<String>());
     if text.chars().nth(MOST).is_some() {
         shown.push('…');
     }

@@ -12,7 +12,7 @@ fn main() {
 }
 
 /// Under them none, or about two thirds, of what is asked.
-const POLICIES: [&str; 3] = ["strict", "weighted", "partition(a 30% strict, b 30% weighted)"];
+const POLICIES: [&str; 4] = ["fair", "strict", "weighted", "partition(a 30% strict, b 30% weighted)"];
 
 fn chain(words: &str) -> Chain {
     if words.is_empty() {

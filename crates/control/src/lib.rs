@@ -63,7 +63,7 @@ pub use advocate::{Advice, Advocate, Chain, Emission, Spec};
 pub use arbiter::{Arbiter, Change, Decision, Explanation, Joining, Refusal};
 pub use backlog::{Backlog, Carried};
 pub use period::{Finder, Finding};
-pub use policy::{AnyPolicy, Ask, Partition, Policy, PolicySpec, Strict, Weighted};
+pub use policy::{AnyPolicy, Ask, Fair, Partition, Policy, PolicySpec, Strict, Weighted};
 pub use rate::Rate;
 pub use task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId, Values};
 pub use window::{Step, Window};

@@ -35,7 +35,7 @@ fn event() -> impl Strategy<Value = Event> {
     let task = 0u32..6;
     let period = prop_oneof![Just(100u64), Just(250), 10u64..400];
     let chains = prop::sample::select(vec!["max-decay 2", "glacial", "rate 30%", "proactive", "watchdog", "cap 20%"]);
-    let policies = prop::sample::select(vec!["strict", "weighted", "partition(a 40% strict, b 30% weighted)"]);
+    let policies = prop::sample::select(vec!["fair", "strict", "weighted", "partition(a 40% strict, b 30% weighted)"]);
     prop_oneof![
         3 => (task.clone(), 1u64..=100, period.clone(), 0u32..4, 1u32..5, chains).prop_map(
             |(task, percent, period, importance, weight, chain)| {

@@ -6,10 +6,12 @@ use hyoshi_model::{Reservation, Share, Span};
 use proptest::prelude::*;
 
 /// Every policy, partitions of several shapes among them.
-const ALL: [&str; 5] = [
+const ALL: [&str; 7] = [
+    "fair",
     "strict",
     "weighted",
     "partition(a 30% strict, b 45% weighted)",
+    "partition(a 35% fair, b 20% fair)",
     "partition(a 50% weighted, b 100% strict, c 10% weighted)",
     "partition(a 40% partition(aa 10% strict, ab 20% weighted), b 20% strict)",
 ];
@@ -93,7 +95,7 @@ proptest! {
             ask.least = Share::ZERO;
         }
         let asked: u64 = asks.iter().map(|ask| ask.asked.share().as_millionths()).sum();
-        for policy in ["strict", "weighted"] {
+        for policy in ["fair", "strict", "weighted"] {
             let grants = settle(policy, &asks, Share::from_millionths(cap));
             if asked <= cap {
                 prop_assert!(asks.iter().zip(&grants).all(|(ask, grant)| grant.reservation == Some(ask.asked)));
@@ -111,6 +113,87 @@ proptest! {
         let keep = keep.min(asks.len());
         let (alone, all) = (settle("strict", &asks[..keep], cap), settle("strict", &asks, cap));
         prop_assert_eq!(&alone[..], &all[..keep]);
+    }
+
+    #[test]
+    fn fair_never_takes_from_the_more_important(asks in asks(), cap in 0u64..2_000_000, keep in 0usize..12) {
+        let cap = Share::from_millionths(cap);
+        let level = asks.get(keep).map(|ask| ask.importance);
+        let keep = asks.iter().take_while(|ask| Some(ask.importance) != level).count();
+        let (alone, all) = (settle("fair", &asks[..keep], cap), settle("fair", &asks, cap));
+        prop_assert_eq!(&alone[..], &all[..keep]);
+    }
+
+    /// No task envies an equal: it got all that it asked for, or no equal gets more (max-min fairness). Where tasks have
+    /// leasts, that holds against tasks of larger demands, except for a task whose own least did not fit.
+    #[test]
+    fn fair_gives_no_equal_more_than_a_task_that_lacks_something(asks in asks(), cap in 0u64..2_000_000) {
+        let grants = settle("fair", &asks, Share::from_millionths(cap));
+        for (one, grant) in asks.iter().zip(&grants) {
+            for (other, others) in asks.iter().zip(&grants).filter(|(other, _)| other.importance == one.importance) {
+                let smaller = one.asked.share() < other.asked.share();
+                let comparable = smaller || asks.iter().all(|ask| ask.importance != one.importance || ask.least.is_zero());
+                let left_out = grant.reservation.is_none() && !one.least.is_zero();
+                if comparable && !left_out {
+                    let (has, theirs) = (grant.share().as_millionths(), others.share().as_millionths());
+                    let wanted = one.asked.share().as_millionths().min(theirs);
+                    // Budgets are whole nanoseconds: a grant is rounded down by less than two millionths.
+                    prop_assert!(has + 2 >= wanted, "{:?} has {} and {:?} {}", one, has, other, theirs);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fair_does_not_depend_on_who_joined_first(asks in asks(), cap in 0u64..2_000_000) {
+        let mut other_way: Vec<Ask> = asks.iter().rev().copied().collect();
+        other_way.sort_by_key(|ask| core::cmp::Reverse(ask.importance));
+        let (grants, turned) = (settle("fair", &asks, Share::from_millionths(cap)), settle("fair", &other_way, Share::from_millionths(cap)));
+        for grant in &grants {
+            let other = turned.iter().find(|other| other.task == grant.task).unwrap();
+            prop_assert!(grant.share().as_millionths().abs_diff(other.share().as_millionths()) <= 2 + asks.len() as u64);
+        }
+    }
+
+    #[test]
+    fn fair_is_monotone_in_the_cap_and_in_what_others_ask(mut asks in asks(), cap in 0u64..2_000_000, more in 0u64..500_000, who in 0usize..12) {
+        for ask in &mut asks {
+            ask.least = Share::ZERO;
+        }
+        let shares = |grants: &[Grant]| grants.iter().map(|grant| grant.share().as_millionths()).collect::<Vec<_>>();
+        let rounding = 2 + asks.len() as u64;
+        let before = shares(&settle("fair", &asks, Share::from_millionths(cap)));
+        let larger = shares(&settle("fair", &asks, Share::from_millionths(cap + more)));
+        for (before, larger) in before.iter().zip(&larger) {
+            prop_assert!(larger + rounding >= *before);
+        }
+        if who < asks.len() {
+            let mut fewer = asks.clone();
+            fewer.remove(who);
+            let mut without = shares(&settle("fair", &fewer, Share::from_millionths(cap)));
+            without.insert(who, u64::MAX - rounding);
+            for (before, without) in before.iter().zip(&without) {
+                prop_assert!(without + rounding >= *before);
+            }
+            // Asking for more never brings a task less.
+            let asked = asks[who].asked;
+            asks[who].asked = asked.with_budget(asked.period());
+            let greedy = shares(&settle("fair", &asks, Share::from_millionths(cap)));
+            prop_assert!(greedy[who] + rounding >= before[who]);
+            // Nor an equal less than the equal share that the greedy one gets itself.
+            for (index, ask) in asks.iter().enumerate().filter(|(index, ask)| *index != who && ask.importance == asks[who].importance) {
+                prop_assert!(greedy[index] + rounding >= greedy[who].min(ask.asked.share().as_millionths()));
+            }
+        }
+    }
+
+    #[test]
+    fn fair_gives_a_least_or_nothing(asks in asks(), cap in 0u64..2_000_000) {
+        for (ask, grant) in asks.iter().zip(settle("fair", &asks, Share::from_millionths(cap))) {
+            if let Some(granted) = grant.reservation {
+                prop_assert!(granted.share() >= ask.least.min(ask.asked.share()).saturating_sub(Share::from_millionths(1)));
+            }
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ mod period;
 mod refused;
 #[path = "broker/rejoin.rs"]
 mod rejoin;
+#[path = "broker/setuid.rs"]
+mod setuid;
 #[path = "broker/top.rs"]
 mod top;
 #[path = "broker/unit.rs"]
@@ -334,7 +336,7 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
     tell("broker set sleeper importance many", 2);
     tell("broker set sleeper weight 0", 1);
     tell("broker set sleeper period 1us", 1);
-    tell("broker policy set fair", 1);
+    tell("broker policy set fairly", 1);
     tell("broker policy set --cap 0%", 2);
     tell("broker advocate add sleeper max-decai", 1);
     tell("broker advocate add sleeper max-decay --reports none", 1);

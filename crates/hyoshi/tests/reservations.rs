@@ -47,7 +47,7 @@ fn spoken(json: &Value) -> String {
 #[test]
 fn what_advocates_and_policies_there_are_the_laws_say_with_their_place() {
     let place = Place::new();
-    let text = "name = 'wrong'\nbroker = { policy = 'partition(video 40% strict, rest 30% fair)' }\n\
+    let text = "name = 'wrong'\nbroker = { policy = 'partition(video 40% strict, rest 30% fairly)' }\n\
                 [reservation.player]\nprogram = ['player']\nperiod = '33ms'\n\
                 advocate = [{ max_decay = { report = 10 } }, { cap = '160%' }, { maxdecay = 3 }, { conditions = {} }]\n";
     place.write("system.toml", text);

@@ -52,6 +52,7 @@ pub mod quantity;
 pub mod reservation;
 pub mod system;
 pub mod takes;
+mod text;
 pub mod time;
 pub mod write;
 
@@ -66,5 +67,6 @@ pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};
 pub use system::*;
 pub use takes::Takes;
+pub use text::{printable, printable_lines, steers_terminal};
 pub use time::{Instant, Lateness, Span};
 pub use write::write;

@@ -22,7 +22,7 @@ pub struct Brokered {
 /// The CPU broker of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broker {
-    /// How programs share what there is, such as `strict`.
+    /// How programs share what there is, such as `fair`.
     pub policy: String,
     /// How much all of them may have together.
     pub cap: Share,
@@ -47,7 +47,7 @@ pub struct Program {
     pub budget: Option<Span>,
     /// Less than that in a period is of no use to it.
     pub least: Option<Span>,
-    /// For policy strict: larger is more.
+    /// For policies fair and strict: larger is more.
     pub importance: u32,
     /// For policy weighted: larger is less taken away.
     pub weight: u32,

@@ -261,7 +261,7 @@ impl OrbBuilder {
         // Calls within the process count for their callers: delegates see those from outside.
         let intercepted = !self.server_interceptors.is_empty() || !self.client_interceptors.is_empty();
         if !lanes.is_empty()
-            && let Some(said) = std::env::var_os(delegate::VARIABLE)
+            && let Some(said) = hyoshi_os::secure_var_os(delegate::VARIABLE)
         {
             let settings = Settings::parse(&said.to_string_lossy()).map_err(OrbError::Delegate)?;
             let delegate = Delegate::start(settings).map_err(OrbError::System)?;

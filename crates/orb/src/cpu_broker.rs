@@ -27,7 +27,7 @@ pub fn to_ask(uid: u32, runtime: Option<&Path>) -> PathBuf {
 
 /// Where this process looks now.
 pub fn to_ask_here() -> PathBuf {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = hyoshi_os::secure_var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     to_ask(Credentials::own().uid, runtime.as_deref())
 }
 

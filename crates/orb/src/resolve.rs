@@ -68,7 +68,7 @@ fn initial(orb: &Arc<Shared>, name: &[u8], deep: u32) -> Result<Ior, SystemExcep
     let told = match orb.initial.iter().rev().find(|(known, _)| known == name) {
         Some((_, told)) => told,
         None => {
-            environment = std::env::var(VARIABLE).unwrap_or_default();
+            environment = hyoshi_os::secure_var(VARIABLE).unwrap_or_default();
             in_text(&environment, name).ok_or_else(none)?
         }
     };

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use divan::Bencher;
+use hyoshi_os::process::Process;
 use hyoshi_os::{
     Clock, MonotonicClock, PiMutex, Policy, Scheduled, Spawn, StealReader, Thread, Wake, allowed_cpus, fifo_limit,
     own_cpu_time,
@@ -22,6 +23,19 @@ fn main() {
 fn pi_mutex_uncontended(bencher: Bencher) {
     let lock = PiMutex::new(0u64);
     bencher.bench_local(|| *black_box(&lock).lock() += 1);
+}
+
+/// Which users a process runs as: what the broker asks of each member in each round.
+#[divan::bench]
+fn owner_of_a_process(bencher: Bencher) {
+    let own = Process::open(std::process::id()).expect("this process");
+    bencher.bench_local(|| black_box(&own).owner());
+}
+
+/// The alternative, where the kernel has no PIDFD_GET_INFO.
+#[divan::bench]
+fn owner_of_a_process_by_proc(bencher: Bencher) {
+    bencher.bench_local(|| std::fs::read_to_string("/proc/self/status"));
 }
 
 /// The alternative that [`PiMutex`] is measured against.

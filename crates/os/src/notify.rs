@@ -7,6 +7,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use hyoshi_model::Span;
 
+use crate::environment::{secure_var, secure_var_os};
+
 /// Where messages go.
 #[derive(Debug, Default)]
 pub struct Notifier {
@@ -28,8 +30,8 @@ impl Notifier {
     ///
     /// Of an address that is none.
     pub fn of_environment() -> io::Result<Notifier> {
-        let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(Notifier::none()) };
-        let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+        let Some(name) = secure_var_os("NOTIFY_SOCKET") else { return Ok(Notifier::none()) };
+        let number = |name| secure_var(name).ok()?.parse::<u64>().ok();
         let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|micros| ours && *micros > 0).map(Span::from_micros);
         Ok(Notifier { watchdog, ..Notifier::to(name.as_encoded_bytes())? })

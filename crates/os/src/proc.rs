@@ -3,11 +3,12 @@
 use std::fs;
 use std::io;
 
-use hyoshi_model::Span;
+use hyoshi_model::{Span, printable};
 
 /// The line `stat`, as far as we read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
+    /// What the program calls itself, printable.
     pub name: String,
     /// Of a zombie `Z`, or `X` for a moment.
     pub state: u8,
@@ -35,7 +36,7 @@ impl Stat {
         let state = *fields.first()?.as_bytes().first()?;
         let (parent, session) = (number(4)? as u32, number(6)? as u32);
         let threads = number(20)? as usize;
-        Some(Stat { name: name.into(), state, parent, session, flags: number(9)?, start: number(22)?, threads })
+        Some(Stat { name: printable(name), state, parent, session, flags: number(9)?, start: number(22)?, threads })
     }
 }
 

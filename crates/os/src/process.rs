@@ -3,6 +3,7 @@
 //! pidfd_open(2)).
 
 mod children;
+mod credentials;
 
 use std::fmt;
 use std::fs;
@@ -21,6 +22,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::proc::Stat;
 pub use children::Children;
+pub use credentials::{Owner, set_no_new_privileges};
 
 /// Names a process or a thread for good: numbers are used again, pairs of number and start are not
 /// within the kernel's resolution of 10 ms.
@@ -41,17 +43,6 @@ pub struct Process {
     /// `None` where the kernel or a filter has no such descriptors: then /proc is asked.
     pidfd: Option<OwnedFd>,
     tasks: OwnedFd,
-}
-
-/// Who a process runs as (credentials(7)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// Who started it.
-    pub real: u32,
-    /// Whose rights it has.
-    pub effective: u32,
-    /// Whose rights it may take again.
-    pub saved: u32,
 }
 
 /// Why a process cannot be worked with.
@@ -130,9 +121,14 @@ impl Process {
         self.session
     }
 
-    /// What the kernel called it when it was opened.
+    /// What the kernel called it when it was opened, with control characters escaped: a program chooses its name itself.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What the kernel calls it now, as [`Process::name`]; `None` once it has ended.
+    pub fn name_now(&self) -> Option<String> {
+        stat_of(self.identity.number).ok().filter(|stat| stat.start == self.identity.start).map(|stat| stat.name)
     }
 
     /// True once all its threads have ended.
@@ -197,10 +193,10 @@ impl Process {
         realtime_limit(&limits)
     }
 
-    /// Who it runs as now; `None` once it has ended.
+    /// Which users it runs as now; `None` once it has ended. Under 1 us from Linux 6.13 on, some 12 us before.
     pub fn owner(&self) -> Option<Owner> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.identity.number)).ok()?;
-        let owner = owner(&status)?;
+        let told = self.pidfd.as_ref().and_then(credentials::of_descriptor);
+        let owner = told.or_else(|| credentials::of_number(self.identity.number))?;
         (!self.has_ended()).then_some(owner)
     }
 }
@@ -255,13 +251,6 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: the call takes three integers, and sets a flag of descriptors.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-impl Owner {
-    /// True if it is this user's and nobody else's, also not for a moment: a setuid program is not.
-    pub fn is_only(&self, user: u32) -> bool {
-        [self.real, self.effective, self.saved].iter().all(|id| *id == user)
-    }
 }
 
 /// Who has this number of a process or thread now, also one that has ended and that nobody has waited for.
@@ -323,12 +312,6 @@ fn unread(pid: u32, errno: Errno) -> NoProcess {
 fn realtime_limit(limits: &str) -> Option<Span> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"))?;
     line.split_ascii_whitespace().next()?.parse().ok().map(Span::from_micros)
-}
-
-fn owner(status: &str) -> Option<Owner> {
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    let mut ids = line.split_ascii_whitespace().map(|id| id.parse::<u32>());
-    Some(Owner { real: ids.next()?.ok()?, effective: ids.next()?.ok()?, saved: ids.next()?.ok()? })
 }
 
 impl fmt::Display for Identity {
@@ -400,6 +383,35 @@ mod tests {
     }
 
     #[test]
+    fn its_users_are_the_same_by_its_descriptor_and_by_proc() {
+        use std::os::unix::process::CommandExt;
+
+        let mut sleep = Command::new("sleep");
+        sleep.arg("1000");
+        if rustix::process::geteuid().is_root() {
+            sleep.uid(12_345);
+        }
+        let sleeper = Sleeper(sleep.spawn().expect("coreutils' sleep"));
+        let process = Process::open(sleeper.0.id()).unwrap();
+        let by_proc = credentials::of_number(sleeper.0.id()).unwrap();
+        match process.pidfd.as_ref().and_then(credentials::of_descriptor) {
+            Some(by_descriptor) => assert_eq!(by_descriptor, by_proc),
+            None => println!("skipped: needs Linux 6.13 for PIDFD_GET_INFO"),
+        }
+        assert_eq!(process.owner(), Some(by_proc));
+    }
+
+    #[test]
+    fn a_program_without_new_privileges_gains_none() {
+        let ended = std::thread::spawn(|| {
+            // For the thread alone, and what it starts.
+            set_no_new_privileges().unwrap();
+            Command::new("grep").args(["NoNewPrivs", "/proc/self/status"]).output().unwrap()
+        });
+        assert_eq!(String::from_utf8_lossy(&ended.join().unwrap().stdout).trim(), "NoNewPrivs:\t1");
+    }
+
+    #[test]
     fn a_process_is_itself_until_it_ends() {
         let mut sleeper = Sleeper::start();
         let process = Process::open(sleeper.0.id()).unwrap();
@@ -467,9 +479,9 @@ mod tests {
 
     #[test]
     fn a_setuid_program_belongs_to_nobody_alone() {
-        let mixed = owner("Name:\tx\nUid:\t1000\t0\t0\t0\n").unwrap();
+        let mixed = credentials::of_status("Name:\tx\nUid:\t1000\t0\t0\t0\n").unwrap();
         assert!(!mixed.is_only(1000) && !mixed.is_only(0));
-        assert!(owner("Uid:\t7\t7\t7\t7\n").unwrap().is_only(7));
-        assert_eq!(owner("Uid:\t7\n"), None);
+        assert!(credentials::of_status("Uid:\t7\t7\t7\t7\n").unwrap().is_only(7));
+        assert_eq!(credentials::of_status("Uid:\t7\n"), None);
     }
 }

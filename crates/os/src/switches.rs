@@ -192,10 +192,12 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// What the kernel calls a thread, of whatever process (proc_pid_comm(5)); `None` once it has ended.
+/// What the kernel calls a thread, of whatever process (proc_pid_comm(5)), with control characters escaped; `None` once it
+/// has ended.
 pub fn thread_name(tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{tid}/comm")).ok()?;
-    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+    let name = String::from_utf8_lossy(&name);
+    Some(hyoshi_model::printable(name.strip_suffix('\n').unwrap_or(&name)))
 }
 
 /// True if this process sees every thread by its number: elsewhere 0 may be anybody.
@@ -260,5 +262,9 @@ mod tests {
     fn this_thread_has_a_name() {
         assert!(thread_name(crate::lock::tid()).is_some_and(|name| !name.is_empty()));
         assert_eq!(thread_name(u32::MAX), None);
+        // It chooses that itself, and whoever prints it must not be steered by it.
+        let named = std::thread::Builder::new().name("a\x1b[2J\nb".into());
+        let thread = named.spawn(|| thread_name(crate::lock::tid())).unwrap();
+        assert_eq!(thread.join().unwrap().as_deref(), Some("a\\u{1b}[2J\\nb"));
     }
 }

@@ -2,6 +2,8 @@
 
 use hyoshi_model::{Lateness, Span};
 
+pub use hyoshi_model::printable;
+
 /// A count with its thousands apart: `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -68,11 +70,6 @@ pub fn share(part: u64, whole: u64) -> String {
     // 99.996 % is not all of it, and must not read so.
     let nearly_all = part < whole && percent > 99.9;
     if nearly_all { ">99.9 %".into() } else { format!("{percent:.1} %") }
-}
-
-/// Text from a file without the control characters that would steer a terminal.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }
 
 /// A number of jobs in words.

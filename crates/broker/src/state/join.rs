@@ -27,7 +27,7 @@ pub struct Joining {
     pub least: Option<Span>,
     /// No more than what is reserved for it.
     pub hard: bool,
-    /// For policy strict.
+    /// For policies fair and strict.
     pub importance: u32,
     /// For policy weighted.
     pub weight: u32,
@@ -179,6 +179,9 @@ impl State {
     ) -> Result<(), Trouble> {
         // First: what it may be held by depends on it.
         self.kernel.confine(id, !task.directed);
+        if !task.directed {
+            self.owners_checked = Instant::ZERO;
+        }
         let hardened = if task.hard { self.harden(id, true) } else { Ok(()) };
         let joined = hardened.and_then(|()| {
             self.arbiter
@@ -241,7 +244,12 @@ impl State {
         }
         self.allow_process(caller, &process)?;
         self.allow_threads(id, &process)?;
+        let (identity, directs) = (process.identity(), self.access.may_direct(caller));
         self.kernel.add(id, process)?;
+        if directs {
+            let members = self.kernel.members(id);
+            self.task(id)?.vouched.add(identity, &members);
+        }
         self.recount(id);
         self.begin(id, now);
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_control::TaskId;
 use hyoshi_control::window::placement::Promise;
-use hyoshi_model::{Instant, Share, Span};
+use hyoshi_model::{Instant, Share, Span, printable};
 use hyoshi_os::Credentials;
 use hyoshi_os::process::Process;
 
@@ -143,7 +143,7 @@ impl State {
                 self.runs.iter().filter(|(_, run)| run.process.has_ended()).map(|(pid, _)| *pid).collect();
             for run in ended.iter().filter_map(|pid| self.runs.remove(pid)).collect::<Vec<_>>() {
                 self.settle_lanes(run.lanes.into_keys().collect(), now);
-                let told = format!("{}: its process has ended", run.name.escape_debug());
+                let told = format!("{}: its process has ended", printable(&run.name));
                 let _: Result<(), Trouble> = self.audited(&Caller::Broker, "lanes", None, &told, Ok(()));
             }
         }
@@ -162,7 +162,7 @@ impl State {
             let (mut promises, mut words) = (Vec::new(), Vec::new());
             for (pid, run, lanes) in here {
                 promises.extend(lanes);
-                let name = run.name.escape_debug();
+                let name = printable(&run.name);
                 words.push(format!("lanes of run `{name}` (process {pid}) take {} of CPU {cpu}", share(lanes)));
             }
             self.lanes_count = self.kernel.promise(cpu, Lanes { promises, words: words.join(", ") }, &first);

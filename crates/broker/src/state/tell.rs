@@ -28,7 +28,7 @@ pub struct Standing {
     pub processes: Vec<u32>,
     /// Folders of its control groups.
     pub control_groups: Vec<String>,
-    /// For policy strict.
+    /// For policies fair and strict.
     pub importance: u32,
     /// For policy weighted.
     pub weight: u32,

@@ -54,6 +54,7 @@ impl State {
         }
         let periods = self.look_for_periods(now);
         let runs = self.look_at_runs(now);
+        let owners = self.check_owners(now);
         let machine = self.kernel.tick(now);
         self.hear(now);
         self.read_notes();
@@ -64,7 +65,7 @@ impl State {
             self.notice(format!("the log of reports is incomplete: {trouble}"));
         }
         let due = self.due.first().map_or(Instant::NEVER, |(due, _)| *due);
-        self.next = machine.min(due).min(periods).min(runs).min(self.arbiter.next_look());
+        self.next = machine.min(due).min(periods).min(runs).min(owners).min(self.arbiter.next_look());
         self.next
     }
 

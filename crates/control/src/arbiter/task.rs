@@ -17,7 +17,7 @@ pub struct Joining {
     pub name: String,
     /// What it asks for until its advocates know better, and the period for which they ask.
     pub declared: Reservation,
-    /// How much more than others it matters, for Strict; larger is more.
+    /// How much more than others it matters, for Fair and Strict; larger is more.
     pub importance: u32,
     /// How little it is to be degraded, for Weighted; at least 1, larger is less.
     pub weight: u32,

@@ -1,5 +1,6 @@
 //! Policies: whom to give how much when not everybody can have what was asked (the paper's section III-B).
 
+mod fair;
 mod foreign;
 mod partition;
 mod spec;
@@ -14,6 +15,7 @@ use hyoshi_model::{Reservation, Share, Span};
 
 use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
 
+pub use fair::Fair;
 pub use foreign::{Exceeded, Foreign};
 pub use partition::{GroupError, Partition};
 pub use spec::{POLICIES, PartSpec, PolicyError, PolicySpec};

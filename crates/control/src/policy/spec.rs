@@ -9,18 +9,25 @@ use core::str::FromStr;
 use hyoshi_model::Share;
 
 use super::partition::Part;
-use super::{AnyPolicy, Partition, Strict, Weighted};
+use super::{AnyPolicy, Fair, Partition, Strict, Weighted};
 
 /// The kinds of policies and what they do: the table that commands and docs are read from.
-pub static POLICIES: [(&str, &str); 3] = [
+pub static POLICIES: [(&str, &str); 4] = [
+    (
+        "fair",
+        "serves by importance; tasks of the same importance get equal shares, up to what they ask for; the default",
+    ),
     ("strict", "gives in the order of importance, as long as there is some"),
     ("weighted", "lets all give way in inverse proportion to their weights"),
     ("partition", "gives each group its part of the CPU, with a policy of its own in it"),
 ];
 
 /// What makes a policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PolicySpec {
+    /// [`Fair`].
+    #[default]
+    Fair,
     /// [`Strict`].
     Strict,
     /// [`Weighted`].
@@ -69,7 +76,7 @@ impl PolicyError {
             PolicyError::TooDeep => "partitions can stand in each other four deep",
             PolicyError::LongName(_) => "use at most 32 characters",
             PolicyError::Expected { .. } => {
-                "write \"strict\", \"weighted\" or \"partition(NAME SHARE POLICY, ...)\", such as \
+                "write \"fair\", \"strict\", \"weighted\" or \"partition(NAME SHARE POLICY, ...)\", such as \
                  \"partition(video 40% strict, rest 30% weighted)\""
             }
         }
@@ -110,6 +117,7 @@ impl PolicySpec {
 
     fn build_from(&self, next: &mut u32) -> AnyPolicy {
         let parts = match self {
+            PolicySpec::Fair => return Box::new(Fair::default()),
             PolicySpec::Strict => return Box::new(Strict),
             PolicySpec::Weighted => return Box::new(Weighted::default()),
             PolicySpec::Partition(parts) => parts,
@@ -129,6 +137,7 @@ impl PolicySpec {
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = match self {
+            PolicySpec::Fair => return f.write_str("fair"),
             PolicySpec::Strict => return f.write_str("strict"),
             PolicySpec::Weighted => return f.write_str("weighted"),
             PolicySpec::Partition(parts) => parts,
@@ -181,11 +190,12 @@ impl<'a> Reader<'a> {
 
     fn policy(&mut self, depth: usize) -> Result<PolicySpec, PolicyError> {
         match self.word() {
+            "fair" => Ok(PolicySpec::Fair),
             "strict" => Ok(PolicySpec::Strict),
             "weighted" => Ok(PolicySpec::Weighted),
             "partition" if depth == PolicySpec::DEEPEST => Err(PolicyError::TooDeep),
             "partition" => self.parts(depth).map(PolicySpec::Partition),
-            word => Err(expected("strict, weighted or partition", word)),
+            word => Err(expected("fair, strict, weighted or partition", word)),
         }
     }
 
@@ -250,8 +260,8 @@ mod tests {
     #[test]
     fn what_is_no_policy_is_told_why() {
         let error = |text: &str| text.parse::<PolicySpec>().unwrap_err().to_string();
-        assert_eq!(error(""), "expected strict, weighted or partition at the end of the policy");
-        assert_eq!(error("fair"), "expected strict, weighted or partition instead of `fair` in the policy");
+        assert_eq!(error(""), "expected fair, strict, weighted or partition at the end of the policy");
+        assert_eq!(error("fairly"), "expected fair, strict, weighted or partition instead of `fairly` in the policy");
         assert_eq!(error("strict 5"), "expected nothing more instead of `5` in the policy");
         assert_eq!(
             error("partition(a strict)"),

@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args};
 use hyoshi_broker::Trouble;
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::Task;
+use hyoshi_model::printable;
 use hyoshi_os::cgroup::find::{NoGroup, of_container, of_unit};
 use hyoshi_os::process::{Identity, Process};
 use serde_json::json;
@@ -90,7 +91,7 @@ pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure
         Err(error) => return ended("attach", &error, format),
     };
     match format {
-        Format::Text => streams::out(format_args!("{}\n", standing.name))?,
+        Format::Text => streams::out(format_args!("{}\n", printable(&standing.name)))?,
         Format::Json => {
             let task = task_json(&standing);
             streams::out(format_args!("{:#}\n", json!({ "hyoshi": head("attach"), "task": task })))?;

@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use hyoshi_broker::Trouble;
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::Broker;
-use hyoshi_model::Share;
+use hyoshi_model::{Share, printable_lines};
 use serde_json::json;
 
 use answer::{Answer, Told};
@@ -245,7 +245,10 @@ pub(super) fn ended(verb: &str, error: &ClientError, format: Format) -> Result<H
         return Err(failure);
     }
     match format {
-        Format::Text => streams::err(format_args!("error: {error}\nhelp: {}\n", error.remedy())),
+        Format::Text => {
+            let text = format!("error: {error}\nhelp: {}\n", error.remedy());
+            streams::err(printable_lines(&text));
+        }
         Format::Json => {
             let errors = [json!({ "message": error.to_string(), "help": error.remedy() })];
             streams::out(format_args!("{:#}\n", json!({ "hyoshi": head(verb), "errors": errors })))?;

@@ -1,11 +1,11 @@
 //! What scheduling costs, as `check` and `sim` take it: from the command line, else from the
 //! system's file, else as `hyoshi calibrate` measured it on this machine.
 
-use std::env;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use hyoshi_model::{Costs, MeasuredCosts, Span, System, read_costs, read_costs_file};
+use hyoshi_os::secure_var_os;
 use hyoshi_report::{Level, Note};
 
 use super::Failure;
@@ -202,7 +202,7 @@ fn larger_than_operations(system: &System) -> Option<Note> {
 /// What was measured on this machine, if anybody has.
 fn stored() -> Result<Option<MeasuredCosts>, Failure> {
     let Some(path) = stored_path() else { return Ok(None) };
-    let named = env::var_os(VARIABLE).is_some();
+    let named = secure_var_os(VARIABLE).is_some();
     if !named && path.symlink_metadata().is_err() {
         return Ok(None);
     }
@@ -211,7 +211,7 @@ fn stored() -> Result<Option<MeasuredCosts>, Failure> {
 
 /// Where it is: `HYOSHI_COSTS`, else where `hyoshi calibrate` leaves it.
 fn stored_path() -> Option<PathBuf> {
-    match env::var_os(VARIABLE) {
+    match secure_var_os(VARIABLE) {
         Some(none) if none == "none" => None,
         Some(path) => Some(path.into()),
         None => default_path(),
@@ -221,7 +221,7 @@ fn stored_path() -> Option<PathBuf> {
 /// Where `hyoshi calibrate` leaves what it measured (XDG base directory specification: a relative
 /// XDG_CONFIG_HOME is to be ignored).
 pub(super) fn default_path() -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |name| secure_var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".config"));
     let base = absolute("XDG_CONFIG_HOME").or_else(home)?;
     Some(base.join(Path::new("hyoshi/costs.toml")))

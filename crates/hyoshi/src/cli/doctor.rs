@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use hyoshi_broker::kernel::Way;
 use hyoshi_broker::machine::ways;
+use hyoshi_model::printable_lines;
 use hyoshi_os::cgroup::{CpuGroup, Version};
 use hyoshi_os::doctor::{Finding, Verdict, probe};
 use hyoshi_os::meter::{Meter, Source};
@@ -78,7 +79,7 @@ fn text(findings: &[Finding], colours: bool) -> String {
         let word = if colours { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() };
         let more = matches!(finding.verdict, Verdict::Degraded | Verdict::Refused);
         let indent = width + 12;
-        let below = |text: &str, by: usize| text.replace('\n', &format!("\n{:by$}", ""));
+        let below = |text: &str, by: usize| printable_lines(text).replace('\n', &format!("\n{:by$}", ""));
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{word}  {:width$}  {}", finding.topic, below(&finding.found, indent));
         if more {

@@ -22,9 +22,10 @@ use hyoshi_broker::Joining;
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::{Broker, Task, TaskStub};
 use hyoshi_broker::setting::Setting;
-use hyoshi_model::Span;
+use hyoshi_model::{Span, printable_lines};
 use hyoshi_orb::cpu_broker;
-use hyoshi_os::process::{Identity, Process, identity, wait_for_either};
+use hyoshi_os::Credentials;
+use hyoshi_os::process::{Identity, Process, identity, set_no_new_privileges, wait_for_either};
 
 use super::broker::{At, Here, Period, settled};
 use super::{Failure, Format, Held, streams};
@@ -56,7 +57,8 @@ pub(super) struct Asked {
     /// Less than that in a period is of no use to it
     #[arg(long, value_name = "TIME")]
     least: Option<Span>,
-    /// No more than what is reserved, even of time that nobody else wants
+    /// No more than what is reserved, even of time that nobody else wants; what a user other than root starts so with exec gains
+    /// no rights by setuid files (no_new_privs)
     #[arg(long)]
     hard: bool,
     /// The larger, the more important: everybody may give up to 10
@@ -132,11 +134,21 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
         failure.print("exec", format);
         return ExitCode::from(NOT_TRIED);
     }
+    // A cap on a program with root's rights would be a user's power over root.
+    if arguments.asked.hard
+        && Credentials::own().uid != 0
+        && let Err(error) = set_no_new_privileges()
+    {
+        Failure::new(format_args!("cannot rule out setuid programs (no_new_privs): {error}"))
+            .help("run it without --hard")
+            .print("exec", format);
+        return ExitCode::from(NOT_TRIED);
+    }
     let name = task_name(Path::new(program));
     let joined = match joined(arguments, &name) {
         Ok(joined) => Some(joined),
         Err(error) if arguments.anyway => {
-            streams::err(format_args!("hyoshi exec: it runs without a reservation: {error}\n"));
+            streams::err(printable_lines(&format!("hyoshi exec: it runs without a reservation: {error}\n")));
             None
         }
         Err(error) => {

@@ -45,6 +45,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
+use hyoshi_model::printable_lines;
 use hyoshi_report::summary::SCHEMA;
 use hyoshi_sched::Strategies;
 
@@ -171,9 +172,9 @@ impl Failure {
             (Format::Text, Failure::File(errors)) => streams::err(errors.render(colours(&std::io::stderr()))),
             (Format::Text, Failure::Idl(errors)) => streams::err(errors.render(colours(&std::io::stderr()))),
             (Format::Text, Failure::Other { message, help }) => {
-                streams::err(format_args!("error: {message}\n"));
+                streams::err(printable_lines(&format!("error: {message}\n")));
                 if let Some(help) = help {
-                    streams::err(format_args!("help: {help}\n"));
+                    streams::err(printable_lines(&format!("help: {help}\n")));
                 }
             }
             (Format::Json, _) => {

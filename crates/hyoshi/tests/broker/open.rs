@@ -220,7 +220,7 @@ fn what_a_policy_gives_beyond_the_laws_is_cut_and_what_is_no_answer_is_passed_ov
     assert_eq!(policy()["reserved_millionths"], 600_000, "all that there is, and no more");
     senseless.0.store(1, Ordering::Relaxed);
     ask(&place, "broker set b importance 2").exits(0);
-    says("strict, for the external policy is passed over, it returned 3 budgets for 2 requests");
+    says("fair, for the external policy is passed over, it returned 3 budgets for 2 requests");
     task(&place, "b", |task| held(task) == 10 * MS);
     senseless.0.store(2, Ordering::Relaxed);
     says("passed over, NO_RESOURCES");

@@ -19,7 +19,7 @@ fn once_it_tells_how_tasks_stand_and_what_they_use() {
     let _program = spinner(&place, "--name a --period 20ms --importance 5");
     task(&place, "a", |task| task["because"] != "");
     let text = Ended::of("top", &top(&place, "--once --every 100ms").output().unwrap()).exits(0).out;
-    assert!(text.contains("policy strict  scheduler simulated\n 1 task  reserved 20% of 20%  used "), "{text}");
+    assert!(text.contains("policy fair  scheduler simulated\n 1 task  reserved 20% of 20%  used "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("  a ") && line.contains(" 4ms 20.0 % ")), "{text}");
     let json = Ended::of("top", &top(&place, "--once --every 500ms --format json").output().unwrap()).exits(0).json();
     assert_eq!((&json["hyoshi"]["verb"], &json["broker"]["tasks"]), (&"top".into(), &1.into()));
@@ -102,7 +102,7 @@ fn a_terminal_is_given_back_as_it_was() {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => panic!("it does not end: {said:?}"),
             }
-            if waits && said.contains("policy strict") {
+            if waits && said.contains("policy fair") {
                 waits = false;
                 match typed {
                     "" => kill(number(&said), "-TERM"),

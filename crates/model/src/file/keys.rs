@@ -227,8 +227,8 @@ const BROKER: &[Key] = &[
     key(
         "policy",
         Kind::Text,
-        Value("\"strict\""),
-        "\"strict\", \"weighted\" or \"partition(video 40% strict, rest 30% weighted)\".",
+        Value("\"fair\""),
+        "\"fair\", \"strict\", \"weighted\" or \"partition(video 40% fair, rest 30% weighted)\".",
     ),
     key("cap", Kind::Share, Said("75% of each of its CPUs"), "How much all programs may have together, of one CPU."),
     key(
@@ -257,7 +257,7 @@ const RESERVATION: &[Key] = &[
         Said("max_decay"),
         "What asks on its behalf, one after the other: a list of tables of one key.",
     ),
-    key("importance", Kind::Whole(0, u32::MAX as u64), Value("1"), "For policy strict; higher is more."),
+    key("importance", Kind::Whole(0, u32::MAX as u64), Value("1"), "For policies fair and strict; higher is more."),
     key("weight", Kind::Whole(1, 1_000_000), Value("1"), "For policy weighted: higher is less taken away."),
     key("group", Kind::Text, Said("the first"), "Its group, for policy partition."),
     set(

@@ -24,7 +24,8 @@ use crate::current;
 use crate::intercept::ServerInterceptor;
 pub(crate) use settings::Settings;
 
-/// The environment's variable that configures delegates.
+/// The environment's variable that configures delegates. Programs that are setuid, setgid or have file capabilities ignore
+/// it, as secure_getenv(3) does.
 pub(crate) const VARIABLE: &str = "HYOSHI_DELEGATE";
 
 /// Operations of every object: no work of the server's (see `adapter::special`).

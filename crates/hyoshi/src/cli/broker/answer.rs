@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use hyoshi_model::printable_lines;
 use hyoshi_report::terminal::Look;
 use hyoshi_report::terminal::grid::{Column, Value, column, grid};
 use serde_json::{Value as Json, json};
@@ -40,7 +41,7 @@ impl Answer {
         match (format, self.told) {
             (Format::Json, _) => streams::out(format_args!("{:#}\n", with("hyoshi", head(verb), self.json)))?,
             (Format::Text, Told::Nothing) => {}
-            (Format::Text, Told::Lines(lines)) => streams::out(lines)?,
+            (Format::Text, Told::Lines(lines)) => streams::out(printable_lines(&lines))?,
             (Format::Text, Told::Table(table)) if table.rows.is_empty() => streams::out(table.empty)?,
             (Format::Text, Told::Table(table)) => {
                 streams::out(grid(Look::of_stdout(), table.columns, &table.rows, usize::MAX))?;
@@ -58,7 +59,7 @@ pub(super) fn beside(answers: Vec<(&str, Told)>, look: Look) -> String {
         match told {
             Told::Nothing => {}
             Told::Lines(lines) => {
-                for line in lines.lines() {
+                for line in printable_lines(&lines).lines() {
                     // Writing to a string cannot fail.
                     let _ = writeln!(text, "{host:<width$}  {line}");
                 }

@@ -43,7 +43,7 @@ pub(super) struct Set {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum What {
-    /// How much it matters; policy strict goes by it
+    /// How much it matters; policies fair and strict go by it
     Importance,
     /// How little it is cut; policy weighted goes by it
     Weight,
@@ -59,7 +59,7 @@ enum What {
 pub(super) enum Policy {
     /// Change the policy, the cap, or both
     Set {
-        /// strict, weighted, "partition(video 40% strict, rest 30% weighted)", external (another process), or library
+        /// fair, strict, weighted, "partition(video 40% fair, rest 30% weighted)", external (another process), or library
         policy: Option<String>,
         /// How much all tasks may have together: 75% of one CPU, 150% is one and a half
         #[arg(long, value_name = "SHARE", required_unless_present = "policy")]
@@ -84,7 +84,7 @@ pub(super) struct Foreign {
     /// Of library: a parameter of its own, several times for several
     #[arg(long = "with", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
-    /// The policy that decides while the other does not [default: strict]
+    /// The policy that decides while the other does not [default: fair]
     #[arg(long, value_name = "POLICY")]
     fallback: Option<String>,
 }

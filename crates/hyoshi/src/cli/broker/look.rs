@@ -8,7 +8,7 @@ use clap::Args;
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::{Broker, BrokerStanding, Reservation, RunStanding, TaskStanding};
 use hyoshi_broker::setting::Setting;
-use hyoshi_model::Span;
+use hyoshi_model::{Span, printable};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
 use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
 use serde_json::{Value as Json, json};
@@ -133,7 +133,7 @@ pub(super) fn told(standing: &BrokerStanding) -> String {
         let takes: Vec<String> =
             run.takes.iter().map(|one| format!("{} of CPU {}", share(one.takes), one.cpu)).collect();
         let counted = if run.counted { "" } else { "; not counted: only windows are below lanes" };
-        let (name, process) = (run.name.escape_debug(), run.process);
+        let (name, process) = (printable(&run.name), run.process);
         let _ = writeln!(text, "lanes       of run {name}, process {process}: {}{counted}", takes.join(", "));
     }
     text
@@ -208,6 +208,7 @@ pub(super) fn watch(client: &Client, watch: &Watch, watched: &Watched<'_>, forma
 
 impl Watched<'_> {
     fn tell(&self, line: &str, object: Json, format: Format) -> Result<(), Failure> {
+        let line = printable(line);
         match (format, self.host) {
             (Format::Text, None) => streams::out(format_args!("{line}\n")),
             (Format::Text, Some((host, width))) => streams::out(format_args!("{host:<width$}  {line}\n")),

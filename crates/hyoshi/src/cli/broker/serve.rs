@@ -15,9 +15,9 @@ use hyoshi_broker::roster::{NotedPolicy, Roster};
 use hyoshi_broker::setting::Setting;
 use hyoshi_broker::touched::PutBack;
 use hyoshi_broker::{Service, ServiceError, State, Trouble, place, policy};
-use hyoshi_control::Arbiter;
 use hyoshi_control::policy::AnyPolicy;
-use hyoshi_model::Share;
+use hyoshi_control::{Arbiter, PolicySpec};
+use hyoshi_model::{Share, printable_lines};
 use hyoshi_orb::OrbError;
 use hyoshi_os::{
     Address, Credentials, Interrupt, Notifier, Policy, Spawn, Wake, allowed_cpus, priority, set_own_policy,
@@ -34,8 +34,8 @@ pub(super) struct Serve {
     /// Members of this group may change all tasks and the policy, as root may
     #[arg(long, value_name = "GROUP")]
     operators: Option<String>,
-    /// How tasks share what there is: strict, weighted, "partition(video 40% strict, rest 30% weighted)", "external --object
-    /// REFERENCE --fallback weighted" or "library --path PATH" [default: strict]
+    /// How tasks share the CPU: fair, strict, weighted, "partition(video 40% fair, rest 30% weighted)", "external --object
+    /// REFERENCE --fallback weighted" or "library --path PATH" [default: fair]
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
     /// How much all tasks may have together: 75% of one CPU, 150% is one and a half [default: 75% of each CPU]
@@ -106,7 +106,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let socket = match &at.socket {
         Some(socket) => socket.clone(),
         None => {
-            let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+            let runtime = hyoshi_os::secure_var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
             place::to_serve(uid, runtime.as_deref()).map_err(misplaced)?
         }
     };
@@ -137,7 +137,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     // Windows wait for nobody who reads standard error.
     let notices = Lines::on_standard_error()
         .map_err(|error| Failure::new(format_args!("standard error cannot be used: {error}")))?;
-    let tell = |text: &dyn Display| notices.push(format!("hyoshi broker: {text}"));
+    let tell = |text: &dyn Display| notices.push(printable_lines(&format!("hyoshi broker: {text}")));
     let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
     let (mut machine, put_back) = Machine::with_floor(&state, own, serve.floor.is_some())
         .map_err(|error| Failure::new(&error).help(error.remedy()))?;
@@ -247,14 +247,14 @@ fn arbiter(
     tell: &Tell<'_>,
 ) -> Result<Arbiter, Failure> {
     let before = Some(before).filter(|_| !serve.forget);
-    let strict = || policy::named("strict").map_err(change::told);
+    let default = PolicySpec::default();
     let policy = match (policy, before.map(|before| before.policy.as_str()).filter(|noted| !noted.is_empty())) {
         (Some(policy), _) => policy,
         (None, Some(noted)) => policy::read(noted, externals).or_else(|trouble| {
-            tell(&format_args!("policy strict instead of `{noted}`, as it was: {trouble}"));
-            strict()
+            tell(&format_args!("policy {default} instead of `{noted}`, as it was: {trouble}"));
+            Ok::<_, Failure>(default.build())
         })?,
-        (None, None) => strict()?,
+        (None, None) => default.build(),
     };
     let before = before.map(|before| before.cap).filter(|cap| *cap > 0).map(Share::from_millionths);
     let cap = serve.cap.or(before).unwrap_or_else(|| Share::from_percent(75 * allowed_cpus().len() as u64));

@@ -179,5 +179,5 @@ fn options(names: &[&str]) -> String {
 
 /// A reference comes from anyone: what it says must not steer the terminal.
 fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    hyoshi_model::printable(text)
 }

@@ -156,7 +156,7 @@ impl View {
     /// In lines, of which no more than that: the last ones tell of keys then.
     pub fn text(&self, look: Look, height: Option<usize>) -> String {
         let text = match &self.looked {
-            Err(why) => format!("waits for the broker at {}: {}\n", self.place, printable(why)),
+            Err(why) => format!("waits for the broker at {}: {}\n", printable(&self.place), printable(why)),
             Ok(standing) => format!("{}\n{}", self.head(standing), self.table(look, height)),
         };
         let Some(height) = height else { return text };
@@ -345,6 +345,6 @@ mod tests {
         view.take(Looked { at: Instant::ZERO, seen: Err("nobody\x1b listens".into()) });
         assert!(!view.is_there());
         let text = view.text(Look::PLAIN, None);
-        assert_eq!(text, "waits for the broker at /run/b.sock: nobody\u{fffd} listens\n");
+        assert_eq!(text, "waits for the broker at /run/b.sock: nobody\\u{1b} listens\n");
     }
 }

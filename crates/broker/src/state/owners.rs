@@ -1,0 +1,159 @@
+//! Members that run as other users than the task's: setuid programs leave the task, as do their children.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hyoshi_control::TaskId;
+use hyoshi_model::Instant;
+use hyoshi_os::process::{Identity, Process};
+
+use super::State;
+use crate::access::Caller;
+use crate::audit;
+use crate::kernel::Stranger;
+use crate::trouble::Trouble;
+
+/// Processes of other users that an operator has added to a task, and their children.
+#[derive(Debug, Default)]
+pub(super) struct Vouched(BTreeSet<Identity>);
+
+impl Vouched {
+    /// Whether this process, or its parent, was added by an operator.
+    fn covers(&mut self, process: &Process) -> bool {
+        let identity = process.identity();
+        if self.0.is_empty() {
+            return false;
+        }
+        let parent = || process.parent().is_some_and(|parent| self.0.iter().any(|one| one.number == parent));
+        if self.0.contains(&identity) || parent() {
+            self.0.insert(identity);
+            return true;
+        }
+        false
+    }
+
+    /// An operator has added it.
+    pub fn add(&mut self, process: Identity, members: &[Identity]) {
+        self.0.retain(|one| members.contains(one));
+        self.0.insert(process);
+    }
+}
+
+impl State {
+    /// Checks which users the processes of ordinary users' tasks run as. Those that have become another user's leave the
+    /// task: the raise and the cap are taken back. Returns when to check again.
+    pub(super) fn check_owners(&mut self, now: Instant) -> Instant {
+        if now < self.owners_checked {
+            return self.owners_checked;
+        }
+        let State { tasks, kernel, .. } = self;
+        // Operators may manage processes of all users, so there is nothing to check in their tasks.
+        let checked = tasks.iter().filter(|(_, task)| !task.directed && !task.anybody).map(|(id, _)| *id);
+        let checked: Vec<TaskId> = checked.collect();
+        if checked.is_empty() {
+            self.owners_checked = Instant::NEVER;
+            return Instant::NEVER;
+        }
+        let mut may = |id: TaskId, process: &Process| {
+            let Some(task) = tasks.get_mut(&id) else { return true };
+            // One that has ended leaves by itself.
+            process.owner().is_none_or(|owner| owner.is_only(task.owner)) || task.vouched.covers(process)
+        };
+        let (strangers, next) = kernel.check_owners(&checked, &mut may, now);
+        let mut of_task: BTreeMap<TaskId, Vec<Stranger>> = BTreeMap::new();
+        strangers.into_iter().for_each(|(id, stranger)| of_task.entry(id).or_default().push(stranger));
+        for (id, strangers) in of_task {
+            self.expel(id, &strangers);
+        }
+        self.owners_checked = next;
+        next
+    }
+
+    fn expel(&mut self, id: TaskId, strangers: &[Stranger]) {
+        let processes: Vec<Identity> = strangers.iter().map(|stranger| stranger.process).collect();
+        self.kernel.expel(id, &processes);
+        let Some((name, owner)) = self.tasks.get(&id).map(|task| (task.name.clone(), task.owner)) else { return };
+        let who = strangers.iter().map(|Stranger { process, name }| format!("{process} ({name})"));
+        let who = audit::listed(who);
+        let what = format!("{who}: not only user {owner} any more");
+        let _: Result<(), Trouble> = self.audited(&Caller::Broker, "process-leaves", Some(&name), &what, Ok(()));
+        self.notice(format!("task {name} of user {owner} loses process {who}: it has the rights of another user now"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
+    use hyoshi_control::Arbiter;
+    use hyoshi_model::{Share, Span};
+    use hyoshi_os::Credentials;
+
+    use super::*;
+    use crate::access::Access;
+    use crate::audit::Audit;
+    use crate::machine::Machine;
+    use crate::{Joining, policy};
+
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn of(user: u32) -> Sleeper {
+            Sleeper(Command::new("sleep").arg("1000").uid(user).current_dir("/").spawn().unwrap())
+        }
+
+        fn number(&self) -> u32 {
+            self.0.id()
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn processes_of_other_users_leave_a_users_task_unless_an_operator_added_them() {
+        if Credentials::own().uid != 0 {
+            return println!("skipped: needs root, to start programs of several users");
+        }
+        let place = std::env::temp_dir().join(format!("hyoshi-owners-{}", std::process::id()));
+        let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
+        let arbiter = Arbiter::new(policy::named("fair").unwrap(), Share::from_percent(100));
+        let audit = Audit::to(&place.join("audit")).unwrap();
+        let mut state = State::new(arbiter, Box::new(machine), Access { broker: 0, group: None }, audit);
+        let user = |uid| Caller::Known(Credentials { pid: std::process::id(), uid, gid: uid, groups: vec![] });
+        let (ann, root) = (user(1_000), user(0));
+        let [own, added, strange] = [1_000, 2_000, 3_000].map(Sleeper::of);
+        let at = |millis| Instant::ZERO + Span::from_millis(millis);
+        let task = |state: &mut State, who: &Caller, name| {
+            state.join(who, &Joining::new(name, Span::from_millis(100)), Instant::ZERO).unwrap()
+        };
+        let (anns, roots) = (task(&mut state, &ann, "anns"), task(&mut state, &root, "roots"));
+        state.add_process(&ann, anns, own.number(), 0, at(1)).unwrap();
+        state.add_process(&root, anns, added.number(), 0, at(1)).unwrap();
+        // As a child or a program that became another user's would be.
+        state.kernel.add(anns, Process::open(strange.number()).unwrap()).unwrap();
+        let mut numbers = |state: &mut State, id, now| {
+            state.check_owners(now);
+            let mut numbers = state.kernel.processes(id);
+            numbers.sort_unstable();
+            numbers
+        };
+        let mut stay = [own.number(), added.number()];
+        stay.sort_unstable();
+        assert_eq!(numbers(&mut state, anns, at(1_000)), stay);
+        assert_eq!(numbers(&mut state, anns, at(2_000)), stay, "and stay");
+        let notices = state.take_notices().join("\n");
+        assert!(notices.contains(&format!("loses process {} (sleep)", strange.number())), "{notices}");
+        // In a task of root's it may be.
+        state.kernel.add(roots, Process::open(strange.number()).unwrap()).unwrap();
+        assert_eq!(numbers(&mut state, roots, at(3_000)), [strange.number()]);
+        drop(state);
+        let log = std::fs::read_to_string(place.join("audit")).unwrap();
+        assert_eq!(log.lines().filter(|line| line.contains("process-leaves")).count(), 1, "{log}");
+        let _ = std::fs::remove_dir_all(&place);
+    }
+}
