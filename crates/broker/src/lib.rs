@@ -34,6 +34,7 @@ pub mod members;
 pub mod place;
 pub mod policy;
 pub mod proxy;
+mod raised;
 mod refusals;
 pub mod roster;
 mod service;

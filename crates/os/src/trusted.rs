@@ -54,17 +54,12 @@ pub enum For {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Mistrust {
-    /// Another user owns it.
-    Owner {
+    /// Another user owns it, or may write to it.
+    Open {
         /// The directory, link or file.
         path: PathBuf,
         /// Its owner.
         owner: u32,
-    },
-    /// Other users may write to it.
-    Writable {
-        /// The directory or file.
-        path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
@@ -237,7 +232,7 @@ fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<Found, Mistrust> {
         let (descriptor, stat) = step(&at.descriptor, &name, make).map_err(|errno| system(&path, errno))?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             if stat.st_uid != 0 && stat.st_uid != user {
-                return Err(Mistrust::Owner { path, owner: stat.st_uid });
+                return Err(Mistrust::Open { path, owner: stat.st_uid, mode: stat.st_mode & 0o7777 });
             }
             links += 1;
             let to = if links > MOST_LINKS { Err(Errno::LOOP) } else { readlinkat(&descriptor, "", Vec::new()) };
@@ -288,14 +283,12 @@ fn names(path: &Path) -> impl Iterator<Item = OsString> + '_ {
 
 fn check(stat: &Stat, path: &Path, user: u32, place: Place) -> Result<(), Mistrust> {
     let (owner, mode) = (stat.st_uid, stat.st_mode & 0o7777);
-    if owner != 0 && owner != user {
-        return Err(Mistrust::Owner { path: path.to_owned(), owner });
-    }
+    let foreign = owner != 0 && owner != user;
     let on_the_way = place == Place::OnTheWay;
     let sticky = on_the_way && mode & 0o1000 != 0;
     let system = on_the_way && stat.st_gid < SYSTEM_GROUPS;
     let writable = (mode & 0o002 != 0 && !sticky) || (mode & 0o020 != 0 && !sticky && !system);
-    if writable { Err(Mistrust::Writable { path: path.to_owned(), mode }) } else { Ok(()) }
+    if foreign || writable { Err(Mistrust::Open { path: path.to_owned(), owner, mode }) } else { Ok(()) }
 }
 
 fn system(path: &Path, errno: Errno) -> Mistrust {
@@ -306,13 +299,10 @@ impl Mistrust {
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            Mistrust::Owner { path, .. } => format!(
-                "name another path, in directories that only root and you can write to; or chown {} to yourself",
+            Mistrust::Open { path, .. } => format!(
+                "chmod go-w {0}, or chown it to yourself; or name a path in directories that only root and you can write to",
                 path.display()
             ),
-            Mistrust::Writable { path, .. } => {
-                format!("chmod go-w {}; or name another path, in directories that only root and you can write to", path.display())
-            }
             Mistrust::Link(path) => format!("name the file itself instead of {}", path.display()),
             Mistrust::Kind(_) => "name a regular file".to_owned(),
             Mistrust::System { .. } => "name another path, in a directory that you can write to".to_owned(),
@@ -337,10 +327,11 @@ impl From<Mistrust> for io::Error {
 impl fmt::Display for Mistrust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Mistrust::Owner { path, owner } => write!(f, "{} belongs to user {owner}", path.display()),
-            Mistrust::Writable { path, mode } => {
-                write!(f, "other users may write to {}, which has mode {mode:o}", path.display())
-            }
+            Mistrust::Open { path, owner, mode } => write!(
+                f,
+                "other users could replace it: {} belongs to user {owner} and has mode {mode:o}",
+                path.display()
+            ),
             Mistrust::Link(path) => write!(f, "{} is a symbolic link", path.display()),
             Mistrust::Kind(path) => write!(f, "{} is not a regular file", path.display()),
             Mistrust::System { path, error } => write!(f, "{}: {error}", path.display()),
@@ -412,7 +403,7 @@ mod tests {
         }
         place.mode("open", 0o777);
         let refused = Folder::make(&place.0.join("open/new"), 0o700).unwrap_err();
-        assert!(matches!(&refused, Mistrust::Writable { mode: 0o777, .. }), "{refused}");
+        assert!(matches!(&refused, Mistrust::Open { mode: 0o777, .. }), "{refused}");
         assert!(refused.remedy().contains("chmod go-w") && !place.0.join("open/new").exists());
     }
 
@@ -426,16 +417,16 @@ mod tests {
         let other = own + 1;
         let refused = |path: &str| Folder::of_user(&place.0.join(path), None, other).unwrap_err();
         if own != 0 {
-            assert!(matches!(refused("theirs"), Mistrust::Owner { .. }));
+            assert!(matches!(refused("theirs"), Mistrust::Open { .. }));
             return println!("skipped in part, needs root");
         }
         chown(place.0.join("theirs"), Some(65534), None).unwrap();
-        assert!(matches!(refused("theirs/deeper"), Mistrust::Owner { owner: 65534, .. }));
-        assert!(matches!(Folder::open(&place.0.join("theirs")), Err(Mistrust::Owner { owner: 65534, .. })));
+        assert!(matches!(refused("theirs/deeper"), Mistrust::Open { owner: 65534, .. }));
+        assert!(matches!(Folder::open(&place.0.join("theirs")), Err(Mistrust::Open { owner: 65534, .. })));
         chown(place.0.join("file"), Some(65534), None).unwrap();
         let folder = Folder::open(&place.0).unwrap();
-        assert!(matches!(folder.file("file".as_ref(), For::Changing), Err(Mistrust::Owner { owner: 65534, .. })));
-        assert!(matches!(file(&place.0.join("file")), Err(Mistrust::Owner { owner: 65534, .. })));
+        assert!(matches!(folder.file("file".as_ref(), For::Changing), Err(Mistrust::Open { owner: 65534, .. })));
+        assert!(matches!(file(&place.0.join("file")), Err(Mistrust::Open { owner: 65534, .. })));
         // A directory that a system group may write to, and one that a group of people may.
         fs::create_dir_all(place.0.join("log/hyoshi")).unwrap();
         for (group, passed) in [(SYSTEM_GROUPS - 1, true), (SYSTEM_GROUPS, false)] {
@@ -466,7 +457,7 @@ mod tests {
         if lchown(place.0.join("own"), Some(65534), None).is_err() {
             return println!("skipped in part, needs root");
         }
-        assert!(matches!(Folder::open(&place.0.join("own")), Err(Mistrust::Owner { owner: 65534, .. })));
+        assert!(matches!(Folder::open(&place.0.join("own")), Err(Mistrust::Open { owner: 65534, .. })));
     }
 
     #[test]
