@@ -241,8 +241,10 @@ mod tests {
 
     #[test]
     fn a_line_says_who_did_what_and_hostile_words_stay_within_it() {
-        let path = std::env::temp_dir().join(format!("hyoshi-audit-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+        let place = std::env::temp_dir().join(format!("hyoshi-audit-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&place);
+        std::fs::create_dir(&place).unwrap();
+        let path = place.join("log");
         let audit = Audit::to(&path).unwrap();
         audit.tell(&ann(), "importance", Some("player"), "9", None);
         audit.tell(&ann(), "join", Some("x\n{\"uid\":0}"), "", Some("no such \"thing\""));
@@ -256,7 +258,7 @@ mod tests {
         );
         assert!(lines[0].get("refused").is_none());
         assert_eq!(lines[1]["task"], "x\n{\"uid\":0}");
-        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_dir_all(&place).unwrap();
     }
 
     #[test]
@@ -300,13 +302,15 @@ mod tests {
         }
         assert_eq!(listed(["a", "b"]), "a, b");
         assert!(listed(std::iter::repeat("0123456789")).len() < MOST + 20);
-        let path = std::env::temp_dir().join(format!("hyoshi-audit-long-{}", std::process::id()));
+        let place = std::env::temp_dir().join(format!("hyoshi-audit-long-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let path = place.join("log");
         let audit = Audit::to(&path).unwrap();
         let long = "\u{1}".repeat(1 << 20);
         audit.tell(&ann(), "join", Some(&long), &long, Some(&long));
         drop(audit);
         // An octet is six in JSON at most.
         assert!(std::fs::metadata(&path).unwrap().len() < 3 * 6 * MOST as u64 + 200);
-        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_dir_all(&place).unwrap();
     }
 }

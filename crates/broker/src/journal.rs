@@ -1,15 +1,21 @@
 //! A file of lines that is appended to, and written anew when most of it is no longer true: what has to outlive a broker that
 //! is killed. The page cache holds what a killed process has written.
+//!
+//! It is opened and replaced by the descriptor of its directory, which only root and the broker's user can write to
+//! ([`hyoshi_os::trusted`]).
 
-use std::fs::{self, File};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use hyoshi_os::trusted::{Folder, For};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    path: PathBuf,
+    folder: Folder,
+    name: OsString,
     file: File,
     length: u64,
     lines: usize,
@@ -35,17 +41,18 @@ const STALE_OCTETS: u64 = 8 << 20;
 
 impl Journal {
     /// Opens or makes it. Whoever opens it takes from the text what is still true and begins with [`Journal::replace`].
-    pub fn open(path: &Path) -> io::Result<(Journal, String)> {
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    pub fn open(folder: Folder, name: &str) -> io::Result<(Journal, String)> {
+        let name = OsString::from(name);
+        let mut file = folder.file(&name, For::Changing)?;
         let mut text = Vec::new();
         Read::by_ref(&mut file).take(LONGEST).read_to_end(&mut text)?;
-        let (path, text) = (path.to_owned(), String::from_utf8_lossy(&text).into_owned());
-        Ok((Journal { path, file, length: 0, lines: 0, fresh: 0, beside: None }, text))
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok((Journal { folder, name, file, length: 0, lines: 0, fresh: 0, beside: None }, text))
     }
 
     /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
     }
 
     /// True if most of it is no longer so: `live` lines would do.
@@ -77,8 +84,7 @@ impl Journal {
 
     /// Begins to write it anew, beside it. What is appended meanwhile has to be [added](Journal::add) there, too.
     pub fn begin(&mut self, text: &str) -> io::Result<()> {
-        let beside = self.path.with_extension("new");
-        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        let file = self.folder.anew(&self.with_extension("new"))?;
         self.beside = Some(Beside { file, length: 0, lines: 0 });
         self.add(text)
     }
@@ -98,7 +104,7 @@ impl Journal {
     /// What was written anew takes its place.
     pub fn finish(&mut self) -> io::Result<()> {
         let Some(Beside { file, length, lines }) = self.beside.take() else { return Ok(()) };
-        fs::rename(self.path.with_extension("new"), &self.path)?;
+        self.folder.rename(&self.with_extension("new"), &self.name)?;
         (self.file, self.length, self.lines, self.fresh) = (file, length, lines, length);
         Ok(())
     }
@@ -107,5 +113,18 @@ impl Journal {
     pub fn replace(&mut self, text: &str) -> io::Result<()> {
         self.begin(text)?;
         self.finish()
+    }
+
+    /// Keeps a damaged text as `NAME.damaged`, in place of an earlier one: in words, where it is.
+    pub fn set_aside(&self, text: &str) -> String {
+        let aside = self.with_extension("damaged");
+        let kept = self.folder.replace(&aside, &self.with_extension("new"), text.as_bytes());
+        let kept = kept.map_or_else(|error| format!("cannot be kept: {error}"), |_| "is kept".to_owned());
+        format!("the file, {}, {kept}", self.folder.path().join(aside).display())
+    }
+
+    fn with_extension(&self, extension: &str) -> OsString {
+        let name: &OsStr = &self.name;
+        Path::new(name).with_extension(extension).into_os_string()
     }
 }

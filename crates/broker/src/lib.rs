@@ -37,6 +37,7 @@ mod owners;
 pub mod place;
 pub mod policy;
 pub mod proxy;
+mod raised;
 mod refusals;
 pub mod roster;
 mod service;

@@ -5,14 +5,15 @@
 //! cannot be written are lost; that is told once, and again after a line could be written in between.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hyoshi_os::trusted::{Folder, For};
 use hyoshi_os::{PiMutex, Spawn, Thread, Wake};
 
 /// When a file is begun anew, in octets.
@@ -50,7 +51,8 @@ struct Tray {
 
 #[derive(Debug)]
 struct Log {
-    path: PathBuf,
+    folder: Folder,
+    name: OsString,
     file: File,
     size: u64,
     /// Whether the last line was written.
@@ -184,17 +186,19 @@ impl Sink for Log {
 
 impl Log {
     fn open(path: &Path) -> io::Result<Log> {
-        let file = open(path)?;
+        let (folder, name) = Folder::of_file(path)?;
+        let file = folder.file(&name, For::Appending)?;
         let size = file.metadata()?.len();
-        Ok(Log { path: path.to_owned(), file, size, whole: true })
+        Ok(Log { folder, name, file, size, whole: true })
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {
-        if self.size + line.len() as u64 > LARGEST {
-            let mut before = self.path.clone().into_os_string();
+        // A device has no size, and stays where it is.
+        if self.size + line.len() as u64 > LARGEST && self.file.metadata()?.is_file() {
+            let mut before = self.name.clone();
             before.push(".1");
-            std::fs::rename(&self.path, before)?;
-            self.file = open(&self.path)?;
+            self.folder.rename(&self.name, &before)?;
+            self.file = self.folder.file(&self.name, For::Appending)?;
             self.size = 0;
         }
         // One write: lines of a broker that is killed are whole.
@@ -204,48 +208,52 @@ impl Log {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A directory of the test's own: in the one for temporary files others could make the log first.
+    fn place(name: &str) -> std::path::PathBuf {
+        let place = std::env::temp_dir().join(format!("hyoshi-lines-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        place
+    }
+
     #[test]
     fn a_full_disk_is_told_once_and_the_log_goes_on_when_there_is_space() {
+        let open = |path: &str| std::fs::OpenOptions::new().append(true).open(path).unwrap();
         let mut log = Log::open(Path::new("/dev/full")).unwrap();
         assert!(log.append("a".into()).is_some());
         assert!(log.append("b".into()).is_none(), "told already");
-        log.file = open(Path::new("/dev/null")).unwrap();
+        log.file = open("/dev/null");
         assert!(log.append("c".into()).is_none());
-        log.file = open(Path::new("/dev/full")).unwrap();
+        log.file = open("/dev/full");
         assert!(log.append("d".into()).is_some(), "incomplete again");
     }
 
     #[test]
     fn a_file_that_has_grown_is_begun_anew() {
-        let path = std::env::temp_dir().join(format!("hyoshi-lines-{}", std::process::id()));
-        let before = path.with_file_name(format!("hyoshi-lines-{}.1", std::process::id()));
+        let place = place("grown");
+        let (path, before) = (place.join("log"), place.join("log.1"));
         let mut log = Log::open(&path).unwrap();
         log.size = LARGEST;
         assert!(log.append("a".into()).is_none());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\n");
         assert!(before.exists());
-        std::fs::remove_file(&path).unwrap();
-        std::fs::remove_file(&before).unwrap();
+        std::fs::remove_dir_all(&place).unwrap();
     }
 
     #[test]
     fn all_that_waits_is_written_before_the_end_and_what_is_lost_is_told() {
-        let path = std::env::temp_dir().join(format!("hyoshi-lines-all-{}", std::process::id()));
+        let place = place("all");
+        let path = place.join("log");
         let lines = Lines::to(&path).unwrap();
         (0..1_000).for_each(|number| lines.push(number.to_string()));
         assert_eq!(lines.trouble(), None);
         drop(lines);
         let wanted: String = (0..1_000).map(|number| format!("{number}\n")).collect();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), wanted);
-        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_dir_all(&place).unwrap();
 
         let lines = Lines::to(Path::new("/dev/full")).unwrap();
         let desk = lines.desk.clone();

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use hyoshi_orb::cpu_broker::{MACHINE, own};
+use hyoshi_os::trusted::{Folder, Mistrust};
 
 /// The longest path of a Unix socket, in octets (unix(7): 108 with the one that ends it).
 pub const LONGEST_PATH: usize = 107;
@@ -90,7 +91,8 @@ pub fn to_serve(uid: u32, runtime: Option<&Path>) -> Result<PathBuf, PlaceError>
     own(uid, runtime).ok_or(PlaceError::Nowhere)
 }
 
-/// Makes the socket's directory, if it is not there, and looks whether others could put something else in its place.
+/// Makes the socket's directory, if it is not there, and checks that no other user can put something else in its place, nor in
+/// that of a directory above it ([`hyoshi_os::trusted`]).
 ///
 /// # Errors
 ///
@@ -103,17 +105,13 @@ pub fn prepare(socket: &Path, uid: u32) -> Result<(), PlaceError> {
         return Err(PlaceError::TooLong(socket.to_owned()));
     }
     let Some(directory) = socket.parent() else { return Err(PlaceError::Relative(socket.to_owned())) };
-    let failed = |error| PlaceError::Directory { path: directory.to_owned(), error };
     // Clients of all users reach the machine's broker, only its own user's theirs.
     let mode = if uid == 0 { 0o755 } else { 0o700 };
-    fs::DirBuilder::new().recursive(true).mode(mode).create(directory).map_err(failed)?;
-    let found = fs::metadata(directory).map_err(failed)?;
-    let sticky = found.mode() & 0o1000 != 0;
-    if (found.uid() != uid && found.uid() != 0) || (found.mode() & 0o022 != 0 && !sticky) {
-        let (owner, mode) = (found.uid(), found.mode() & 0o7777);
-        return Err(PlaceError::Open { path: directory.to_owned(), owner, mode });
+    match Folder::make(directory, mode) {
+        Ok(_) => Ok(()),
+        Err(Mistrust::Open { path, owner, mode }) => Err(PlaceError::Open { path, owner, mode }),
+        Err(mistrust) => Err(PlaceError::Directory { path: directory.to_owned(), error: mistrust.into() }),
     }
-    Ok(())
 }
 
 /// Lets everybody connect to root's socket, and only its user to a user's: the kernel tells the broker who calls.
@@ -127,6 +125,8 @@ pub fn open_to_clients(socket: &Path, uid: u32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
@@ -150,8 +150,13 @@ mod tests {
         let error = prepare(&socket, uid).unwrap_err();
         assert!(matches!(error, PlaceError::Open { mode: 0o777, .. }), "{error}");
         assert!(error.remedy().contains("chmod go-w"));
+        // In a sticky one others could make what stands beside the socket.
         fs::set_permissions(&run, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(matches!(prepare(&socket, uid), Err(PlaceError::Open { mode: 0o1777, .. })));
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).unwrap();
         prepare(&socket, uid).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(prepare(&socket, uid), Err(PlaceError::Open { mode: 0o777, .. })), "a directory above it");
         fs::remove_dir_all(&directory).unwrap();
         assert!(matches!(prepare(Path::new("run/broker.sock"), uid), Err(PlaceError::Relative(_))));
         let long = format!("/{}", "x".repeat(LONGEST_PATH));

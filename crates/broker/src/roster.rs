@@ -14,13 +14,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use hyoshi_control::{Arbiter, GroupId, TaskId};
 use hyoshi_model::{Reservation, Share, Span};
+use hyoshi_os::cgroup::is_group_path;
 use hyoshi_os::process::{Identity, boot_id};
+use hyoshi_os::trusted::Folder;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
@@ -124,6 +125,14 @@ impl Noted {
         })
     }
 
+    /// Whether a broker can have noted it: its processes have numbers of processes, and its control groups lie where control
+    /// groups are.
+    fn is_possible(&self) -> bool {
+        self.processes.len() <= MOST_PROCESSES
+            && self.identities().all(|who| who.is_possible())
+            && self.control_groups.iter().all(|folder| is_group_path(Path::new(folder)))
+    }
+
     /// Its processes.
     pub fn identities(&self) -> impl Iterator<Item = Identity> + '_ {
         self.processes.iter().map(|(number, start)| Identity { number: *number, start: *start })
@@ -148,19 +157,13 @@ impl Roster {
     ///
     /// If it cannot be read or written.
     pub fn open(directory: &Path) -> io::Result<(Roster, Option<String>)> {
-        let (journal, text) = Journal::open(&directory.join("tasks"))?;
+        let (journal, text) = Journal::open(Folder::open(directory)?, "tasks")?;
         let mut roster =
             Roster { journal, behind: false, last: 0, policy: NotedPolicy::default(), tasks: BTreeMap::new(), copied: 0 };
         let warning = roster.read(&text).err().map(|line| {
-            let aside = roster.journal.path().with_extension("damaged");
-            let kept = fs::write(&aside, &text);
-            let kept = kept.map_or_else(|error| format!("cannot be kept: {error}"), |()| "is kept".to_owned());
-            format!(
-                "line {line} of {} cannot be read; the file, {}, {kept}; {} tasks of it are understood",
-                roster.journal.path().display(),
-                aside.display(),
-                roster.tasks.len()
-            )
+            let kept = roster.journal.set_aside(&text);
+            let (path, tasks) = (roster.journal.path(), roster.tasks.len());
+            format!("line {line} of {} cannot be read; {kept}; {tasks} tasks of it are understood", path.display())
         });
         roster.compact()?;
         Ok((roster, warning))
@@ -311,7 +314,7 @@ impl Roster {
                 let task: Noted = serde_json::from_str(rest).ok()?;
                 let known = self.tasks.contains_key(&task.id);
                 task.declared()?;
-                if task.processes.len() > MOST_PROCESSES || (!known && self.tasks.len() >= Arbiter::MOST_TASKS) {
+                if !task.is_possible() || (!known && self.tasks.len() >= Arbiter::MOST_TASKS) {
                     return None;
                 }
                 self.last = self.last.max(task.id);
@@ -336,6 +339,7 @@ fn line(kind: &str, what: &impl Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::path::PathBuf;
 
     use super::*;
@@ -370,7 +374,10 @@ mod tests {
             weight: 2,
             group: "video \"quoted\"".to_owned(),
             budget: 33_000,
-            control_groups: vec!["/sys/fs/cgroup/x".into()],
+            control_groups: hyoshi_os::cgroup::CpuGroup::of_this_process().top.to_str().map_or(vec![], |top| match top {
+                "" => vec![],
+                top => vec![format!("{top}/x")],
+            }),
             anybody: true,
             auto: true,
             period: 33_000_000,

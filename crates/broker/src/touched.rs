@@ -1,6 +1,9 @@
 //! The state file: what was changed of whose threads, written before it is changed, so that all of it is put back also
 //! when the broker did not come to do it: by the next one, at its start.
 //!
+//! Only root and the broker's user can write to the file and to all directories above it ([`hyoshi_os::trusted`]); what no
+//! broker can have written is not carried out. A damaged file is set aside, and its other lines count.
+//!
 //! A line that was cut off is one whose change was never made, for lines come first. The page cache holds what a killed
 //! process has written; after a crash of the machine there is nothing to put back.
 
@@ -9,16 +12,18 @@ mod lines;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use hyoshi_os::cgroup::is_group_path;
 use hyoshi_os::cgroup::own::{dissolve, send_home};
 use hyoshi_os::process::{Identity, identity_of_thread, is_same};
 use hyoshi_os::scheduling::{Affinity, Scheduling};
+use hyoshi_os::trusted::{Folder, For, Mistrust};
 
 use crate::journal::Journal;
+pub use back::put_back_unnoted;
 use back::{kin, put_back, unbind_born};
 use lines::Line;
 
@@ -65,6 +70,8 @@ pub struct PutBack {
     pub groups: usize,
     /// What could not be put back, with the reason.
     pub failed: Vec<String>,
+    /// That the state file is damaged, and where it is kept.
+    pub damaged: Option<String>,
 }
 
 /// How many lines of a state file's text are understood: for tests of what is read. Nothing is put back.
@@ -78,6 +85,13 @@ pub fn understood(text: &str) -> usize {
 pub enum StateError {
     /// Another broker has it.
     Taken(PathBuf),
+    /// Another version of the broker has written it.
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Which.
+        version: u32,
+    },
     /// It cannot be made, read or written.
     Unusable {
         /// The file or directory.
@@ -92,25 +106,31 @@ impl Touched {
     ///
     /// # Errors
     ///
-    /// If another broker works with it, or if it cannot be written.
+    /// If another broker works with it, if it cannot be written, or if another user could replace it.
     pub fn open(directory: &Path) -> Result<(Touched, PutBack), StateError> {
         let unusable = |path: &Path| {
             let path = path.to_owned();
             move |error| StateError::Unusable { path, error }
         };
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable(directory))?;
+        let folder = Folder::make(directory, 0o700).map_err(|error| unusable(directory)(error.into()))?;
         let lock_path = directory.join("touched.lock");
-        let lock = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
-        let lock = lock.map_err(unusable(&lock_path))?;
+        let lock = folder.file("touched.lock".as_ref(), For::Changing);
+        let lock = lock.map_err(|error| unusable(&lock_path)(error.into()))?;
         if !hyoshi_os::file::take(&lock).map_err(unusable(&lock_path))? {
             return Err(StateError::Taken(directory.to_owned()));
         }
         let path = directory.join("touched");
-        let (journal, text) = Journal::open(&path).map_err(unusable(&path))?;
+        let (journal, text) = Journal::open(folder, "touched").map_err(unusable(&path))?;
+        let said = lines::read(&text, &is_group_path);
+        let said = said.map_err(|version| StateError::Version { path: path.clone(), version })?;
         let mut touched =
             Touched { journal, _lock: lock, threads: BTreeMap::new(), moved: BTreeMap::new(), groups: BTreeMap::new() };
-        touched.read(&text);
-        let report = touched.put_all_back();
+        let damaged = (said.unreadable > 0).then(|| {
+            let (lines, kept) = (said.unreadable, touched.journal.set_aside(&text));
+            format!("{lines} lines of {} cannot be read; {kept}", path.display())
+        });
+        touched.take(said.lines);
+        let report = PutBack { damaged, ..touched.put_all_back() };
         // What could not be put back stays in the file, for another start to try.
         touched.compact().map_err(unusable(&path))?;
         Ok((touched, report))
@@ -238,8 +258,8 @@ impl Touched {
         self.journal.replace(&text)
     }
 
-    fn read(&mut self, text: &str) {
-        for line in lines::read(text) {
+    fn take(&mut self, lines: Vec<Line>) {
+        for line in lines {
             if self.threads.len() + self.moved.len() + self.groups.len() > 1_000_000 {
                 return;
             }
@@ -272,6 +292,12 @@ impl StateError {
             StateError::Unusable { path, error } if error.kind() == io::ErrorKind::StorageFull => {
                 format!("make room on the file system of {}", path.display())
             }
+            StateError::Version { path, .. } => {
+                format!("start and end a broker of that version once, which puts back what it changed; or remove {}", path.display())
+            }
+            StateError::Unusable { error, .. } if Mistrust::of(error).is_some() => {
+                Mistrust::of(error).map(Mistrust::remedy).unwrap_or_default()
+            }
             StateError::Unusable { .. } => "name a directory that the broker can write to, such as /run/hyoshi".into(),
         }
     }
@@ -281,6 +307,9 @@ impl fmt::Display for StateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StateError::Taken(path) => write!(f, "another broker works with {}", path.display()),
+            StateError::Version { path, version } => {
+                write!(f, "{} was written by a broker with version {version} of it, unknown to this one", path.display())
+            }
             StateError::Unusable { path, error } => write!(
                 f,
                 "what is changed of programs cannot be noted in {}: {error}; so nothing is changed",
@@ -295,7 +324,8 @@ impl std::error::Error for StateError {}
 impl fmt::Display for PutBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "put back {} threads, removed {} control groups", self.threads, self.groups)?;
-        self.failed.iter().try_for_each(|why| write!(f, "; not put back: {why}"))
+        self.failed.iter().try_for_each(|why| write!(f, "; not put back: {why}"))?;
+        self.damaged.as_ref().map_or(Ok(()), |damaged| write!(f, "; {damaged}"))
     }
 }
 

@@ -15,7 +15,7 @@ use hyoshi_broker::touched::{PutBack, StateError, Touched};
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::CpuGroup;
-use hyoshi_os::process::Process;
+use hyoshi_os::process::{Process, RealTimeRight};
 use hyoshi_os::progress::{Progress, is_throttled};
 use hyoshi_os::scheduling::{Affinity, Class, Scheduling, reserve};
 use hyoshi_os::{Clock, MonotonicClock, Policy, priority, set_own_policy};
@@ -32,6 +32,9 @@ const BATCH: Scheduling = Scheduling { class: Class::Fair(3), reset_on_fork: fal
 fn role() {
     if std::env::var("HYOSHI_ROLE").is_ok_and(|role| role.starts_with("broker:")) {
         return broker();
+    }
+    if std::env::var("HYOSHI_ROLE").is_ok_and(|role| role.starts_with("swap:")) {
+        return swap();
     }
     common::play();
 }
@@ -148,6 +151,40 @@ fn a_real_time_class_of_its_own_is_respected_and_an_ordinary_one_is_what_it_is_p
     assert_eq!((of(one), of(other)), (RR, BATCH));
 }
 
+/// A raised thread executes another program, which has the number of the first thread from then on: that was on another CPU,
+/// and never raised. Before, it takes for itself what the broker once took for the program's own choice.
+fn swap() {
+    let Some([here, elsewhere]) = two_cpus() else { return };
+    let (own, pid) = (hyoshi_os::own_thread(), std::process::id());
+    Affinity::to([elsewhere]).put(pid).unwrap();
+    Affinity::to([here]).put(own).unwrap();
+    std::thread::spawn(|| {
+        loop {
+            std::hint::black_box(0);
+        }
+    });
+    let raised = || Scheduling::of(own).is_ok_and(|found| is_raised(found.class));
+    until(raised);
+    let _ = Scheduling { class: Class::Fifo(19), reset_on_fork: true }.put_back(own);
+    panic!("{}", std::os::unix::process::CommandExt::exec(Command::new("sleep").arg("1000")));
+}
+
+#[test]
+fn a_raised_thread_that_executes_a_program_does_not_leave_it_a_priority() {
+    let place = Place::new("swap");
+    let (Some(machine), Some(_)) = (machine(&place, "window"), two_cpus()) else { return };
+    let program = Program::playing_as(4_000_000, "swap", 1);
+    let pid = program.0.id();
+    if RealTimeRight::of(pid, pid).allows(19) {
+        return println!("skipped, needs an RLIMIT_RTPRIO below 19 for other users");
+    }
+    let driver = Driver::start(machine, program.process(), millis(20, 40), MonotonicClock::start());
+    until(|| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n"));
+    driver.end();
+    assert_eq!(Scheduling::of(pid).unwrap(), Scheduling::ORDINARY);
+    assert_eq!(Affinity::of(pid).unwrap().cpus().count(), 1, "where the first thread was bound");
+}
+
 /// Two CPUs, or none, with words.
 fn two_cpus() -> Option<[u32; 2]> {
     let affinity = Affinity::of(std::process::id()).unwrap();
@@ -226,7 +263,7 @@ fn a_window_that_stays_open_is_lowered_and_raised_where_its_program_is_bound_to(
     let noted = || {
         let touched = std::fs::read_to_string(place.0.join("touched")).unwrap();
         let of_first =
-            touched.lines().rfind(|line| line.split(' ').nth(3) == Some(&pid.to_string())).map(str::to_owned);
+            touched.lines().rfind(|line| line.split(' ').nth(4) == Some(&pid.to_string())).map(str::to_owned);
         of_first.and_then(|line| line.split(' ').next_back().map(str::to_owned))
     };
     let mut cpu = both[0];

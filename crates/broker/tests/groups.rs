@@ -5,7 +5,7 @@ use crate::common;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -444,7 +444,7 @@ impl Delegated {
         }
         for group in [folder.clone(), folder.join("broker"), folder.join("programs")] {
             for file in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
-                std::os::unix::fs::chown(group.join(file), Some(USER), Some(USER)).unwrap();
+                chown(group.join(file), Some(USER), Some(USER)).unwrap();
             }
         }
         Some(Delegated(folder))
@@ -471,7 +471,7 @@ impl Drop for Delegated {
 
 fn user_broker(place: &Place, programs: &str, group: &Path) -> String {
     fs::create_dir_all(&place.0).unwrap();
-    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o777)).unwrap();
+    chown(&place.0, Some(USER), Some(USER)).unwrap();
     let mut broker = role_process("delegated");
     broker.env("HYOSHI_PLACE", &place.0).env("HYOSHI_PID", programs).uid(USER).gid(USER).current_dir("/");
     let mut broker = broker.spawn().unwrap();

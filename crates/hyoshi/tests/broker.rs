@@ -8,6 +8,8 @@ use crate::common;
 mod follow;
 #[path = "broker/group.rs"]
 mod group;
+#[path = "broker/hostile.rs"]
+mod hostile;
 #[path = "broker/lanes.rs"]
 mod lanes;
 #[path = "broker/limits.rs"]
@@ -392,8 +394,7 @@ fn as_nobody(place: &Place, words: &str) -> Option<Command> {
 #[test]
 fn everybody_has_a_say_over_tasks_of_their_own_and_no_other() {
     let place = Place::new();
-    // Limits are not read below a directory in which others could replace them: a sticky one is none.
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(place.path(), open).unwrap();
     let etc = place.path().join("etc");
     fs::create_dir(&etc).unwrap();
@@ -432,7 +433,7 @@ fn everybody_has_a_say_over_tasks_of_their_own_and_no_other() {
 #[test]
 fn a_user_without_privileges_has_a_broker_of_their_own() {
     let place = Place::new();
-    fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
     let Some(mut serve) = as_nobody(&place, "broker") else { return };
     let runtime = place.path().join("runtime");
     fs::create_dir(&runtime).unwrap();

@@ -14,7 +14,7 @@ pub mod own;
 mod subtree;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 pub use find::NoGroup;
 pub use group::{Group, Look};
@@ -42,6 +42,13 @@ pub enum Version {
     One,
     /// The unified hierarchy.
     Two,
+}
+
+/// Whether a path can be that of a control group: below where one of their hierarchies is mounted, without `..`. Nothing is
+/// opened, and it need not be there.
+pub fn is_group_path(path: &Path) -> bool {
+    let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    plain && path.is_absolute() && hierarchies().iter().any(|hierarchy| path.starts_with(&hierarchy.point))
 }
 
 impl CpuGroup {

@@ -60,6 +60,7 @@ pub mod steal;
 pub mod switches;
 pub mod thread;
 pub mod throttle;
+pub mod trusted;
 pub mod wake;
 pub mod wakeups;
 

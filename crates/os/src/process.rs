@@ -253,6 +253,13 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+impl Identity {
+    /// Whether a process or thread can have this number, and have started by now (`PID_MAX_LIMIT`, proc_sys_kernel(5)).
+    pub fn is_possible(self) -> bool {
+        (1..=1 << 22).contains(&self.number) && self.start <= start_of_now()
+    }
+}
+
 /// Who has this number of a process or thread now, also one that has ended and that nobody has waited for.
 ///
 /// # Errors
@@ -306,6 +313,52 @@ fn unread(pid: u32, errno: Errno) -> NoProcess {
     match errno {
         Errno::NOENT | Errno::SRCH => NoProcess::Gone(pid),
         other => NoProcess::Unreadable(pid, other.to_string()),
+    }
+}
+
+/// What of the real-time classes a thread may take by itself, whatever others gave it (sched(7)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RealTimeRight {
+    /// The highest priority of SCHED_FIFO and SCHED_RR that its RLIMIT_RTPRIO allows it, or that it may raise that to.
+    pub limit: u8,
+    /// It has CAP_SYS_NICE for this machine, or may take it: any priority, and SCHED_DEADLINE.
+    pub capable: bool,
+}
+
+impl RealTimeRight {
+    /// Of a thread of a process; nothing of one that has ended or cannot be read.
+    pub fn of(pid: u32, tid: u32) -> RealTimeRight {
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+        let limit = realtime_priority_limit(&limits).unwrap_or(0).min(99) as u8;
+        RealTimeRight { limit, capable: permits_nice(&status) && in_our_user_namespace(pid) }
+    }
+
+    /// Whether it may take this priority by itself.
+    pub fn allows(self, priority: u8) -> bool {
+        self.capable || priority <= self.limit
+    }
+}
+
+/// Capabilities count in the user namespace that they are of: any user has all of them in one of their own.
+fn in_our_user_namespace(pid: u32) -> bool {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/user")).ok();
+    namespace(&pid.to_string()).is_some_and(|theirs| namespace("self") == Some(theirs))
+}
+
+/// CAP_SYS_NICE (capabilities(7)) among those that a thread may use.
+fn permits_nice(status: &str) -> bool {
+    const SYS_NICE: u64 = 1 << 23;
+    let line = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
+    line.and_then(|sets| u64::from_str_radix(sets.trim(), 16).ok()).is_some_and(|sets| sets & SYS_NICE != 0)
+}
+
+/// The hard limit: a process may raise its soft one to it.
+fn realtime_priority_limit(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max realtime priority"))?;
+    match line.split_ascii_whitespace().nth(1)? {
+        "unlimited" => Some(u64::MAX),
+        limit => limit.parse().ok(),
     }
 }
 
@@ -475,6 +528,19 @@ mod tests {
         let limits = |limit| format!("Max realtime priority     0 0\nMax realtime timeout      {limit}  200000   us\n");
         assert_eq!(realtime_limit(&limits("200000")), Some(Span::from_millis(200)));
         assert_eq!(realtime_limit(&limits("unlimited")), None);
+    }
+
+    #[test]
+    fn what_a_thread_may_take_by_itself_is_its_limit_or_all() {
+        let limits = |soft, hard| format!("Max realtime priority     {soft}                    {hard}                    \n");
+        assert_eq!(realtime_priority_limit(&limits("0", "20")), Some(20));
+        assert_eq!(realtime_priority_limit(&limits("0", "unlimited")), Some(u64::MAX));
+        assert_eq!(realtime_priority_limit("Max nice priority 0 0\n"), None);
+        assert!(permits_nice("Name:\tx\nCapPrm:\t0000000000800000\n"));
+        assert!(!permits_nice("CapPrm:\t00000000ff7fffff\n") && !permits_nice("CapPrm:\t?\n") && !permits_nice(""));
+        let right = RealTimeRight { limit: 20, capable: false };
+        assert!(right.allows(20) && !right.allows(21) && RealTimeRight { capable: true, ..right }.allows(99));
+        assert_eq!(RealTimeRight::of(u32::MAX, u32::MAX), RealTimeRight::default(), "there is none");
     }
 
     #[test]

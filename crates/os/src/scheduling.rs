@@ -82,7 +82,20 @@ struct Attributes {
     period: u64,
 }
 
+impl Class {
+    /// Whether a kernel has such a class: of those that share time, SCHED_OTHER, SCHED_BATCH, SCHED_IDLE and SCHED_EXT.
+    pub fn is_known(&self) -> bool {
+        const EXT: u32 = 7;
+        let fair = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32, libc::SCHED_IDLE as u32, EXT];
+        !matches!(self, Class::Fair(number) if !fair.contains(number))
+    }
+}
+
 impl Scheduling {
+    /// SCHED_OTHER, as threads are born.
+    pub const ORDINARY: Scheduling =
+        Scheduling { class: Class::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false };
+
     /// Of a thread, by its number. 0.4 us.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ use super::moves::Moves;
 use super::{Abilities, Ground, SchedulerProxy};
 use crate::kernel::NotReserved;
 use crate::members::Member;
+use crate::raised::is_bandwidth;
 use crate::touched::{Before, Touched};
 
 /// Gives threads bandwidth.
@@ -123,10 +124,13 @@ impl Reserved {
                         continue;
                     }
                 }
-                (Class::Fair(_), _) => {
+                // One that has executed a program has the number of the first thread, and what it was given.
+                (Class::Deadline(_), None) if !is_bandwidth(found, member.process, member.tid) => continue,
+                (Class::Fair(_), _) | (Class::Deadline(_), None) => {
                     let Some(thread) = identity_of_thread(member.process.number, member.tid) else { continue };
                     let Ok(affinity) = Affinity::of(member.tid) else { continue };
-                    let before = Before { process: member.process, thread, scheduling: found, affinity, window: None };
+                    let scheduling = if found.is_fair() { found } else { Scheduling::ORDINARY };
+                    let before = Before { process: member.process, thread, scheduling, affinity, window: None };
                     if touched.thread(before).is_err() {
                         continue;
                     }
@@ -228,6 +232,15 @@ impl SchedulerProxy for DeadlineProxy {
 
     fn release(&mut self, task: TaskId, ground: &mut Ground) {
         self.put_back(task, &mut ground.touched);
+        let members = ground.tasks.get_mut(&task).into_iter().flat_map(|members| {
+            members.look_at_threads();
+            members.threads()
+        });
+        for member in members {
+            if Scheduling::of(member.tid).is_ok_and(|found| is_bandwidth(found, member.process, member.tid)) {
+                let _ = Scheduling::ORDINARY.put_back(member.tid);
+            }
+        }
         self.cap(task, ground);
     }
 

@@ -59,7 +59,8 @@ impl State {
     /// False if none of its processes lives.
     fn rejoin_one(&mut self, noted: &Noted, now: Instant) -> Result<bool, Trouble> {
         let id = TaskId(noted.id);
-        let processes: Vec<Process> = noted.identities().filter_map(|who| Process::open_same(who).ok()).collect();
+        let living = noted.identities().filter_map(|who| Process::open_same(who).ok());
+        let processes: Vec<Process> = living.filter(|process| self.may_be_found(noted, process)).collect();
         if processes.is_empty() {
             return Ok(false);
         }
@@ -119,6 +120,12 @@ impl State {
         }
         let _: Result<(), Trouble> = self.audited(&Caller::Broker, "rejoin", Some(&noted.name), "", Ok(()));
         Ok(true)
+    }
+
+    /// Whether a process is the task's still: an ordinary user's task has no one else's, whatever the roster says.
+    fn may_be_found(&self, noted: &Noted, process: &Process) -> bool {
+        let trusted = noted.directed || noted.anybody || noted.owner == 0 || noted.owner == self.access.broker;
+        trusted || process.owner().is_some_and(|owner| owner.is_only(noted.owner))
     }
 
     /// False if its CPU time cannot be capped now: it is noted as hard all the same, for the next broker.

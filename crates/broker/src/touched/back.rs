@@ -2,26 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hyoshi_os::Refused;
-use hyoshi_os::priority;
-use hyoshi_os::process::{Children, Identity, Process, threads_of};
+use hyoshi_os::process::{Children, Identity, Process, identity_of_thread, is_same, threads_of};
 use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
+use hyoshi_os::{Refused, allowed_cpus};
 
-use super::Before;
+use super::{Before, PutBack};
 use crate::members::MOST_PROCESSES;
+use crate::raised;
 
-/// True if it was changed: a thread is ours only while it has what only we give, a window's priority or bandwidth, and
-/// with it the flag that its children have neither. Whatever else it has by now is its own choice.
+/// True if it was changed: a thread is ours only while it has what only we give, a window's priority or bandwidth, or what it
+/// can have made of them only ([`raised`]). Whatever else it has by now is its own choice.
 pub(super) fn put_back(before: &Before) -> Result<bool, Refused> {
     let tid = before.thread.number;
     if before.has_ended() {
         return Ok(false);
     }
-    let ours = match Scheduling::of(tid) {
-        Ok(Scheduling { class: Class::Fifo(at), reset_on_fork: true }) => priority::WINDOWS.contains(&at),
-        Ok(Scheduling { class: Class::Deadline(_), reset_on_fork: true }) => true,
-        _ => false,
-    };
+    let ours = Scheduling::of(tid).is_ok_and(|found| match found.class {
+        Class::Deadline(_) => found.reset_on_fork,
+        _ => raised::is_ours(found, before.process, tid),
+    });
     if !ours {
         return Ok(false);
     }
@@ -74,3 +73,28 @@ pub(super) fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<Identity, Before>
 
 /// Processes that are looked through for it.
 const MOST_UNBOUND: usize = 4 * MOST_PROCESSES;
+
+/// Undoes what a broker left changed in these processes and no line tells of any more, as after damage to the file: what only a
+/// window or bandwidth gives, unless the process may take it by itself. How such a thread was is not known: it is ordinary, and
+/// where it was bound to one CPU, as in a window, it may run on all of the broker's.
+pub fn put_back_unnoted(processes: impl IntoIterator<Item = Identity>) -> PutBack {
+    let mut report = PutBack::default();
+    for process in processes {
+        for tid in threads_of(process, MOST_PROCESSES) {
+            let Ok(found) = Scheduling::of(tid) else { continue };
+            if !raised::is_left_over(found, process, tid) || identity_of_thread(process.number, tid).is_none() {
+                continue;
+            }
+            if Affinity::of(tid).is_ok_and(|affinity| affinity.cpus().nth(1).is_none()) {
+                // Where its cpuset has none of them, it stays where it is.
+                let _ = Affinity::to(allowed_cpus()).put(tid);
+            }
+            match Scheduling::ORDINARY.put_back(tid) {
+                Ok(()) => report.threads += 1,
+                Err(refused) if refused.is_gone() || !is_same(process) => {}
+                Err(refused) => report.failed.push(format!("thread {tid} of process {process}: {refused}")),
+            }
+        }
+    }
+    report
+}

@@ -1,18 +1,23 @@
 //! The state file's form: one line a change, in text.
 //!
 //! ```text
-//! hyoshi-touched 1 BOOT-ID                         another boot's file means nothing any more
-//! thread PID START TID START CLASS RESET CPUS [AT] as it was before the first change, and the CPU of its window
-//! moved PID START FROM                             the control group it was taken from
-//! group PATH<tab>HOME                              a control group that was made, and where who is left in it goes
-//! done TID START                                   put back, or ended
+//! hyoshi-touched 2 BOOT-ID                             another boot's file means nothing any more
+//! SUM thread PID START TID START CLASS RESET CPUS CPU  as it was before the first change, and the CPU of its window, or -
+//! SUM moved PID START FROM                             the control group it was taken from
+//! SUM group PATH<tab>HOME                              a control group that was made, and where its processes go
+//! SUM done TID START                                   put back, or ended
 //! ```
+//!
+//! `SUM` is the CRC-32 of the boot's id and the rest of the line, in 8 hexadecimal digits: damage loses the lines that it is
+//! in, and a line of another boot is none. Version 1 had no sums and left the window's CPU out; it is still read. What a broker
+//! cannot have written is as unreadable as what is damaged: a broker changes ordinary threads only, makes groups named
+//! `hyoshi-PID-NUMBER`, and names no group outside the mounted hierarchies.
 
 use std::path::{Path, PathBuf};
 
 use hyoshi_os::cpu::{cpu_list, parse_cpu_list};
 use hyoshi_os::process::{Identity, boot_id};
-use hyoshi_os::scheduling::{Affinity, Bandwidth, Class, Scheduling};
+use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
 
 use super::Before;
 
@@ -29,55 +34,129 @@ pub(super) enum Line {
     Done(Identity),
 }
 
-/// The lines of a file of this boot that are understood: the others are passed over, so that these are put back all the
-/// same. A line that was cut off is none.
-pub(super) fn read(text: &str) -> impl Iterator<Item = Line> {
-    let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-    let ours = lines.next().is_some_and(|line| line == head().trim_end());
-    lines.take_while(move |_| ours).filter_map(parse)
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The lines that can be read, in their order.
+    pub lines: Vec<Line>,
+    /// How many cannot.
+    pub unreadable: usize,
+}
+
+const NAME: &str = "hyoshi-touched";
+const VERSION: u32 = 2;
+
+/// Reads a file of this boot; `is_group` says whether a path can be a control group's. A last line without its end was cut off
+/// before its change was made. The version, if it is none that is known.
+pub(super) fn read(text: &str, is_group: &dyn Fn(&Path) -> bool) -> Result<Said, u32> {
+    let boot = boot_id();
+    let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", text));
+    let mut lines = whole.split('\n');
+    let first = lines.next().unwrap_or_default();
+    let head = parse_head(first);
+    let parsed = |sums: bool, lines: &mut dyn Iterator<Item = &str>| {
+        let mut said = Said::default();
+        for line in lines {
+            let line = if sums { checked(line, &boot) } else { Some(line) };
+            match line.and_then(|line| parse(line, is_group)) {
+                Some(line) => said.lines.push(line),
+                None => said.unreadable += 1,
+            }
+        }
+        said.unreadable += usize::from(!is_cut_off(rest));
+        said
+    };
+    let is_whole = head == Some((VERSION, &boot));
+    let mut said = parsed(true, &mut lines.clone());
+    // What the first line says counts less than sums that are right: it may be what is damaged.
+    match head {
+        _ if !said.lines.is_empty() || is_whole => said.unreadable += usize::from(!is_whole),
+        Some((1, of)) if of == boot => return Ok(parsed(false, &mut lines)),
+        Some((version, of)) if of == boot => return Err(version),
+        // Another boot's, or cut off in its first line.
+        Some(_) => return Ok(Said::default()),
+        None if whole.is_empty() && is_cut_off(rest) => {}
+        None => said.unreadable += 1,
+    }
+    Ok(said)
+}
+
+/// The version, and the boot. An id is 36 digits and hyphens (random(4)), or `unknown` where the kernel has none.
+fn parse_head(line: &str) -> Option<(u32, &str)> {
+    let (version, boot) = line.strip_prefix(NAME)?.strip_prefix(' ')?.split_once(' ')?;
+    let is_id = boot == "unknown" || boot.len() == 36 && boot.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    is_id.then_some((version.parse().ok()?, boot))
+}
+
+/// Whether it can be the beginning of a line, whose end was not written any more.
+fn is_cut_off(rest: &str) -> bool {
+    !rest.contains(|c: char| c.is_control() && c != '\t' || c == char::REPLACEMENT_CHARACTER)
 }
 
 /// The first line.
 pub(super) fn head() -> String {
-    format!("hyoshi-touched 1 {}\n", boot_id())
+    format!("{NAME} {VERSION} {}\n", boot_id())
+}
+
+fn sum(line: &str, boot: &str) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(boot.as_bytes());
+    sum.update(line.as_bytes());
+    sum.finalize()
+}
+
+fn summed(line: &str) -> String {
+    format!("{:08x} {line}\n", sum(line, &boot_id()))
+}
+
+/// A line without its sum, if that is right.
+fn checked<'a>(line: &'a str, boot: &str) -> Option<&'a str> {
+    let (told, line) = line.split_once(' ')?;
+    (told.len() == 8 && u32::from_str_radix(told, 16).ok()? == sum(line, boot)).then_some(line)
 }
 
 pub(super) fn thread(before: &Before) -> String {
     let Before { process, thread, scheduling, affinity, window } = before;
     let class = match scheduling.class {
-        Class::Fair(number) => format!("fair:{number}"),
-        Class::Fifo(priority) => format!("fifo:{priority}"),
-        Class::RoundRobin(priority) => format!("rr:{priority}"),
-        Class::Deadline(Bandwidth { runtime, deadline, period, flags }) => {
-            format!("deadline:{runtime}:{deadline}:{period}:{flags}")
-        }
+        Class::Fair(number) => number,
+        // Only ordinary threads are changed.
+        Class::Fifo(_) | Class::RoundRobin(_) | Class::Deadline(_) => 0,
     };
     let reset = u8::from(scheduling.reset_on_fork);
     let cpus = cpu_list(&affinity.cpus().collect::<Vec<_>>());
     let [p, t] = [process, thread].map(|identity| format!("{} {}", identity.number, identity.start));
-    let window = window.map_or(String::new(), |cpu| format!(" {cpu}"));
-    format!("thread {p} {t} {class} {reset} {cpus}{window}\n")
+    let window = window.map_or("-".to_owned(), |cpu| cpu.to_string());
+    summed(&format!("thread {p} {t} fair:{class} {reset} {cpus} {window}"))
 }
 
 pub(super) fn moved(process: Identity, from: &Path) -> String {
-    format!("moved {} {} {}\n", process.number, process.start, from.display())
+    summed(&format!("moved {} {} {}", process.number, process.start, from.display()))
 }
 
 pub(super) fn group(group: &Path, home: &Path) -> String {
-    format!("group {}\t{}\n", group.display(), home.display())
+    summed(&format!("group {}\t{}", group.display(), home.display()))
 }
 
 pub(super) fn done(whose: Identity) -> String {
-    format!("done {} {}\n", whose.number, whose.start)
+    summed(&format!("done {} {}", whose.number, whose.start))
 }
 
-fn parse(line: &str) -> Option<Line> {
+fn parse(line: &str, is_group: &dyn Fn(&Path) -> bool) -> Option<Line> {
     let (kind, rest) = line.split_once(' ')?;
+    let place = |path: &str| Some(PathBuf::from(path)).filter(|path| is_group(path));
     match kind {
         "thread" => parse_thread(rest).map(Line::Thread),
-        "moved" => parse_moved(rest).map(|(process, from)| Line::Moved(process, from)),
-        "group" => rest.split_once('\t').map(|(group, home)| Line::Group(group.into(), home.into())),
-        "done" => parse_identity(rest).map(Line::Done),
+        "moved" => {
+            let (number, rest) = rest.split_once(' ')?;
+            let (start, from) = rest.split_once(' ')?;
+            Some(Line::Moved(identity(number, start)?, place(from)?))
+        }
+        "group" => {
+            let (group, home) = rest.split_once('\t')?;
+            let group = place(group).filter(|group| is_own_group(group))?;
+            Some(Line::Group(group, place(home)?))
+        }
+        "done" => rest.split_once(' ').and_then(|(number, start)| identity(number, start)).map(Line::Done),
         _ => None,
     }
 }
@@ -85,69 +164,148 @@ fn parse(line: &str) -> Option<Line> {
 fn parse_thread(rest: &str) -> Option<Before> {
     let fields: Vec<&str> = rest.split(' ').collect();
     let (fields, window) = match fields.split_at_checked(7)? {
-        (fields, []) => (fields, None),
-        (fields, [window]) => (fields, Some(window.parse().ok()?)),
+        (fields, [] | ["-"]) => (fields, None),
+        (fields, [window]) => (fields, Some(parse_cpu_list(window).filter(|cpus| cpus.len() == 1)?[0])),
         _ => return None,
     };
     let [pid, start, tid, tid_start, class, reset, cpus] = *fields else { return None };
-    let identity =
-        |number: &str, start: &str| Some(Identity { number: number.parse().ok()?, start: start.parse().ok()? });
-    let (kind, numbers) = class.split_once(':')?;
-    let class = match kind {
-        "fair" => Class::Fair(numbers.parse().ok()?),
-        "fifo" => Class::Fifo(numbers.parse().ok()?),
-        "rr" => Class::RoundRobin(numbers.parse().ok()?),
-        "deadline" => {
-            let numbers: Vec<u64> = numbers.split(':').map(|number| number.parse().ok()).collect::<Option<_>>()?;
-            let [runtime, deadline, period, flags] = numbers[..] else { return None };
-            Class::Deadline(Bandwidth { runtime, deadline, period, flags })
-        }
+    let class: u32 = class.strip_prefix("fair:")?.parse().ok()?;
+    let reset_on_fork = match reset {
+        "0" => false,
+        "1" => true,
         _ => return None,
     };
     let cpus = parse_cpu_list(cpus).filter(|cpus| !cpus.is_empty())?;
     Some(Before {
         process: identity(pid, start)?,
         thread: identity(tid, tid_start)?,
-        scheduling: Scheduling { class, reset_on_fork: reset == "1" },
+        scheduling: Scheduling { class: Some(Class::Fair(class)).filter(Class::is_known)?, reset_on_fork },
         affinity: Affinity::to(cpus),
         window,
     })
 }
 
-fn parse_moved(rest: &str) -> Option<(Identity, PathBuf)> {
-    let mut fields = rest.splitn(3, ' ');
-    let (number, start) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some((Identity { number, start }, fields.next()?.into()))
+fn identity(number: &str, start: &str) -> Option<Identity> {
+    Some(Identity { number: number.parse().ok()?, start: start.parse().ok()? }).filter(|who| who.is_possible())
 }
 
-fn parse_identity(rest: &str) -> Option<Identity> {
-    let (number, start) = rest.split_once(' ')?;
-    Some(Identity { number: number.parse().ok()?, start: start.parse().ok()? })
+/// `hyoshi-PID-NUMBER`: no other group is dissolved.
+fn is_own_group(group: &Path) -> bool {
+    let numbers = group.file_name().and_then(|name| name.to_str()?.strip_prefix("hyoshi-")?.split_once('-'));
+    numbers.is_some_and(|(pid, number)| pid.parse::<u32>().is_ok() && number.parse::<u32>().is_ok())
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[test]
-    fn lines_read_as_they_were_written() {
-        let process = Identity { number: 7, start: 11 };
-        let affinity = Affinity::to([0, 2, 3]);
-        let bandwidth = Bandwidth { runtime: 1, deadline: 2, period: 3, flags: 4 };
+    fn any_group(path: &Path) -> bool {
+        path.starts_with("/groups")
+    }
+
+    fn said(text: &str) -> Said {
+        read(text, &any_group).unwrap()
+    }
+
+    const PROCESS: Identity = Identity { number: 7, start: 11 };
+
+    fn before(class: u32, window: Option<u32>) -> Before {
+        let scheduling = Scheduling { class: Class::Fair(class), reset_on_fork: class == 3 };
+        let thread = Identity { number: 8, ..PROCESS };
+        Before { process: PROCESS, thread, scheduling, affinity: Affinity::to([0, 2, 3]), window }
+    }
+
+    /// A file, and what is in it.
+    fn all() -> (String, Vec<Line>) {
+        let (from, home) = (PathBuf::from("/groups/with space"), PathBuf::from("/groups/a home"));
+        let own = PathBuf::from("/groups/hyoshi-7-0");
+        let threads = [before(0, None), before(3, Some(5)), before(5, Some(0))];
         let mut text = head();
-        let mut written = Vec::new();
-        for class in [Class::Fair(3), Class::Fifo(9), Class::RoundRobin(1), Class::Deadline(bandwidth)] {
-            let scheduling = Scheduling { class, reset_on_fork: class == Class::Fair(3) };
-            let window = (class == Class::Fair(3)).then_some(5);
-            let before = Before { process, thread: Identity { number: 8, ..process }, scheduling, affinity, window };
-            text += &thread(&before);
-            written.push(Line::Thread(before));
+        threads.iter().for_each(|before| text += &thread(before));
+        text += &(moved(PROCESS, &from) + &group(&own, &home) + &done(PROCESS));
+        let lines = threads.map(Line::Thread).into_iter();
+        let more = [Line::Moved(PROCESS, from), Line::Group(own, home), Line::Done(PROCESS)];
+        (text, lines.chain(more).collect())
+    }
+
+    #[test]
+    fn lines_read_as_they_were_written_and_of_another_boot_not_at_all() {
+        let (text, lines) = all();
+        assert_eq!(said(&text), Said { lines: lines.clone(), unreadable: 0 });
+        let cut = said(text.trim_end());
+        assert_eq!(cut, Said { lines: lines[..lines.len() - 1].to_vec(), unreadable: 0 }, "the last is cut off");
+        let other = "00000000-0000-0000-0000-000000000000";
+        let boot = boot_id();
+        let mut before = text.replacen(&boot, other, 1);
+        assert_eq!(said(&before).lines, lines, "the sums are this boot's");
+        for line in text.lines().skip(1) {
+            let rest = line.split_once(' ').unwrap().1;
+            before = before.replacen(line, &format!("{:08x} {rest}", sum(rest, other)), 1);
         }
-        let (from, home) = (PathBuf::from("/sys/fs/cgroup/with space"), PathBuf::from("/sys/fs/cgroup/a home"));
-        text += &(moved(process, &from) + "of another version\n" + &group(&from, &home) + &done(process));
-        written.extend([Line::Moved(process, from.clone()), Line::Group(from, home), Line::Done(process)]);
-        assert_eq!(read(&text).collect::<Vec<_>>(), written);
-        assert_eq!(read(text.trim_end()).collect::<Vec<_>>(), written[..written.len() - 1], "the last is cut off");
-        assert_eq!(read(&text.replacen(&boot_id(), "another", 1)).next(), None);
+        assert_eq!(said(&before), Said::default());
+        assert_eq!(said(""), Said::default());
+    }
+
+    #[test]
+    fn the_first_version_is_read_and_a_later_one_is_named() {
+        let text = format!(
+            "hyoshi-touched 1 {}\nthread 7 11 8 11 fair:0 0 0,2-3\nthread 7 11 8 11 fair:5 0 0,2-3 0\ndone 7 11\nnonsense\n",
+            boot_id()
+        );
+        let lines = vec![Line::Thread(before(0, None)), Line::Thread(before(5, Some(0))), Line::Done(PROCESS)];
+        assert_eq!(said(&text), Said { lines, unreadable: 1 });
+        assert_eq!(read(&text.replacen(" 1 ", " 3 ", 1), &any_group), Err(3));
+    }
+
+    #[test]
+    fn what_no_broker_has_written_is_unreadable_though_its_sum_is_right() {
+        for forged in [
+            "thread 7 11 8 11 fifo:99 0 0 0",
+            "thread 7 11 8 11 fair:1 0 0 0",
+            "thread 7 11 8 11 fair:0 2 0 0",
+            "thread 0 11 8 11 fair:0 0 0 0",
+            "thread 7 11 4294967295 11 fair:0 0 0 0",
+            "thread 7 18446744073709551615 8 11 fair:0 0 0 0",
+            "thread 7 11 8 11 fair:0 0 0 99999",
+            "thread 7 11 8 11 fair:0 0 - 0",
+            "moved 7 11 /etc",
+            "moved 7 11 relative",
+            "group /groups/system.slice/sshd.service\t/groups",
+            "group /elsewhere/hyoshi-1-0\t/groups",
+            "group /groups/hyoshi-1-0\t/elsewhere",
+            "group /groups/hyoshi-x-0\t/groups",
+            "done 7",
+            "done 0 11",
+            "whatever",
+        ] {
+            let found = said(&(head() + &summed(forged)));
+            assert_eq!(found, Said { lines: vec![], unreadable: 1 }, "{forged}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damage_loses_the_lines_that_it_is_in_and_is_counted(at in 0..500usize, octet: u8) {
+            let (text, lines) = all();
+            let mut octets = text.clone().into_bytes();
+            let at = at % octets.len();
+            let same = octets[at] == octet;
+            octets[at] = octet;
+            let damaged = said(&String::from_utf8_lossy(&octets));
+            // An end of a line that is lost, or one too many, spoils two.
+            let lost = lines.len() - damaged.lines.len();
+            prop_assert!(lost <= 2 && damaged.lines.iter().all(|line| lines.contains(line)), "{damaged:?}");
+            let cut_off = at == text.len() - 1;
+            prop_assert_eq!(damaged.unreadable > 0, !same && !(cut_off && is_cut_off(&String::from_utf8_lossy(&octets[at..]))));
+        }
+
+        #[test]
+        fn nothing_that_is_read_does_harm(octets in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let text = String::from_utf8_lossy(&octets).into_owned();
+            let found = read(&(head() + &text + "\n"), &any_group).unwrap();
+            prop_assert_eq!(found.lines, vec![]);
+        }
     }
 }

@@ -30,9 +30,14 @@ impl Program {
 
     /// The same, of a user.
     pub fn spinning_as(user: u32, threads: usize) -> Self {
+        Program::playing_as(user, "spin", threads)
+    }
+
+    /// One of the roles, of a user.
+    pub fn playing_as(user: u32, role: &str, number: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("a test program has a path"));
         command.uid(user).gid(user).current_dir("/");
-        Program::start(command, "spin", threads)
+        Program::start(command, role, number)
     }
 
     /// One of the roles that `play` has.

@@ -1,8 +1,9 @@
 //! TLS on the command line: whom to believe, and what to show of oneself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use hyoshi_os::trusted::{self, Mistrust};
 use hyoshi_orb::{OrbBuilder, SystemException, TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer, minor};
 
 use super::Failure;
@@ -127,8 +128,11 @@ impl TlsPapers {
     }
 
     /// How one serves who believes clients of the authorities in this file.
-    pub fn server(&self, clients: &std::path::Path) -> Result<TlsServer, Failure> {
-        let own = identity(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
+    pub fn server(&self, clients: &Path) -> Result<TlsServer, Failure> {
+        let own = |flag, path: &Option<PathBuf>| path.as_deref().map(|path| guarded(flag, path)).transpose();
+        let (certificate, key) = (own("--tls-cert", &self.tls_cert)?, own("--tls-key", &self.tls_key)?);
+        let clients = guarded("--tls-clients", clients)?;
+        let own = identity(certificate.as_ref(), key.as_ref())?;
         let own = own.ok_or_else(|| {
             Failure::new("to serve over TLS needs a certificate")
                 .help("--tls-cert FILE names it, --tls-key FILE its private key")
@@ -145,6 +149,18 @@ impl TlsPapers {
     /// One's own papers.
     pub fn own(&self) -> (&'static str, bool) {
         if self.tls_cert.is_some() { ("--tls-cert", true) } else { ("--tls-key", self.tls_key.is_some()) }
+    }
+}
+
+/// The file, without links, of one who serves: whoever could replace it would decide who may do what. Where it is missing, what
+/// reads it says so.
+fn guarded(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
+    match trusted::file(path) {
+        Ok(path) => Ok(path),
+        Err(Mistrust::System { .. }) => Ok(path.to_owned()),
+        Err(mistrust) => {
+            Err(Failure::new(format_args!("{flag} {}: {mistrust}", path.display())).help(mistrust.remedy()))
+        }
     }
 }
 

@@ -315,7 +315,7 @@ fn libraries_advise_and_divide_and_what_could_be_anybodys_is_refused() {
 #[test]
 fn only_those_who_may_change_all_tasks_have_the_broker_call_elsewhere() {
     let place = Place::new();
-    fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let _broker = Broker::start(&place, "");
     let at = format!("--socket {}", place.path().join("run/broker.sock").display());
     let Some(mut run) = as_nobody(&place, &format!("exec {at} --name mine --period 50ms -- sleep 1000")) else {

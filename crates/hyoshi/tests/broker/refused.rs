@@ -66,7 +66,7 @@ fn sleeper() -> Program {
 }
 
 /// `hyoshi broker` that is not to serve; what it says.
-fn not_started(mut command: Command) -> String {
+pub(super) fn not_started(mut command: Command) -> String {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
     let said = String::from_utf8(output.stderr).unwrap();
@@ -111,7 +111,7 @@ fn a_process_that_has_ended_or_whose_number_is_anothers_is_refused_and_its_task_
 #[test]
 fn a_setuid_program_is_for_those_who_may_manage_all() {
     let place = Place::new();
-    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let _broker = Broker::start(&place, "");
     let at = format!("--socket {}", place.path().join("run/broker.sock").display());
     if as_nobody(&place, "").is_none() {
@@ -241,7 +241,7 @@ fn what_cannot_be_noted_is_not_changed_and_is_reserved_for_once_there_is_room() 
 #[test]
 fn what_a_broker_without_privileges_is_asked_for_and_cannot_do_is_refused_with_the_remedy() {
     let place = Place::new();
-    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     let run = place.path().join("run");
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap();
     for (words, why) in [
@@ -297,7 +297,7 @@ impl Drop for Capped {
 #[test]
 fn a_users_program_does_not_leave_its_groups_cap_for_a_group_of_its_own() {
     let place = Place::new();
-    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let Some(capped) = Capped::new() else {
         eprintln!("not tested, needs root and the CPU controller of version 1");
         return;

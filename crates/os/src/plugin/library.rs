@@ -1,14 +1,13 @@
 //! A shared library that may be loaded: dlopen(3), after a look at who could have written it.
 
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
 use super::NotLoaded;
 use super::abi;
+use crate::trusted::{self, Mistrust};
 
 /// Loaded until it is dropped.
 #[derive(Debug)]
@@ -84,31 +83,22 @@ fn last_error() -> String {
     }
 }
 
-/// The path without links, if nobody but root and `user` can have written the file or can put another in its place.
-/// Groups that an access list lets write show in the permissions of the group (acl(5)).
+/// The path without links, if only root and `user` can have written the file or can put another in its place.
 pub(super) fn trusted(path: &Path, user: u32) -> Result<PathBuf, NotLoaded> {
     if !path.is_absolute() {
         return Err(NotLoaded::Relative(path.to_owned()));
     }
-    let missing = |error| NotLoaded::Missing(path.to_owned(), error);
-    let path = path.canonicalize().map_err(missing)?;
-    for part in path.ancestors() {
-        let found = fs::symlink_metadata(part).map_err(missing)?;
-        let (owner, mode) = (found.uid(), found.mode() & 0o7777);
-        if part == path && !found.is_file() {
-            return Err(NotLoaded::NoFile(path));
-        }
-        // In a directory such as /tmp others can add files, but replace none.
-        let sticky = part != path && mode & 0o1000 != 0;
-        if (owner != 0 && owner != user) || (mode & 0o022 != 0 && !sticky) {
-            return Err(NotLoaded::Open { path: part.to_owned(), owner, mode });
-        }
-    }
-    Ok(path)
+    trusted::file_of(path, user).map_err(|mistrust| match mistrust {
+        Mistrust::System { error, .. } => NotLoaded::Missing(path.to_owned(), error),
+        Mistrust::Kind(path) => NotLoaded::NoFile(path),
+        Mistrust::Open { path, owner, mode } => NotLoaded::Open { path, owner, mode },
+        Mistrust::Link(path) => NotLoaded::NoFile(path),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;

@@ -3,7 +3,8 @@
 //!
 //! What the program does of itself is seen at the next look:
 //!
-//! - it takes a real-time class: respected, its choice stands and the thread is left alone until it gives that up;
+//! - it takes a real-time class that it may take: respected, its choice stands and the thread is left alone until it gives that
+//!   up; what it makes of a window's priority is none ([`crate::raised`]);
 //! - it becomes SCHED_BATCH, SCHED_IDLE or SCHED_OTHER: that is what it is put back to, in its windows it is raised;
 //! - it changes its nice value: kept, the kernel keeps it through windows;
 //! - it changes its affinity, or somebody its cpuset: kept, and the window follows.
@@ -229,7 +230,7 @@ impl SchedulerProxy for WindowProxy {
     fn release(&mut self, task: TaskId, ground: &mut Ground) {
         if let Some(mut open) = self.open.remove(&task) {
             self.due.remove(&(open.due, task));
-            open.lower(&mut ground.touched);
+            open.leave(&mut ground.touched);
             ground.tasks.get_mut(&task).into_iter().for_each(|members| open.let_go(members));
             let lowered = open.threads.values().filter(|held| held.state != State::Raised);
             lowered.for_each(|held| ground.touched.done(held.before.thread));
@@ -249,7 +250,7 @@ impl SchedulerProxy for WindowProxy {
             if !left.contains(&held.before.process) {
                 return true;
             }
-            let lowered = held.lower(cpu, &mut ground.touched).is_ok();
+            let lowered = held.leave(cpu, &mut ground.touched).is_ok();
             if lowered {
                 ground.touched.done(held.before.thread);
             }
@@ -354,7 +355,9 @@ impl Open {
                 Some(held) => held,
                 None => {
                     let Some(mut held) = Held::of(member) else { continue };
-                    if !first {
+                    if first {
+                        held.respect();
+                    } else {
                         keep_nice(member.process.number, member.tid);
                         held.unbind(self.cpu, self.bound_to(member));
                     }
@@ -393,6 +396,16 @@ impl Open {
             && let Some(mut held) = Held::of(member)
         {
             held.unbind(self.cpu, self.bound_to(member));
+            // A raised thread that executed a program has another's number.
+            let _ = held.undo_escape();
+        }
+    }
+
+    /// As [`Open::lower`], for good.
+    fn leave(&mut self, touched: &mut Touched) {
+        for held in self.threads.values_mut() {
+            // As there.
+            let _ = held.leave(self.cpu, touched);
         }
     }
 

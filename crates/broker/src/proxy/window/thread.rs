@@ -5,9 +5,12 @@ use hyoshi_os::scheduling::{Affinity, Class, Scheduling, raise};
 use hyoshi_os::{Asked, Refused};
 
 use crate::members::Member;
+use crate::raised::{has_escaped, is_ours};
 use crate::touched::{Before, Touched};
 
 /// What a thread is at present.
+///
+/// What it makes of a window's priority without a right to it is no choice of its own ([`crate::raised`]).
 ///
 /// ```text
 ///              raise                      it takes a real-time class of its own
@@ -65,22 +68,27 @@ impl Held {
         if raised && found == window(at) {
             return Ok(());
         }
-        let ours = raised && is_window(found);
+        let ours = self.has_ours(found);
         if !found.is_fair() && !ours {
             if raised {
                 self.free(cpu)?;
             }
-            self.state = State::ItsOwn;
+            (self.state, self.before.scheduling) = (State::ItsOwn, found);
             touched.done(self.before.thread);
             return Ok(());
         }
-        if !ours {
-            self.before.scheduling = found;
-        }
-        if !raised {
+        self.before.scheduling = match (ours, self.before.scheduling.is_fair()) {
+            (false, _) => found,
+            (true, true) => self.before.scheduling,
+            (true, false) => Scheduling::ORDINARY,
+        };
+        if !raised && !ours {
             self.before.affinity = Affinity::of(tid)?;
         }
         if !self.before.affinity.has(cpu) {
+            if ours {
+                self.put_back()?;
+            }
             self.state = State::Elsewhere;
             return Ok(());
         }
@@ -111,7 +119,7 @@ impl Held {
             return Ok(());
         }
         let tid = self.before.thread.number;
-        let lowered = self.free(cpu).and_then(|()| match is_window(Scheduling::of(tid)?) {
+        let lowered = self.free(cpu).and_then(|()| match self.has_ours(Scheduling::of(tid)?) {
             true => self.before.scheduling.put_back(tid),
             false => Ok(()),
         });
@@ -129,6 +137,47 @@ impl Held {
         }
     }
 
+    /// Lowers it for good: also one that is not raised, as far as is known, and has a window's priority all the same.
+    pub(super) fn leave(&mut self, cpu: u32, touched: &mut Touched) -> Result<(), Refused> {
+        if self.state == State::Raised {
+            return self.lower(cpu, touched);
+        }
+        self.undo_escape()
+    }
+
+    /// One that is not raised has nothing of a window's.
+    pub(super) fn undo_escape(&mut self) -> Result<(), Refused> {
+        match Scheduling::of(self.before.thread.number) {
+            Ok(found) if self.has_ours(found) => self.put_back(),
+            _ => Ok(()),
+        }
+    }
+
+    /// One whose program had a real-time class before the broker came: its own choice.
+    pub(super) fn respect(&mut self) {
+        if !self.before.scheduling.is_fair() {
+            self.state = State::ItsOwn;
+        }
+    }
+
+    /// Whether what it has comes from a window.
+    fn has_ours(&self, found: Scheduling) -> bool {
+        let Before { process, thread, scheduling, .. } = self.before;
+        match self.state {
+            State::Raised => is_ours(found, process, thread.number),
+            State::ItsOwn if found == scheduling => false,
+            _ => has_escaped(found, process, thread.number),
+        }
+    }
+
+    /// As it was, where that was ordinary.
+    fn put_back(&mut self) -> Result<(), Refused> {
+        let tid = self.before.thread.number;
+        let before = self.before.scheduling;
+        self.before.affinity.put(tid)?;
+        if before.is_fair() { before.put_back(tid) } else { Scheduling::ORDINARY.put_back(tid) }
+    }
+
     /// Lets it run where it could; where the program has pinned it meanwhile is its choice.
     fn free(&mut self, cpu: u32) -> Result<(), Refused> {
         let tid = self.before.thread.number;
@@ -141,8 +190,4 @@ pub(super) const NOT_NOTED: i32 = 28;
 
 fn window(at: u8) -> Scheduling {
     Scheduling { class: Class::Fifo(at), reset_on_fork: true }
-}
-
-fn is_window(found: Scheduling) -> bool {
-    matches!(found, Scheduling { class: Class::Fifo(at), reset_on_fork: true } if hyoshi_os::priority::WINDOWS.contains(&at))
 }

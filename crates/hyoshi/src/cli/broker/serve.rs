@@ -11,14 +11,15 @@ use hyoshi_broker::audit::Audit;
 use hyoshi_broker::external::Externals;
 use hyoshi_broker::lines::Lines;
 use hyoshi_broker::machine::{self, Machine};
-use hyoshi_broker::roster::{NotedPolicy, Roster};
+use hyoshi_broker::roster::{Noted, NotedPolicy, Roster};
 use hyoshi_broker::setting::Setting;
-use hyoshi_broker::touched::PutBack;
+use hyoshi_broker::touched::{PutBack, put_back_unnoted};
 use hyoshi_broker::{Service, ServiceError, State, Trouble, place, policy};
 use hyoshi_control::policy::AnyPolicy;
 use hyoshi_control::{Arbiter, PolicySpec};
 use hyoshi_model::{Share, printable_lines};
 use hyoshi_orb::OrbError;
+use hyoshi_os::trusted::Mistrust;
 use hyoshi_os::{
     Address, Credentials, Interrupt, Notifier, Policy, Spawn, Wake, allowed_cpus, priority, set_own_policy,
 };
@@ -124,13 +125,13 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
         None => Audit::none(),
         Some(path) => Audit::to(path).map_err(|error| {
             Failure::new(format_args!("cannot open the audit log {}: {error}", path.display()))
-                .help("--audit FILE, in a directory that the broker can write to")
+                .help(mistrust(&error).unwrap_or("--audit FILE, in a directory that the broker can write to".into()))
         })?,
     };
     let log = serve.log.as_ref().map(|path| {
         Lines::to(path).map_err(|error| {
             Failure::new(format_args!("cannot open the log {}: {error}", path.display()))
-                .help("--log FILE, in a directory that the broker can write to")
+                .help(mistrust(&error).unwrap_or("--log FILE, in a directory that the broker can write to".into()))
         })
     });
     let log = log.transpose()?;
@@ -153,6 +154,11 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     })?;
     if let Some(warning) = warning {
         tell(&warning);
+    }
+    // What no line of the state file tells of any more, as after damage.
+    let unnoted = put_back_unnoted(roster.tasks().flat_map(Noted::identities));
+    if unnoted != PutBack::default() {
+        tell(&format_args!("programs of the broker before had what the state file did not list: {unnoted}"));
     }
     let arbiter = arbiter(serve, policy, roster.policy(), &externals, &tell)?;
     let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
@@ -192,6 +198,11 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let manager = manager(&socket, &tell);
     service.run(&interrupt, &manager, |notice| tell(&notice));
     Ok(Held::Yes)
+}
+
+/// What to do about a path that another user controls.
+fn mistrust(error: &std::io::Error) -> Option<String> {
+    Mistrust::of(error).map(Mistrust::remedy)
 }
 
 /// Tells on standard output how it stands; it serves, so that it does not wait for long for whoever reads that.
