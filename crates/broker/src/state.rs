@@ -8,6 +8,7 @@ mod bounds;
 mod change;
 mod groups;
 mod join;
+mod own_time;
 mod rejoin;
 mod runs;
 mod tell;
@@ -17,8 +18,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use hyoshi_control::{Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId};
+use hyoshi_control::{Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId, Upkeep};
+use hyoshi_control::upkeep::Demand;
 use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_os::Wake;
 
 use crate::access::{Access, Caller};
 use crate::audit::Audit;
@@ -72,6 +75,9 @@ pub struct State {
     runs_seen: Instant,
     lanes_count: bool,
     backlog: Backlog,
+    /// The broker's own CPU time, and the tasks that were served and do not fit it any more.
+    upkeep: Upkeep,
+    unserved: VecDeque<TaskId>,
     /// What the broker's operator should know; at most [`NOTICES`].
     notices: VecDeque<String>,
     /// When it must be driven next.
@@ -108,6 +114,8 @@ struct Task {
     hard: bool,
     /// It was begun by somebody who may change all tasks.
     directed: bool,
+    /// It sleeps: its reports are made up when it wakes.
+    rests: bool,
     /// It was hard under the broker before, and cannot be had so now.
     hard_before: bool,
     /// Why the machine refused what it refused last.
@@ -137,6 +145,7 @@ impl Task {
             anybody: false,
             hard: false,
             directed: false,
+            rests: false,
             hard_before: false,
             why: None,
             noted: now,
@@ -166,6 +175,8 @@ impl State {
             runs_seen: Instant::ZERO,
             lanes_count: false,
             backlog: Backlog::default(),
+            upkeep: Upkeep::new(Upkeep::BUDGET),
+            unserved: VecDeque::new(),
             notices: VecDeque::new(),
             next: Instant::ZERO,
         }
@@ -249,7 +260,7 @@ impl State {
 
     /// Carries out what the arbiter decided, and what it decides when the machine refuses some of it.
     fn apply(&mut self, now: Instant) {
-        let State { arbiter, kernel, tasks, backlog, .. } = self;
+        let State { arbiter, kernel, tasks, backlog, upkeep, unserved, .. } = self;
         let all = backlog.carry_out(arbiter, |change| {
             let id = change.task;
             // A task that has left is forgotten, not only released.
@@ -259,6 +270,12 @@ impl State {
                 // Nobody is there yet to reserve it for: it is done when the first process comes.
                 Some(_) if task.waits.is_some() => return Carried::Pending,
                 Some(reservation) => {
+                    let demand = Demand { period: reservation.period(), threads: kernel.threads(id) };
+                    unserved.extend(upkeep.set(id, task.owner, demand).into_iter().filter(|other| *other != id));
+                    if let Some(refused) = upkeep.unserved(id) {
+                        task.why = Some(own_time::refused(&refused));
+                        return Carried::Refused(None);
+                    }
                     if let Err(refused) = kernel.reserve(id, reservation, now) {
                         task.why = Some(refused.why);
                         return Carried::Refused(refused.most);
@@ -302,6 +319,7 @@ impl State {
                     settled = false;
                 }
             }
+            settled &= !self.refuse_unserved();
             if !settled {
                 self.apply(now);
             }
@@ -355,6 +373,11 @@ impl State {
             self.note(id);
         }
         done
+    }
+
+    /// Events of the machine post to `wake` from now on, so that it need not be looked at all the time.
+    pub(crate) fn attend(&mut self, wake: &Wake) {
+        self.kernel.attend(wake);
     }
 
     /// Reserves nothing for anybody any more, and puts all back as it was.

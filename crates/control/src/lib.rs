@@ -14,6 +14,7 @@
 //!   on which CPU.
 //! - [`admission`]: all of it, carried out by placement alone; [`mod@file`]: the programs of a system's file, and what its
 //!   CPUs admit of them.
+//! - [`upkeep`]: the CPU time that the broker itself may take, divided among users.
 //! - [`group`]: what a control group is given to be a floor below it and a cap above it.
 //!
 //! ```
@@ -51,6 +52,7 @@ pub mod group;
 pub mod period;
 pub mod policy;
 pub mod task;
+pub mod upkeep;
 pub mod window;
 
 pub use admission::Admission;
@@ -60,4 +62,5 @@ pub use backlog::{Backlog, Carried};
 pub use period::{Finder, Finding};
 pub use policy::{AnyPolicy, Ask, Partition, Policy, PolicySpec, Strict, Weighted};
 pub use task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId, Values};
-pub use window::{Step, Window};
+pub use upkeep::Upkeep;
+pub use window::{Rest, Step, Window};

@@ -41,6 +41,10 @@ pub(super) struct Serve {
     /// How much all tasks may have together: 75% of one CPU, 150% is one and a half [default: 75% of each CPU]
     #[arg(long, value_name = "SHARE")]
     cap: Option<Share>,
+    /// How much of one CPU the broker itself may take; users have equal parts of it, and tasks that do not fit are refused
+    /// [default: 10%]
+    #[arg(long, value_name = "SHARE")]
+    own_time: Option<Share>,
     /// How time is reserved: window, deadline, weights, none, or another process's, external:REFERENCE or "external --object
     /// REFERENCE --timeout 20ms" [default: the best that this machine grants, but for deadline]
     #[arg(long, value_name = "SCHEDULER")]
@@ -81,6 +85,7 @@ impl Serve {
             ("operators", self.operators.is_some()),
             ("policy", self.policy.is_some()),
             ("cap", self.cap.is_some()),
+            ("own-time", self.own_time.is_some()),
             ("scheduler", self.scheduler.is_some()),
             ("floor", self.floor.is_some()),
             ("state", self.state.is_some()),
@@ -151,6 +156,9 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     }
     let arbiter = arbiter(serve, policy, roster.policy(), &externals, &tell)?;
     let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
+    if let Some(share) = serve.own_time {
+        core.set_own_time(share);
+    }
     match serve.forget {
         // Once it serves: what cannot be started forgets nobody.
         true => core.begin_in(roster),
