@@ -59,11 +59,11 @@ const LEAST_AT_ONCE: usize = 32;
 const FAMILY_SHARE: u64 = 50;
 
 /// And is done once in this time, but for a while after processes came.
-const FAMILY: Span = Span::from_millis(20);
+const FAMILY: Span = Span::from_millis(100);
 const YOUNG: Span = Span::from_secs(1);
 
 /// Threads are listed this often where their number stays the same.
-const THREADS: Span = Span::from_millis(50);
+const THREADS: Span = Span::from_millis(100);
 
 /// No task has more processes than this; further children stay outside.
 pub const MOST_PROCESSES: usize = 4096;

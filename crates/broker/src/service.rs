@@ -259,7 +259,8 @@ impl Pace {
         }
         let own = own_cpu_time();
         self.measured = (now, own);
-        let millionths = own.saturating_sub(before).as_nanos().saturating_mul(1_000) / (passed.as_nanos() / 1_000).max(1);
+        let millionths =
+            own.saturating_sub(before).as_nanos().saturating_mul(1_000) / (passed.as_nanos() / 1_000).max(1);
         Some(Share::from_millionths(millionths))
     }
 

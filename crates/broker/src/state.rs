@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use hyoshi_control::{Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId, Upkeep};
 use hyoshi_control::upkeep::Demand;
+use hyoshi_control::{Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId, Upkeep};
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::Wake;
 

@@ -43,7 +43,7 @@ impl Observed {
 }
 
 fn observe(windows: bool, time: Span) -> Observed {
-    let spinners: Vec<Program> = (0..8).map(|_| Program::spinning(1)).collect();
+    let _spinners: Vec<Program> = (0..8).map(|_| Program::spinning(1)).collect();
     let programs: Vec<Program> = PROGRAMS.iter().map(|_| Program::spinning(1)).collect();
     let reservations = PROGRAMS.map(|(budget, period)| {
         Reservation::new(Span::from_millis(budget), Span::from_millis(period)).expect("it is one")
@@ -93,9 +93,9 @@ fn observe(windows: bool, time: Span) -> Observed {
         let period = reservation.period();
         let number = first.as_nanos() / period.as_nanos() + 1;
         let count = time.as_nanos() / period.as_nanos();
-        looks.extend((number..=number + count).map(|number| {
-            ((Instant::ZERO + period * number).saturating_sub(before), at)
-        }));
+        looks.extend(
+            (number..=number + count).map(|number| ((Instant::ZERO + period * number).saturating_sub(before), at)),
+        );
     }
     looks.sort_unstable();
     let (mut last, mut periods, mut full) = ([None; 3], 0, 0);

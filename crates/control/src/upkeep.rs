@@ -158,7 +158,11 @@ impl Upkeep {
         }
         let seen = share.as_millionths().saturating_mul(100) / model.as_millionths().max(1);
         let seen = seen.clamp(100, Upkeep::MOST_SCALE);
-        self.scale = if seen > self.scale { self.scale + (seen - self.scale).div_ceil(4) } else { self.scale - (self.scale - seen).div_ceil(4) };
+        self.scale = if seen > self.scale {
+            self.scale + (seen - self.scale).div_ceil(4)
+        } else {
+            self.scale - (self.scale - seen).div_ceil(4)
+        };
         self.settle()
     }
 
@@ -179,7 +183,8 @@ impl Upkeep {
         users.sort_by(|(_, need, weight), (_, other, heavier)| {
             (u128::from(*need) * u128::from(*heavier)).cmp(&(u128::from(*other) * u128::from(*weight)))
         });
-        let (mut left, mut weights) = (self.budget.as_millionths(), users.iter().map(|(_, _, weight)| u128::from(*weight)).sum::<u128>());
+        let (mut left, mut weights) =
+            (self.budget.as_millionths(), users.iter().map(|(_, _, weight)| u128::from(*weight)).sum::<u128>());
         let mut parts = BTreeMap::new();
         for (user, need, weight) in users {
             let fair = u128::from(left) * u128::from(weight) / weights.max(1);

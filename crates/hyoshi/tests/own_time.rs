@@ -144,7 +144,8 @@ fn root() -> bool {
 /// Critical jobs of the flight program, and those of them that missed.
 fn flight(place: &Place, seconds: u64) -> (u64, u64) {
     let socket = place.path().join("run/broker.sock");
-    let words = format!("run {} --duration {seconds}s --no-report --format json --socket", example("flight-program.toml"));
+    let words =
+        format!("run {} --duration {seconds}s --no-report --format json --socket", example("flight-program.toml"));
     let mut command = place.command(&words);
     let ended = common::Ended::of(&words, &command.arg(socket).output().unwrap());
     let json = ended.json();
@@ -184,7 +185,10 @@ fn a_thousand_tasks_of_one_user_beside_the_flight_program() {
         let joined = tasks.as_ref().map_or(0, |tasks| tasks.joined);
         let share = takes(broker.child.id(), Duration::from_secs(5));
         let (critical, missed) = flight(&place, 48);
-        println!("{what}: {joined} joined, the broker took {:.1} % of a CPU, {missed} of {critical} critical deadlines missed", 100.0 * share);
+        println!(
+            "{what}: {joined} joined, the broker took {:.1} % of a CPU, {missed} of {critical} critical deadlines missed",
+            100.0 * share
+        );
     }
 }
 

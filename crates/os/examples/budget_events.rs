@@ -152,7 +152,7 @@ impl Polled {
     }
 
     fn of_group_with(tid: u32, cpu: u32, event: Software) -> io::Result<Box<dyn Event>> {
-        let controllers = ["/sys/fs/cgroup/perf_event", "/sys/fs/cgroup"];
+        let controllers = ["/sys/fs/cgroup/perf_event", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
         let root = controllers.iter().find(|root| std::fs::metadata(format!("{root}/cgroup.procs")).is_ok());
         let folder = format!("{}/hyoshi-events", root.ok_or(io::ErrorKind::NotFound)?);
         std::fs::create_dir_all(&folder)?;
@@ -250,9 +250,4 @@ impl Event for Timer {
         check(unsafe { libc::timer_settime(self.0, 0, &once, std::ptr::null_mut()) })?;
         wait_for_signal(&set)
     }
-}
-
-fn hyoshi_os::own_thread() -> u32 {
-    // SAFETY: no memory is passed.
-    unsafe { libc::gettid() as u32 }
 }

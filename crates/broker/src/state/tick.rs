@@ -119,7 +119,8 @@ impl State {
         let rests = consumed.is_zero() && !looks && self.kernel.sleeps(id);
         let Some(task) = self.tasks.get_mut(&id) else { return next };
         // Those elsewhere are asked once a period, not many times at once.
-        task.rests = rests && task.settings.iter().all(|setting| !["external", "library"].contains(&setting.kind.as_str()));
+        task.rests =
+            rests && task.settings.iter().all(|setting| !["external", "library"].contains(&setting.kind.as_str()));
         if task.rests { next_multiple(next.saturating_add(LONGEST_REST), self.period(id)) } else { next }
     }
 

@@ -117,7 +117,8 @@ impl Placed {
 /// A reservation in so many slices: each has its part of the budget, rounded up, in its part of the period. Where the period
 /// cannot be divided so, it is left whole: slices that did not begin with the period would not all lie in it.
 pub fn sliced(reservation: Reservation, slices: u32) -> Reservation {
-    let (budget, period, slices) = (reservation.budget().as_nanos(), reservation.period().as_nanos(), u64::from(slices));
+    let (budget, period, slices) =
+        (reservation.budget().as_nanos(), reservation.period().as_nanos(), u64::from(slices));
     if slices < 2 || !period.is_multiple_of(slices) {
         return reservation;
     }
@@ -145,7 +146,7 @@ impl Placement {
     pub const KERNELS_LIMIT: Share = Share::from_percent(95);
     /// Windows of one CPU run no longer than this back to back, where there is room to have them in slices. Each slice costs
     /// what a window does in a period, so no finer ones are made than that needs, and none below the last of these:
-    pub const RUN: Span = Span::from_millis(8);
+    pub const RUN: Span = Span::from_millis(12);
     const SLOTS: [Span; 4] = [Span::from_millis(4), Span::from_millis(3), Span::from_millis(2), Span::from_millis(1)];
     /// How many levels there are for windows: real-time priorities 39 down to 20.
     pub const LEVELS: u8 = 20;
@@ -195,6 +196,8 @@ impl Placement {
     /// On its home if it fits there, else where it fits and least is taken, so that ordinary threads find room on each CPU;
     /// else by placing all anew.
     fn put(&mut self, home: Option<usize>, placed: Placed) -> Result<(), NoRoom> {
+        // Whether it fits is seen of the whole.
+        let placed = Placed { slices: 1, ..placed };
         let mut order: Vec<usize> = (0..self.cpus.len()).collect();
         order.sort_by_cached_key(|cpu| {
             let (place, windows) = &self.cpus[*cpu];
@@ -296,7 +299,8 @@ impl Placement {
             let demand = windows.iter().fold(0u64, |demand, window| {
                 let (served, budget) = (window.served(), self.lengthened(window.served()).as_nanos());
                 let period = served.period().as_nanos();
-                let openings = run.saturating_add(period.saturating_sub(budget)).div_ceil(period);
+                // One that opens just then goes on with it.
+                let openings = run.saturating_add(period.saturating_sub(budget)) / period + 1;
                 demand.saturating_add(openings.saturating_mul(budget))
             });
             if demand <= run {
@@ -408,7 +412,8 @@ impl Placement {
     /// deadlines; `None`: there is no room for any but the least.
     pub fn part(&self, number: u32) -> Option<u64> {
         let (cpu, windows) = self.cpus.iter().find(|(cpu, _)| cpu.number == number)?;
-        let with = |part: &u64| Placement { cpus: Vec::new(), overhead: self.overhead, part: Some(*part), run: self.run };
+        let with =
+            |part: &u64| Placement { cpus: Vec::new(), overhead: self.overhead, part: Some(*part), run: self.run };
         [8, 16, 32, 64, 128].into_iter().find(|part| with(part).holds(cpu, windows))
     }
 

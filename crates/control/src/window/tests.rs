@@ -167,8 +167,8 @@ fn with_alarms_a_task_that_sleeps_is_looked_at_four_times_a_second_and_one_that_
     }
     assert!(looks < 16, "{looks}");
     // The alarm rings in the middle of a later period.
-    assert_eq!(look(now - 123_000 + 7, 50), (Rest { at: at(now - 120_000), alarm: Some(us(3_000)) }, false));
-    assert_eq!(look(now - 123_000 + 3_007, 3_050), (Rest { at: at(now - 120_000), alarm: None }, false));
+    assert_eq!(look(now - 129_000 + 7, 50), (Rest { at: at(now - 120_000), alarm: Some(us(3_000)) }, false));
+    assert_eq!(look(now - 129_000 + 3_007, 3_050), (Rest { at: at(now - 120_000), alarm: None }, false));
 }
 
 #[test]

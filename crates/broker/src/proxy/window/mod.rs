@@ -62,7 +62,8 @@ enum Events {
     From(Alarms),
 }
 
-/// Threads that one look raises or lowers at most: the others follow at the next, and other tasks' windows come between.
+/// Threads that are raised or lowered while the broker's state is locked, about: the others follow at the next look, and other
+/// tasks' windows come between.
 const AT_ONCE: usize = 64;
 
 /// Looks between which the broker's state is not unlocked.
@@ -92,7 +93,8 @@ struct Open {
     /// What is reserved, and in how many slices the window serves it.
     reservation: Reservation,
     slices: u32,
-    /// Some threads are still to be raised or lowered.
+    /// How many threads the last look raised and lowered, and whether there are more.
+    changed: usize,
     unfinished: bool,
     rest: rest::Resting,
 }
@@ -278,6 +280,7 @@ impl SchedulerProxy for WindowProxy {
             elsewhere: 0,
             reservation,
             slices,
+            changed: 0,
             unfinished: false,
             rest: rest::Resting::default(),
         };
@@ -330,10 +333,15 @@ impl SchedulerProxy for WindowProxy {
 
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
         self.hear(now);
+        let mut changed = 0;
         for _ in 0..LOOKS {
+            if changed >= AT_ONCE {
+                break;
+            }
             let Some((_, task)) = self.due.first().copied().filter(|(at, _)| *at <= now) else { break };
             // A refusal in mid-life has its thread left as it is; the window goes on with the others.
             let _ = self.serve(task, now, ground);
+            changed += self.open.get(&task).map_or(0, |open| open.changed);
         }
         let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
         due.min(self.look_at_cramped(now, ground))
@@ -375,7 +383,9 @@ impl SchedulerProxy for WindowProxy {
             Events::Unheard | Events::From(_) => open.rest.refused(),
         };
         let refused = refused.map(|why| {
-            format!("its window is watched by sampling, which costs the broker more: task-clock events are refused: {why}")
+            format!(
+                "its window is watched by sampling, which costs the broker more: task-clock events are refused: {why}"
+            )
         });
         let all: Vec<String> = elsewhere.into_iter().chain(refused).collect();
         (!all.is_empty()).then(|| all.join("; "))
@@ -427,6 +437,7 @@ impl Open {
         touched: &mut Touched,
     ) -> Result<(), (u32, Refused)> {
         let unfinished = std::mem::take(&mut self.unfinished);
+        self.changed = 0;
         match step {
             Step::Lower(_) | Step::Wait(_) => {
                 self.lower_some(touched);
@@ -481,6 +492,7 @@ impl Open {
             let before = held.state;
             let done = held.raise(self.cpu, self.priority, touched);
             changed += usize::from(held.state != before);
+            self.changed = changed;
             match done {
                 Ok(()) => raised += usize::from(held.state == State::Raised),
                 Err(refused) if refused.is_gone() => {}
@@ -519,11 +531,14 @@ impl Open {
     /// [`AT_ONCE`] at a time.
     fn lower_some(&mut self, touched: &mut Touched) {
         let cpu = self.cpu;
-        let mut raised = self.threads.values_mut().filter(|held| held.state == State::Raised);
-        for held in raised.by_ref().take(AT_ONCE) {
-            let _ = held.lower(cpu, touched);
+        for held in self.threads.values_mut().filter(|held| held.state == State::Raised) {
+            if self.changed >= AT_ONCE {
+                self.unfinished = true;
+                return;
+            }
+            // One that cannot be lowered is in the state file, and tried again at the next window's end.
+            self.changed += usize::from(held.lower(cpu, touched).is_ok());
         }
-        self.unfinished = raised.next().is_some();
     }
 
     fn lower(&mut self, touched: &mut Touched) {
