@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hyoshi_control::window::placement::Promise;
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
+use hyoshi_os::Wake;
 use hyoshi_os::cgroup::Group;
 use hyoshi_os::process::{Identity, NoProcess, Process};
 use hyoshi_os::wakeups::Seen;
@@ -196,6 +197,28 @@ pub trait Kernel: Send {
 
     /// Hands over to `finder` what the watched threads did since the last time.
     fn wakeups(&mut self, task: TaskId, finder: &mut Finder) -> Watching;
+
+    /// Events that it waits for post to `wake` from now on: without them it looks more often.
+    fn attend(&mut self, wake: &Wake) {
+        let _ = wake;
+    }
+
+    /// How many threads the task has.
+    fn threads(&self, task: TaskId) -> usize {
+        let _ = task;
+        0
+    }
+
+    /// Whether the task has consumed nothing lately, and [`Kernel::woke`] reports when it does again.
+    fn sleeps(&self, task: TaskId) -> bool {
+        let _ = task;
+        false
+    }
+
+    /// A task that slept and has consumed something since.
+    fn woke(&mut self) -> Option<TaskId> {
+        None
+    }
 
     /// Does what is due. Returns when something will be again.
     fn tick(&mut self, now: Instant) -> Instant;

@@ -12,7 +12,7 @@ use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::cgroup::{Group, Look, Subtree};
 use hyoshi_os::priority;
 use hyoshi_os::process::{Identity, NoProcess, Process};
-use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, allowed_cpus, fifo_limit, raise_file_limit};
+use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Wake, allowed_cpus, fifo_limit, raise_file_limit};
 
 use crate::kernel::{Kernel, Lanes, NotReserved, Stranger, Watching, Way};
 use crate::members::{MOST_PROCESSES, Members};
@@ -476,6 +476,22 @@ impl Kernel for Machine {
 
     fn wakeups(&mut self, task: TaskId, finder: &mut Finder) -> Watching {
         self.watches.hear(task, self.ground.tasks.get(&task), finder)
+    }
+
+    fn attend(&mut self, wake: &Wake) {
+        self.proxy.attend(wake);
+    }
+
+    fn threads(&self, task: TaskId) -> usize {
+        self.ground.tasks.get(&task).map_or(0, Members::count_threads)
+    }
+
+    fn sleeps(&self, task: TaskId) -> bool {
+        self.proxy.sleeps(task)
+    }
+
+    fn woke(&mut self) -> Option<TaskId> {
+        self.proxy.woke()
     }
 
     fn tick(&mut self, now: Instant) -> Instant {

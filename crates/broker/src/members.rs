@@ -24,6 +24,11 @@ pub struct Members {
     looked: Option<Span>,
     /// When they may be again.
     next: Instant,
+    /// Until when they may be looked at at once: new ones often start others.
+    young: Instant,
+    /// When threads were listed last, and how many there were.
+    listed: Instant,
+    counted: usize,
     clock: MonotonicClock,
     scratch: Vec<u32>,
     /// When processes of control groups were looked for last, as starts of processes have it.
@@ -53,6 +58,13 @@ const LEAST_AT_ONCE: usize = 32;
 /// Looking for new processes takes at most one part in so many of the time.
 const FAMILY_SHARE: u64 = 50;
 
+/// And is done once in this time, but for a while after processes came.
+const FAMILY: Span = Span::from_millis(100);
+const YOUNG: Span = Span::from_secs(1);
+
+/// Threads are listed this often where their number stays the same.
+const THREADS: Span = Span::from_millis(100);
+
 /// No task has more processes than this; further children stay outside.
 pub const MOST_PROCESSES: usize = 4096;
 
@@ -71,6 +83,9 @@ impl Members {
             meter,
             looked: None,
             next: Instant::ZERO,
+            young: Instant::ZERO,
+            listed: Instant::ZERO,
+            counted: 0,
             clock: MonotonicClock::start(),
             scratch,
             gathered: 0,
@@ -125,6 +140,7 @@ impl Members {
             self.headless.push(process.identity());
         }
         self.processes.push(process);
+        self.young = self.clock.now().saturating_add(YOUNG);
         for child in born {
             let Ok(child) = Process::open(child) else { continue };
             if others(child.identity()) {
@@ -162,8 +178,22 @@ impl Members {
         self.outside.insert(process);
     }
 
+    /// How many threads there are, without listing them. 0.5 us a process.
+    pub fn count_threads(&self) -> usize {
+        self.processes.iter().map(Process::count_threads).sum()
+    }
+
+    /// Sees which threads there are now, where there may be others than at the last look: their number has changed, or that
+    /// was [`THREADS`] ago.
+    pub fn look_for_threads(&mut self) {
+        if self.count_threads() != self.counted || self.clock.now() >= self.listed.saturating_add(THREADS) {
+            self.look_at_threads();
+        }
+    }
+
     /// Sees which threads there are now. 1 us a process and 0.3 us a thread.
     pub fn look_at_threads(&mut self) {
+        (self.listed, self.counted) = (self.clock.now(), self.count_threads());
         self.threads.clear();
         for process in &self.processes {
             process.threads(&mut self.scratch);
@@ -185,7 +215,8 @@ impl Members {
         self.looked = Some(reading);
         self.look_at_processes();
         let took = self.clock.now().since(now);
-        self.next = now.saturating_add(took * FAMILY_SHARE);
+        let least = if now < self.young { Span::ZERO } else { FAMILY };
+        self.next = now.saturating_add((took * FAMILY_SHARE).max(least));
     }
 
     /// Sees which processes have ended and which were started since. 3 us a thread, so not at every look. A process
@@ -215,6 +246,7 @@ impl Members {
                 {
                     self.meter.add(&child, true);
                     self.processes.push(child);
+                    self.young = self.clock.now().saturating_add(YOUNG);
                 }
             }
             at += 1;

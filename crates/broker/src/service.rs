@@ -16,11 +16,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hyoshi_model::Instant;
+use hyoshi_model::{Instant, Share, Span};
 use hyoshi_orb::cpu_broker::KEY;
 use hyoshi_orb::{Adapter, AdapterError, Endpoint, EndpointError, LaneOptions, Orb, OrbError, SystemException};
 use hyoshi_orb::{SystemKind, TlsServer};
-use hyoshi_os::{Clock, Interrupt, MonotonicClock, Notifier, PiMutex, Wake};
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, Notifier, PiMutex, Wake, own_cpu_time};
 
 use crate::access::Caller;
 use crate::certificates::{Certificates, Door};
@@ -171,6 +171,7 @@ impl Service {
         // Whoever asks before all tasks are here again waits for that.
         let mut core = shared.core.lock();
         core.ask_others(externals.clone());
+        core.attend(&shared.wake);
         // Numbers are not given twice, so references outlive the broker as tasks do.
         let tasks =
             orb.adapter("tasks").persistent().default_servant::<dyn task::Task>(Arc::new(task::Tasks(shared.clone())));
@@ -207,9 +208,13 @@ impl Service {
     pub fn run(&self, interrupt: &Interrupt, manager: &Notifier, mut tell: impl FnMut(&str)) {
         let Shared { core, wake, clock, .. } = &*self.shared;
         let mut alive = Instant::ZERO;
+        let mut pace = Pace::new(clock.now());
         loop {
             let (next, notices) = {
                 let mut core = core.lock();
+                if let Some(share) = pace.measured(clock.now()) {
+                    core.measured(share);
+                }
                 (core.tick(clock.now()), core.take_notices())
             };
             let refused = [&self.shared.refusals, &self.shared.excess];
@@ -227,6 +232,7 @@ impl Service {
                 }
                 until = until.min(alive);
             }
+            pace.slow_down(clock);
             // Many tasks are looked at in several goes: a sleep that is over when it begins costs as much as another.
             if until > clock.now() {
                 wake.wait_until(clock, until);
@@ -237,6 +243,54 @@ impl Service {
         self.shared.prepare_moves();
         self.shared.core.lock().end();
         self.externals.end();
+    }
+}
+
+/// Keeps the broker's thread, which is above the lanes of critical work, from having a CPU for long.
+struct Pace {
+    measured: (Instant, Span),
+    /// What it may still consume at once, as it was at an instant and at a reading of its clock.
+    left: Span,
+    since: (Instant, Span),
+}
+
+impl Pace {
+    /// It consumes at most so much at once, and beyond that a quarter of a CPU.
+    const BURST: Span = Span::from_millis(2);
+    const PART: u64 = 4;
+    const MEASURE: Span = Span::from_secs(1);
+
+    fn new(now: Instant) -> Pace {
+        let own = own_cpu_time();
+        Pace { measured: (now, own), left: Pace::BURST, since: (now, own) }
+    }
+
+    /// What it has taken of a CPU since the last measurement, once a second.
+    fn measured(&mut self, now: Instant) -> Option<Share> {
+        let (then, before) = self.measured;
+        let passed = now.since(then);
+        if passed < Pace::MEASURE {
+            return None;
+        }
+        let own = own_cpu_time();
+        self.measured = (now, own);
+        let millionths =
+            own.saturating_sub(before).as_nanos().saturating_mul(1_000) / (passed.as_nanos() / 1_000).max(1);
+        Some(Share::from_millionths(millionths))
+    }
+
+    /// Sleeps if it has consumed too much at once.
+    fn slow_down(&mut self, clock: &MonotonicClock) {
+        let (now, own) = (clock.now(), own_cpu_time());
+        let (then, before) = std::mem::replace(&mut self.since, (now, own));
+        let earned = Span::from_nanos(now.since(then).as_nanos() / Pace::PART);
+        let left = (self.left + earned).min(Pace::BURST);
+        let spent = own.saturating_sub(before);
+        self.left = left.saturating_sub(spent);
+        let owed = spent.saturating_sub(left);
+        if !owed.is_zero() {
+            clock.sleep_until(now.saturating_add(owed * Pace::PART));
+        }
     }
 }
 

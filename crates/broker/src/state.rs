@@ -8,6 +8,7 @@ mod bounds;
 mod change;
 mod groups;
 mod join;
+mod own_time;
 mod owners;
 mod quota;
 mod rejoin;
@@ -19,8 +20,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use hyoshi_control::{AccountId, Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId};
+use hyoshi_control::upkeep::Demand;
+use hyoshi_control::{AccountId, Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId, Upkeep};
 use hyoshi_model::{Instant, Reservation, Span, printable};
+use hyoshi_os::Wake;
 
 use crate::access::{Access, Caller};
 use crate::audit::Audit;
@@ -81,6 +84,9 @@ pub struct State {
     /// When the users of processes are checked again; from the first task on whose processes are to be checked.
     owners_checked: Instant,
     backlog: Backlog,
+    /// The broker's own CPU time, and the tasks that were served and do not fit it any more.
+    upkeep: Upkeep,
+    unserved: VecDeque<TaskId>,
     /// What the broker's operator should know; at most [`NOTICES`].
     notices: VecDeque<String>,
     /// When it must be driven next.
@@ -126,6 +132,8 @@ struct Task {
     counted: Instant,
     /// Its user has more threads than allowed: nothing is reserved for it.
     crowded: bool,
+    /// It sleeps: its reports are made up when it wakes.
+    rests: bool,
     /// It was hard under the broker before, and cannot be had so now.
     hard_before: bool,
     /// Why the machine refused what it refused last.
@@ -160,6 +168,7 @@ impl Task {
             threads: 0,
             counted: Instant::ZERO,
             crowded: false,
+            rests: false,
             hard_before: false,
             why: None,
             noted: now,
@@ -196,6 +205,8 @@ impl State {
             lanes_count: false,
             owners_checked: Instant::NEVER,
             backlog: Backlog::default(),
+            upkeep: Upkeep::new(Upkeep::BUDGET),
+            unserved: VecDeque::new(),
             notices: VecDeque::new(),
             next: Instant::ZERO,
         }
@@ -279,7 +290,7 @@ impl State {
 
     /// Carries out what the arbiter decided, and what it decides when the machine refuses some of it.
     fn apply(&mut self, now: Instant) {
-        let State { arbiter, kernel, tasks, backlog, rules, .. } = self;
+        let State { arbiter, kernel, tasks, backlog, rules, upkeep, unserved, .. } = self;
         let all = backlog.carry_out(arbiter, |change| {
             let id = change.task;
             // A task that has left is forgotten, not only released.
@@ -291,6 +302,12 @@ impl State {
                 Some(reservation) => {
                     if let Some(why) = State::crowded(rules, task) {
                         task.why = Some(why);
+                        return Carried::Refused(None);
+                    }
+                    let demand = Demand { period: reservation.period(), threads: kernel.threads(id) };
+                    unserved.extend(upkeep.set(id, task.owner, demand).into_iter().filter(|other| *other != id));
+                    if let Some(refused) = upkeep.unserved(id) {
+                        task.why = Some(own_time::refused(&refused));
                         return Carried::Refused(None);
                     }
                     if let Err(refused) = kernel.reserve(id, reservation, now) {
@@ -336,6 +353,7 @@ impl State {
                     settled = false;
                 }
             }
+            settled &= !self.refuse_unserved();
             if !settled {
                 self.apply(now);
             }
@@ -389,6 +407,11 @@ impl State {
             self.note(id);
         }
         done
+    }
+
+    /// Events of the machine post to `wake` from now on, so that it need not be looked at all the time.
+    pub(crate) fn attend(&mut self, wake: &Wake) {
+        self.kernel.attend(wake);
     }
 
     /// Reserves nothing for anybody any more, and puts all back as it was.

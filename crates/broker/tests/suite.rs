@@ -3,5 +3,6 @@
 mod common;
 
 mod behaves;
+mod gaps;
 mod groups;
 mod served;

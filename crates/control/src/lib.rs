@@ -16,6 +16,7 @@
 //!   on which CPU.
 //! - [`admission`]: all of it, carried out by placement alone; [`mod@file`]: the programs of a system's file, and what its
 //!   CPUs admit of them.
+//! - [`upkeep`]: the CPU time that the broker itself may take, divided among users.
 //! - [`group`]: what a control group is given to be a floor below it and a cap above it.
 //!
 //! ```
@@ -55,6 +56,7 @@ pub mod period;
 pub mod policy;
 pub mod rate;
 pub mod task;
+pub mod upkeep;
 pub mod window;
 
 pub use accounts::{AccountId, Accounts};
@@ -66,4 +68,5 @@ pub use period::{Finder, Finding};
 pub use policy::{AnyPolicy, Ask, Fair, Partition, Policy, PolicySpec, Strict, Weighted};
 pub use rate::Rate;
 pub use task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId, Values};
-pub use window::{Step, Window};
+pub use upkeep::Upkeep;
+pub use window::{Rest, Step, Window};

@@ -26,6 +26,7 @@ mod kernel_bounds;
 mod manual;
 mod naming;
 mod new;
+mod own_time;
 mod promises;
 mod recordings;
 mod reproduce;

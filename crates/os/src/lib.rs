@@ -32,6 +32,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod alarm;
 pub mod cgroup;
 pub mod clock;
 pub mod cpu;
@@ -64,6 +65,7 @@ pub mod trusted;
 pub mod wake;
 pub mod wakeups;
 
+pub use alarm::{Alarm, Alarms, Rang};
 pub use clock::{Clock, MonotonicClock};
 pub use cpu::allowed_cpus;
 pub use doctor::{Finding, Verdict, probe};

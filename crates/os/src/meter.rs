@@ -51,6 +51,9 @@ struct ProcessClock {
 /// A program that always has new ones: those that its first threads bore are counted anyhow.
 const PASSES: usize = 4;
 
+/// Processes with more threads are metered by their CPU clocks: to read a counter for each would take as long as a period.
+const MOST_COUNTERS: usize = 1_024;
+
 impl Meter {
     /// Of nobody yet.
     pub fn new() -> Self {
@@ -67,6 +70,9 @@ impl Meter {
     /// is kept: it is counted already. One descriptor a thread is taken.
     pub fn add(&mut self, process: &Process, born_of_metered: bool) {
         let identity = process.identity();
+        if self.fresh && !born_of_metered && self.counters.len() + process.count_threads() > MOST_COUNTERS {
+            self.fall_back();
+        }
         if self.fresh && !born_of_metered {
             match task_clocks(process) {
                 Ok(counters) => self.counters.extend(counters),

@@ -5,13 +5,15 @@
 //! that is preempted at any instruction delays nobody.
 
 use std::num::NonZeroU32;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use hyoshi_model::Instant;
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags};
 
-use crate::clock::MonotonicClock;
+use crate::alarm::Alarms;
+use crate::clock::{Clock, MonotonicClock};
 
 /// A binary event: *something was posted since somebody last looked*.
 ///
@@ -34,6 +36,8 @@ use crate::clock::MonotonicClock;
 pub struct Wake {
     /// Bit 0: posted. The rest: how many threads sleep or are about to.
     word: AtomicU32,
+    /// What else ends a wait.
+    attended: OnceLock<Alarms>,
 }
 
 /// Why [`Wake::wait_until`] returned.
@@ -51,7 +55,13 @@ const SLEEPER: u32 = 2;
 impl Wake {
     /// Nothing posted, nobody asleep.
     pub const fn new() -> Self {
-        Wake { word: AtomicU32::new(0) }
+        Wake { word: AtomicU32::new(0), attended: OnceLock::new() }
+    }
+
+    /// From now on [`Wake::wait_until`] also returns, as by a post, when one of these alarms is reported. For one waiting
+    /// thread, and for good: further alarms are ignored.
+    pub fn attend(&self, alarms: &Alarms) {
+        let _ = self.attended.set(alarms.clone());
     }
 
     /// Lets one waiting thread through, or the next that comes. Safe in a signal handler.
@@ -61,6 +71,11 @@ impl Wake {
         let before = self.word.fetch_or(POSTED, Ordering::AcqRel);
         if before & POSTED == 0 && before >= SLEEPER {
             let _ = futex::wake(&self.word, Flags::PRIVATE, 1);
+        }
+        if before & POSTED == 0
+            && let Some(alarms) = self.attended.get()
+        {
+            alarms.poke();
         }
     }
 
@@ -79,11 +94,27 @@ impl Wake {
     /// Sleeps until there is a post or it is `at`, whichever is first. A post wins over an instant
     /// that has passed too: `wait_until(clock, Instant::ZERO)` is [`Wake::try_wait`].
     pub fn wait_until(&self, clock: &MonotonicClock, at: Instant) -> Woken {
+        if let Some(alarms) = self.attended.get() {
+            return self.attend_until(alarms, clock, at);
+        }
         if self.try_wait() || self.sleep(Some((clock, at)).filter(|_| at != Instant::NEVER)) {
             Woken::Posted
         } else {
             Woken::TimedOut
         }
+    }
+
+    /// Where the alarms are reported, instead of on the futex.
+    fn attend_until(&self, alarms: &Alarms, clock: &MonotonicClock, at: Instant) -> Woken {
+        if self.try_wait() {
+            return Woken::Posted;
+        }
+        let left = at.since(clock.now());
+        if !left.is_zero() {
+            alarms.wait((at != Instant::NEVER).then_some(left));
+        }
+        // A poke without a post is of one that was consumed before: an early return does no harm.
+        if self.try_wait() || clock.now() < at { Woken::Posted } else { Woken::TimedOut }
     }
 
     /// True once it has consumed a post, false when the time was up first.

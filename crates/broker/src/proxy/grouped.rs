@@ -10,6 +10,7 @@ use std::sync::Arc;
 use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Reservation};
+use hyoshi_os::Wake;
 use hyoshi_os::process::Identity;
 
 use super::groups::Groups;
@@ -143,6 +144,22 @@ impl SchedulerProxy for GroupedProxy {
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
         let groups = self.groups.as_mut().map_or(Instant::NEVER, |groups| groups.tick(now, ground));
         self.windows.tick(now, ground).min(groups)
+    }
+
+    fn attend(&mut self, wake: &Wake) {
+        self.windows.attend(wake);
+    }
+
+    fn sleeps(&self, task: TaskId) -> bool {
+        self.windows.sleeps(task)
+    }
+
+    fn woke(&mut self) -> Option<TaskId> {
+        self.windows.woke()
+    }
+
+    fn standing(&self) -> Option<String> {
+        self.windows.standing()
     }
 
     fn due(&self) -> Instant {

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
+use hyoshi_os::Wake;
 use hyoshi_os::process::Identity;
 
 use crate::kernel::{Lanes, NotReserved};
@@ -130,6 +131,22 @@ pub trait SchedulerProxy: Send {
     fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
         let _ = (cpu, lanes, first, ground);
         false
+    }
+
+    /// Events that it waits for post to `wake` from now on.
+    fn attend(&mut self, wake: &Wake) {
+        let _ = wake;
+    }
+
+    /// Whether the task has consumed nothing lately, and [`SchedulerProxy::woke`] reports when it does again.
+    fn sleeps(&self, task: TaskId) -> bool {
+        let _ = task;
+        false
+    }
+
+    /// A task that slept and has consumed something since.
+    fn woke(&mut self) -> Option<TaskId> {
+        None
     }
 
     /// How it is doing, where that changes while it runs.

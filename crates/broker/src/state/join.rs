@@ -334,6 +334,7 @@ impl State {
             externals.bulletin().forget(id);
         }
         self.autos.remove(&id);
+        self.upkeep.remove(id);
         // First: there must be room before others take it.
         self.kernel.forget(id);
         self.forget_noted(id);

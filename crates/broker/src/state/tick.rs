@@ -5,6 +5,7 @@ use hyoshi_model::{Instant, Reservation, Span};
 
 use super::State;
 use super::join::next_multiple;
+use super::own_time::UNSERVED;
 use crate::access::Caller;
 use crate::lines::Lines;
 use crate::trouble::Trouble;
@@ -13,6 +14,10 @@ use crate::trouble::Trouble;
 const AT_ONCE: usize = 32;
 /// How often it is seen whether tasks live that report themselves.
 const LIFE: Span = Span::from_secs(1);
+
+/// A task that sleeps is looked at so often, whether it lives; and so many of its reports are made up then.
+const LONGEST_REST: Span = Span::from_secs(1);
+const MADE_UP: u64 = 64;
 
 /// For how long one that lives is taken to, where its periods are shorter.
 const LIVES: Span = Span::from_millis(100);
@@ -56,6 +61,9 @@ impl State {
         let runs = self.look_at_runs(now);
         let owners = self.check_owners(now);
         let machine = self.kernel.tick(now);
+        while let Some(id) = self.kernel.woke() {
+            self.wake(id, now);
+        }
         self.hear(now);
         self.read_notes();
         if let Some(trouble) = self.audit.trouble() {
@@ -92,15 +100,52 @@ impl State {
             self.note_sometimes(id, now);
             return self.look_at(id, now + LIFE);
         }
+        if std::mem::take(&mut task.rests) {
+            self.make_up(id, now);
+        }
+        let Some(task) = self.tasks.get_mut(&id) else { return };
         // A period that was missed, since the machine was busy or asleep, belongs to this report.
         let passed = (now.since(task.last).as_nanos() + period.as_nanos() / 2) / period.as_nanos().max(1);
         let cycles = u32::try_from(passed.max(1)).unwrap_or(u32::MAX);
         let consumed = total.saturating_sub(task.total);
         (task.last, task.total, task.consumed) = (now, total.max(task.total), consumed);
         task.reports += 1;
-        self.look_at(id, next_multiple(now, period));
+        let next = next_multiple(now, period);
+        let next = if self.is_unserved(id) { next.saturating_add(UNSERVED) } else { self.rest(id, next, consumed) };
+        self.look_at(id, next);
         self.report(id, Status { cycles, ..Status::of_cycle(now, consumed) });
         self.note_sometimes(id, now);
+    }
+
+    /// A task that sleeps reports when it wakes, or once in [`LONGEST_REST`]; any other at `next`, the end of its period.
+    fn rest(&mut self, id: TaskId, next: Instant, consumed: Span) -> Instant {
+        let looks = self.arbiter.looks(id);
+        let rests = consumed.is_zero() && !looks && self.kernel.sleeps(id);
+        let Some(task) = self.tasks.get_mut(&id) else { return next };
+        // Those elsewhere are asked once a period, not many times at once.
+        task.rests =
+            rests && task.settings.iter().all(|setting| !["external", "library"].contains(&setting.kind.as_str()));
+        if task.rests { next_multiple(next.saturating_add(LONGEST_REST), self.period(id)) } else { next }
+    }
+
+    /// A task that slept has consumed something: it reports at the end of this period, and the periods before are made up.
+    fn wake(&mut self, id: TaskId, now: Instant) {
+        if self.tasks.get_mut(&id).is_some_and(|task| std::mem::take(&mut task.rests)) {
+            self.make_up(id, now);
+            self.look_at(id, next_multiple(now, self.period(id)));
+        }
+    }
+
+    /// Reports of the periods that a task slept through: [`MADE_UP`] at most, so that advocates forget as they would have.
+    fn make_up(&mut self, id: TaskId, now: Instant) {
+        let period = self.period(id);
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let begun = next_multiple(now, period).saturating_sub(period);
+        let slept = begun.since(task.last).as_nanos() / period.as_nanos().max(1);
+        (task.last, task.reports) = (begun, task.reports.saturating_add(slept));
+        for number in (0..slept.min(MADE_UP)).rev() {
+            self.report(id, Status::of_cycle(begun.saturating_sub(period * number), Span::ZERO));
+        }
     }
 
     /// An advocate wants to be asked although no report has come.

@@ -27,6 +27,15 @@ impl Step {
     }
 }
 
+/// What to wait for between two looks, where the kernel reports that a thread has run for so long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// When to look, whatever is reported.
+    pub at: Instant,
+    /// How long a thread of the task may run before that is reported; `None`: no report is needed.
+    pub alarm: Option<Span>,
+}
+
 /// One task's window.
 ///
 /// ```text
@@ -78,11 +87,22 @@ pub struct Window {
     /// What was left of budgets before, for steps while the meter stands still; and what of it was spent in this period.
     saved: Span,
     spent: Span,
+    /// Whether the meter had moved at the last look, and whether that opened a period.
+    ran: bool,
+    opened: bool,
+    /// Periods in a row that ended without anything consumed.
+    quiet: u32,
 }
 
 impl Window {
     /// The shortest time between two looks: a shorter one would cost more than it saves.
     pub const LEAST_STEP: Span = Span::from_micros(100);
+
+    /// A task that sleeps is taken to be awake again once it has consumed so much.
+    pub const WAKES_AFTER: Span = Span::from_micros(50);
+
+    /// A task that sleeps is looked at this often, or once a period if that is longer: threads without an alarm may run.
+    pub const LONGEST_SLEEP: Span = Span::from_millis(250);
 
     /// The longest step while the meter stands still: whoever is below may wait so long for a task that wakes up.
     const LONGEST_STEP: Span = Span::from_millis(5);
@@ -105,6 +125,9 @@ impl Window {
             seen: Span::ZERO,
             saved: Span::ZERO,
             spent: Span::ZERO,
+            ran: false,
+            opened: false,
+            quiet: 0,
         }
     }
 
@@ -157,8 +180,9 @@ impl Window {
     /// next step may be as long as this `part` of the period; `None`: it is as if it did not.
     pub fn look(&mut self, now: Instant, meter: Span, part: Option<u64>) -> Step {
         let still = self.is_still(meter);
+        (self.ran, self.opened) = (meter != self.seen, now >= self.ends);
         self.seen = meter;
-        if now >= self.ends {
+        if self.opened {
             self.close(now, meter);
         }
         let left = self.reservation.budget().saturating_sub(self.consumed(meter));
@@ -175,12 +199,44 @@ impl Window {
         if was { Step::Look(at) } else { Step::Raise(at) }
     }
 
+    /// After a look that led to `step`: what to wait for, where each of the raised `threads` has an alarm.
+    ///
+    /// One thread consumes the budget by itself, so its alarm is what is left. Of several, one has consumed its part of
+    /// what is left before all have consumed it; from then on the window is watched by looks, as without alarms. A task
+    /// that consumed nothing in a whole period sleeps: it is looked at ever less, and [`Window::WAKES_AFTER`] of
+    /// consumption end its sleep. What it consumed until then counts in no period, so it can overshoot by that.
+    pub fn rest(&self, step: Step, threads: usize) -> Rest {
+        let left = self.reservation.budget().saturating_sub(self.consumed(self.seen));
+        if !self.raised || threads == 0 {
+            return Rest { at: step.at(), alarm: None };
+        }
+        let part = |span: Span| Span::from_nanos(span.as_nanos() / threads as u64);
+        if self.sleeps() {
+            let period = self.reservation.period().as_nanos();
+            let longest = Window::LONGEST_SLEEP.as_nanos() / period;
+            let periods = longest.min(1 << self.quiet.min(20)).saturating_sub(1);
+            let more = Span::from_nanos(period.saturating_mul(periods));
+            return Rest { at: self.ends.saturating_add(more), alarm: Some(part(left.min(Window::WAKES_AFTER))) };
+        }
+        if threads > 1 && self.ran && !self.opened {
+            return Rest { at: step.at(), alarm: None };
+        }
+        Rest { at: self.ends, alarm: Some(part(left)) }
+    }
+
+    /// Whether the task consumed nothing in the whole period before, nor since.
+    pub fn sleeps(&self) -> bool {
+        self.raised && self.quiet > 0 && self.consumed(self.seen).is_zero()
+    }
+
     fn consumed(&self, meter: Span) -> Span {
         meter.saturating_sub(self.base)
     }
 
     /// Ends the period that is served, and begins the one of `now`.
     fn close(&mut self, now: Instant, meter: Span) {
+        let was_quiet = self.raised && self.ends != Instant::ZERO && self.consumed(meter).is_zero();
+        self.quiet = if was_quiet { self.quiet.saturating_add(1) } else { 0 };
         if self.raised {
             self.spend(meter);
             let left = self.due.saturating_sub(self.consumed(meter));

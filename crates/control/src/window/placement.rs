@@ -45,6 +45,8 @@ pub struct Seat {
     pub cpu: u32,
     /// How urgent it is among the windows there: 0 is the most, below [`Placement::LEVELS`].
     pub level: u8,
+    /// In so many equal parts of its period it has its budget: see [`Placement::RUN`].
+    pub slices: u32,
 }
 
 /// A window does not fit.
@@ -77,6 +79,9 @@ impl core::error::Error for NoRoom {}
 /// jitter of period less budget (Strosnider, Lehoczky and Sha 1995); where one period divides the
 /// other, the periods begin together ([`Window`]) and there is no jitter.
 ///
+/// A budget is had in [slices](sliced) where windows would otherwise run long back to back, and ordinary threads of that CPU wait:
+/// a periodic resource of the same share and a shorter period supplies no less in any time (Shin and Lee, RTSS 2003).
+///
 /// Each budget is lengthened by what switching costs and by [`Window::LEAST_STEP`], by which a window may overshoot. How much
 /// more it may is what is left when all are admitted: [`Placement::part`].
 #[derive(Clone, Debug)]
@@ -85,6 +90,8 @@ pub struct Placement {
     overhead: Span,
     /// Windows overshoot by this part of their periods, if that is longer.
     part: Option<u64>,
+    /// Windows are divided into slices where they could run longer back to back.
+    run: Span,
 }
 
 #[derive(Clone, Debug)]
@@ -93,6 +100,43 @@ struct Placed {
     reservation: Reservation,
     /// Where it may be; empty: anywhere.
     allowed: Vec<u32>,
+    slices: u32,
+}
+
+impl Placed {
+    fn new(task: TaskId, reservation: Reservation, allowed: &[u32]) -> Self {
+        Placed { task, reservation, allowed: allowed.to_vec(), slices: 1 }
+    }
+
+    /// What is served: the budget in equal parts of the period.
+    fn served(&self) -> Reservation {
+        sliced(self.reservation, self.slices)
+    }
+}
+
+/// A reservation in so many slices: each has its part of the budget, rounded up, in its part of the period. Where the period
+/// cannot be divided so, it is left whole: slices that did not begin with the period would not all lie in it.
+pub fn sliced(reservation: Reservation, slices: u32) -> Reservation {
+    let (budget, period, slices) =
+        (reservation.budget().as_nanos(), reservation.period().as_nanos(), u64::from(slices));
+    if slices < 2 || !period.is_multiple_of(slices) {
+        return reservation;
+    }
+    let slice = Reservation::new(Span::from_nanos(budget.div_ceil(slices)), Span::from_nanos(period / slices));
+    slice.unwrap_or(reservation)
+}
+
+/// The fewest slices that are no longer than `slot` and divide the period; 1 if there are none, the budget is no longer, or it
+/// is wanted before the period ends: then it is had at once.
+fn slices(reservation: Reservation, slot: Span) -> u32 {
+    let (budget, period) = (reservation.budget().as_nanos(), reservation.period().as_nanos());
+    if budget <= slot.as_nanos() || reservation.deadline() != reservation.period() {
+        return 1;
+    }
+    let fewest = budget.div_ceil(slot.as_nanos().max(1));
+    let slices = (fewest..=fewest.saturating_mul(2)).take(1_000).find(|slices| period.is_multiple_of(*slices));
+    let slices = slices.and_then(|slices| u32::try_from(slices).ok()).unwrap_or(1);
+    if sliced(reservation, slices) == reservation { 1 } else { slices }
 }
 
 impl Placement {
@@ -100,6 +144,10 @@ impl Placement {
     pub const SWITCHING: Span = Span::from_micros(100);
     /// What the kernel leaves real-time threads of a CPU, unless somebody has set that otherwise.
     pub const KERNELS_LIMIT: Share = Share::from_percent(95);
+    /// Windows of one CPU run no longer than this back to back, where there is room to have them in slices. Each slice costs
+    /// what a window does in a period, so no finer ones are made than that needs, and none below the last of these:
+    pub const RUN: Span = Span::from_millis(12);
+    const SLOTS: [Span; 4] = [Span::from_millis(4), Span::from_millis(3), Span::from_millis(2), Span::from_millis(1)];
     /// How many levels there are for windows: real-time priorities 39 down to 20.
     pub const LEVELS: u8 = 20;
     /// How many windows one CPU can have.
@@ -110,20 +158,20 @@ impl Placement {
     /// Without windows; one period's raising and lowering of a window's threads costs `switching`.
     pub fn new(cpus: impl IntoIterator<Item = Cpu>, switching: Span) -> Self {
         let cpus = cpus.into_iter().map(|cpu| (cpu, Vec::new())).collect();
-        Placement { cpus, overhead: switching + Window::LEAST_STEP, part: None }
+        Placement { cpus, overhead: switching + Window::LEAST_STEP, part: None, run: Placement::RUN }
     }
 
-    /// Gives a task its window, or another one: on its present CPU if it fits there, else on the first that it
-    /// fits, else by placing all anew, the largest first. Other windows' seats may change. The threads of a task
+    /// Gives a task its window, or another one: on its present CPU if it fits there, else on the one that it fits and of
+    /// which least is taken, else by placing all anew, the largest first. Other windows' seats may change. The threads of a task
     /// may be bound to some CPUs, `allowed` by the kernel's numbers; empty means any.
     pub fn admit(&mut self, task: TaskId, reservation: Reservation, allowed: &[u32]) -> Result<Seat, NoRoom> {
         let before = self.cpus.clone();
         let home = self.release(task);
-        let placed = Placed { task, reservation, allowed: allowed.to_vec() };
-        if let Err(refused) = self.put(home, placed) {
+        if let Err(refused) = self.put(home, Placed::new(task, reservation, allowed)) {
             self.cpus = before;
             return Err(refused);
         }
+        self.slice_all();
         self.seat(task).ok_or(NoRoom { asked: reservation, most: None })
     }
 
@@ -145,10 +193,18 @@ impl Placement {
         self.admit(task, reservation, allowed).map(|_| ())
     }
 
-    /// On its home if it fits there, else where it fits first, else by placing all anew.
+    /// On its home if it fits there, else where it fits and least is taken, so that ordinary threads find room on each CPU;
+    /// else by placing all anew.
     fn put(&mut self, home: Option<usize>, placed: Placed) -> Result<(), NoRoom> {
-        let mut order: Vec<usize> = home.into_iter().collect();
-        order.extend((0..self.cpus.len()).filter(|cpu| Some(*cpu) != home));
+        // Whether it fits is seen of the whole.
+        let placed = Placed { slices: 1, ..placed };
+        let mut order: Vec<usize> = (0..self.cpus.len()).collect();
+        order.sort_by_cached_key(|cpu| {
+            let (place, windows) = &self.cpus[*cpu];
+            let promised: Share = place.promises.iter().map(Promise::share).sum();
+            let taken: Share = windows.iter().map(|window| self.share(window.reservation)).sum();
+            (Some(*cpu) != home, taken.saturating_add(promised), *cpu)
+        });
         if let Some(cpu) = order.iter().copied().find(|cpu| self.fits(*cpu, &placed)) {
             self.cpus[cpu].1.push(placed);
             return Ok(());
@@ -165,6 +221,7 @@ impl Placement {
         for (index, (_, windows)) in self.cpus.iter_mut().enumerate() {
             if let Some(at) = windows.iter().position(|window| window.task == task) {
                 windows.remove(at);
+                self.slice(index);
                 return Some(index);
             }
         }
@@ -177,7 +234,8 @@ impl Placement {
     pub fn promise(&mut self, number: u32, promises: &[Promise], first: &[TaskId]) -> Vec<(TaskId, NoRoom)> {
         let Some(home) = self.cpus.iter().position(|(cpu, _)| cpu.number == number) else { return Vec::new() };
         self.cpus[home].0.promises = merged(promises);
-        if self.holds(&self.cpus[home].0, &self.cpus[home].1) {
+        if self.holds(&self.cpus[home].0, &whole(&self.cpus[home].1)) {
+            self.slice(home);
             return Vec::new();
         }
         let mut displaced = core::mem::take(&mut self.cpus[home].1);
@@ -192,6 +250,7 @@ impl Placement {
             }
             refused.push((window.task, refusal));
         }
+        self.slice_all();
         refused
     }
 
@@ -204,7 +263,8 @@ impl Placement {
     pub fn seats(&self) -> impl Iterator<Item = (TaskId, Seat)> {
         self.cpus.iter().flat_map(|(cpu, windows)| {
             let levels = levels(windows);
-            windows.iter().zip(levels).map(|(window, level)| (window.task, Seat { cpu: cpu.number, level }))
+            let seat = |level, slices| Seat { cpu: cpu.number, level, slices };
+            windows.iter().zip(levels).map(move |(window, level)| (window.task, seat(level, window.slices)))
         })
     }
 
@@ -213,11 +273,73 @@ impl Placement {
     pub fn response(&self, task: TaskId) -> Option<Span> {
         let (cpu, windows) = self.cpus.iter().find(|(_, windows)| windows.iter().any(|window| window.task == task))?;
         let index = windows.iter().position(|window| window.task == task)?;
-        self.response_of(cpu, windows, &levels(windows), index)
+        let slice = self.response_of(cpu, windows, &levels(windows), index)?;
+        let window = &windows[index];
+        // The last slice begins so late.
+        let before = window.reservation.period().saturating_sub(window.served().period());
+        Some(if window.slices > 1 { before + slice } else { slice })
+    }
+
+    /// How long the windows of a CPU can run back to back at most: the longest busy period of deferrable servers, each of
+    /// which may keep its budget until its period ends and have the next at once. `None`: there is no bound below a
+    /// second.
+    pub fn longest_run(&self, number: u32) -> Option<Span> {
+        let (_, windows) = self.cpus.iter().find(|(cpu, _)| cpu.number == number)?;
+        self.run_of(windows)
+    }
+
+    fn run_of(&self, windows: &[Placed]) -> Option<Span> {
+        // So that a decision does not take long.
+        const MOST_STEPS: usize = 200;
+        let mut run: u64 = windows.iter().map(|window| self.lengthened(window.served()).as_nanos()).sum();
+        for _ in 0..MOST_STEPS {
+            if run > Span::from_secs(1).as_nanos() {
+                return None;
+            }
+            let demand = windows.iter().fold(0u64, |demand, window| {
+                let (served, budget) = (window.served(), self.lengthened(window.served()).as_nanos());
+                let period = served.period().as_nanos();
+                // One that opens just then goes on with it.
+                let openings = run.saturating_add(period.saturating_sub(budget)) / period + 1;
+                demand.saturating_add(openings.saturating_mul(budget))
+            });
+            if demand <= run {
+                return Some(Span::from_nanos(run));
+            }
+            run = demand;
+        }
+        None
+    }
+
+    fn slice_all(&mut self) {
+        (0..self.cpus.len()).for_each(|cpu| self.slice(cpu));
+    }
+
+    /// Divides the windows of a CPU into the longest slices with which these run no longer than [`Placement::RUN`] back to
+    /// back, or else those with which they run the shortest, as long as all keep their deadlines.
+    fn slice(&mut self, cpu: usize) {
+        let (place, windows) = &self.cpus[cpu];
+        let mut best = whole(windows);
+        if best.iter().any(|window| slices(window.reservation, Placement::SLOTS[0]) > 1) {
+            let run = |windows: &[Placed]| self.run_of(windows).map_or(u64::MAX, Span::as_nanos);
+            let mut shortest = run(&best);
+            for slot in Placement::SLOTS {
+                if shortest <= self.run.as_nanos() {
+                    break;
+                }
+                let mut with = whole(windows);
+                with.iter_mut().for_each(|window| window.slices = slices(window.reservation, slot));
+                let so_long = run(&with);
+                if so_long < shortest && self.holds(place, &with) {
+                    (best, shortest) = (with, so_long);
+                }
+            }
+        }
+        self.cpus[cpu].1 = best;
     }
 
     fn response_of(&self, cpu: &Cpu, windows: &[Placed], levels: &[u8], index: usize) -> Option<Span> {
-        let own = windows[index].reservation;
+        let own = windows[index].served();
         let deadline = own.deadline().as_nanos();
         let alone = self.lengthened(own).as_nanos();
         let mut response = alone;
@@ -228,7 +350,7 @@ impl Placement {
             let mut demand = alone;
             for (other, window) in windows.iter().enumerate() {
                 if other != index && levels[other] <= levels[index] {
-                    demand = demand.saturating_add(self.interference(window.reservation, own, response));
+                    demand = demand.saturating_add(self.interference(window.served(), own, response));
                 }
             }
             for promise in &cpu.promises {
@@ -260,14 +382,14 @@ impl Placement {
         if !is_allowed || windows.len() >= Placement::MOST_ON_A_CPU {
             return false;
         }
-        let mut all = windows.clone();
+        let mut all = whole(windows);
         all.push(more.clone());
         self.holds(cpu, &all)
     }
 
     /// Whether all of them are served in time on a CPU, within its cap.
     fn holds(&self, cpu: &Cpu, windows: &[Placed]) -> bool {
-        let taken: Share = windows.iter().map(|window| self.share(window.reservation)).sum();
+        let taken: Share = windows.iter().map(|window| self.share(window.served())).sum();
         let promised: Share = cpu.promises.iter().map(Promise::share).sum();
         if !windows.is_empty() && taken.saturating_add(promised) > cpu.cap {
             return false;
@@ -290,20 +412,22 @@ impl Placement {
     /// deadlines; `None`: there is no room for any but the least.
     pub fn part(&self, number: u32) -> Option<u64> {
         let (cpu, windows) = self.cpus.iter().find(|(cpu, _)| cpu.number == number)?;
-        let with = |part: &u64| Placement { cpus: Vec::new(), overhead: self.overhead, part: Some(*part) };
+        let with =
+            |part: &u64| Placement { cpus: Vec::new(), overhead: self.overhead, part: Some(*part), run: self.run };
         [8, 16, 32, 64, 128].into_iter().find(|part| with(part).holds(cpu, windows))
     }
 
     /// All windows and one more on empty CPUs, each on the first that it fits: those that may not go everywhere first,
     /// then the largest first.
     fn place_anew(&mut self, more: &Placed) -> bool {
-        let mut all: Vec<Placed> = self.cpus.iter().flat_map(|(_, windows)| windows.iter().cloned()).collect();
+        let mut all: Vec<Placed> = self.cpus.iter().flat_map(|(_, windows)| whole(windows)).collect();
         all.push(more.clone());
         all.sort_by_key(|window| (window.allowed.is_empty(), Reverse(window.reservation.share()), window.task));
         let mut anew = Placement {
             cpus: self.cpus.iter().map(|(cpu, _)| (cpu.clone(), Vec::new())).collect(),
             overhead: self.overhead,
             part: self.part,
+            run: self.run,
         };
         for window in all {
             match (0..anew.cpus.len()).find(|cpu| anew.fits(*cpu, &window)) {
@@ -332,6 +456,11 @@ impl Placement {
     }
 }
 
+/// The same windows, not in slices: whether they fit is seen so.
+fn whole(windows: &[Placed]) -> Vec<Placed> {
+    windows.iter().map(|window| Placed { slices: 1, ..window.clone() }).collect()
+}
+
 /// Promises in a few, which take no less in any time: those of one period are one, and neighbours where there are too many.
 fn merged(promises: &[Promise]) -> Vec<Promise> {
     /// So that a decision does not take longer the more operations a system has.
@@ -358,12 +487,12 @@ fn part(budget: Span, period: Span) -> Share {
 
 /// Each window's level by its deadline; where there are more deadlines than levels, neighbours share one.
 fn levels(windows: &[Placed]) -> Vec<u8> {
-    let mut deadlines: Vec<Span> = windows.iter().map(|window| window.reservation.deadline()).collect();
+    let mut deadlines: Vec<Span> = windows.iter().map(|window| window.served().deadline()).collect();
     deadlines.sort_unstable();
     deadlines.dedup();
     let most = usize::from(Placement::LEVELS);
     let level = |window: &Placed| {
-        let rank = deadlines.binary_search(&window.reservation.deadline()).unwrap_or_else(|rank| rank);
+        let rank = deadlines.binary_search(&window.served().deadline()).unwrap_or_else(|rank| rank);
         let level = if deadlines.len() <= most { rank } else { rank * most / deadlines.len() };
         level as u8 // below 20
     };

@@ -151,7 +151,77 @@ fn an_idle_task_is_looked_at_ever_less() {
     assert!(window.look(at(now + 33_100), us(4_007), Some(8)).at() <= at(now + 34_200));
 }
 
+#[test]
+fn with_alarms_a_task_that_sleeps_is_looked_at_four_times_a_second_and_one_that_wakes_has_its_budget_at_once() {
+    let mut window = window(3_000, 10_000);
+    let mut look = |now: u64, meter: u64| {
+        let step = window.look(at(now), us(meter), None);
+        (window.rest(step, 1), window.sleeps())
+    };
+    assert_eq!(look(0, 0), (Rest { at: at(10_000), alarm: Some(us(3_000)) }, false));
+    let (mut now, mut looks) = (10_000, 0);
+    while now < 2_000_000 {
+        let (rest, sleeps) = look(now, 0);
+        assert!(sleeps && rest.alarm == Some(Window::WAKES_AFTER), "{rest:?}");
+        (now, looks) = (rest.at.as_nanos() / 1_000, looks + 1);
+    }
+    assert!(looks < 16, "{looks}");
+    // The alarm rings in the middle of a later period.
+    assert_eq!(look(now - 129_000 + 7, 50), (Rest { at: at(now - 120_000), alarm: Some(us(3_000)) }, false));
+    assert_eq!(look(now - 129_000 + 3_007, 3_050), (Rest { at: at(now - 120_000), alarm: None }, false));
+}
+
+#[test]
+fn of_several_threads_the_first_alarm_comes_when_all_can_have_consumed_the_budget() {
+    let mut window = window(3_000, 10_000);
+    let mut look = |now: u64, meter: u64| {
+        let step = window.look(at(now), us(meter), None);
+        window.rest(step, 3)
+    };
+    assert_eq!(look(0, 0), Rest { at: at(10_000), alarm: Some(us(1_000)) });
+    assert_eq!(look(2_000, 1_800), Rest { at: at(3_200), alarm: None }, "watched by looks from then on");
+    assert_eq!(look(3_200, 3_000), Rest { at: at(10_000), alarm: None });
+    assert_eq!(look(10_000, 3_000), Rest { at: at(20_000), alarm: Some(us(1_000)) });
+}
+
 proptest! {
+    /// Whatever a task of one thread does: with alarms alone it is raised until its budget is consumed and not for longer but by
+    /// what ends its sleep and the lateness of alarms; and it is looked at at most three times in a period.
+    #[test]
+    fn alarms_end_windows_as_looks_do(
+        budget in 100u64..9_000,
+        late in 0u64..100,
+        stretches in prop::collection::vec((any::<bool>(), 1u64..60_000), 1..20),
+    ) {
+        let mut window = window(budget, 10_000);
+        let mut runs = stretches.iter().cycle().flat_map(|(runs, long)| core::iter::repeat_n(*runs, *long as usize));
+        let (mut meter, mut raised, mut looks, mut wanted) = (0u64, 0u64, 0u64, true);
+        let (mut look_at, mut alarm) = (0u64, None::<u64>);
+        for now in 0..600_000u64 {
+            if now % 10_000 == 0 {
+                prop_assert!(!wanted || now == 0 || raised >= budget, "{} of {} at {}", raised, budget, now);
+                prop_assert!(raised <= budget + 50 + 2 * late + 2, "{} of {} at {}", raised, budget, now);
+                (raised, wanted) = (0, true);
+            }
+            if now >= look_at || alarm == Some(0) {
+                let step = window.look(at(now), us(meter), None);
+                let rest = window.rest(step, 1);
+                look_at = rest.at.as_nanos().div_ceil(1_000);
+                // Rings once it has run for so long, and is heard of later.
+                alarm = rest.alarm.map(|after| after.as_nanos().div_ceil(1_000) + late);
+                looks += 1;
+            }
+            let ran = runs.next() == Some(true);
+            wanted &= ran;
+            if ran {
+                meter += 1;
+                raised += u64::from(window.is_raised());
+                alarm = alarm.map(|left| left.saturating_sub(1));
+            }
+        }
+        prop_assert!(looks <= 60 * 3 + 10, "{}", looks);
+    }
+
     /// Whatever a task does, it has its budgets, in all, and in no period more than the budget and one longest step;
     /// one that never sleeps is served as if there were no longer steps.
     #[test]

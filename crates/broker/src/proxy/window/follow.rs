@@ -93,7 +93,7 @@ impl WindowProxy {
         }
         open.moved = now;
         open.allowed.clone_from(&allowed);
-        let what = open.window.reservation();
+        let what = open.reservation;
         let refused = match allowed.is_empty() {
             true => Some((None, nowhere())),
             false => {
@@ -108,7 +108,7 @@ impl WindowProxy {
         }
         self.seat_all(None, &mut ground.touched);
         if let Some(open) = self.open.get_mut(&task).filter(|open| open.window.is_raised()) {
-            let _ = open.raise(members, &mut ground.touched);
+            let _ = open.raise(members, now, &mut ground.touched);
             open.count_elsewhere();
         }
     }

@@ -10,16 +10,17 @@
 //! - it changes its affinity, or somebody its cpuset: kept, and the window follows.
 
 mod follow;
+mod rest;
 mod thread;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hyoshi_control::window::placement::{Cpu, Placement};
+use hyoshi_control::window::placement::{Cpu, Placement, sliced};
 use hyoshi_control::{Step, TaskId, Window};
 use hyoshi_model::{Instant, Reservation, Share, Span};
-use hyoshi_os::process::{Identity, threads_of};
+use hyoshi_os::process::{Identity, threads_of, start_of_now};
 use hyoshi_os::scheduling::{Affinity, nice_of, set_nice};
-use hyoshi_os::{Refused, allowed_cpus, fifo_limit, priority};
+use hyoshi_os::{Alarm, Alarms, Rang, Refused, Wake, allowed_cpus, fifo_limit, own_thread, priority};
 
 use self::thread::{Held, NOT_NOTED, State};
 use super::{Abilities, Ground, SchedulerProxy};
@@ -46,7 +47,31 @@ pub struct WindowProxy {
     above: Above,
     /// For CPUs with windows whose tasks sleep: how long these may go unlooked at.
     parts: BTreeMap<u32, Option<u64>>,
+    events: Events,
+    /// Tasks that slept and are awake.
+    woke: VecDeque<TaskId>,
 }
+
+/// How it is seen that budgets are consumed.
+#[derive(Debug)]
+enum Events {
+    /// By looks at the meter: nobody waits for events.
+    Unheard,
+    /// By looks: the kernel refuses events.
+    Refused(String),
+    /// The kernel reports it.
+    From(Alarms),
+}
+
+/// Threads that are raised or lowered while the broker's state is locked, about: the others follow at the next look, and other
+/// tasks' windows come between.
+const AT_ONCE: usize = 64;
+
+/// Looks between which the broker's state is not unlocked.
+const LOOKS: usize = 32;
+
+/// No window has more threads: to raise and lower them would take the broker too long.
+const MOST_THREADS: usize = 1_024;
 
 /// A task's window.
 #[derive(Debug)]
@@ -66,6 +91,15 @@ struct Open {
     moved: Instant,
     /// How many of its threads may not run where it is.
     elsewhere: usize,
+    /// What is reserved, and in how many slices the window serves it.
+    reservation: Reservation,
+    slices: u32,
+    /// How many threads the last look raised and lowered, and whether there are more.
+    changed: usize,
+    unfinished: bool,
+    /// When the window came, in the kernel's ticks: threads that started earlier were not born in it.
+    opened: u64,
+    rest: rest::Resting,
 }
 
 impl WindowProxy {
@@ -83,6 +117,8 @@ impl WindowProxy {
             news: VecDeque::new(),
             above: Above::default(),
             parts: BTreeMap::new(),
+            events: Events::Unheard,
+            woke: VecDeque::new(),
         }
     }
 
@@ -99,6 +135,11 @@ impl WindowProxy {
             used.insert(seat.cpu);
             let Some(open) = self.open.get_mut(&task) else { continue };
             let at = priority::WINDOWS.end().saturating_sub(seat.level).max(*priority::WINDOWS.start());
+            if std::mem::replace(&mut open.slices, seat.slices) != seat.slices {
+                self.due.remove(&(open.due, task));
+                open.due = Instant::ZERO;
+                self.due.insert((open.due, task));
+            }
             if (open.cpu, open.priority) == (seat.cpu, at) {
                 continue;
             }
@@ -138,16 +179,38 @@ impl WindowProxy {
         let Some(members) = ground.tasks.get_mut(&task) else { return Ok(()) };
         self.due.remove(&(open.due, task));
         let reading = members.consumed();
-        let part = match open.window.is_still(reading) {
+        let part = match open.window.is_still(reading) && !open.rest.hears() {
             true => *self.parts.entry(open.cpu).or_insert_with(|| self.placement.part(open.cpu)),
             false => None,
         };
-        let step = open.window.look(now, reading, part);
+        let slept = open.window.sleeps();
+        let served = sliced(open.reservation, open.slices);
+        let step = match open.window.reservation() == served {
+            true => open.window.look(now, reading, part),
+            false => open.window.reserve(served, now, reading),
+        };
         let served = open.carry_out(step, now, reading, members, &mut ground.touched);
-        open.due = step.at();
+        open.due = open.rest(task, step, now, reading, &self.events);
         self.due.insert((open.due, task));
+        if slept && !open.window.sleeps() {
+            self.woke.push_back(task);
+        }
         self.follow(task, now, ground);
         served
+    }
+
+    /// Windows whose threads have consumed what was set for them are due.
+    fn hear(&mut self, now: Instant) {
+        let Events::From(alarms) = &self.events else { return };
+        let mut rang = Vec::new();
+        alarms.reported(|key, what| rang.push((key, what)));
+        for (key, what) in rang {
+            let (task, tid) = rest::whose(key);
+            let due = self.open.get_mut(&task).is_some_and(|open| open.rest.rang(tid, what) && open.window.is_raised());
+            if due {
+                self.schedule(task, now);
+            }
+        }
     }
 
     fn schedule(&mut self, task: TaskId, at: Instant) {
@@ -182,6 +245,7 @@ impl SchedulerProxy for WindowProxy {
         let hard = ground.hard.contains(&task);
         let (members, touched) = ground.members(task)?;
         may_be_raised(members)?;
+        few_enough(members)?;
         let allowed = self.allowed(task, members, now);
         let cpu = self.place(task, reservation, &allowed)?;
         let reading = members.consumed();
@@ -190,14 +254,20 @@ impl SchedulerProxy for WindowProxy {
         }
         if let Some(open) = self.open.get_mut(&task) {
             open.window.harden(hard, reading);
-            open.allowed = allowed;
-            let step = open.window.reserve(reservation, now, reading);
+            (open.allowed, open.reservation) = (allowed, reservation);
+            let slept = open.window.sleeps();
+            let step = open.window.reserve(sliced(reservation, open.slices), now, reading);
             // What the new law says of being raised may differ from what is: `carry_out` makes it so.
             let _ = open.carry_out(step, now, reading, members, touched);
-            self.schedule(task, step.at());
+            let due = open.rest(task, step, now, reading, &self.events);
+            if slept && !open.window.sleeps() {
+                self.woke.push_back(task);
+            }
+            self.schedule(task, due);
             return Ok(());
         }
-        let mut window = Window::new(reservation);
+        let slices = self.placement.seat(task).map_or(1, |seat| seat.slices);
+        let mut window = Window::new(sliced(reservation, slices));
         window.harden(hard, reading);
         let open = Open {
             window,
@@ -211,6 +281,12 @@ impl SchedulerProxy for WindowProxy {
             looked: false,
             moved: Instant::ZERO,
             elsewhere: 0,
+            reservation,
+            slices,
+            changed: 0,
+            unfinished: false,
+            opened: start_of_now(),
+            rest: rest::Resting::default(),
         };
         self.open.insert(task, open);
         self.seat_all(Some(cpu), &mut ground.touched);
@@ -260,9 +336,16 @@ impl SchedulerProxy for WindowProxy {
     }
 
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
-        while let Some((_, task)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
+        self.hear(now);
+        let mut changed = 0;
+        for _ in 0..LOOKS {
+            if changed >= AT_ONCE {
+                break;
+            }
+            let Some((_, task)) = self.due.first().copied().filter(|(at, _)| *at <= now) else { break };
             // A refusal in mid-life has its thread left as it is; the window goes on with the others.
             let _ = self.serve(task, now, ground);
+            changed += self.open.get(&task).map_or(0, |open| open.changed);
         }
         let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
         due.min(self.look_at_cramped(now, ground))
@@ -283,7 +366,7 @@ impl SchedulerProxy for WindowProxy {
         for (task, refused) in self.placement.promise(cpu, &lanes.promises, first) {
             let open = self.open.get(&task);
             let allowed = open.map_or(&[][..], |open| &open.allowed);
-            let what = open.map_or(refused.asked, |open| open.window.reservation());
+            let what = open.map_or(refused.asked, |open| open.reservation);
             self.news.push_back((task, what, self.above.refused(&refused, allowed)));
         }
         self.seat_all(Some(cpu), &mut ground.touched);
@@ -291,11 +374,51 @@ impl SchedulerProxy for WindowProxy {
     }
 
     fn told(&self, task: TaskId) -> Option<String> {
-        let open = self.open.get(&task).filter(|open| open.elsewhere > 0)?;
-        let (elsewhere, all) = (open.elsewhere, open.threads.len());
+        let open = self.open.get(&task)?;
+        let elsewhere = (open.elsewhere > 0).then(|| {
+            let (elsewhere, all) = (open.elsewhere, open.threads.len());
+            format!(
+                "a window on CPU {}, where {elsewhere} of its {all} threads may not run: they are not raised",
+                open.cpu
+            )
+        });
+        let refused = match &self.events {
+            Events::Refused(why) => Some(why),
+            Events::Unheard | Events::From(_) => open.rest.refused(),
+        };
+        let refused = refused.map(|why| {
+            format!(
+                "its window is watched by sampling, which costs the broker more: task-clock events are refused: {why}"
+            )
+        });
+        let all: Vec<String> = elsewhere.into_iter().chain(refused).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    fn attend(&mut self, wake: &Wake) {
+        let alarms = Alarms::new().and_then(|alarms| alarms.of(own_thread(), 0).map(|_| alarms));
+        self.events = match alarms {
+            Ok(alarms) => {
+                wake.attend(&alarms);
+                Events::From(alarms)
+            }
+            Err(error) => Events::Refused(error.to_string()),
+        };
+    }
+
+    fn sleeps(&self, task: TaskId) -> bool {
+        self.open.get(&task).is_some_and(|open| open.rest.hears() && open.window.sleeps())
+    }
+
+    fn woke(&mut self) -> Option<TaskId> {
+        self.woke.pop_front()
+    }
+
+    fn standing(&self) -> Option<String> {
+        let Events::Refused(why) = &self.events else { return None };
         Some(format!(
-            "a window on CPU {}, where {elsewhere} of its {all} threads may not run: they are not raised",
-            open.cpu
+            "raises a task's threads in each period until its budget is consumed; watches them by sampling, which costs more: \
+             the kernel refuses task-clock events: {why}"
         ))
     }
 
@@ -317,29 +440,32 @@ impl Open {
         members: &mut Members,
         touched: &mut Touched,
     ) -> Result<(), (u32, Refused)> {
+        let unfinished = std::mem::take(&mut self.unfinished);
+        self.changed = 0;
         match step {
             Step::Lower(_) | Step::Wait(_) => {
-                self.lower(touched);
+                self.lower_some(touched);
                 Ok(())
             }
             Step::Raise(_) | Step::Look(_) => {
                 let idle = self.reading.replace(reading) == Some(reading);
-                if idle && matches!(step, Step::Look(_)) {
+                if idle && !unfinished && matches!(step, Step::Look(_)) {
                     return Ok(());
                 }
                 members.look_at_family(reading);
-                members.look_at_threads();
+                members.look_for_threads();
                 if now >= self.bound {
                     (self.bound, self.looked) = (now.saturating_add(follow::LOOK), true);
                     self.threads.values_mut().for_each(|held| held.lower_if_bound_anew(self.cpu, touched));
                 }
-                self.raise(members, touched)
+                self.raise(members, now, touched)
             }
         }
     }
 
-    /// Raises every thread that there is. Those born of raised ones are ordinary, so they are raised here too.
-    fn raise(&mut self, members: &Members, touched: &mut Touched) -> Result<(), (u32, Refused)> {
+    /// Raises every thread that there is, [`AT_ONCE`] at a time. Those born of raised ones are ordinary, so they are raised
+    /// here too.
+    fn raise(&mut self, members: &Members, now: Instant, touched: &mut Touched) -> Result<(), (u32, Refused)> {
         let threads = members.threads();
         let first = self.threads.is_empty();
         self.threads.retain(|tid, held| {
@@ -349,22 +475,31 @@ impl Open {
             }
             there
         });
-        let (mut raised, mut refusal) = (0, None);
-        for member in threads {
+        let (mut raised, mut changed, mut refusal) = (0, 0, None);
+        for member in threads.iter().take(MOST_THREADS) {
+            if changed >= AT_ONCE {
+                self.unfinished = true;
+                break;
+            }
             let held = match self.threads.get_mut(&member.tid) {
                 Some(held) => held,
                 None => {
                     let Some(mut held) = Held::of(member) else { continue };
-                    if first {
+                    if first || held.before.thread.start < self.opened {
                         held.respect();
                     } else {
+                        self.rest.restless(now);
                         keep_nice(member.process.number, member.tid);
                         held.unbind(self.cpu, self.bound_to(member));
                     }
                     self.threads.entry(member.tid).or_insert(held)
                 }
             };
-            match held.raise(self.cpu, self.priority, touched) {
+            let before = held.state;
+            let done = held.raise(self.cpu, self.priority, touched);
+            changed += usize::from(held.state != before);
+            self.changed = changed;
+            match done {
                 Ok(()) => raised += usize::from(held.state == State::Raised),
                 Err(refused) if refused.is_gone() => {}
                 Err(refused) => refusal = refusal.or(Some((member.process.number, refused))),
@@ -409,6 +544,19 @@ impl Open {
         }
     }
 
+    /// [`AT_ONCE`] at a time.
+    fn lower_some(&mut self, touched: &mut Touched) {
+        let cpu = self.cpu;
+        for held in self.threads.values_mut().filter(|held| held.state == State::Raised) {
+            if self.changed >= AT_ONCE {
+                self.unfinished = true;
+                return;
+            }
+            // One that cannot be lowered is in the state file, and tried again at the next window's end.
+            self.changed += usize::from(held.lower(cpu, touched).is_ok());
+        }
+    }
+
     fn lower(&mut self, touched: &mut Touched) {
         for held in self.threads.values_mut() {
             // One that cannot be lowered is in the state file: the next start tries again.
@@ -446,6 +594,19 @@ fn may_be_raised(members: &Members) -> Result<(), NotReserved> {
         }),
         None => Ok(()),
     }
+}
+
+/// So that raising them does not keep the others waiting.
+fn few_enough(members: &Members) -> Result<(), NotReserved> {
+    let threads = members.count_threads();
+    if threads <= MOST_THREADS {
+        return Ok(());
+    }
+    let why = format!(
+        "its {threads} threads are more than the {MOST_THREADS} that a window may raise: `hyoshi broker --scheduler weights` \
+         reserves without raising threads"
+    );
+    Err(NotReserved { most: None, why })
 }
 
 #[cfg(test)]

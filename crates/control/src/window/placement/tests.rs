@@ -9,7 +9,7 @@ fn window(budget: u64, period: u64) -> Reservation {
 
 fn on(cpus: u32) -> Placement {
     let cpu = |number| Cpu { number, promises: vec![], cap: Share::from_percent(95) };
-    Placement { overhead: Span::ZERO, ..Placement::new((0..cpus).map(cpu), Span::ZERO) }
+    Placement { overhead: Span::ZERO, run: Span::from_secs(1_000), ..Placement::new((0..cpus).map(cpu), Span::ZERO) }
 }
 
 #[test]
@@ -39,8 +39,8 @@ fn shorter_deadlines_are_more_urgent_and_lanes_come_before_all() {
     let mut placement = on(1);
     placement.admit(TaskId(1), window(10, 100), &[]).unwrap();
     placement.admit(TaskId(2), window(10, 200).within(Span::from_millis(50)).unwrap(), &[]).unwrap();
-    assert_eq!(placement.seat(TaskId(2)), Some(Seat { cpu: 0, level: 0 }));
-    assert_eq!(placement.seat(TaskId(1)), Some(Seat { cpu: 0, level: 1 }));
+    assert_eq!(placement.seat(TaskId(2)), Some(Seat { cpu: 0, level: 0, slices: 1 }));
+    assert_eq!(placement.seat(TaskId(1)), Some(Seat { cpu: 0, level: 1, slices: 1 }));
     let lane = |budget| {
         let (budget, period) = (Span::from_millis(budget), Span::from_millis(20));
         vec![Promise { budget, period, jitter: Span::ZERO }]
@@ -307,5 +307,116 @@ proptest! {
         };
         let few = merged(&promises);
         prop_assert!(few.len() <= 64 && takes(&few) >= takes(&promises), "{} of {}", few.len(), promises.len());
+    }
+}
+
+/// As [`on`], with slices.
+fn on_with_slices(cpus: u32) -> Placement {
+    Placement { run: Placement::RUN, ..on(cpus) }
+}
+
+#[test]
+fn windows_go_to_the_cpu_of_which_least_is_taken_and_have_their_budgets_in_slices() {
+    let mut placement = on_with_slices(2);
+    let seat = |placement: &Placement, task| placement.seat(TaskId(task)).map(|seat| (seat.cpu, seat.slices));
+    for (task, (budget, period)) in [(1, (10, 33)), (2, (20, 100)), (3, (5, 50))] {
+        placement.admit(TaskId(task), window(budget, period), &[]).unwrap();
+    }
+    assert_eq!([1, 2, 3].map(|task| seat(&placement, task)), [Some((0, 3)), Some((1, 8)), Some((1, 2))]);
+    for cpu in [0, 1] {
+        assert!(placement.longest_run(cpu).unwrap() <= Placement::RUN, "{:?}", placement.longest_run(cpu));
+    }
+    // One with a deadline of its own has its budget at once.
+    placement.admit(TaskId(1), window(10, 33).within(Span::from_millis(20)).unwrap(), &[]).unwrap();
+    assert_eq!(seat(&placement, 1), Some((0, 1)));
+}
+
+#[test]
+fn slices_divide_the_period_and_lose_nothing_of_the_budget() {
+    let odd = Reservation::new(Span::from_millis(10), Span::from_nanos(33_333_333)).unwrap();
+    assert_eq!(
+        (slices(odd, Span::from_millis(4)), slices(odd, Span::from_millis(3))),
+        (3, 1),
+        "4 to 8 do not divide it"
+    );
+    let slice = sliced(odd, 3);
+    assert_eq!((slice.budget().as_nanos(), slice.period().as_nanos()), (3_333_334, 11_111_111));
+    assert_eq!(slices(window(4, 40), Span::from_millis(4)), 1);
+}
+
+/// Plays one CPU of which each window has its budget in slices; those that want nothing at an instant keep what they have until
+/// the slice ends. Returns the longest time in which windows ran back to back, and whether `watched`, which always
+/// wants, had its whole budget in each period.
+fn played(placement: &Placement, watched: TaskId, wants: &[bool]) -> (u64, bool) {
+    const CHANGE: u64 = 3_000_000;
+    let windows = &placement.cpus[0].1;
+    let levels = levels(windows);
+    let mut turn: Vec<usize> = (0..windows.len()).collect();
+    turn.sort_by_key(|index| (levels[*index], windows[*index].task == watched));
+    let own = windows.iter().position(|window| window.task == watched).unwrap();
+    let (budget, period) = (windows[own].reservation.budget().as_nanos(), windows[own].reservation.period().as_nanos());
+    let mut left = vec![0; windows.len()];
+    let (mut now, mut had, mut run, mut longest, mut all) = (0u64, 0u64, 0u64, 0u64, true);
+    while now < 4_000_000_000 {
+        if now.is_multiple_of(period) {
+            all &= now == 0 || had >= budget;
+            had = 0;
+        }
+        let mut next = now - now % CHANGE + CHANGE;
+        for (left, window) in left.iter_mut().zip(windows) {
+            let slice = window.served().period().as_nanos();
+            if now.is_multiple_of(slice) {
+                *left = window.served().budget().as_nanos();
+            }
+            next = next.min(now - now % slice + slice);
+        }
+        next = next.min(now - now % period + period);
+        let wanting = |index: usize| index == own || wants[((now / CHANGE) as usize * 7 + index * 13) % wants.len()];
+        match turn.iter().copied().find(|index| left[*index] > 0 && wanting(*index)) {
+            None => run = 0,
+            Some(runs) => {
+                next = next.min(now + left[runs]);
+                left[runs] -= next - now;
+                had += if runs == own { next - now } else { 0 };
+                run += next - now;
+                longest = longest.max(run);
+            }
+        }
+        now = next;
+    }
+    (longest, all)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Whatever else runs, each window has its whole budget in each of its periods, although in slices, and windows do not
+    /// run back to back for longer than is said; which is no longer than [`Placement::RUN`] where finer slices fit.
+    #[test]
+    fn in_slices_each_has_its_budget_by_its_deadline_and_ordinary_threads_find_gaps(
+        windows in prop::collection::vec((1u64..30, prop_oneof![Just(20u64), Just(40), Just(33), Just(100)]), 1..5),
+        wants in prop::collection::vec(any::<bool>(), 1..40),
+    ) {
+        let mut placement = on_with_slices(1);
+        for (task, (budget, period)) in windows.iter().enumerate() {
+            let _ = placement.admit(TaskId(task as u32), window(*budget.min(period), *period), &[]);
+        }
+        let (place, held) = &placement.cpus[0];
+        prop_assert!(placement.holds(place, held) && placement.holds(place, &whole(held)));
+        for (task, _) in placement.seats() {
+            prop_assert!(placement.response(task).is_some());
+            for wants in [&wants[..], &[true]] {
+                let (longest, all) = played(&placement, task, wants);
+                prop_assert!(all, "{:?} of {:?}", task, placement);
+                if let Some(most) = placement.longest_run(0) {
+                    prop_assert!(longest <= most.as_nanos(), "{} beyond {} of {:?}", longest, most, placement);
+                }
+            }
+        }
+        if placement.longest_run(0).is_none_or(|run| run > Placement::RUN) {
+            let finest = |window: &Placed| Placed { slices: slices(window.reservation, Placement::SLOTS[3]), ..window.clone() };
+            let finest: Vec<Placed> = held.iter().map(finest).collect();
+            let run = placement.run_of(&finest);
+            prop_assert!(!placement.holds(place, &finest) || run.is_none_or(|run| run > Placement::RUN), "{:?}", placement);
+        }
     }
 }

@@ -42,6 +42,10 @@ pub(super) struct Serve {
     /// How much all tasks may have together: 75% of one CPU, 150% is one and a half [default: 75% of each CPU]
     #[arg(long, value_name = "SHARE")]
     cap: Option<Share>,
+    /// How much of one CPU the broker itself may take; users have equal parts of it, and tasks that do not fit are refused
+    /// [default: 10%]
+    #[arg(long, value_name = "SHARE")]
+    own_time: Option<Share>,
     /// How time is reserved: window, deadline, weights, none, or another process's, external:REFERENCE or "external --object
     /// REFERENCE --timeout 20ms" [default: the best that this machine grants, but for deadline]
     #[arg(long, value_name = "SCHEDULER")]
@@ -85,6 +89,7 @@ impl Serve {
             ("operators", self.operators.is_some()),
             ("policy", self.policy.is_some()),
             ("cap", self.cap.is_some()),
+            ("own-time", self.own_time.is_some()),
             ("scheduler", self.scheduler.is_some()),
             ("floor", self.floor.is_some()),
             ("state", self.state.is_some()),
@@ -166,6 +171,9 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
         tell(&format_args!("[{}] of {} counts nobody: there is no such name here", unknown.holder, rules.file));
     }
     core.limit_by(Arc::new(rules));
+    if let Some(share) = serve.own_time {
+        core.set_own_time(share);
+    }
     match serve.forget {
         // Once it serves: what cannot be started forgets nobody.
         true => core.begin_in(roster),

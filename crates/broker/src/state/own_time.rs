@@ -1,0 +1,68 @@
+//! The broker's own CPU time: what each task costs of it, and the tasks that do not fit.
+
+use std::collections::BTreeMap;
+
+use hyoshi_control::upkeep::{Demand, Unserved};
+use hyoshi_control::{TaskId, Upkeep};
+use hyoshi_model::{Instant, Share, Span};
+
+use super::State;
+
+/// Tasks that are not served report this often: each report costs as much as one that matters.
+pub(super) const UNSERVED: Span = Span::from_secs(1);
+
+impl State {
+    /// The CPU time that the broker itself may take, of one CPU.
+    pub fn set_own_time(&mut self, budget: Share) {
+        self.upkeep = Upkeep::new(budget);
+    }
+
+    /// How users share that, in proportion; those that are not named have [`Share::CPU`]. Without it, all have equal parts.
+    pub fn set_own_shares(&mut self, shares: BTreeMap<u32, Share>) {
+        self.unserved.extend(self.upkeep.set_shares(shares));
+        self.next = Instant::ZERO;
+    }
+
+    /// The CPU time that the broker may take, and what serving all tasks takes of it by its model.
+    pub fn own_time(&self) -> (Share, Share) {
+        (self.upkeep.budget(), self.upkeep.taken())
+    }
+
+    /// What the broker took of a CPU lately, as its thread's clock has it.
+    pub(crate) fn measured(&mut self, share: Share) {
+        let all: Vec<TaskId> = self.tasks.keys().copied().collect();
+        all.into_iter().for_each(|id| self.count_own(id));
+        self.unserved.extend(self.upkeep.measured(share));
+    }
+
+    /// What a task costs now: its threads and its period may be others than before.
+    fn count_own(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(&id).filter(|task| task.waits.is_none()) else { return };
+        let demand = Demand { period: self.period(id), threads: self.kernel.threads(id) };
+        self.unserved.extend(self.upkeep.set(id, task.owner, demand));
+    }
+
+    /// Tasks that were served and do not fit any more hold nothing from now on. Whether there was one.
+    pub(super) fn refuse_unserved(&mut self) -> bool {
+        let mut any = false;
+        while let Some(id) = self.unserved.pop_front() {
+            let (Some(why), Some(what)) = (self.upkeep.unserved(id), self.arbiter.held(id)) else { continue };
+            if let Some(task) = self.tasks.get_mut(&id) {
+                task.why = Some(refused(&why));
+                self.backlog.refused(id, what, None);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Whether the task is not served since the broker's own time does not suffice.
+    pub(super) fn is_unserved(&self, id: TaskId) -> bool {
+        self.upkeep.unserved(id).is_some()
+    }
+}
+
+/// With what to do about it.
+pub(super) fn refused(why: &Unserved) -> String {
+    format!("{why}: a longer period takes less, or start the broker with more, `hyoshi broker --own-time SHARE`")
+}

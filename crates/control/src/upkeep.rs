@@ -1,0 +1,298 @@
+//! The broker's own CPU time as a budget: what serving each task costs, and whose tasks fit.
+//!
+//! A task costs the broker a fixed part in each of its periods (a look at its window, a report) and a part for each
+//! thread (raised and lowered once). [`Upkeep`] adds these costs up by user and divides the budget by max-min fairness
+//! (Bertsekas and Gallager, *Data Networks*, section 6.5.2) weighted by the users' shares: a user who needs less than
+//! the equal part leaves the rest to the others. Of each user's tasks those are served that joined first, as long as
+//! they fit the user's part.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use hyoshi_model::{Share, Span};
+
+use crate::task::TaskId;
+
+/// What serving a task costs, before it is corrected by what was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// The task's period.
+    pub period: Span,
+    /// Its threads.
+    pub threads: usize,
+}
+
+impl Demand {
+    /// Once a period: the look at the window, the report, and a part of the wake-up.
+    pub const LOOK: Span = Span::from_micros(16);
+    /// For each thread: raised and lowered once a period.
+    pub const THREAD: Span = Span::from_micros(6);
+
+    /// The part of one CPU that it takes; at most a thousand CPUs.
+    pub fn share(self) -> Share {
+        let each = Demand::LOOK.as_nanos() + Demand::THREAD.as_nanos() * self.threads.min(1 << 20) as u64;
+        let millionths = u128::from(each) * u128::from(Share::CPU.as_millionths());
+        let millionths = millionths.div_ceil(u128::from(self.period.as_nanos().max(1)));
+        Share::from_millionths(u64::try_from(millionths).unwrap_or(u64::MAX).min(MOST))
+    }
+}
+
+/// A thousand CPUs, in millionths of one.
+const MOST: u64 = 1_000_000_000;
+
+/// A user, by number.
+pub type User = u32;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    user: User,
+    demand: Demand,
+    served: bool,
+}
+
+/// Why a task is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unserved {
+    /// The user whose part is used up.
+    pub user: User,
+    /// That part of a CPU.
+    pub part: Share,
+    /// What the user's tasks take that are served.
+    pub taken: Share,
+    /// What this one would take.
+    pub needs: Share,
+    /// What all users have together.
+    pub budget: Share,
+}
+
+impl core::fmt::Display for Unserved {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Unserved { user, part, taken, needs, budget } = self;
+        write!(
+            f,
+            "serving it would take {needs} of a CPU of the broker's own time; user {user} has {part} of the {budget} \
+             budget, and {taken} of that is used"
+        )
+    }
+}
+
+impl core::error::Error for Unserved {}
+
+/// The broker's own time, and the tasks that it is spent on.
+///
+/// It reads no clock: the caller measures what the broker consumed and calls [`Upkeep::measured`].
+#[derive(Clone, Debug)]
+pub struct Upkeep {
+    budget: Share,
+    /// Parts of users that differ from [`Share::CPU`]; only their proportions matter.
+    shares: BTreeMap<User, Share>,
+    /// By number, which is the order in which they joined.
+    tasks: BTreeMap<TaskId, Entry>,
+    /// What each user has, and what of that is taken.
+    parts: BTreeMap<User, (Share, Share)>,
+    /// What was measured, as so many hundredths of what the model says; never below a hundred.
+    scale: u64,
+}
+
+impl Upkeep {
+    /// The default budget: a tenth of one CPU.
+    pub const BUDGET: Share = Share::from_percent(10);
+    /// Measurements correct the model up to so many times.
+    const MOST_SCALE: u64 = 1_000;
+    /// The model is not corrected while it says less than this: wake-ups of the process itself count more then.
+    const LEAST_MODEL: Share = Share::from_percent(1);
+
+    /// Without tasks.
+    pub fn new(budget: Share) -> Self {
+        Upkeep { budget, shares: BTreeMap::new(), tasks: BTreeMap::new(), parts: BTreeMap::new(), scale: 100 }
+    }
+
+    /// What users have in proportion to each other; those that are not named have [`Share::CPU`] each.
+    pub fn set_shares(&mut self, shares: BTreeMap<User, Share>) -> Vec<TaskId> {
+        self.shares = shares;
+        self.settle()
+    }
+
+    /// All users together.
+    pub fn budget(&self) -> Share {
+        self.budget
+    }
+
+    /// What all tasks that are served take, as corrected by what was measured.
+    pub fn taken(&self) -> Share {
+        self.tasks.values().filter(|entry| entry.served).map(|entry| self.cost(entry.demand)).sum()
+    }
+
+    /// A task costs this from now on. Returns the tasks that were served and are no more, this one perhaps among them.
+    pub fn set(&mut self, task: TaskId, user: User, demand: Demand) -> Vec<TaskId> {
+        let before = self.tasks.get(&task).copied();
+        if before.is_some_and(|before| (before.user, before.demand) == (user, demand)) {
+            return Vec::new();
+        }
+        let served = before.is_none_or(|before| before.served);
+        self.tasks.insert(task, Entry { user, demand, served });
+        self.settle()
+    }
+
+    /// A task costs nothing any more.
+    pub fn remove(&mut self, task: TaskId) {
+        if self.tasks.remove(&task).is_some() {
+            self.settle();
+        }
+    }
+
+    /// Why a task is not served; `None` if it is, or is not known.
+    pub fn unserved(&self, task: TaskId) -> Option<Unserved> {
+        let entry = self.tasks.get(&task).filter(|entry| !entry.served)?;
+        let (part, taken) = self.parts.get(&entry.user).copied().unwrap_or_default();
+        Some(Unserved { user: entry.user, part, taken, needs: self.cost(entry.demand), budget: self.budget })
+    }
+
+    /// The broker has taken so much of a CPU lately. Where that is more than the model says, all costs are corrected, by a
+    /// quarter of the difference each time; where it is less, they go back towards the model as slowly. Returns the tasks
+    /// that were served and are no more.
+    pub fn measured(&mut self, share: Share) -> Vec<TaskId> {
+        let model: Share = self.tasks.values().filter(|entry| entry.served).map(|entry| entry.demand.share()).sum();
+        if model < Upkeep::LEAST_MODEL {
+            return Vec::new();
+        }
+        let seen = share.as_millionths().saturating_mul(100) / model.as_millionths().max(1);
+        let seen = seen.clamp(100, Upkeep::MOST_SCALE);
+        self.scale = if seen > self.scale {
+            self.scale + (seen - self.scale).div_ceil(4)
+        } else {
+            self.scale - (self.scale - seen).div_ceil(4)
+        };
+        self.settle()
+    }
+
+    fn cost(&self, demand: Demand) -> Share {
+        Share::from_millionths(demand.share().as_millionths().saturating_mul(self.scale) / 100)
+    }
+
+    /// Each user's part: max-min by what the tasks of each need, weighted by the shares.
+    fn divide(&self) -> BTreeMap<User, Share> {
+        let mut needs: BTreeMap<User, u64> = BTreeMap::new();
+        for entry in self.tasks.values() {
+            let need = needs.entry(entry.user).or_default();
+            *need = need.saturating_add(self.cost(entry.demand).as_millionths());
+        }
+        let weight = |user: &User| self.shares.get(user).copied().unwrap_or(Share::CPU).as_millionths().clamp(1, MOST);
+        // Those that need least for their weight first: what they leave is divided among the others.
+        let mut users: Vec<(User, u64, u64)> = needs.iter().map(|(user, need)| (*user, *need, weight(user))).collect();
+        users.sort_by(|(_, need, weight), (_, other, heavier)| {
+            (u128::from(*need) * u128::from(*heavier)).cmp(&(u128::from(*other) * u128::from(*weight)))
+        });
+        let (mut left, mut weights) =
+            (self.budget.as_millionths(), users.iter().map(|(_, _, weight)| u128::from(*weight)).sum::<u128>());
+        let mut parts = BTreeMap::new();
+        for (user, need, weight) in users {
+            let fair = u128::from(left) * u128::from(weight) / weights.max(1);
+            let part = need.min(u64::try_from(fair).unwrap_or(u64::MAX));
+            (left, weights) = (left - part, weights - u128::from(weight));
+            parts.insert(user, Share::from_millionths(part));
+        }
+        parts
+    }
+
+    /// Decides anew which tasks are served. Those that were served and are no more.
+    fn settle(&mut self) -> Vec<TaskId> {
+        let (scale, parts) = (self.scale, self.divide());
+        self.parts = parts.into_iter().map(|(user, part)| (user, (part, Share::ZERO))).collect();
+        let mut lost = Vec::new();
+        for (task, entry) in &mut self.tasks {
+            let cost = Share::from_millionths(entry.demand.share().as_millionths().saturating_mul(scale) / 100);
+            let (part, taken) = self.parts.entry(entry.user).or_default();
+            let fits = taken.saturating_add(cost) <= *part;
+            if fits {
+                *taken = taken.saturating_add(cost);
+            }
+            if entry.served && !fits {
+                lost.push(*task);
+            }
+            entry.served = fits;
+        }
+        lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn demand(millis: u64, threads: usize) -> Demand {
+        Demand { period: Span::from_millis(millis), threads }
+    }
+
+    #[test]
+    fn a_hundred_tasks_at_33_ms_fit_and_a_thousand_at_1_ms_do_not() {
+        let mut upkeep = Upkeep::new(Upkeep::BUDGET);
+        for task in 0..100 {
+            assert_eq!(upkeep.set(TaskId(task), 1000, demand(33, 1)), []);
+        }
+        assert!(upkeep.taken() < Upkeep::BUDGET);
+        let mut upkeep = Upkeep::new(Upkeep::BUDGET);
+        let served = (0..1_000).filter(|task| upkeep.set(TaskId(*task), 1000, demand(1, 1)).is_empty()).count();
+        assert_eq!(served, 4, "22 us of each ms are 2.2 %");
+        let why = upkeep.unserved(TaskId(999)).unwrap();
+        assert_eq!(
+            alloc::format!("{why}"),
+            "serving it would take 2.2% of a CPU of the broker's own time; user 1000 has 10% of the 10% budget, and 8.8% of that is used"
+        );
+        // Another user's comes later and is served all the same.
+        assert_eq!(upkeep.set(TaskId(2_000), 1001, demand(10, 1)), []);
+        assert!(upkeep.unserved(TaskId(2_000)).is_none());
+    }
+
+    #[test]
+    fn a_user_who_comes_later_takes_the_equal_part_from_those_that_have_more() {
+        let mut upkeep = Upkeep::new(Upkeep::BUDGET);
+        (0..4).for_each(|task| drop(upkeep.set(TaskId(task), 1, demand(1, 1))));
+        let lost: Vec<TaskId> = (4..8).flat_map(|task| upkeep.set(TaskId(task), 2, demand(1, 1))).collect();
+        assert_eq!(lost, vec![TaskId(3), TaskId(2), TaskId(6), TaskId(7)]);
+        upkeep.set_shares([(1, Share::from_percent(300))].into());
+        assert!(upkeep.unserved(TaskId(2)).is_none() && upkeep.unserved(TaskId(4)).is_none());
+        assert!(upkeep.unserved(TaskId(5)).is_some());
+    }
+
+    #[test]
+    fn what_is_measured_corrects_the_model_upwards_and_back() {
+        let mut upkeep = Upkeep::new(Upkeep::BUDGET);
+        (0..100).for_each(|task| drop(upkeep.set(TaskId(task), 1, demand(33, 1))));
+        let modelled = upkeep.taken();
+        (0..20).for_each(|_| drop(upkeep.measured(Share::from_percent(20))));
+        assert!(upkeep.taken() <= Upkeep::BUDGET && upkeep.unserved(TaskId(99)).is_some());
+        (0..60).for_each(|_| drop(upkeep.measured(Share::from_percent(1))));
+        assert_eq!((upkeep.taken(), upkeep.unserved(TaskId(99))), (modelled, None));
+    }
+
+    proptest! {
+        /// Whatever there is, tasks that are served fit the budget, a user who needs no more than the equal part has all
+        /// tasks served, and nobody's tasks take more than budget and shares give while another lacks some.
+        #[test]
+        fn users_have_their_parts_whatever_others_ask(
+            tasks in prop::collection::vec((0u32..5, 1u64..200, 0usize..50), 1..60),
+            shares in prop::collection::btree_map(0u32..5, 1u64..400, 0..5),
+        ) {
+            let mut upkeep = Upkeep::new(Upkeep::BUDGET);
+            upkeep.set_shares(shares.iter().map(|(user, share)| (*user, Share::from_percent(*share))).collect());
+            for (task, (user, period, threads)) in (0..).zip(&tasks) {
+                upkeep.set(TaskId(task), *user, demand(*period, *threads));
+            }
+            prop_assert!(upkeep.taken() <= Upkeep::BUDGET);
+            let weight = |user: &u32| shares.get(user).copied().unwrap_or(100);
+            let users: alloc::collections::BTreeSet<u32> = tasks.iter().map(|(user, ..)| *user).collect();
+            let weights: u64 = users.iter().map(weight).sum();
+            for user in &users {
+                let of = || (0..).zip(&tasks).filter(|(_, (owner, ..))| owner == user);
+                let needs: u64 = of().map(|(_, (_, period, threads))| demand(*period, *threads).share().as_millionths()).sum();
+                let part = Upkeep::BUDGET.as_millionths() * weight(user) / weights;
+                if needs <= part {
+                    prop_assert!(of().all(|(task, _)| upkeep.unserved(TaskId(task)).is_none()), "user {}", user);
+                }
+            }
+        }
+    }
+}

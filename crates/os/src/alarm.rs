@@ -1,0 +1,263 @@
+//! Events that come when a thread of another process has run for so long: a task-clock counter for each thread that
+//! overflows once (perf_event_open(2)), and one epoll(7) descriptor that is readable when any of them has.
+//!
+//! The event comes 30 us late to a receiver on the same CPU and 100 us to one on another CPU;
+//! `cargo run --release -p hyoshi-os --example budget_events` compares it with the other events that the kernel has.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use hyoshi_model::Span;
+use perf_event::events::Software;
+use perf_event::{Builder, Sampler};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+
+use crate::lock::PiMutex;
+
+/// A set of alarms, and where they are reported. Clones are the same set.
+#[derive(Clone, Debug)]
+pub struct Alarms(Arc<Set>);
+
+#[derive(Debug)]
+struct Set {
+    epoll: OwnedFd,
+    /// Ends a wait.
+    poke: OwnedFd,
+    /// Reported by the kernel and not handed over yet. A poll of a counter takes its report, so the descriptor cannot be
+    /// watched by another poll(2): whoever waits keeps here what came.
+    came: PiMutex<Vec<(u64, Rang)>>,
+}
+
+/// An alarm of one thread: two pages of locked memory and a descriptor.
+///
+/// ```text
+///   Silent ── set ──► Armed ── the thread has run for so long ──► Silent, reported once
+///                     │   ▲
+///                     └───┘ set: counts anew
+/// ```
+pub struct Alarm {
+    sampler: Sampler,
+    set: Arc<Set>,
+    key: u64,
+    armed: bool,
+}
+
+/// What an alarm reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rang {
+    /// The thread has run for as long as was set.
+    Ran,
+    /// The thread has ended.
+    Ended,
+}
+
+/// Bytes of a ring: the kernel wakes pollers only of counters that have one.
+const RING: usize = 8 << 10;
+/// The kernel does not count shorter ones.
+const LEAST: Span = Span::from_micros(10);
+/// What is set while it is silent.
+const NEVER: u64 = 1 << 50;
+
+// Of linux/perf_event.h: _IO('$', 2) and _IOW('$', 4, __u64).
+const REFRESH: libc::c_ulong = 0x2402;
+const PERIOD: libc::c_ulong = 0x4008_2404;
+
+/// The key of the descriptor that ends a wait.
+const POKED: u64 = u64::MAX;
+
+impl Alarms {
+    /// Without alarms.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, of too many descriptors.
+    pub fn new() -> io::Result<Alarms> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let poke = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &poke, epoll::EventData::new_u64(POKED), epoll::EventFlags::IN)?;
+        Ok(Alarms(Arc::new(Set { epoll, poke, came: PiMutex::default() })))
+    }
+
+    /// An alarm of a thread, silent at first; it is reported under this key, which is below [`u64::MAX`]. 10 us.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: EACCES or EPERM by `kernel.perf_event_paranoid`, ESRCH of a thread that has ended, EMFILE, ENOMEM of
+    /// too much locked memory.
+    pub fn of(&self, tid: u32, key: u64) -> io::Result<Alarm> {
+        let tid = i32::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+        let mut builder = Builder::new(Software::TASK_CLOCK);
+        builder.observe_pid(tid).any_cpu().sample_period(NEVER).wakeup_events(1);
+        let sampler = builder.build()?.sampled(RING)?;
+        let alarm = Alarm { sampler, set: self.0.clone(), key, armed: false };
+        epoll::add(&self.0.epoll, alarm.fd(), epoll::EventData::new_u64(key), epoll::EventFlags::ONESHOT)?;
+        Ok(alarm)
+    }
+
+    /// Hands over what has been reported since the last time, each alarm once. Does not wait.
+    pub fn reported(&self, mut each: impl FnMut(u64, Rang)) {
+        self.take_in(Some(Span::ZERO));
+        let came = std::mem::take(&mut *self.0.came.lock());
+        came.into_iter().for_each(|(key, rang)| each(key, rang));
+    }
+
+    /// Waits until an alarm is reported, which stays to be handed over, or for [`Alarms::poke`].
+    pub(crate) fn wait(&self, timeout: Option<Span>) {
+        self.take_in(timeout);
+    }
+
+    /// Ends a wait, now or the next.
+    pub(crate) fn poke(&self) {
+        let _ = rustix::io::write(&self.0.poke, &1u64.to_ne_bytes());
+    }
+
+    fn take_in(&self, timeout: Option<Span>) {
+        const AT_ONCE: usize = 64;
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; AT_ONCE];
+        let limit = timeout.map(|span| libc::timespec {
+            tv_sec: (span.as_nanos() / 1_000_000_000) as _,
+            tv_nsec: (span.as_nanos() % 1_000_000_000) as _,
+        });
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // epoll_pwait2(2), whose timeout is in nanoseconds (Linux 5.11).
+        // SAFETY: events and timeout live for the call, no signal mask is passed.
+        let ready = unsafe {
+            let none = std::ptr::null::<libc::sigset_t>();
+            let (epoll, most) = (self.0.epoll.as_raw_fd(), AT_ONCE as libc::c_int);
+            libc::syscall(libc::SYS_epoll_pwait2, epoll, events.as_mut_ptr(), most, limit, none, 0usize)
+        };
+        let ready = usize::try_from(ready).unwrap_or(0).min(AT_ONCE);
+        let mut came = Vec::new();
+        for event in &events[..ready] {
+            let (flags, key) = (event.events, event.u64);
+            if key == POKED {
+                let _ = rustix::io::read(&self.0.poke, &mut [0; 8][..]);
+                continue;
+            }
+            came.push((key, if flags & libc::EPOLLHUP as u32 != 0 { Rang::Ended } else { Rang::Ran }));
+        }
+        if !came.is_empty() {
+            self.0.came.lock().append(&mut came);
+        }
+    }
+}
+
+impl Alarm {
+    /// Reports once the thread has run for so long from now, in place of what was set; at least 10 us. 2 to 10 us.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn set(&mut self, after: Span) -> io::Result<()> {
+        let nanos = after.max(LEAST).as_nanos().min(NEVER);
+        if !self.armed {
+            // Records of before; the ring must not be full.
+            while self.sampler.next_record().is_some() {}
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+            epoll::modify(&self.set.epoll, self.fd(), epoll::EventData::new_u64(self.key), flags)?;
+        }
+        // SAFETY: the kernel reads 8 bytes, which live for the call.
+        check(unsafe { libc::ioctl(self.raw(), PERIOD as _, &raw const nanos) })?;
+        if !self.armed {
+            // SAFETY: no memory is passed. One overflow, then the counter disables itself.
+            check(unsafe { libc::ioctl(self.raw(), REFRESH as _, 1) })?;
+            self.armed = true;
+        }
+        Ok(())
+    }
+
+    /// It was reported: it is silent until it is set again.
+    pub fn rang(&mut self) {
+        self.armed = false;
+    }
+
+    fn raw(&self) -> RawFd {
+        self.sampler.as_raw_fd()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the counter is open for as long as it is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.raw()) }
+    }
+}
+
+fn check(done: libc::c_int) -> io::Result<()> {
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Alarm").field("key", &self.key).field("armed", &self.armed).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::{MonotonicClock, Spawn, Wake, own_cpu_time};
+
+    #[test]
+    fn it_reports_once_when_the_thread_has_run_for_so_long_and_again_when_it_is_set_again() {
+        let alarms = Alarms::new().unwrap();
+        let (runs, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (theirs, until) = (runs.clone(), ends.clone());
+        let thread = Spawn::new("runs").spawn(move || {
+            while !until.load(Ordering::Relaxed) {
+                match theirs.load(Ordering::Relaxed) {
+                    true => drop(std::hint::black_box((0..10_000u64).sum::<u64>())),
+                    false => std::thread::sleep(std::time::Duration::from_millis(1)),
+                }
+            }
+            own_cpu_time()
+        });
+        let thread = thread.unwrap();
+        let mut alarm = match alarms.of(thread.handle.tid(), 7) {
+            Ok(alarm) => alarm,
+            Err(error) => {
+                ends.store(true, Ordering::Relaxed);
+                thread.join().unwrap();
+                return println!("skipped, task-clock events are refused here: {error}");
+            }
+        };
+        let (clock, wake) = (MonotonicClock::start(), Wake::new());
+        wake.attend(&alarms);
+        let reported = || {
+            let mut all = Vec::new();
+            alarms.reported(|key, rang| all.push((key, rang)));
+            all
+        };
+        let mut wait = |all: &mut Vec<(u64, Rang)>| {
+            let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            while all.is_empty() && std::time::Instant::now() < limit {
+                wake.wait_until(&clock, crate::Clock::now(&clock) + Span::from_secs(1));
+                *all = reported();
+            }
+        };
+        assert_eq!(reported(), []);
+        for _ in 0..2 {
+            let before = crate::Scheduled::cpu_time(&thread.handle).unwrap_or_default();
+            alarm.set(Span::from_millis(5)).unwrap();
+            runs.store(true, Ordering::Relaxed);
+            let mut all = Vec::new();
+            wait(&mut all);
+            assert_eq!(all, [(7, Rang::Ran)]);
+            let ran = crate::Scheduled::cpu_time(&thread.handle).unwrap_or_default().saturating_sub(before);
+            assert!(ran >= Span::from_millis(4), "{ran}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert_eq!(reported(), [], "once");
+            alarm.rang();
+            runs.store(false, Ordering::Relaxed);
+        }
+        alarm.set(Span::from_secs(100)).unwrap();
+        ends.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+        let mut all = Vec::new();
+        wait(&mut all);
+        assert_eq!(all, [(7, Rang::Ended)]);
+    }
+}
