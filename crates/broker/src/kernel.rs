@@ -113,7 +113,7 @@ pub trait Kernel: Send {
     fn members(&self, task: TaskId) -> Vec<Identity>;
 
     /// How many threads they have now; no more are counted once it is more than `most`.
-    fn threads(&self, task: TaskId, most: usize) -> usize;
+    fn count_threads(&self, task: TaskId, most: usize) -> usize;
 
     /// Their numbers.
     fn processes(&self, task: TaskId) -> Vec<u32> {
@@ -203,7 +203,7 @@ pub trait Kernel: Send {
         let _ = wake;
     }
 
-    /// How many threads the task has.
+    /// How many threads the task had at the last look.
     fn threads(&self, task: TaskId) -> usize {
         let _ = task;
         0

@@ -368,7 +368,7 @@ impl Kernel for Machine {
         members.map_or(Vec::new(), |members| members.processes().map(Process::identity).collect())
     }
 
-    fn threads(&self, task: TaskId, most: usize) -> usize {
+    fn count_threads(&self, task: TaskId, most: usize) -> usize {
         let Some(members) = self.ground.tasks.get(&task) else { return 0 };
         let mut all = 0;
         for process in members.processes() {

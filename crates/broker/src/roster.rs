@@ -158,8 +158,14 @@ impl Roster {
     /// If it cannot be read or written.
     pub fn open(directory: &Path) -> io::Result<(Roster, Option<String>)> {
         let (journal, text) = Journal::open(Folder::open(directory)?, "tasks")?;
-        let mut roster =
-            Roster { journal, behind: false, last: 0, policy: NotedPolicy::default(), tasks: BTreeMap::new(), copied: 0 };
+        let mut roster = Roster {
+            journal,
+            behind: false,
+            last: 0,
+            policy: NotedPolicy::default(),
+            tasks: BTreeMap::new(),
+            copied: 0,
+        };
         let warning = roster.read(&text).err().map(|line| {
             let kept = roster.journal.set_aside(&text);
             let (path, tasks) = (roster.journal.path(), roster.tasks.len());
@@ -374,10 +380,13 @@ mod tests {
             weight: 2,
             group: "video \"quoted\"".to_owned(),
             budget: 33_000,
-            control_groups: hyoshi_os::cgroup::CpuGroup::of_this_process().top.to_str().map_or(vec![], |top| match top {
-                "" => vec![],
-                top => vec![format!("{top}/x")],
-            }),
+            control_groups: hyoshi_os::cgroup::CpuGroup::of_this_process().top.to_str().map_or(
+                vec![],
+                |top| match top {
+                    "" => vec![],
+                    top => vec![format!("{top}/x")],
+                },
+            ),
             anybody: true,
             auto: true,
             period: 33_000_000,

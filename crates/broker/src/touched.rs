@@ -76,7 +76,7 @@ pub struct PutBack {
 
 /// How many lines of a state file's text are understood: for tests of what is read. Nothing is put back.
 pub fn understood(text: &str) -> usize {
-    lines::read(text).count()
+    lines::read(text, &is_group_path).map_or(0, |said| said.lines.len())
 }
 
 /// Why there is no state file to work with. Nothing has been changed on the machine.
@@ -308,7 +308,11 @@ impl fmt::Display for StateError {
         match self {
             StateError::Taken(path) => write!(f, "another broker works with {}", path.display()),
             StateError::Version { path, version } => {
-                write!(f, "{} was written by a broker with version {version} of it, unknown to this one", path.display())
+                write!(
+                    f,
+                    "{} was written by a broker with version {version} of it, unknown to this one",
+                    path.display()
+                )
             }
             StateError::Unusable { path, error } => write!(
                 f,

@@ -27,20 +27,8 @@ const TASK: TaskId = TaskId(1);
 const RR: Scheduling = Scheduling { class: Class::RoundRobin(3), reset_on_fork: false };
 const BATCH: Scheduling = Scheduling { class: Class::Fair(3), reset_on_fork: false };
 
-#[test]
-#[ignore = "a role that other tests start"]
-fn role() {
-    if std::env::var("HYOSHI_ROLE").is_ok_and(|role| role.starts_with("broker:")) {
-        return broker();
-    }
-    if std::env::var("HYOSHI_ROLE").is_ok_and(|role| role.starts_with("swap:")) {
-        return swap();
-    }
-    common::play();
-}
-
 /// Reserves nearly everything for a process until it is killed, and says when it has begun.
-fn broker() {
+pub fn broker() {
     let pid = std::env::var("HYOSHI_ROLE").unwrap().split(':').nth(1).unwrap().parse().unwrap();
     let (place, way) = (std::env::var("HYOSHI_PLACE").unwrap(), std::env::var("HYOSHI_WAY").unwrap());
     let taken = |error: &NoMachine| matches!(error, NoMachine::State(StateError::Taken(_)));
@@ -153,7 +141,7 @@ fn a_real_time_class_of_its_own_is_respected_and_an_ordinary_one_is_what_it_is_p
 
 /// A raised thread executes another program, which has the number of the first thread from then on: that was on another CPU,
 /// and never raised. Before, it takes for itself what the broker once took for the program's own choice.
-fn swap() {
+pub fn swap() {
     let Some([here, elsewhere]) = two_cpus() else { return };
     let (own, pid) = (hyoshi_os::own_thread(), std::process::id());
     Affinity::to([elsewhere]).put(pid).unwrap();

@@ -1,6 +1,6 @@
 //! What windows do to ordinary threads: three programs under eight spinners, and how late an ordinary thread wakes up.
 //!
-//! The measured comparison is `cargo test -p hyoshi-broker --test gaps -- --ignored --nocapture measured` on a quiet machine,
+//! The measured comparison is `cargo test -p hyoshi-broker --test suite gaps::measured -- --ignored --nocapture` on a quiet machine,
 //! as root: the baseline, without a broker, is in the same run. Its figures are in docs/benchmarks.md.
 
 use crate::common;
@@ -16,12 +16,6 @@ use hyoshi_os::meter::Meter;
 use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Wake, own_cpu_time, priority, set_own_policy};
 
 use common::{Place, Program};
-
-#[test]
-#[ignore = "a role that other tests start"]
-fn role() {
-    common::play();
-}
 
 /// Budget and period of each program.
 const PROGRAMS: [(u64, u64); 3] = [(10, 33), (20, 100), (5, 50)];

@@ -32,16 +32,6 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// Whom nobody logs in as.
 const USER: u32 = 1000;
 
-#[test]
-#[ignore = "a role that other tests start"]
-fn role() {
-    match std::env::var("HYOSHI_ROLE").as_deref() {
-        Ok("killed") => killed(),
-        Ok("delegated") => delegated(),
-        _ => common::play(),
-    }
-}
-
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -343,7 +333,7 @@ fn where_groups_have_too_little_real_time_a_floor_is_left_out_and_a_cap_refused(
 }
 
 /// Holds a program to a hard window until it is killed.
-fn killed() {
+pub fn killed() {
     let place = PathBuf::from(std::env::var("HYOSHI_PLACE").unwrap());
     let pid = std::env::var("HYOSHI_PID").unwrap().parse().unwrap();
     let (mut machine, _) = Machine::with_floor(&place, Some("window"), true).unwrap();
@@ -394,7 +384,7 @@ fn role_process(role: &str) -> Command {
 }
 
 /// An unprivileged broker in a subtree that was delegated to it: what became of it is what it prints.
-fn delegated() {
+pub fn delegated() {
     let place = PathBuf::from(std::env::var("HYOSHI_PLACE").unwrap());
     common::until(|| place.join("go").exists());
     let outcome = (|| {

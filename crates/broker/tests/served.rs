@@ -15,12 +15,6 @@ use hyoshi_os::{Clock, MonotonicClock, Policy, own_cpu_time, set_own_policy};
 
 use common::{Driver, Place, Program};
 
-#[test]
-#[ignore = "a role that other tests start"]
-fn role() {
-    common::play();
-}
-
 /// How the program's time is seen to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {

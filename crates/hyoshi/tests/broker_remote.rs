@@ -434,7 +434,7 @@ fn a_client_that_dies_mid_report_loses_nothing_but_itself() {
     for round in 1..=3 {
         let mut role = Command::new(std::env::current_exe().unwrap());
         // Of two threads: with one, as on a machine of one CPU, what it says would begin in the middle of a line.
-        role.args(["--exact", "half_a_report", "--ignored", "--nocapture", "--test-threads=2"]);
+        role.args(["--exact", "broker_remote::half_a_report", "--ignored", "--nocapture", "--test-threads=2"]);
         role.env("HYOSHI_ROLE_SOCKET", &broker.socket);
         let half = Running::start(&mut role);
         let told: u64 = half.says("half a message is sent after ").parse().unwrap();

@@ -1,6 +1,6 @@
 //! The broker's own CPU time: a user with a thousand tasks beside a run of critical work, and what a hundred tasks cost.
 //!
-//! The measured figures are `cargo test --release -p hyoshi --test own_time -- --ignored --nocapture --test-threads 1` on a quiet
+//! The measured figures are `cargo test --release -p hyoshi --test suite own_time:: -- --ignored --nocapture --test-threads 1` on a quiet
 //! machine, as root, with their baselines in the same run; docs/benchmarks.md has them.
 
 use crate::common;
@@ -14,7 +14,7 @@ use common::broker::Broker;
 use common::{Place, example};
 use hyoshi_broker::Joining;
 use hyoshi_broker::client::Client;
-use hyoshi_broker::idl::cpu_broker::{Broker as _, Task as _};
+use hyoshi_broker::idl::cpu_broker::Task as _;
 use hyoshi_model::Span;
 use hyoshi_os::{Clock, MonotonicClock, own_cpu_time};
 
@@ -36,7 +36,7 @@ fn role() {
             let mut joined = 0;
             for number in 0..count {
                 let mut command = Command::new(&own);
-                command.args(["--exact", "role", "--ignored", "--nocapture", "--test-threads=1"]);
+                command.args(["--exact", "own_time::role", "--ignored", "--nocapture", "--test-threads=1"]);
                 command.env("HYOSHI_ROLE", format!("work:{period}:{work}")).stdin(Stdio::null()).stdout(Stdio::null());
                 if work == 0 {
                     command = Command::new("sleep");
@@ -92,7 +92,7 @@ impl Tasks {
         let program = place.path().join(format!("program-{user}"));
         std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
         let mut command = Command::new(&program);
-        command.args(["--exact", "role", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "own_time::role", "--ignored", "--nocapture", "--test-threads=1"]);
         let [period, work] = [period, work].map(|span| span.as_nanos() / 1_000);
         let socket = place.path().join("run/broker.sock");
         command.env("HYOSHI_ROLE", format!("tasks:{count}:{period}:{work}:{}", socket.display()));
@@ -129,8 +129,11 @@ fn takes(pid: u32, time: Duration) -> f64 {
     (cpu_time(pid) - before).as_secs_f64() / began.elapsed().as_secs_f64()
 }
 
+/// A broker whose limits let [`USER`] have as many tasks as any test starts.
 fn broker(place: &Place) -> Broker {
-    Broker::start(place, "--scheduler window")
+    let limits = place.path().join("broker.toml");
+    std::fs::write(&limits, format!("[user.{USER}]\ntasks = 2000\nrequests = 100000\nshare = \"50%\"\n")).unwrap();
+    Broker::start(place, &format!("--scheduler window --limits {}", limits.display()))
 }
 
 fn root() -> bool {
@@ -166,7 +169,7 @@ fn of_a_users_many_tasks_those_are_refused_that_the_brokers_own_time_does_not_su
     let socket = place.path().join("run/broker.sock");
     let client = Client::connect(Some(&socket)).unwrap();
     let refused = || {
-        let all = client.broker().tasks().unwrap();
+        let all = client.tasks().unwrap();
         all.iter().filter(|task| task.granted.because.contains("broker's own time")).count()
     };
     assert!(common::broker::wait_for(|| refused() > 8).is_some(), "{}", refused());

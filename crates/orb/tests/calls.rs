@@ -251,7 +251,7 @@ fn serves_if_it_is_asked_to() {
 #[test]
 fn a_server_in_another_process_is_called() {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "serves_if_it_is_asked_to", "--nocapture"])
+        .args(["--exact", "calls::serves_if_it_is_asked_to", "--nocapture"])
         .env("HYOSHI_TEST_SERVER", "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

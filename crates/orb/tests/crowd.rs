@@ -26,7 +26,7 @@ struct Server {
 
 impl Server {
     fn start(descriptors: u64) -> Server {
-        let script = format!("ulimit -n {descriptors} && exec \"$0\" --exact serves --nocapture");
+        let script = format!("ulimit -n {descriptors} && exec \"$0\" --exact crowd::serves --nocapture");
         let mut process = Command::new("sh")
             .args(["-c", &script])
             .arg(std::env::current_exe().unwrap())

@@ -1,7 +1,6 @@
 //! The flight program of Kokyu's paper behaves as the paper says where it can (claims K1, K2, K6,
 //! K7), at the full 150 s a region.
 
-
 use std::path::Path;
 
 use hyoshi_model::*;

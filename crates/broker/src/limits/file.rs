@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::num::NonZeroU32;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use hyoshi_model::{Diagnostic, quantity};
+use hyoshi_os::trusted::Mistrust;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
@@ -22,12 +22,10 @@ const MOST: u64 = 1 << 20;
 pub enum BadFile {
     /// It cannot be read.
     System(PathBuf, io::Error),
-    /// Others could change it: a file or a directory above it, its owner and its mode.
-    Open(PathBuf, u32, u32),
-    /// It, or a directory above it, is a link.
-    Link(PathBuf),
-    /// It is a device, a directory or a pipe, or larger than 1 MiB.
-    NoFile(PathBuf),
+    /// Another user controls its path, or it is no file.
+    Mistrust(Mistrust),
+    /// It is larger than 1 MiB.
+    TooLarge(PathBuf),
     /// It says what it cannot.
     Wrong(Box<Diagnostic>),
 }
@@ -37,11 +35,8 @@ impl BadFile {
     pub fn remedy(&self) -> String {
         match self {
             BadFile::System(..) => "make it readable for the broker, or name another with --limits".to_owned(),
-            BadFile::Open(path, ..) => {
-                format!("`chown root {0} && chmod go-w {0}`, or name another with --limits", path.display())
-            }
-            BadFile::Link(_) => "name the file itself, by a path without links".to_owned(),
-            BadFile::NoFile(_) => "name a text file of at most 1 MiB".to_owned(),
+            BadFile::Mistrust(mistrust) => mistrust.remedy(),
+            BadFile::TooLarge(_) => "name a text file of at most 1 MiB".to_owned(),
             BadFile::Wrong(error) => error.help.clone().unwrap_or_default(),
         }
     }
@@ -51,13 +46,8 @@ impl fmt::Display for BadFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BadFile::System(path, error) => write!(f, "cannot read {}: {error}", path.display()),
-            BadFile::Open(path, owner, mode) => write!(
-                f,
-                "users other than root could change the limits: {} belongs to user {owner} and has mode {mode:o}",
-                path.display()
-            ),
-            BadFile::Link(path) => write!(f, "{} is a symbolic link: its target could be changed by others", path.display()),
-            BadFile::NoFile(path) => write!(f, "{} is not a text file of at most 1 MiB", path.display()),
+            BadFile::Mistrust(mistrust) => write!(f, "the limits cannot be read: {mistrust}"),
+            BadFile::TooLarge(path) => write!(f, "{} has more than 1 MiB", path.display()),
             BadFile::Wrong(error) => error.fmt(f),
         }
     }
@@ -65,13 +55,13 @@ impl fmt::Display for BadFile {
 
 impl std::error::Error for BadFile {}
 
-/// The limits of a file; none if it is not there. `uid` is the broker's user.
+/// The limits of a file; none if it is not there.
 ///
 /// # Errors
 ///
-/// Of a file that others could change, and of what is wrong in it.
-pub fn read_file(path: &Path, uid: u32) -> Result<Option<Rules>, BadFile> {
-    match trusted(path, uid) {
+/// If other users could change the file, and if something in it is wrong.
+pub fn read_file(path: &Path) -> Result<Option<Rules>, BadFile> {
+    match trusted(path) {
         Err(BadFile::System(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
         Ok(text) => read(&text, &path.display().to_string()).map(Some),
@@ -171,41 +161,22 @@ fn octets<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     octets.map(Some).map_err(|error| D::Error::custom(format_args!("settings {error}")))
 }
 
-/// The text of a file that only root and this user can change or replace: so are all directories above it. In one that
-/// everybody may write to and that is sticky, nobody else can replace what belongs to them.
-fn trusted(path: &Path, uid: u32) -> Result<String, BadFile> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |error| BadFile::System(path, error)
-    };
-    let path = std::path::absolute(path).map_err(failed(path))?;
-    let mut above: Vec<&Path> = path.ancestors().collect();
-    above.reverse();
-    for one in above {
-        let found = fs::symlink_metadata(one).map_err(failed(one))?;
-        if found.file_type().is_symlink() {
-            return Err(BadFile::Link(one.to_owned()));
-        }
-        let sticky = found.is_dir() && found.mode() & 0o1000 != 0;
-        let owned = found.uid() == 0 || found.uid() == uid;
-        if !owned || (found.mode() & 0o022 != 0 && !sticky) {
-            return Err(BadFile::Open(one.to_owned(), found.uid(), found.mode() & 0o7777));
-        }
-    }
-    // From here on nobody else can put another in its place.
-    let found = fs::metadata(&path).map_err(failed(&path))?;
-    if !found.is_file() || found.len() > MOST {
-        return Err(BadFile::NoFile(path));
-    }
+/// The text of a file that no other user controls ([`hyoshi_os::trusted`]).
+fn trusted(path: &Path) -> Result<String, BadFile> {
+    let path = hyoshi_os::trusted::file(path).map_err(|mistrust| match mistrust {
+        Mistrust::System { path, error } => BadFile::System(path, error),
+        mistrust => BadFile::Mistrust(mistrust),
+    })?;
+    let failed = |error| BadFile::System(path.clone(), error);
     let mut text = String::new();
-    let file = File::open(&path).map_err(failed(&path))?;
-    file.take(MOST).read_to_string(&mut text).map_err(failed(&path))?;
-    Ok(text)
+    File::open(&path).map_err(failed)?.take(MOST + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > MOST { Err(BadFile::TooLarge(path)) } else { Ok(text) }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -223,7 +194,10 @@ mod tests {
         let of = |holder: &str| rules.entries().find(|limits| limits.holder.to_string() == holder).unwrap().clone();
         assert_eq!((of("default").tasks, of("default").share), (3, 50_000));
         assert_eq!((of("user.1000").tasks, of("user.1000").share, of("user.1000").importance), (3, 200_000, 1));
-        assert_eq!((of("group.hyoshi").threads, of("group.hyoshi").share, of("group.hyoshi").importance), (9, 500_000, 10));
+        assert_eq!(
+            (of("group.hyoshi").threads, of("group.hyoshi").share, of("group.hyoshi").importance),
+            (9, 500_000, 10)
+        );
         assert_eq!(read("", "x").unwrap(), Rules { file: "x".into(), ..Rules::default() });
     }
 
@@ -254,14 +228,14 @@ mod tests {
         }
         assert!(text.contains("\nlibraries = ") && text.contains("\nobjects = "));
         // What is shown behind a comment's sign works, too.
-        let shown: String = text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
+        let shown: String =
+            text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
         let shown = read(&shown, "broker.toml").unwrap();
         assert!(shown.entries().any(|limits| matches!(limits.holder, Holder::User(_))));
     }
 
     #[test]
     fn a_file_that_others_could_change_or_replace_is_refused() {
-        let uid = fs::metadata("/proc/self").unwrap().uid();
         let place = std::env::temp_dir().join(format!("hyoshi-limits-{}", std::process::id()));
         let _ = fs::remove_dir_all(&place);
         let directory = place.join("etc");
@@ -270,14 +244,14 @@ mod tests {
         mode(&place, 0o755);
         mode(&directory, 0o755);
         let file = directory.join("broker.toml");
-        assert_eq!(read_file(&file, uid).unwrap(), None, "no file means the defaults");
+        assert_eq!(read_file(&file).unwrap(), None, "no file means the defaults");
         fs::write(&file, "[default]\ntasks = 3\n").unwrap();
         mode(&file, 0o644);
-        let rules = read_file(&file, uid).unwrap().unwrap();
+        let rules = read_file(&file).unwrap().unwrap();
         assert_eq!(rules.entries().next().unwrap().tasks, 3);
 
         let said = |what: &str| {
-            let error = read_file(&file, uid).unwrap_err();
+            let error = read_file(&file).unwrap_err();
             assert!(!error.remedy().is_empty());
             assert!(error.to_string().contains(what), "{error}");
         };
@@ -289,12 +263,9 @@ mod tests {
             said("has mode 777");
             mode(above, 0o755);
         }
-        fs::rename(&file, directory.join("other.toml")).unwrap();
-        symlink(directory.join("other.toml"), &file).unwrap();
-        said("is a symbolic link");
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
-        said("is not a text file");
+        said("is not a regular file");
         fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -199,7 +199,9 @@ impl State {
         }
         self.due.insert((task.due, id));
         self.names.insert(task.name.clone(), id);
+        let owner = task.owner;
         self.tasks.insert(id, task);
+        self.share_own_time(owner);
         self.apply(now);
         Ok(())
     }
@@ -335,6 +337,9 @@ impl State {
         }
         self.autos.remove(&id);
         self.upkeep.remove(id);
+        if !self.tasks.values().any(|other| other.owner == task.owner) {
+            self.share_own_time(task.owner);
+        }
         // First: there must be room before others take it.
         self.kernel.forget(id);
         self.forget_noted(id);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use hyoshi_control::upkeep::{Demand, Unserved};
-use hyoshi_control::{TaskId, Upkeep};
-use hyoshi_model::{Instant, Share, Span};
+use hyoshi_control::{AccountId, TaskId, Upkeep};
+use hyoshi_model::{Share, Span};
 
 use super::State;
 
@@ -17,10 +17,25 @@ impl State {
         self.upkeep = Upkeep::new(budget);
     }
 
-    /// How users share that, in proportion; those that are not named have [`Share::CPU`]. Without it, all have equal parts.
-    pub fn set_own_shares(&mut self, shares: BTreeMap<u32, Share>) {
+    /// Divides that as the limits divide the cap: each entry has its share, in equal parts for those of its users that have
+    /// tasks; root and operators have a whole CPU's weight. For the first task of a user and after the last.
+    pub(super) fn share_own_time(&mut self, owner: u32) {
+        if self.tasks.values().filter(|task| task.owner == owner).take(2).count() > 1 {
+            return;
+        }
+        let mut users: BTreeMap<u32, Option<AccountId>> = BTreeMap::new();
+        for task in self.tasks.values() {
+            let account = users.entry(task.owner).or_default();
+            *account = account.or(task.account);
+        }
+        let mut counts: BTreeMap<AccountId, u64> = BTreeMap::new();
+        users.values().flatten().for_each(|account| *counts.entry(*account).or_default() += 1);
+        let share = |account: Option<AccountId>| {
+            let Some(account) = account else { return Share::CPU };
+            Share::from_millionths(u64::from(self.rules.limits(account).share) / counts[&account])
+        };
+        let shares = users.into_iter().map(|(user, account)| (user, share(account))).collect();
         self.unserved.extend(self.upkeep.set_shares(shares));
-        self.next = Instant::ZERO;
     }
 
     /// The CPU time that the broker may take, and what serving all tasks takes of it by its model.

@@ -127,7 +127,7 @@ impl State {
     pub(super) fn recount(&mut self, id: TaskId) -> Option<bool> {
         let task = self.tasks.get_mut(&id)?;
         let most = self.rules.limits(task.account?).threads as usize;
-        let threads = self.kernel.threads(id, most);
+        let threads = self.kernel.count_threads(id, most);
         let all = self.threads.entry(task.owner).or_default();
         *all = all.saturating_sub(std::mem::replace(&mut task.threads, threads)) + threads;
         Some(*all > most)
@@ -169,9 +169,13 @@ impl State {
         match setting.elsewhere().find(|name| !is_listed(&self.rules, name)) {
             None => Ok(()),
             Some(name) => {
-                let what = format!("{} `{}` is not one that operators may name", setting.kind, crate::trouble::shown(name));
+                let what =
+                    format!("{} `{}` is not one that operators may name", setting.kind, crate::trouble::shown(name));
                 let file = &self.rules.file;
-                Err(Trouble::NotAllowed { what, remedy: format!("root may; `{key}` of [operators] in {file} lists those for operators") })
+                Err(Trouble::NotAllowed {
+                    what,
+                    remedy: format!("root may; `{key}` of [operators] in {file} lists those for operators"),
+                })
             }
         }
     }

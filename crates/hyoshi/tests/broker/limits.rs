@@ -23,7 +23,11 @@ const LIMITS: &str = "[group.61000]\nshare = \"50%\"\nimportance = 10\ntasks = 6
 
 /// A place that everybody may look into, with a broker that these limits hold for.
 fn limited(limits: &str, more: &str) -> Option<(Place, Broker)> {
-    if !Command::new("setpriv").args(["--reuid=61001", "--regid=61001", "--clear-groups", "true"]).status().is_ok_and(|done| done.success()) {
+    if !Command::new("setpriv")
+        .args(["--reuid=61001", "--regid=61001", "--clear-groups", "true"])
+        .status()
+        .is_ok_and(|done| done.success())
+    {
         eprintln!("not tested, needs root: other users cannot be impersonated");
         return None;
     }
@@ -39,7 +43,12 @@ fn limited(limits: &str, more: &str) -> Option<(Place, Broker)> {
 /// A command as a user, in a group.
 fn as_user(place: &Place, uid: u32, group: Option<u32>, program: &str) -> Command {
     let mut command = Command::new("setpriv");
-    command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--bounding-set=-all".into(), "--inh-caps=-all".into()]);
+    command.args([
+        format!("--reuid={uid}"),
+        format!("--regid={uid}"),
+        "--bounding-set=-all".into(),
+        "--inh-caps=-all".into(),
+    ]);
     match group {
         Some(group) => command.arg(format!("--groups={group}")),
         None => command.arg("--clear-groups"),
@@ -58,10 +67,11 @@ fn hyoshi(place: &Place, uid: u32, group: Option<u32>, words: &str) -> Command {
 /// One of the parts below; what it printed behind `did `.
 fn plays(place: &Place, uid: u32, part: &str) -> Vec<u64> {
     let mut command = as_user(place, uid, None, "test");
-    command.args(["--exact", "limits::part", "--ignored", "--nocapture"]).env("HYOSHI_PART", part);
+    command.args(["--exact", "broker::limits::part", "--ignored", "--nocapture"]).env("HYOSHI_PART", part);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    let did = said.lines().find_map(|line| line.split_once("did ")).unwrap_or_else(|| panic!("{part}: {said}")).1.to_owned();
+    let did =
+        said.lines().find_map(|line| line.split_once("did ")).unwrap_or_else(|| panic!("{part}: {said}")).1.to_owned();
     did.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
@@ -85,7 +95,8 @@ fn part() {
         }
         // Connections that stay open of so many.
         ("connect", count) => {
-            let all: Vec<UnixStream> = (0..count.parse().unwrap()).filter_map(|_| UnixStream::connect(&socket).ok()).collect();
+            let all: Vec<UnixStream> =
+                (0..count.parse().unwrap()).filter_map(|_| UnixStream::connect(&socket).ok()).collect();
             let open = |stream: &UnixStream| {
                 stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
                 (&*stream).read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
@@ -148,7 +159,9 @@ fn users_hold_no_more_than_their_share_however_important_their_tasks_are_and_kee
     let held = |task: &Value| task["held"]["budget_ns"].as_u64().unwrap_or(0) as f64 / 50e6;
     let program = |uid, group, name: &str, more: &str| {
         let mut command = as_user(&place, uid, group, "hyoshi");
-        command.args(["exec", "--name", name, "--period", "50ms", "--advocate", "rate 100%"]).args(more.split_whitespace());
+        command
+            .args(["exec", "--name", name, "--period", "50ms", "--advocate", "rate 100%"])
+            .args(more.split_whitespace());
         command.arg("--socket").arg(place.path().join("run/broker.sock")).args(["--", "sleep", "1000"]);
         let program = Program::start(&mut command);
         task(&place, name, |task| reports(task) > 1);
@@ -249,7 +262,10 @@ fn while_a_user_has_too_many_threads_nothing_is_reserved_for_them() {
     place.write("more", "");
     let crowded = task(&place, "forks", |task| held(task) == 0);
     let because = crowded["because"].as_str().unwrap();
-    assert!(because.contains("user 61001 has more than 5 threads in tasks, `threads` of [default] in limits.toml"), "{because}");
+    assert!(
+        because.contains("user 61001 has more than 5 threads in tasks, `threads` of [default] in limits.toml"),
+        "{because}"
+    );
     place.write("fewer", "");
     task(&place, "forks", |task| held(task) == 2_500_000);
 }
@@ -265,7 +281,10 @@ fn operators_who_are_not_root_name_only_what_root_has_listed() {
         Ended::of(words, &output).exits(code).err
     };
     for (words, named) in [
-        ("broker advocate add a external --object corbaloc:iiop:127.0.0.1:2/x", "external `corbaloc:iiop:127.0.0.1:2/x`"),
+        (
+            "broker advocate add a external --object corbaloc:iiop:127.0.0.1:2/x",
+            "external `corbaloc:iiop:127.0.0.1:2/x`",
+        ),
         ("broker advocate add a library --path /tmp/evil.so", "library `/tmp/evil.so`"),
         ("broker policy set library --path /usr/lib/hyoshi/../../../tmp/evil.so", "library `/usr/lib/hyoshi/../"),
         ("broker policy set external --object corbaloc:iiop:127.0.0.1:2/x", "external `corbaloc:"),

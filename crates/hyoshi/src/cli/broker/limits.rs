@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use hyoshi_broker::limits::{BadFile, FILE, Limits, Rules, read_file};
 use hyoshi_model::{FileErrors, Share};
-use hyoshi_os::Credentials;
 use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
 use serde_json::json;
 
@@ -33,14 +32,14 @@ const COLUMNS: [Column; 8] = [
 /// The limits of a broker of this user: a named file has to be there; of the machine's, root's broker alone is limited by.
 pub(super) fn to_serve(named: Option<&Path>, uid: u32) -> Result<Rules, Failure> {
     match (named, uid) {
-        (None, 0) => Ok(read_file(Path::new(FILE), uid).map_err(wrong)?.unwrap_or_default()),
+        (None, 0) => Ok(read_file(Path::new(FILE)).map_err(wrong)?.unwrap_or_default()),
         (None, _) => Ok(Rules::default()),
-        (Some(file), _) => read_file(file, uid).map_err(wrong)?.ok_or_else(|| missing(file)),
+        (Some(file), _) => read_file(file).map_err(wrong)?.ok_or_else(|| missing(file)),
     }
 }
 
 pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, Failure> {
-    let read = read_file(&check.file, Credentials::own().uid).map_err(wrong)?;
+    let read = read_file(&check.file).map_err(wrong)?;
     let defaults = read.is_none();
     if defaults && check.file != Path::new(FILE) {
         return Err(missing(&check.file));
@@ -69,13 +68,16 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
     }).collect();
     let unknown: Vec<String> = rules.unknown().map(|limits| limits.holder.to_string()).collect();
     let together: u64 = rules.entries().map(|limits| u64::from(limits.share)).sum();
-    let mut notes: Vec<String> = unknown.iter().map(|holder| format!("[{holder}] counts nobody: there is no such name here")).collect();
+    let mut notes: Vec<String> =
+        unknown.iter().map(|holder| format!("[{holder}] counts nobody: there is no such name here")).collect();
     if defaults {
         notes.push(format!("there is no {FILE}: these are the defaults"));
     }
     if together > 1_000_000 {
         let together = Share::from_millionths(together);
-        notes.push(format!("the shares add up to {together} of the cap: then the policy decides between these users and root's tasks"));
+        notes.push(format!(
+            "the shares add up to {together} of the cap: then the policy decides between these users and root's tasks"
+        ));
     }
     if format == Format::Text {
         notes.iter().for_each(|note| streams::err(format_args!("note: {note}\n")));
