@@ -341,10 +341,13 @@ mod tests {
             weight: 2,
             group: "video \"quoted\"".to_owned(),
             budget: 33_000,
-            control_groups: hyoshi_os::cgroup::CpuGroup::of_this_process().top.to_str().map_or(vec![], |top| match top {
-                "" => vec![],
-                top => vec![format!("{top}/x")],
-            }),
+            control_groups: hyoshi_os::cgroup::CpuGroup::of_this_process().top.to_str().map_or(
+                vec![],
+                |top| match top {
+                    "" => vec![],
+                    top => vec![format!("{top}/x")],
+                },
+            ),
             anybody: true,
             auto: true,
             period: 33_000_000,

@@ -303,7 +303,11 @@ impl fmt::Display for StateError {
         match self {
             StateError::Taken(path) => write!(f, "another broker works with {}", path.display()),
             StateError::Version { path, version } => {
-                write!(f, "{} was written by a broker with version {version} of it, unknown to this one", path.display())
+                write!(
+                    f,
+                    "{} was written by a broker with version {version} of it, unknown to this one",
+                    path.display()
+                )
             }
             StateError::Unusable { path, error } => write!(
                 f,

@@ -514,7 +514,8 @@ mod tests {
 
     #[test]
     fn what_a_thread_may_take_by_itself_is_its_limit_or_all() {
-        let limits = |soft, hard| format!("Max realtime priority     {soft}                    {hard}                    \n");
+        let limits =
+            |soft, hard| format!("Max realtime priority     {soft}                    {hard}                    \n");
         assert_eq!(realtime_priority_limit(&limits("0", "20")), Some(20));
         assert_eq!(realtime_priority_limit(&limits("0", "unlimited")), Some(u64::MAX));
         assert_eq!(realtime_priority_limit("Max nice priority 0 0\n"), None);

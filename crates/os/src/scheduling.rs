@@ -93,8 +93,7 @@ impl Class {
 
 impl Scheduling {
     /// SCHED_OTHER, as threads are born.
-    pub const ORDINARY: Scheduling =
-        Scheduling { class: Class::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false };
+    pub const ORDINARY: Scheduling = Scheduling { class: Class::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false };
 
     /// Of a thread, by its number. 0.4 us.
     ///

@@ -139,11 +139,12 @@ impl Folder {
         };
         // Not blocking: a pipe that someone left there is seen to be one, and not waited for.
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let opened = openat(&self.descriptor, name, flags, Mode::from_raw_mode(0o600)).map_err(|errno| match errno {
-            Errno::LOOP => Mistrust::Link(path.clone()),
-            Errno::NXIO => Mistrust::Kind(path.clone()),
-            errno => system(&path, errno),
-        })?;
+        let opened =
+            openat(&self.descriptor, name, flags, Mode::from_raw_mode(0o600)).map_err(|errno| match errno {
+                Errno::LOOP => Mistrust::Link(path.clone()),
+                Errno::NXIO => Mistrust::Kind(path.clone()),
+                errno => system(&path, errno),
+            })?;
         let stat = fstat(&opened).map_err(|errno| system(&path, errno))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => check(&stat, &path, self.user, Place::Last)?,

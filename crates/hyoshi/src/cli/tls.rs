@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use hyoshi_os::trusted::{self, Mistrust};
 use hyoshi_orb::{OrbBuilder, SystemException, TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer, minor};
+use hyoshi_os::trusted::{self, Mistrust};
 
 use super::Failure;
 
