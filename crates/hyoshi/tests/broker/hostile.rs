@@ -9,6 +9,8 @@ use super::refused::not_started;
 use super::*;
 
 const USER: u32 = 65534;
+/// As [`SPIN`], of a user who may not signal the test.
+const USER_SPIN: &str = "while [ -d /proc/$PPID ]; do :; done";
 
 /// Whether the broker can run as root here, and someone else as another user; says so if not.
 fn can_be_attacked(place: &Place) -> bool {
@@ -63,8 +65,8 @@ fn a_raised_thread_that_lowers_its_own_priority_keeps_none() {
         // Only a raised thread may: chrt, of the same user, fails until then.
         let lowered = format!("theirs/lowered-{number}");
         let script = format!(
-            "until chrt -R -f -p 19 $$ 2>/dev/null; do kill -0 $PPID || exit; done; : >{lowered}; \
-             while [ -e {lowered} ]; do kill -0 $PPID || exit; done; sleep 1000"
+            "until chrt -R -f -p 19 $$ 2>/dev/null; do [ -d /proc/$PPID ] || exit; done; : >{lowered}; \
+             while [ -e {lowered} ]; do [ -d /proc/$PPID ] || exit; done; sleep 1000"
         );
         let words = format!("exec {at} --name sly{number} --period 100ms --advocate");
         // As arguments of `exec` have it: one of them has a space in it.
@@ -104,7 +106,7 @@ fn damage_to_the_state_file_is_reported_and_leaves_no_thread_raised() {
     }
     let mut broker = windows(&place, "--scheduler window --cap 150%");
     let at = format!("--socket {}", place.path().join("run/broker.sock").display());
-    let program = users(&place, &format!("exec {at} --name a --period 100ms"), SPIN);
+    let program = users(&place, &format!("exec {at} --name a --period 100ms"), USER_SPIN);
     let pid = program.0.id();
     let is_raised = || matches!(scheduling(pid).class, Class::Fifo(20..=39));
     let _above = Above::all();
@@ -181,13 +183,14 @@ fn a_directory_that_others_write_to_is_no_place_for_a_broker_whoever_prepared_it
     assert_eq!(place.read("roots"), "of root's");
 
     // The same directory, by name; and one below it, of the user's; and through a link of theirs.
-    let said = refuses(&place, &format!("--state {}", state.display()), "run/broker.sock");
+    let said = refuses(&place, &format!("--state {}", state.display()), "other/broker.sock");
     assert!(said.contains("state belongs to user 65534"), "{said}");
     assert_eq!(place.read("roots"), "of root's");
     let said = refuses(&place, "", "open/state/deeper/broker.sock");
     assert!(said.contains("state belongs to user 65534") && !place.has("open/state/deeper"), "{said}");
     let link = open.join("link");
-    symlink(place.path().join("run"), &link).unwrap();
+    fs::create_dir(place.path().join("linked")).unwrap();
+    symlink(place.path().join("linked"), &link).unwrap();
     std::os::unix::fs::lchown(&link, Some(USER), Some(USER)).unwrap();
     let said = refuses(&place, "", "open/link/broker.sock");
     assert!(said.contains("link belongs to user 65534"), "{said}");
