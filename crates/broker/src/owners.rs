@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn checks_take_a_fiftieth_of_the_time_and_rounds_begin_every_400_ms() {
         let mut rounds = Rounds::default();
-        let at = |micros| Instant::from_nanos(micros * 1_000);
+        let at = |micros: u64| Instant::from_nanos(micros * 1_000);
         assert_eq!(rounds.place(at(0), [TaskId(1)]), Some((TaskId(1), None)));
         rounds.took(at(300), Span::from_micros(300), false, false);
         assert_eq!(rounds.next(), at(15_300));

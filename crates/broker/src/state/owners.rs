@@ -136,7 +136,7 @@ mod tests {
         state.add_process(&root, anns, added.number(), 0, at(1)).unwrap();
         // As a child or a program that became another user's would be.
         state.kernel.add(anns, Process::open(strange.number()).unwrap()).unwrap();
-        let mut numbers = |state: &mut State, id, now| {
+        let numbers = |state: &mut State, id, now| {
             state.check_owners(now);
             let mut numbers = state.kernel.processes(id);
             numbers.sort_unstable();
