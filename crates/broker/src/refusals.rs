@@ -30,7 +30,8 @@ impl Refusals {
     /// A client at that address was turned away. True if [`Refusals::due`] has become another: those that follow it wake
     /// nobody.
     pub fn note(&self, who: &str, why: &str) -> bool {
-        let words = printable(&format!("{who}: {why}").chars().take(LONGEST).collect::<String>());
+        let words =
+            printable(&format!("{who}: {why}").chars().filter(|c| !c.is_control()).take(LONGEST).collect::<String>());
         let mut refused = self.1.lock();
         (refused.count, refused.last) = (refused.count.saturating_add(1), words);
         refused.count == 1

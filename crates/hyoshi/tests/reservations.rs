@@ -59,7 +59,7 @@ fn what_advocates_and_policies_there_are_the_laws_say_with_their_place() {
     assert_eq!(ended.err, std::fs::read_to_string(golden).unwrap_or_default());
     place.write(
         "system.toml",
-        text.replace("rest 30% fair", "rest 30% weighted").split("advocate").next().unwrap().to_owned()
+        text.replace("rest 30% fairly", "rest 30% weighted").split("advocate").next().unwrap().to_owned()
             + "group = 'film'\n",
     );
     let ended = place.hyoshi("check system.toml").exits(2);

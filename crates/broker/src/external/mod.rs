@@ -239,7 +239,7 @@ fn why(error: &SystemException, timeout: Span) -> String {
 
 /// What somebody says of themselves, as far as it can be printed.
 fn printable(words: &str) -> String {
-    hyoshi_model::printable(&words.chars().take(200).collect::<String>())
+    hyoshi_model::printable(&words.chars().filter(|c| !c.is_control()).take(200).collect::<String>())
 }
 
 /// What an advocate from elsewhere advises, if it is a request for the same period.
