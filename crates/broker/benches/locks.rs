@@ -38,15 +38,25 @@ fn main() {
     let audit = Audit::to(&place.join("audit")).unwrap();
     let access = Access { broker: u32::MAX, group: None };
     let mut state = State::new(arbiter, Box::new(machine), access, audit);
-    let limits = Limits { tasks: TASKS as u32, settings: 8 << 20, importance: 10, threads: 100_000, ..Limits::of(Holder::Default) };
+    let limits = Limits {
+        tasks: TASKS as u32,
+        settings: 8 << 20,
+        importance: 10,
+        threads: 100_000,
+        ..Limits::of(Holder::Default)
+    };
     state.limit_by(Arc::new(Rules::new([limits], "limits.toml")));
     state.note_in(Roster::open(&place).unwrap().0);
 
     let sleepers = Sleepers((0..TASKS).map(|_| Command::new("sleep").arg("1000").spawn().unwrap()).collect());
     let user = Caller::Known(Credentials { pid: std::process::id(), uid: 1_000, gid: 1_000, groups: vec![] });
     let (root, clock) = (Caller::Broker, MonotonicClock::start());
-    let setting = Setting { kind: "max-decay".into(), parameters: vec![("reports".into(), format!("{}5", "0".repeat(4_000)))] };
-    let joining = |number: usize| Joining { advocates: vec![setting.clone()], ..Joining::new(&format!("task-{number:04}"), Span::from_millis(33)) };
+    let setting =
+        Setting { kind: "max-decay".into(), parameters: vec![("reports".into(), format!("{}5", "0".repeat(4_000)))] };
+    let joining = |number: usize| Joining {
+        advocates: vec![setting.clone()],
+        ..Joining::new(&format!("task-{number:04}"), Span::from_millis(33))
+    };
     let ids: Vec<_> = (0..TASKS)
         .map(|number| {
             let id = state.join(&user, &joining(number), clock.now()).unwrap();

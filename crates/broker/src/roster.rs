@@ -149,8 +149,14 @@ impl Roster {
     /// If it cannot be read or written.
     pub fn open(directory: &Path) -> io::Result<(Roster, Option<String>)> {
         let (journal, text) = Journal::open(&directory.join("tasks"))?;
-        let mut roster =
-            Roster { journal, behind: false, last: 0, policy: NotedPolicy::default(), tasks: BTreeMap::new(), copied: 0 };
+        let mut roster = Roster {
+            journal,
+            behind: false,
+            last: 0,
+            policy: NotedPolicy::default(),
+            tasks: BTreeMap::new(),
+            copied: 0,
+        };
         let warning = roster.read(&text).err().map(|line| {
             let aside = roster.journal.path().with_extension("damaged");
             let kept = fs::write(&aside, &text);

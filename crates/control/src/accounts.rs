@@ -101,13 +101,13 @@ impl Accounts {
         settle(policy, &self.reduced, limit, grants);
         // What an account cut counts as the reason, unless the policy cut it further.
         let mut settled = core::mem::take(grants).into_iter();
-        grants.extend(asks.iter().zip(&self.cut).map(|(ask, cut)| {
-            match cut.reservation.and_then(|_| settled.next()) {
+        grants.extend(asks.iter().zip(&self.cut).map(
+            |(ask, cut)| match cut.reservation.and_then(|_| settled.next()) {
                 None => *cut,
                 Some(grant) if grant.reason == Reason::Granted => ask.granted(grant.reservation, cut.reason),
                 Some(grant) => ask.granted(grant.reservation, grant.reason),
-            }
-        }));
+            },
+        ));
     }
 
     /// Fills `cut` with what the accounts leave of each request. False if they leave all.

@@ -19,9 +19,8 @@ struct Wish {
 
 fn wishes(accounts: u32) -> impl Strategy<Value = Vec<Wish>> {
     let account = prop::option::of(0..accounts);
-    let one = (account, 1u64..=100, 0u64..40, 0u32..4, 1u32..5).prop_map(|(account, percent, least, importance, weight)| {
-        Wish { account, percent, least, importance, weight }
-    });
+    let one = (account, 1u64..=100, 0u64..40, 0u32..4, 1u32..5)
+        .prop_map(|(account, percent, least, importance, weight)| Wish { account, percent, least, importance, weight });
     prop::collection::vec(one, 1..12)
 }
 

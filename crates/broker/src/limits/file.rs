@@ -56,7 +56,9 @@ impl fmt::Display for BadFile {
                 "users other than root could change the limits: {} belongs to user {owner} and has mode {mode:o}",
                 path.display()
             ),
-            BadFile::Link(path) => write!(f, "{} is a symbolic link: its target could be changed by others", path.display()),
+            BadFile::Link(path) => {
+                write!(f, "{} is a symbolic link: its target could be changed by others", path.display())
+            }
             BadFile::NoFile(path) => write!(f, "{} is not a text file of at most 1 MiB", path.display()),
             BadFile::Wrong(error) => error.fmt(f),
         }
@@ -223,7 +225,10 @@ mod tests {
         let of = |holder: &str| rules.entries().find(|limits| limits.holder.to_string() == holder).unwrap().clone();
         assert_eq!((of("default").tasks, of("default").share), (3, 50_000));
         assert_eq!((of("user.1000").tasks, of("user.1000").share, of("user.1000").importance), (3, 200_000, 1));
-        assert_eq!((of("group.hyoshi").threads, of("group.hyoshi").share, of("group.hyoshi").importance), (9, 500_000, 10));
+        assert_eq!(
+            (of("group.hyoshi").threads, of("group.hyoshi").share, of("group.hyoshi").importance),
+            (9, 500_000, 10)
+        );
         assert_eq!(read("", "x").unwrap(), Rules { file: "x".into(), ..Rules::default() });
     }
 
@@ -254,7 +259,8 @@ mod tests {
         }
         assert!(text.contains("\nlibraries = ") && text.contains("\nobjects = "));
         // What is shown behind a comment's sign works, too.
-        let shown: String = text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
+        let shown: String =
+            text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
         let shown = read(&shown, "broker.toml").unwrap();
         assert!(shown.entries().any(|limits| matches!(limits.holder, Holder::User(_))));
     }

@@ -159,9 +159,8 @@ impl Rules {
     /// By which entry a user is counted.
     pub fn account(&self, uid: u32, groups: &[u32]) -> AccountId {
         let numbered = || (0..).zip(&self.entries).filter(|(_, (_, number))| number.is_some());
-        let user = numbered().find(|(_, (limits, number))| {
-            matches!(limits.holder, Holder::User(_)) && *number == Some(uid)
-        });
+        let user =
+            numbered().find(|(_, (limits, number))| matches!(limits.holder, Holder::User(_)) && *number == Some(uid));
         let groups = numbered().filter(|(_, (limits, number))| {
             matches!(limits.holder, Holder::Group(_)) && number.is_some_and(|number| groups.contains(&number))
         });
@@ -265,7 +264,10 @@ mod tests {
         assert_eq!(holder(1001, &[27, 28]), "group.28");
         assert_eq!(holder(1001, &[27]), "group.27");
         assert_eq!(holder(1001, &[4]), "default");
-        assert_eq!(rules.unknown().map(|limits| limits.holder.to_string()).collect::<Vec<_>>(), ["group.no-such-group"]);
+        assert_eq!(
+            rules.unknown().map(|limits| limits.holder.to_string()).collect::<Vec<_>>(),
+            ["group.no-such-group"]
+        );
         assert_eq!(rules.again(1001, "group.27"), rules.account(1001, &[27]));
         assert_eq!(rules.again(1000, "group.27"), rules.account(1000, &[]));
         assert_eq!(rules.again(1001, "group.29"), AccountId(0));

@@ -8,7 +8,9 @@ use hyoshi_model::{Share, Span};
 use hyoshi_orb::SystemException;
 
 pub(crate) use crate::idl::cpu_broker::Broker;
-use crate::idl::cpu_broker::{self as wire, AdvocateSetting, BrokerStanding, LanePromise, TaskPage, TaskStanding, TaskStub};
+use crate::idl::cpu_broker::{
+    self as wire, AdvocateSetting, BrokerStanding, LanePromise, TaskPage, TaskStanding, TaskStub,
+};
 use crate::idl::cpu_broker::{
     AddAdvocateError, DetachError, ExplainError, FindError, JoinError, OwnTaskError, PromiseLanesError,
     RemoveAdvocateError, SetChainError, SetGroupError, SetHardError, SetImportanceError, SetPeriodError,

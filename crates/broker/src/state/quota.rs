@@ -169,9 +169,13 @@ impl State {
         match setting.elsewhere().find(|name| !is_listed(&self.rules, name)) {
             None => Ok(()),
             Some(name) => {
-                let what = format!("{} `{}` is not one that operators may name", setting.kind, crate::trouble::shown(name));
+                let what =
+                    format!("{} `{}` is not one that operators may name", setting.kind, crate::trouble::shown(name));
                 let file = &self.rules.file;
-                Err(Trouble::NotAllowed { what, remedy: format!("root may; `{key}` of [operators] in {file} lists those for operators") })
+                Err(Trouble::NotAllowed {
+                    what,
+                    remedy: format!("root may; `{key}` of [operators] in {file} lists those for operators"),
+                })
             }
         }
     }

@@ -106,7 +106,9 @@ impl Arbiter {
                 Some(account) => {
                     let of = |grant: &&Grant| self.tasks.get(&grant.task).and_then(|task| task.joining.account);
                     let others = self.grants.iter().filter(|grant| grant.task != task && of(grant) == Some(account));
-                    others.filter(|grant| grant.reservation.is_some()).for_each(|grant| name(grant.task, grant.share()));
+                    others
+                        .filter(|grant| grant.reservation.is_some())
+                        .for_each(|grant| name(grant.task, grant.share()));
                 }
             }
             because.sort_by_key(|holder| (Reverse(holder.share), holder.task));

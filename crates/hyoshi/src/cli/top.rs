@@ -107,7 +107,8 @@ fn looks(client: Client, clock: MonotonicClock, every: Span) -> Receiver<Looked>
     std::thread::spawn(move || {
         loop {
             let broker = client.broker();
-            let seen = broker.standing().map_err(ClientError::from).and_then(|standing| Ok((standing, client.tasks()?)));
+            let seen =
+                broker.standing().map_err(ClientError::from).and_then(|standing| Ok((standing, client.tasks()?)));
             let seen = seen.map_err(|error| error.to_string());
             let at = clock.now();
             if send.send(Looked { at, seen }).is_err() {

@@ -69,13 +69,16 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
     }).collect();
     let unknown: Vec<String> = rules.unknown().map(|limits| limits.holder.to_string()).collect();
     let together: u64 = rules.entries().map(|limits| u64::from(limits.share)).sum();
-    let mut notes: Vec<String> = unknown.iter().map(|holder| format!("[{holder}] counts nobody: there is no such name here")).collect();
+    let mut notes: Vec<String> =
+        unknown.iter().map(|holder| format!("[{holder}] counts nobody: there is no such name here")).collect();
     if defaults {
         notes.push(format!("there is no {FILE}: these are the defaults"));
     }
     if together > 1_000_000 {
         let together = Share::from_millionths(together);
-        notes.push(format!("the shares add up to {together} of the cap: then the policy decides between these users and root's tasks"));
+        notes.push(format!(
+            "the shares add up to {together} of the cap: then the policy decides between these users and root's tasks"
+        ));
     }
     if format == Format::Text {
         notes.iter().for_each(|note| streams::err(format_args!("note: {note}\n")));
