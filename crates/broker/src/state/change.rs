@@ -18,7 +18,8 @@ impl State {
     ///
     /// Of another's task, and of more importance than is the caller's to give.
     pub fn set_importance(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), Trouble> {
-        let done = self.allow_importance(who, to).and_then(|()| {
+        let theirs = self.find(name).and_then(|id| self.allow(who, id));
+        let done = theirs.and_then(|()| self.allow_importance(who, to)).and_then(|()| {
             let id = self.change(who, name, now, |arbiter, id| arbiter.set_importance(id, to))?;
             self.task(id)?.importance = to;
             Ok(())

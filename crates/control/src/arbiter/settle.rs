@@ -80,12 +80,12 @@ impl Arbiter {
         let found = self.position(task, importance);
         let before = found.map_or(Share::ZERO, |index| self.asks[index].asked.share());
         self.count(account, before, ask.asked.share());
-        if let Ok(index) = found {
-            if now == importance {
-                self.asks[index] = ask;
-                self.wanted[index] = wanted;
-                return;
-            }
+        if let Ok(index) = found
+            && now == importance
+        {
+            self.asks[index] = ask;
+            self.wanted[index] = wanted;
+            return;
         }
         let grant = match found {
             Ok(index) => {

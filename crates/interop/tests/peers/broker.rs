@@ -10,7 +10,7 @@ use hyoshi_broker::access::Access;
 use hyoshi_broker::audit::Audit;
 use hyoshi_broker::certificates::Certificates;
 use hyoshi_broker::client::{Client, PATIENCE};
-use hyoshi_broker::idl::cpu_broker::{Broker, Task as _};
+use hyoshi_broker::idl::cpu_broker::Task as _;
 use hyoshi_broker::machine::Machine;
 use hyoshi_broker::{Joining, Remote, Service, State, place, policy};
 use hyoshi_control::Arbiter;
