@@ -231,7 +231,7 @@ mod tests {
             alarms.reported(|key, rang| all.push((key, rang)));
             all
         };
-        let mut wait = |all: &mut Vec<(u64, Rang)>| {
+        let wait = |all: &mut Vec<(u64, Rang)>| {
             let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
             while all.is_empty() && std::time::Instant::now() < limit {
                 wake.wait_until(&clock, crate::Clock::now(&clock) + Span::from_secs(1));
