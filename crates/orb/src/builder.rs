@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use hyoshi_os::{Listener, Policy, Wake};
 use hyoshi_wire::ior::Endpoint;
@@ -19,6 +20,9 @@ use crate::limits::{ClientLimits, Scope, ServerLimits, Timeouts};
 use crate::orb::{Orb, Shared};
 use crate::server::{Lane, LaneOptions};
 use crate::tls::{Dialler, TlsClient, TlsError, TlsServer};
+
+/// A program that has not called [`Orb::ready`] by then is warned.
+pub(crate) const OPENS_WITHIN: Duration = Duration::from_secs(5);
 
 /// An ORB about to be.
 pub struct OrbBuilder {
@@ -219,7 +223,7 @@ impl OrbBuilder {
         self
     }
 
-    /// The ORB; it listens from now on. One that serves reports to the CPU broker what its invocations use, if the
+    /// The ORB. Its ports are bound; clients are served from [`Orb::ready`] or [`Orb::run`] on. One that serves reports to the CPU broker what its invocations use, if the
     /// environment's `HYOSHI_DELEGATE` says so (`docs/orb.md`).
     ///
     /// # Errors
@@ -282,6 +286,8 @@ impl OrbBuilder {
             lanes: OnceLock::new(),
             endpoints,
             tls_supports,
+            due: Instant::now() + OPENS_WITHIN,
+            opened: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             ended: Wake::new(),
         });

@@ -65,6 +65,9 @@ pub(crate) struct Shared {
     pub(crate) endpoints: Vec<Endpoint>,
     /// What references say that endpoints over TLS can do.
     pub(crate) tls_supports: u16,
+    /// When clients should be served by, at the latest; see [`Orb::ready`].
+    pub(crate) due: Instant,
+    pub(crate) opened: AtomicBool,
     pub(crate) stopped: AtomicBool,
     pub(crate) ended: Wake,
 }
@@ -164,8 +167,18 @@ impl Orb {
         &self.shared.0
     }
 
-    /// Returns when the ORB is shut down.
+    /// Serves clients from now on. Call it when the objects are activated and published: a client that asked earlier would
+    /// get OBJECT_NOT_EXIST, which is final. The ports are bound since [`build`](OrbBuilder::build), so clients can
+    /// connect before; they wait in the kernel's queue of the port. Further calls do nothing.
+    ///
+    /// A program that listens and calls neither this nor [`run`](Self::run) within 5 s is warned on standard error.
+    pub fn ready(&self) {
+        self.shared.open();
+    }
+
+    /// Serves clients ([`ready`](Self::ready)), and returns when the ORB is shut down.
     pub fn run(&self) {
+        self.ready();
         while !self.shared.is_stopped() {
             self.shared.ended.wait();
         }
@@ -268,6 +281,18 @@ impl Shared {
             }
             _ => own == endpoint,
         })
+    }
+
+    fn open(&self) {
+        if !self.is_stopped() && !self.opened.swap(true, Ordering::AcqRel) {
+            self.lanes().iter().for_each(|lane| lane.open());
+        }
+    }
+
+    /// When to look whether the ORB was opened; none if it was, or has nothing to open.
+    pub(crate) fn opening_due(&self) -> Option<Instant> {
+        let closed = !self.opened.load(Ordering::Acquire) && self.lanes().iter().any(|lane| lane.listens());
+        closed.then_some(self.due)
     }
 
     /// When nobody waits any more for requests that run, if the end begins now.

@@ -148,6 +148,7 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     limits.contexts = arguments.contexts.unwrap_or(limits.contexts);
     let service = NamingService::start(&orb, store.as_deref(), limits).map_err(refused)?;
     let root = service.root().map_err(Failure::new)?;
+    orb.ready();
     let reference = root.ior().to_string();
     if let Some(path) = &arguments.ior {
         write(path, &reference)?;
