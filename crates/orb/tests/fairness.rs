@@ -181,3 +181,57 @@ fn callers_of_one_process_wait_equally_long() {
     println!("{callers} callers of {threads} threads: p50 {p50:?}, p99 {p99:?}, {} calls", times.len());
     assert!(p99 < 4 * p50, "p50 {p50:?}, p99 {p99:?}");
 }
+
+/// Makes system calls that a signal would end, and counts those that one has ended.
+#[derive(Default)]
+struct Interrupted {
+    calls: AtomicUsize,
+    interrupted: AtomicUsize,
+}
+
+impl Named for Interrupted {
+    fn name(&self) -> Result<String, SystemException> {
+        // Those with a timeout of the socket are not started again (signal(7)).
+        let (own, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        own.set_read_timeout(Some(Duration::from_micros(200))).unwrap();
+        for _ in 0..5 {
+            let error = std::io::Read::read(&mut &own, &mut [0]).unwrap_err();
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            if error.kind() == std::io::ErrorKind::Interrupted {
+                self.interrupted.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(String::new())
+    }
+}
+
+#[test]
+fn no_signal_of_a_lane_interrupts_a_system_call_of_a_servant() {
+    let lane = LaneOptions { threads: 4, ..LaneOptions::default() };
+    let orb = Orb::builder().collocation(false).lane(lane).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    let servant = Arc::new(Interrupted::default());
+    let named = orb.adapter("a").build().unwrap().activate::<dyn Named>(servant.clone()).unwrap();
+    orb.ready();
+    // About as many callers as threads, with pauses: the lane is short of threads again and again, and not always.
+    let client = Orb::client().unwrap();
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for caller in 0..6u64 {
+            let named = client.stub::<dyn Named>(named.ior().clone());
+            scope.spawn(move || {
+                let mut round = 0;
+                while begun.elapsed() < Duration::from_secs(5) {
+                    named.name().unwrap();
+                    round += 1;
+                    if round % 40 == caller * 5 {
+                        thread::sleep(Duration::from_millis(110));
+                    }
+                }
+            });
+        }
+    });
+    let (calls, interrupted) = (servant.calls.load(Ordering::Relaxed), servant.interrupted.load(Ordering::Relaxed));
+    println!("{interrupted} of {calls} system calls were interrupted");
+    assert!(calls > 100);
+    assert_eq!(interrupted, 0, "of {calls}");
+}
