@@ -230,7 +230,7 @@ impl OrbBuilder {
     ///
     /// If it cannot listen, the system refuses a thread, or `HYOSHI_DELEGATE` cannot be read.
     pub fn build(mut self) -> Result<Orb, OrbError> {
-        let mut endpoints = Vec::new();
+        let (mut endpoints, mut bound) = (Vec::new(), Vec::new());
         let mut lanes = Vec::new();
         let (tls_supports, tls_requires) = self.tls_server.as_ref().map_or((0, 0), TlsServer::options);
         let incarnation = incarnation();
@@ -244,6 +244,9 @@ impl OrbBuilder {
                 }
                 let listener =
                     Listener::bind(address).map_err(|error| OrbError::Listen { address: address.clone(), error })?;
+                if let hyoshi_os::Address::Tcp(address) = listener.address() {
+                    bound.push(*address);
+                }
                 endpoints.push(listening.advertise(listener.address(), self.advertised.as_deref(), tls_requires));
                 if listening.secure { secure.push(listener) } else { listeners.push(listener) }
             }
@@ -285,6 +288,7 @@ impl OrbBuilder {
             initial: self.initial.into(),
             lanes: OnceLock::new(),
             endpoints,
+            bound,
             tls_supports,
             due: Instant::now() + OPENS_WITHIN,
             opened: AtomicBool::new(false),

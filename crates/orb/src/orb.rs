@@ -1,6 +1,7 @@
 //! The ORB: what holds endpoints, adapters and connections together.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use hyoshi_wire::tagged::Tagged;
 use hyoshi_wire::{SystemException, SystemKind, Version};
 
 use crate::adapter::{AdapterBuilder, AdapterError, Adapters};
+use crate::bidir::reaches;
 use crate::builder::{OrbBuilder, OrbError};
 use crate::care::Care;
 use crate::client::Peers;
@@ -63,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) initial: Box<[(String, String)]>,
     pub(crate) lanes: OnceLock<Vec<Arc<Lane>>>,
     pub(crate) endpoints: Vec<Endpoint>,
+    /// What is bound, whatever references call it.
+    pub(crate) bound: Vec<SocketAddr>,
     /// What references say that endpoints over TLS can do.
     pub(crate) tls_supports: u16,
     /// When clients should be served by, at the latest; see [`Orb::ready`].
@@ -274,10 +278,15 @@ impl Shared {
     }
 
     fn is_own(&self, endpoint: &Endpoint) -> bool {
+        let same = |host: &str, named: &str, port| {
+            let is_bound = |bound: &SocketAddr| bound.port() == port && reaches(named, bound.ip());
+            host.eq_ignore_ascii_case(named) || self.bound.iter().any(is_bound)
+        };
         self.endpoints.iter().any(|own| match (own, endpoint) {
-            // A corbaloc does not say what the server insists on.
-            (Endpoint::Tls { host, port, .. }, Endpoint::Tls { host: as_told, port: at, .. }) => {
-                (host, port) == (as_told, at)
+            // A corbaloc says neither what a TLS server insists on nor a priority.
+            (Endpoint::Tls { host, port, .. }, Endpoint::Tls { host: named, port: at, .. })
+            | (Endpoint::Tcp { host, port, .. }, Endpoint::Tcp { host: named, port: at, .. }) => {
+                port == at && same(host, named, *port)
             }
             _ => own == endpoint,
         })

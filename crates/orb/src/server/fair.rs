@@ -60,7 +60,7 @@ impl Lane {
     fn lend(&self, idle: usize) -> u32 {
         // Those that can be started count: the lane has them as soon as it needs them.
         let free = idle + self.options.threads.saturating_sub(self.started());
-        if idle == 0 || free <= self.fairness.reserve {
+        if free <= self.fairness.reserve {
             return 0;
         }
         self.in_flight.min(self.fairness.share.load(Ordering::Relaxed))

@@ -110,3 +110,52 @@ impl Lane {
         staying.take(most).for_each(|(_, thread)| thread.handle.kick());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read};
+    use std::os::unix::net::UnixStream;
+    use std::sync::Weak;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
+    use hyoshi_os::Spawn;
+
+    use super::*;
+    use crate::limits::ServerLimits;
+    use crate::server::LaneOptions;
+
+    #[test]
+    fn a_kick_ends_no_system_call_that_a_thread_makes_after_it_lingered() {
+        let lane = Lane::new(Weak::new(), LaneOptions::default(), Vec::new(), &ServerLimits::default(), None).unwrap();
+        lane.idle.store(1, Ordering::Relaxed);
+        let over = std::sync::Arc::new(AtomicBool::new(false));
+        let lingers = Spawn::new("lingers").spawn({
+            let (lane, over) = (lane.clone(), over.clone());
+            move || {
+                let (own, _other) = UnixStream::pair().unwrap();
+                // As a read with a timeout of the socket: it is not started again (signal(7)).
+                own.set_read_timeout(Some(Duration::from_micros(50))).unwrap();
+                let mut interrupted = 0;
+                for _ in 0..300 {
+                    assert!(lane.may_linger(0));
+                    let begun = Instant::now();
+                    while begun.elapsed() < Duration::from_micros(100) {}
+                    lane.lingered(0);
+                    let error = (&own).read(&mut [0]).unwrap_err();
+                    interrupted += u32::from(error.kind() == ErrorKind::Interrupted);
+                }
+                over.store(true, Ordering::Relaxed);
+                assert_eq!(interrupted, 0);
+            }
+        });
+        lane.threads.lock().push(lingers.unwrap());
+        while !over.load(Ordering::Relaxed) && !lane.threads.lock()[0].is_finished() {
+            lane.call_all_back();
+            // Or it would hold the lock nearly always.
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        let lingers = lane.threads.lock().pop().unwrap();
+        lingers.join().unwrap();
+    }
+}

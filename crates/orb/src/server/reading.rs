@@ -224,7 +224,11 @@ impl Lane {
                 connection.run(epoch, octets.is_empty() && !begun);
                 let shared = connection.shared.load(Ordering::Relaxed);
                 let began = shared.then(Instant::now);
-                if shared && !connection.pipelining.is_brief() && connection.give(epoch, self.may_run()) {
+                if shared
+                    && !connection.pipelining.is_brief()
+                    && self.idle.load(Ordering::Relaxed) > 0
+                    && connection.give(epoch, self.may_run())
+                {
                     self.arm(connection);
                 }
                 let mut send = |octets: &[u8]| self.send(connection, octets);
