@@ -155,7 +155,11 @@ fuzz_target!(|octets: &[u8]| {
                 let rest = std::mem::take(&mut client.rest);
                 client.send(server.address, &rest);
             }
-            7 => client.send(server.address, &cancel_request(Version::V1_2, id)),
+            7 => {
+                let mut to = Encoder::new(ByteOrder::Big);
+                drop(cancel_request(id, &mut to));
+                client.send(server.address, to.bytes());
+            }
             8 => client.send(server.address, data),
             9 => match &client.stream {
                 Some(stream) if *more & 1 == 0 => drop(stream.shutdown(Shutdown::Write)),
