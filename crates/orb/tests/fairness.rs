@@ -150,11 +150,9 @@ fn requests_of_clients_that_have_ended_are_dropped() {
     assert_eq!(server.servant.ran.load(Ordering::SeqCst), 3, "of the dead, the request that ran and the oneway");
 }
 
-#[test]
-fn callers_of_one_process_wait_equally_long() {
-    // 60 callers of 8 threads, as 200 of 16 are in the benchmark.
-    let (callers, threads, time) = (60, 8, Duration::from_millis(20));
-    let server = serve(threads, Takes { time, ..Takes::default() });
+/// The middle and the 99th percentile of calls of 20 ms, of so many callers of one process.
+fn crowd(callers: usize, threads: usize) -> (Duration, Duration) {
+    let server = serve(threads, Takes { time: Duration::from_millis(20), ..Takes::default() });
     let client = Orb::client().unwrap();
     let named = client.stub::<dyn Named>(server.named.ior().clone());
     let begun = Instant::now();
@@ -179,7 +177,58 @@ fn callers_of_one_process_wait_equally_long() {
     });
     let (p50, p99) = percentiles(&mut times);
     println!("{callers} callers of {threads} threads: p50 {p50:?}, p99 {p99:?}, {} calls", times.len());
+    (p50, p99)
+}
+
+#[test]
+fn callers_of_one_process_wait_equally_long() {
+    let (p50, p99) = crowd(60, 8);
     assert!(p99 < 4 * p50, "p50 {p50:?}, p99 {p99:?}");
+}
+
+#[test]
+#[ignore = "measures time: cargo test -p hyoshi-orb --test fairness -- --ignored --nocapture --test-threads 1"]
+fn two_hundred_callers_of_sixteen_threads() {
+    let (p50, p99) = crowd(200, 16);
+    assert!(p99 <= 2 * p50, "p50 {p50:?}, p99 {p99:?}");
+}
+
+#[test]
+#[ignore = "measures time: cargo test -p hyoshi-orb --test fairness -- --ignored --nocapture --test-threads 1"]
+fn empty_calls_beside_a_flood() {
+    let server = serve(16, Takes { time: Duration::from_millis(5), ..Takes::default() });
+    let client = Orb::client().unwrap();
+    let tracker = client.stub::<dyn Tracker>(server.tracker.ior().clone());
+    let measure = || {
+        let time = || {
+            let begun = Instant::now();
+            tracker.nothing().unwrap();
+            begun.elapsed()
+        };
+        percentiles(&mut (0..20_000).map(|_| time()).collect::<Vec<_>>())
+    };
+    let alone = measure();
+    let over = AtomicBool::new(false);
+    let beside = thread::scope(|scope| {
+        let (mut sends, mut reads) = (connect(&server.orb), None);
+        reads.get_or_insert(sends.try_clone().unwrap());
+        scope.spawn(|| {
+            let (mut reads, mut id) = (reads.take().unwrap(), 0);
+            // 64 in flight at any time.
+            let one = |id| request(id, &server.key, "_get_name", Response::Target);
+            sends.write_all(&(0..64).flat_map(one).collect::<Vec<_>>()).unwrap();
+            while !over.load(Ordering::Relaxed) && message(&mut reads).is_some() {
+                sends.write_all(&one(64 + id)).unwrap();
+                id += 1;
+            }
+        });
+        wait_until("it floods", || server.servant.running.load(Ordering::SeqCst) >= 14);
+        let beside = measure();
+        over.store(true, Ordering::Relaxed);
+        beside
+    });
+    println!("p50 and p99 of empty calls: alone {alone:?}, beside a flood {beside:?}");
+    assert!(beside.1 <= 3 * alone.1, "alone {alone:?}, beside {beside:?}");
 }
 
 /// Makes system calls that a signal would end, and counts those that one has ended.
