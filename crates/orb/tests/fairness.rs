@@ -210,15 +210,14 @@ fn empty_calls_beside_a_flood() {
     let alone = measure();
     let over = AtomicBool::new(false);
     let beside = thread::scope(|scope| {
-        let (mut sends, mut reads) = (connect(&server.orb), None);
-        reads.get_or_insert(sends.try_clone().unwrap());
-        scope.spawn(|| {
-            let (mut reads, mut id) = (reads.take().unwrap(), 0);
+        let (mut stream, server, over) = (connect(&server.orb), &server, &over);
+        scope.spawn(move || {
+            let mut id = 0;
             // 64 in flight at any time.
             let one = |id| request(id, &server.key, "_get_name", Response::Target);
-            sends.write_all(&(0..64).flat_map(one).collect::<Vec<_>>()).unwrap();
-            while !over.load(Ordering::Relaxed) && message(&mut reads).is_some() {
-                sends.write_all(&one(64 + id)).unwrap();
+            stream.write_all(&(0..64).flat_map(one).collect::<Vec<_>>()).unwrap();
+            while !over.load(Ordering::Relaxed) && message(&mut stream).is_some() {
+                stream.write_all(&one(64 + id)).unwrap();
                 id += 1;
             }
         });
