@@ -184,6 +184,7 @@ impl Service {
         place::open_to_clients(socket, uid).map_err(|error| ServiceError::Socket(socket.to_owned(), error))?;
         core.rejoin(shared.clock.now());
         drop(core);
+        orb.ready();
         Ok(Service { shared, orb, externals })
     }
 

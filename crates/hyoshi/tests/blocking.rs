@@ -41,6 +41,7 @@ const SYSTEM: &str = "
 fn a_job_that_calls_an_object_within_blocking_lets_others_of_its_lane_run() {
     let ran = Arc::new(Wake::new());
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let waits = orb.adapter("a").build().unwrap().activate::<dyn Named>(Arc::new(Waits(ran.clone()))).unwrap();
     let client = Orb::client().unwrap();
     let named: NamedStub = client.resolve_unchecked::<dyn Named>(&waits.ior().to_string()).unwrap();

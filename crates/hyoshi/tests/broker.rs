@@ -487,6 +487,7 @@ fn an_advocate_in_another_process_is_asked_and_passed_over_when_it_stalls() {
     let place = Place::new();
     let _broker = Broker::start(&place, "");
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let twice = Arc::new(Twice::default());
     let object = orb.adapter("advocates").build().unwrap().activate::<dyn Advocate>(twice.clone()).unwrap();
     place.write("twice.ior", object.ior().to_string());

@@ -61,6 +61,7 @@ type Path_ = tracker_idl::tracking::Path;
 fn server() -> (Place, Orb) {
     let place = Place::new();
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let tracker = orb.adapter("trackers").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard)).unwrap();
     place.write("tracker.ior", tracker.ior().to_string());
     let idl = Path::new(env!("CARGO_MANIFEST_DIR")).join("../idl/tests/golden/tracker.idl");

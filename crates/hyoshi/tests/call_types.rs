@@ -79,6 +79,7 @@ impl Server {
     fn start() -> Server {
         let place = Place::new();
         let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+        orb.ready();
         let echo = orb.adapter("echoes").build().unwrap().activate::<dyn Echo>(Arc::new(Octets)).unwrap();
         place.write("echo.ior", echo.0.ior().to_string());
         place.write("types.idl", IDL);

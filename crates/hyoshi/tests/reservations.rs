@@ -109,6 +109,7 @@ impl Advocate for Twelve {
 fn an_advocate_in_another_process_advises_in_a_run_and_is_unknown_before() {
     let place = Place::new();
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let object =
         orb.adapter("advocates").build().unwrap().activate::<dyn Advocate>(std::sync::Arc::new(Twelve)).unwrap();
     place.write("adviser.ior", object.ior().to_string());

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-use hyoshi_orb::{Claims, Orb, Scope, SystemException};
+use hyoshi_orb::{Orb, Scope, SystemException};
 
 #[path = "tracking/tracking.rs"]
 mod generated;
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let endpoint = std::env::args().nth(1).unwrap_or_else(|| "iiop://127.0.0.1:2809".to_owned());
-    let orb = Orb::builder().accept_bidirectional(Claims::Own).listen(&endpoint)?.build()?;
+    let orb = Orb::builder().listen(&endpoint)?.build()?;
     let adapter = orb.adapter("trackers").persistent().build()?;
     let tracker = adapter.activate_as::<dyn Tracker>("yard", Arc::new(Yard::default()))?;
     tracker.place(7, &Position { x: 3.0, y: 4.0 })?; // a call within the process

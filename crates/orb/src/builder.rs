@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use hyoshi_os::{Listener, Policy, Wake};
 use hyoshi_wire::ior::Endpoint;
@@ -19,6 +20,9 @@ use crate::limits::{ClientLimits, Scope, ServerLimits, Timeouts};
 use crate::orb::{Orb, Shared};
 use crate::server::{Lane, LaneOptions};
 use crate::tls::{Dialler, TlsClient, TlsError, TlsServer};
+
+/// A program that has not called [`Orb::ready`] by then is warned.
+pub(crate) const OPENS_WITHIN: Duration = Duration::from_secs(5);
 
 /// An ORB about to be.
 pub struct OrbBuilder {
@@ -219,14 +223,14 @@ impl OrbBuilder {
         self
     }
 
-    /// The ORB; it listens from now on. One that serves reports to the CPU broker what its invocations use, if the
+    /// The ORB. Its ports are bound; clients are served from [`Orb::ready`] or [`Orb::run`] on. One that serves reports to the CPU broker what its invocations use, if the
     /// environment's `HYOSHI_DELEGATE` says so (`docs/orb.md`).
     ///
     /// # Errors
     ///
     /// If it cannot listen, the system refuses a thread, or `HYOSHI_DELEGATE` cannot be read.
     pub fn build(mut self) -> Result<Orb, OrbError> {
-        let mut endpoints = Vec::new();
+        let (mut endpoints, mut bound) = (Vec::new(), Vec::new());
         let mut lanes = Vec::new();
         let (tls_supports, tls_requires) = self.tls_server.as_ref().map_or((0, 0), TlsServer::options);
         let incarnation = incarnation();
@@ -240,6 +244,9 @@ impl OrbBuilder {
                 }
                 let listener =
                     Listener::bind(address).map_err(|error| OrbError::Listen { address: address.clone(), error })?;
+                if let hyoshi_os::Address::Tcp(address) = listener.address() {
+                    bound.push(*address);
+                }
                 endpoints.push(listening.advertise(listener.address(), self.advertised.as_deref(), tls_requires));
                 if listening.secure { secure.push(listener) } else { listeners.push(listener) }
             }
@@ -281,7 +288,10 @@ impl OrbBuilder {
             initial: self.initial.into(),
             lanes: OnceLock::new(),
             endpoints,
+            bound,
             tls_supports,
+            due: Instant::now() + OPENS_WITHIN,
+            opened: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             ended: Wake::new(),
         });

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Wake};
+use hyoshi_wire::ior::Endpoint;
 
+use crate::builder::OPENS_WITHIN;
 use crate::orb::Shared;
 
 /// While lanes are at work.
@@ -61,7 +63,7 @@ pub(crate) fn start(orb: &Arc<Shared>) -> std::io::Result<()> {
 fn tend(orb: &Weak<Shared>) {
     let clock = MonotonicClock::start();
     let mut round = Instant::now();
-    let (mut open, mut sweeping) = (false, false);
+    let (mut open, mut sweeping, mut warned) = (false, false, false);
     loop {
         let Some(shared) = orb.upgrade() else { return };
         if shared.is_stopped() {
@@ -99,8 +101,36 @@ fn tend(orb: &Weak<Shared>) {
             (false, true) => clock.now() + ROUND,
             (false, false) => hyoshi_model::Instant::NEVER,
         };
+        let until = match shared.opening_due().filter(|_| !warned) {
+            None => until,
+            Some(due) => match due.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => {
+                    warned = true;
+                    eprintln!("{}", never_opened(&shared.endpoints));
+                    until
+                }
+                left => until.min(clock.now() + Span::from_nanos(left.as_nanos() as u64)),
+            },
+        };
         let wake = shared.clone();
         drop(shared);
         wake.care.wake.wait_until(&clock, until);
     }
+}
+
+/// What is printed of a program that binds ports and does not serve them.
+fn never_opened(endpoints: &[Endpoint]) -> String {
+    let at: Vec<_> = endpoints
+        .iter()
+        .map(|endpoint| match endpoint {
+            Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } => format!("{host}:{port}"),
+            Endpoint::Unix { path, .. } => path.clone(),
+        })
+        .collect();
+    format!(
+        "hyoshi: clients at {} wait: the program has called neither Orb::ready nor Orb::run for {} s; call one of them \
+         when the objects are activated",
+        at.join(", "),
+        OPENS_WITHIN.as_secs(),
+    )
 }

@@ -15,6 +15,7 @@
 //! let server = Orb::builder().listen("iiop://127.0.0.1:0")?.build()?;
 //! let thing = server.adapter("things").build()?.activate::<dyn Object>(Arc::new(Thing))?;
 //! server.publish("Thing", &thing)?;
+//! server.ready(); // serves clients from now on
 //!
 //! let Some(Endpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!() };
 //! let client = Orb::client()?;

@@ -83,10 +83,10 @@ impl Pace {
 /// Bounds on what the client side of an ORB holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Connections to one endpoint that synchronous calls have for themselves; default 16. When all are busy, calls
-    /// share one more.
+    /// Connections to one endpoint that synchronous calls have for themselves; default 16. If more calls are made at a
+    /// time, all calls share up to four others, which carry equally many, until fewer calls are made.
     pub connections: usize,
-    /// Requests that wait for replies on the shared connection; default 256. Those beyond get TRANSIENT.
+    /// Requests that wait for replies on a shared connection; default 256. Those beyond get TRANSIENT.
     pub in_flight: usize,
     /// Octets of a reply; default 16 MiB.
     pub message: usize,
@@ -94,10 +94,10 @@ pub struct ClientLimits {
     pub idle: Span,
     /// Octets of oneways with scope [`Scope::None`] that are sent together; default 8 KiB.
     pub batch: usize,
-    /// Octets of requests on the shared connection that wait for a server which does not read, besides one request;
+    /// Octets of requests on a shared connection that wait for a server which does not read, besides one request;
     /// default 1 MiB. Those beyond wait before they are let in.
     pub backlog: usize,
-    /// How long a server may take nothing of what waits on the shared connection before that is closed; default 10 s.
+    /// How long a server may take nothing of what waits on a shared connection before that is closed; default 10 s.
     pub stalled: Span,
 }
 

@@ -118,6 +118,14 @@ impl Link {
         }
     }
 
+    /// True once the peer will send nothing more.
+    pub(crate) fn has_ended(&self) -> bool {
+        match self {
+            Link::Plain(socket) => socket.has_ended(),
+            Link::Tls(secure) => secure.socket.has_ended(),
+        }
+    }
+
     /// True if something has been deciphered that nobody has read: the kernel does not tell of it.
     pub(crate) fn holds_some(&self) -> bool {
         match self {

@@ -1,6 +1,7 @@
 //! The ORB: what holds endpoints, adapters and connections together.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use hyoshi_wire::tagged::Tagged;
 use hyoshi_wire::{SystemException, SystemKind, Version};
 
 use crate::adapter::{AdapterBuilder, AdapterError, Adapters};
+use crate::bidir::reaches;
 use crate::builder::{OrbBuilder, OrbError};
 use crate::care::Care;
 use crate::client::Peers;
@@ -63,8 +65,13 @@ pub(crate) struct Shared {
     pub(crate) initial: Box<[(String, String)]>,
     pub(crate) lanes: OnceLock<Vec<Arc<Lane>>>,
     pub(crate) endpoints: Vec<Endpoint>,
+    /// What is bound, whatever references call it.
+    pub(crate) bound: Vec<SocketAddr>,
     /// What references say that endpoints over TLS can do.
     pub(crate) tls_supports: u16,
+    /// When clients should be served by, at the latest; see [`Orb::ready`].
+    pub(crate) due: Instant,
+    pub(crate) opened: AtomicBool,
     pub(crate) stopped: AtomicBool,
     pub(crate) ended: Wake,
 }
@@ -164,8 +171,18 @@ impl Orb {
         &self.shared.0
     }
 
-    /// Returns when the ORB is shut down.
+    /// Serves clients from now on. Call it when the objects are activated and published: a client that asked earlier would
+    /// get OBJECT_NOT_EXIST, which is final. The ports are bound since [`build`](OrbBuilder::build), so clients can
+    /// connect before; they wait in the kernel's queue of the port. Further calls do nothing.
+    ///
+    /// A program that listens and calls neither this nor [`run`](Self::run) within 5 s is warned on standard error.
+    pub fn ready(&self) {
+        self.shared.open();
+    }
+
+    /// Serves clients ([`ready`](Self::ready)), and returns when the ORB is shut down.
     pub fn run(&self) {
+        self.ready();
         while !self.shared.is_stopped() {
             self.shared.ended.wait();
         }
@@ -261,13 +278,30 @@ impl Shared {
     }
 
     fn is_own(&self, endpoint: &Endpoint) -> bool {
+        let same = |host: &str, named: &str, port| {
+            let is_bound = |bound: &SocketAddr| bound.port() == port && reaches(named, bound.ip());
+            host.eq_ignore_ascii_case(named) || self.bound.iter().any(is_bound)
+        };
         self.endpoints.iter().any(|own| match (own, endpoint) {
-            // A corbaloc does not say what the server insists on.
-            (Endpoint::Tls { host, port, .. }, Endpoint::Tls { host: as_told, port: at, .. }) => {
-                (host, port) == (as_told, at)
+            // A corbaloc says neither what a TLS server insists on nor a priority.
+            (Endpoint::Tls { host, port, .. }, Endpoint::Tls { host: named, port: at, .. })
+            | (Endpoint::Tcp { host, port, .. }, Endpoint::Tcp { host: named, port: at, .. }) => {
+                port == at && same(host, named, *port)
             }
             _ => own == endpoint,
         })
+    }
+
+    fn open(&self) {
+        if !self.is_stopped() && !self.opened.swap(true, Ordering::AcqRel) {
+            self.lanes().iter().for_each(|lane| lane.open());
+        }
+    }
+
+    /// When to look whether the ORB was opened; none if it was, or has nothing to open.
+    pub(crate) fn opening_due(&self) -> Option<Instant> {
+        let closed = !self.opened.load(Ordering::Acquire) && self.lanes().iter().any(|lane| lane.listens());
+        closed.then_some(self.due)
     }
 
     /// When nobody waits any more for requests that run, if the end begins now.

@@ -66,6 +66,7 @@ impl Activator for Notes {
 #[test]
 fn an_object_is_made_and_ended_in_turns_whatever_comes_at_once() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let notes = Notes::default();
     let adapter = orb.adapter("a").activator(notes.clone()).build().unwrap();
     let stub = adapter.reference::<dyn Named>("x").unwrap();
@@ -115,6 +116,7 @@ fn calling(orb: &Orb, others: fn(&[u8]) -> &'static [&'static str]) -> Adapter {
 #[test]
 fn an_activator_can_call_objects_that_have_to_be_made() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let adapter = calling(&orb, |id| match id {
         b"outer" => &["middle", "inner"],
         b"middle" => &["inner"],
@@ -128,6 +130,7 @@ fn an_activator_can_call_objects_that_have_to_be_made() {
 #[test]
 fn an_activator_that_calls_the_object_it_makes_is_told_so() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let adapter = calling(&orb, |_| &["x"]);
     let own = adapter.reference::<dyn Named>("x").unwrap();
     let told = SystemKind::BadInvOrder.not_done(minor::OWN_OBJECT);
@@ -138,6 +141,7 @@ fn an_activator_that_calls_the_object_it_makes_is_told_so() {
 #[test]
 fn activators_that_wait_for_each_other_end() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let adapter = calling(&orb, |id| if id == b"one" { &["two"] } else { &["one"] });
     let one = adapter.reference::<dyn Named>("one").unwrap();
     let late = SystemKind::Transient.not_done(minor::NOT_MADE);
@@ -169,6 +173,7 @@ fn a_servant_that_deactivates_its_object_is_taken_back_behind_its_call() {
         }
     }
     let orb = listening().build().unwrap();
+    orb.ready();
     let (own, seen, ended) = (Arc::new(Mutex::new(None)), Arc::default(), Arc::new(Wake::new()));
     let activator = Makes(own.clone(), Arc::clone(&seen), ended.clone());
     let adapter = orb.adapter("a").activator(activator).build().unwrap();
@@ -184,6 +189,7 @@ fn a_servant_that_deactivates_its_object_is_taken_back_behind_its_call() {
 #[test]
 fn nothing_is_activated_in_an_adapter_that_was_destroyed() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let adapter = orb.adapter("a").build().unwrap();
     adapter.activate_as::<dyn Named>("x", Arc::new(Who)).unwrap();
     adapter.clone().destroy();
@@ -203,6 +209,7 @@ fn what_an_adapter_holds_leaves_its_lane_a_thread_for_others() {
     let lane = hyoshi_orb::LaneOptions { threads: 3, ..Default::default() };
     let builder = Orb::builder().collocation(false).lane(lane);
     let orb = builder.listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let held = orb.adapter("held").holding().build().unwrap().activate::<dyn Named>(Arc::new(Who)).unwrap();
     let adapter = orb.adapter("open").build().unwrap();
     let open = adapter.activate_as::<dyn Named>("open", Arc::new(Who)).unwrap();

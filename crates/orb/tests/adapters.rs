@@ -25,6 +25,7 @@ fn gone(minor: u32) -> LocateError {
 #[test]
 fn what_was_deactivated_does_not_exist_any_more() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let adapter = orb.adapter("a").build().unwrap();
     let tracker = adapter.activate_as::<dyn Tracker>("x", Arc::new(Yard::default())).unwrap();
     assert_eq!(
@@ -48,6 +49,7 @@ fn what_was_deactivated_does_not_exist_any_more() {
 fn references_to_transient_objects_end_with_the_server_and_to_persistent_ones_do_not() {
     let serve = |at: &str| {
         let orb = Orb::builder().listen(at).unwrap().build().unwrap();
+        orb.ready();
         let (short, long) = (orb.adapter("short").build().unwrap(), orb.adapter("long").persistent().build().unwrap());
         let short = short.activate_as::<dyn Tracker>("x", Arc::new(Yard::default())).unwrap();
         let long = long.activate_as::<dyn Tracker>("x", Arc::new(Yard::default())).unwrap();
@@ -88,6 +90,7 @@ impl Named for Gated {
 #[test]
 fn deactivation_waits_for_calls_that_run_but_not_for_its_own() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let adapter = orb.adapter("a").build().unwrap();
     let gated = Arc::new(Gated::default());
     let named = adapter.activate_as::<dyn Named>("x", gated.clone()).unwrap();
@@ -135,6 +138,7 @@ fn a_call_within_the_process_knows_its_object_and_can_deactivate_it() {
         }
     }
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let adapter = orb.adapter("a").build().unwrap();
     let inner = adapter.activate_as::<dyn Named>("inner ", Arc::new(Nested(adapter.clone(), None))).unwrap();
     let outer = adapter.activate_as::<dyn Named>("outer", Arc::new(Nested(adapter.clone(), Some(inner)))).unwrap();
@@ -156,6 +160,7 @@ impl Named for Who {
 #[test]
 fn a_default_servant_stands_for_every_object_that_is_not_active() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let adapter = orb.adapter("a").default_servant::<dyn Named>(Arc::new(Who)).build().unwrap();
     for id in ["one", "two"] {
         assert_eq!(adapter.reference::<dyn Named>(id).unwrap().name().unwrap(), id);
@@ -183,6 +188,7 @@ impl Activator for Makes {
 #[test]
 fn an_activator_makes_servants_once_and_takes_them_back() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let made = Makes::default();
     let adapter = orb.adapter("a").activator(made.clone()).build().unwrap();
     let stub = adapter.reference::<dyn Named>("x").unwrap();
@@ -208,6 +214,7 @@ fn a_panic_of_an_activator_is_the_end_of_the_request_and_not_of_the_thread() {
     let lane = hyoshi_orb::LaneOptions { threads: 2, ..Default::default() };
     let builder = Orb::builder().collocation(false).lane(lane);
     let orb = builder.listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let adapter = orb.adapter("a").activator(Panics).build().unwrap();
     let stub = adapter.reference::<dyn Named>("x").unwrap();
     for _ in 0..5 {
@@ -236,6 +243,7 @@ impl Locator for Lends {
 #[test]
 fn a_locator_is_asked_for_each_request_and_can_send_it_on() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let there = orb.adapter("there").build().unwrap().activate::<dyn Named>(Arc::new(Yard::default())).unwrap();
     let lends = Lends(Default::default(), Some(there.ior().clone()));
     let adapter = orb.adapter("a").locator(lends.clone()).build().unwrap();
@@ -252,6 +260,7 @@ fn a_locator_is_asked_for_each_request_and_can_send_it_on() {
 #[test]
 fn an_adapter_holds_requests_discards_them_and_lets_them_pass_again() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let adapter = orb.adapter("a").hold_at_most(2).holding().build().unwrap();
     let tracker = adapter.activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     let (over, refused) = (AtomicUsize::new(0), Wake::new());
@@ -286,6 +295,7 @@ fn an_adapter_holds_requests_discards_them_and_lets_them_pass_again() {
 #[test]
 fn a_collocated_call_respects_the_state_of_object_and_adapter() {
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let adapter = orb.adapter("a").build().unwrap();
     let tracker = adapter.activate_as::<dyn Tracker>("x", Arc::new(Yard::default())).unwrap();
     assert!(tracker.collocated().is_some());
@@ -300,6 +310,7 @@ fn a_collocated_call_respects_the_state_of_object_and_adapter() {
 #[test]
 fn many_objects_are_told_apart() {
     let orb = listening().build().unwrap();
+    orb.ready();
     let adapter = orb.adapter("a").build().unwrap();
     let stubs: Vec<_> = (0..2_000).map(|_| adapter.activate::<dyn Named>(Arc::new(Who)).unwrap()).collect();
     assert_eq!(adapter.active(), 2_000);

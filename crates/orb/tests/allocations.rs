@@ -9,6 +9,7 @@ use tracking::*;
 
 fn both() -> (Orb, Orb, TrackerStub) {
     let server = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    server.ready();
     let tracker = server.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     let client = Orb::client().unwrap();
     let tracker = client.resolve::<dyn Tracker>(&tracker.ior().to_string()).unwrap();

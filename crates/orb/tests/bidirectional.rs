@@ -74,6 +74,7 @@ impl Tracker for Relay {
 /// A server that accepts, and its relay as this client sees it.
 fn serve(builder: OrbBuilder, endpoint: &str) -> (Orb, TrackerStub, Arc<Relay>) {
     let orb = builder.collocation(false).listen(endpoint).unwrap().build().unwrap();
+    orb.ready();
     let relay = Relay::new(&orb);
     let stub = orb.adapter("a").build().unwrap().activate::<dyn Tracker>(relay.clone()).unwrap();
     orb.publish("Tracker", &stub).unwrap();
@@ -291,6 +292,7 @@ impl Named for Gated {
 fn connections_that_wait_for_a_thread_get_it_in_the_order_in_which_they_came() {
     let lane = LaneOptions { threads: 1, ..LaneOptions::default() };
     let orb = accepting().collocation(false).lane(lane).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let adapter = orb.adapter("a").build().unwrap();
     let (yard, gated) = (Arc::new(Yard::default()), Arc::new(Gated::default()));
     let stub = adapter.activate::<dyn Tracker>(yard.clone()).unwrap();

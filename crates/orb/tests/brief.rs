@@ -13,6 +13,7 @@ use tracking::*;
 fn serve(brief: bool) -> (Orb, TrackerStub) {
     let builder = Orb::builder().collocation(false).lane(LaneOptions { brief, ..LaneOptions::default() });
     let orb = builder.listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let tracker = orb.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     tracker.nothing().unwrap();
     (orb, tracker)

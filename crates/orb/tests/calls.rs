@@ -13,6 +13,7 @@ use tracking::*;
 
 fn server() -> (Orb, TrackerStub, Arc<Yard>) {
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let yard = Arc::new(Yard::default());
     let tracker = orb.adapter("trackers").build().unwrap().activate::<dyn Tracker>(yard.clone()).unwrap();
     orb.publish("Tracker", &tracker).unwrap();
@@ -94,6 +95,7 @@ fn a_server_knows_whose_request_came_over_a_unix_socket_and_nobodys_over_tcp() {
     let peers = Peers::default();
     let builder = Orb::builder().server_interceptor(peers.clone()).listen(&format!("unix:{}", path.display())).unwrap();
     let server = builder.listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    server.ready();
     let tracker = server.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     server.publish("Tracker", &tracker).unwrap();
     let client = Orb::client().unwrap();
@@ -122,6 +124,7 @@ fn ipv6_and_unix_sockets_serve_as_well() {
         eprintln!("no IPv6 on this machine: only the Unix socket is tested");
     }
     let server = builder.build().unwrap();
+    server.ready();
     let tracker = server.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     let client = Orb::client().unwrap();
     // The reference has both: the Unix socket is nearer.
@@ -151,6 +154,7 @@ impl Callback for Heard {
 fn a_servant_calls_its_caller_back_while_that_waits() {
     let (server, ..) = server();
     let client = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    client.ready();
     let heard = Arc::new(Heard(Default::default()));
     let callback = client.adapter("callbacks").build().unwrap().activate::<dyn Callback>(heard.clone()).unwrap();
     let tracker = client.resolve::<dyn Tracker>(&corbaloc(&server)).unwrap();

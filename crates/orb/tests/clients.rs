@@ -35,6 +35,7 @@ fn stub(client: &Orb, listener: &TcpListener) -> TrackerStub {
 
 fn yard() -> (Orb, TrackerStub) {
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let tracker = orb.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     (orb, tracker)
 }

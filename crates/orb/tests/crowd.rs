@@ -74,6 +74,7 @@ fn serves() {
         return;
     }
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let tracker = orb.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     println!("\n{}", tracker.ior());
     let _ = std::io::stdin().read(&mut [0]);

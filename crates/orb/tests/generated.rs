@@ -261,6 +261,7 @@ fn uses(tracker: &impl tracking::Tracker) {
 #[test]
 fn stubs_servants_and_delegates_are_one_trait() {
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let count = Count::default();
     let servant = Arc::new(TrackerDelegate::new(Yard, count.clone()));
     let tracker = orb.adapter("trackers").build().unwrap().activate::<dyn tracking::Tracker>(servant).unwrap();

@@ -59,6 +59,7 @@ fn interceptors_see_requests_contexts_and_outcomes_and_can_refuse() {
     let (inside, outside) = (Log::default(), Log::default());
     let builder = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().server_interceptor(inside.clone());
     let server = builder.build().unwrap();
+    server.ready();
     let tracker = server.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     let client = Orb::builder().client_interceptor(outside.clone()).build().unwrap();
     let tracker = client.resolve::<dyn Tracker>(&tracker.ior().to_string()).unwrap();

@@ -24,6 +24,7 @@ fn serve(limits: ServerLimits, threads: usize) -> (Orb, TrackerStub) {
     let lane = LaneOptions { threads, ..LaneOptions::default() };
     let builder = Orb::builder().collocation(false).server_limits(limits).lane(lane);
     let orb = builder.listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let tracker = orb.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     orb.publish("Tracker", &tracker).unwrap();
     (orb, tracker)
@@ -311,6 +312,7 @@ impl Named for Gated {
 #[test]
 fn a_server_that_ends_closes_in_the_orderly_way_behind_its_last_reply() {
     let orb = Orb::builder().collocation(false).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let gated = Arc::new(Gated::default());
     let named = orb.adapter("a").build().unwrap().activate::<dyn Named>(gated.clone()).unwrap();
     let own = named.ior().iiop().next().unwrap().unwrap().key.to_vec();
@@ -335,6 +337,7 @@ fn threads_that_linger_are_called_back_when_a_request_has_none() {
     let lane = LaneOptions { threads: 3, ..LaneOptions::default() };
     let builder = Orb::builder().collocation(false).server_limits(limits).lane(lane);
     let orb = builder.listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let gated = Arc::new(Gated::default());
     let adapter = orb.adapter("a").build().unwrap();
     let named = adapter.activate::<dyn Named>(gated.clone()).unwrap();
@@ -370,6 +373,7 @@ fn a_servant_that_ends_its_orb_replies_first() {
         }
     }
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let named = orb.adapter("a").build().unwrap().activate::<dyn Named>(Arc::new(Ends(orb.clone()))).unwrap();
     let key = named.ior().iiop().next().unwrap().unwrap().key.to_vec();
     let mut stream = connect(&orb);

@@ -230,6 +230,7 @@ fn exceptions_tell_whose_they_are() {
     assert_eq!(call("corbaloc:omniunix:/nowhere/socket:/x").peer, Some("/nowhere/socket"));
     // Raised by the server; and by an asynchronous call.
     let server = Orb::builder().collocation(false).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    server.ready();
     let Some(hyoshi_orb::Endpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!("it listens") };
     let (at, address) = (format!("127.0.0.1:{port}"), format!("corbaloc:iiop:1.2@127.0.0.1:{port}/Nobody"));
     let raised = call(&address);

@@ -64,6 +64,7 @@ fn serve(limits: ServerLimits, threads: usize, servant: Arc<dyn Named>) -> (Orb,
     let lane = LaneOptions { threads, ..LaneOptions::default() };
     let builder = Orb::builder().collocation(false).timeouts(patient()).server_limits(limits).lane(lane);
     let orb = builder.listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let named = orb.adapter("a").build().unwrap().activate_as::<dyn Named>("x", servant).unwrap();
     (orb, named)
 }
@@ -82,6 +83,7 @@ fn nothing_but(limits: ServerLimits) -> (Orb, TrackerStub) {
         .listen("iiop://127.0.0.1:0")
         .unwrap();
     let orb = orb.build().unwrap();
+    orb.ready();
     let tracker = orb.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     (orb, tracker)
 }
@@ -191,6 +193,7 @@ fn shutdown_ends_although_a_servant_waits_for_a_peer_that_says_nothing() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let limits = ServerLimits { ending: Span::from_millis(300), ..ServerLimits::default() };
     let orb = Orb::builder().server_limits(limits).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let (answer, answered) = mpsc::sync_channel(1);
     let asks = Asks(orb.stub::<dyn Named>(reference(&silent, "IDL:Tracking/Named:1.0")), answer);
     let named = orb.adapter("a").build().unwrap().activate::<dyn Named>(Arc::new(asks)).unwrap();

@@ -29,3 +29,6 @@ mod limits;
 mod shared;
 mod slow;
 mod tls;
+mod fairness;
+mod naming;
+mod ready;

@@ -28,6 +28,7 @@ fn limited(tls: TlsServer, endpoints: &[&str], limits: ServerLimits) -> (Orb, Tr
         builder = builder.listen(endpoint).unwrap();
     }
     let orb = builder.build().unwrap();
+    orb.ready();
     let adapter = orb.adapter("yard").build().unwrap();
     let yard = adapter.activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     orb.publish("Yard", &yard).unwrap();
@@ -219,6 +220,7 @@ fn servants_and_interceptors_see_the_clients_certificate() {
     let asks = Arc::new(Asks::default());
     let orb = Orb::builder().tls_server(tls).listen("ssliop://127.0.0.1:0").unwrap();
     let orb = orb.server_interceptor(Looks(asks.intercepted.clone())).build().unwrap();
+    orb.ready();
     let yard = orb.adapter("a").build().unwrap().activate::<dyn Tracker>(asks.clone()).unwrap();
     let papers = authority.papers(&["operator"]);
     let known = client(TlsClient::new(&authority.roots()).identity(papers.identity()));

@@ -27,6 +27,13 @@ pub fn allow_kicks() -> io::Result<()> {
     refused.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
 }
 
+/// Handles the signals that were sent to the calling thread before: the kernel delivers them on the way back from a system
+/// call (signal(7)). None of them interrupts a call that the thread makes later.
+pub fn handle_signals() {
+    // The cheapest call that no library answers without the kernel, and that none restarts or interrupts.
+    rustix::thread::sched_yield();
+}
+
 impl ThreadHandle {
     /// Ends a wait of the thread that can be ended ([`May::Linger`](crate::May::Linger)), if it is in one now. One that it
     /// is just about to begin is not: whoever must be sure asks again. Nothing happens to a thread that has ended.

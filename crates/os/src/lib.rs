@@ -71,7 +71,7 @@ pub use cpu::allowed_cpus;
 pub use doctor::{Finding, Verdict, probe};
 pub use environment::{secure_var, secure_var_os};
 pub use input::wait_for_input;
-pub use kick::allow_kicks;
+pub use kick::{allow_kicks, handle_signals};
 pub use lock::{PiGuard, PiMutex};
 pub use memory::{lock_memory, prefault};
 pub use net::{Address, Credentials, Lack, Listener, May, Stream, host_name, raise_file_limit};

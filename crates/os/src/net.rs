@@ -185,6 +185,12 @@ impl Stream {
         }
     }
 
+    /// True once the peer will send nothing more, also while something that it sent waits to be read (poll(2), POLLRDHUP).
+    pub fn has_ended(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut [PollFd::new(&self.socket, PollFlags::RDHUP)], Some(&now)), Ok(1..))
+    }
+
     /// True if nothing has arrived and the peer has not ended: a connection at rest.
     pub fn at_rest(&self) -> bool {
         let mut one = [0];

@@ -45,6 +45,11 @@ impl Poller {
         Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(number), flags(output))?)
     }
 
+    /// Knows a source, but does not wait for it before it is [armed](Poller::arm).
+    pub fn add_unarmed(&self, source: impl AsFd, number: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(number), epoll::EventFlags::ONESHOT)?)
+    }
+
     /// Waits for it again.
     pub fn arm(&self, source: impl AsFd, number: u64, output: bool) -> io::Result<()> {
         Ok(epoll::modify(&self.epoll, source, epoll::EventData::new_u64(number), flags(output))?)
@@ -57,6 +62,11 @@ impl Poller {
 
     /// The next that is ready; `None` when `timeout` is over.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<Ready>> {
+        Ok(self.wait_and_see(timeout)?.map(|(ready, _)| ready))
+    }
+
+    /// The same, and whether the other end of the source has ended: what it sent before can still be read.
+    pub fn wait_and_see(&self, timeout: Option<Duration>) -> io::Result<Option<(Ready, bool)>> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
@@ -73,11 +83,16 @@ impl Poller {
                     // Somebody else may have been let through by it: then this one waits on.
                     let mut count = [0; 8];
                     match rustix::io::read(&self.poke, &mut count[..]) {
-                        Ok(_) => Some(Ready::Poked),
+                        Ok(_) => Some((Ready::Poked, false)),
                         Err(_) => continue,
                     }
                 }
-                Some(event) => Some(Ready::Source(event.data.u64())),
+                Some(event) => {
+                    let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+                    // It is packed: no reference to a field.
+                    let flags = event.flags;
+                    Some((Ready::Source(event.data.u64()), flags.intersects(over)))
+                }
             });
         }
     }
@@ -112,6 +127,35 @@ mod tests {
         assert_eq!(poller.wait(None).unwrap(), Some(Ready::Source(7)));
         poller.remove(&listener).unwrap();
         assert!(poller.arm(&listener, 7, false).is_err());
+    }
+
+    #[test]
+    fn a_source_added_unarmed_is_reported_once_it_is_armed() {
+        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let poller = Poller::new().unwrap();
+        poller.add_unarmed(&listener, 7).unwrap();
+        let _client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        assert_eq!(poller.wait(Some(Duration::from_millis(20))).unwrap(), None);
+        poller.arm(&listener, 7, false).unwrap();
+        assert_eq!(poller.wait(None).unwrap(), Some(Ready::Source(7)));
+    }
+
+    #[test]
+    fn a_source_whose_other_end_has_ended_says_so_beside_what_it_sent() {
+        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let poller = Poller::new().unwrap();
+        let client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let server = listener.accept().unwrap().unwrap();
+        client.write_all(b"x").unwrap();
+        poller.add(&server, 1, false).unwrap();
+        assert_eq!(poller.wait_and_see(None).unwrap(), Some((Ready::Source(1), false)));
+        assert!(!server.has_ended());
+        drop(client);
+        while !server.has_ended() {
+            std::thread::yield_now();
+        }
+        poller.arm(&server, 1, false).unwrap();
+        assert_eq!(poller.wait_and_see(None).unwrap(), Some((Ready::Source(1), true)));
     }
 
     #[test]

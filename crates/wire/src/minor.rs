@@ -72,6 +72,7 @@ codes! {
     HYOSHI + 0x35 NAME_UNBOUND "The naming service has nothing bound to the name (INV_OBJREF)."
     HYOSHI + 0x36 NAME_WAY "The way to the name leads through a naming service that does not answer (INV_OBJREF)."
     HYOSHI + 0x37 NO_INITIAL "No initial reference of that name was given to the ORB (INV_OBJREF)."
+    HYOSHI + 0x38 NAMING_STORE_DOUBT "The naming service could not write to its disk, nor undo what was written: the change may be there after a restart (PERSIST_STORE)."
     HYOSHI + 0x40 TLS_UNKNOWN_CA "No authority that is believed signed the server's certificate (NO_PERMISSION)."
     HYOSHI + 0x41 TLS_EXPIRED "The server's certificate has expired or is not valid yet (NO_PERMISSION)."
     HYOSHI + 0x42 TLS_NAME "The server's certificate is for another host than the reference names (NO_PERMISSION)."

@@ -147,7 +147,11 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     limits.bindings = arguments.bindings.unwrap_or(limits.bindings);
     limits.contexts = arguments.contexts.unwrap_or(limits.contexts);
     let service = NamingService::start(&orb, store.as_deref(), limits).map_err(refused)?;
+    if let Some(what) = service.repaired() {
+        streams::err(format_args!("warning: {what}\n"));
+    }
     let root = service.root().map_err(Failure::new)?;
+    orb.ready();
     let reference = root.ior().to_string();
     if let Some(path) = &arguments.ior {
         write(path, &reference)?;

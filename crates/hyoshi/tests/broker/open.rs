@@ -203,6 +203,7 @@ fn what_a_policy_gives_beyond_the_laws_is_cut_and_what_is_no_answer_is_passed_ov
     let place = Place::new();
     let _broker = Broker::start(&place, "--scheduler simulated --cap 60%");
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let senseless = Arc::new(Senseless(AtomicU32::new(0)));
     let object = orb.adapter("policies").build().unwrap().activate::<dyn Policy>(senseless.clone()).unwrap();
     place.write("policy.ior", object.ior().to_string());

@@ -62,6 +62,7 @@ fn serve(endpoint: &str, policy: Policy) -> Result<(), Box<dyn Error>> {
     }
     let orb = builder.listen(endpoint)?.build()?;
     let ping = orb.adapter("bench").build()?.activate::<dyn Ping>(Arc::new(Table::default()))?;
+    orb.ready();
     println!("ready {}", ping.ior());
     std::io::stdout().flush()?;
     // Until whoever started this has ended.

@@ -42,6 +42,7 @@ fn calls(server: &Server, able: Able) -> usize {
 /// Their client, at a port of its own, with our server. Returns how many connections there were to either.
 fn serves(peer: Peer, at: &std::path::Path, arguments: &[&str]) -> (usize, usize) {
     let orb = Orb::builder().accept_bidirectional(Claims::Own).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let ours = serve(&orb).unwrap();
     // Free again when the listener goes: the client listens there, and says so.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -10,6 +10,7 @@ use crate::process::{self, Server};
 /// Our client with their server.
 pub fn call(server: &Server, able: Able) {
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let peer = orb.resolve::<dyn PeerInterface>(&server.reference).unwrap();
     let failed = check_all(&orb, &peer, able);
     assert!(failed.is_empty(), "\n{}\n--- server\n{}", failed.join("\n"), server.log());
@@ -19,6 +20,7 @@ pub fn call(server: &Server, able: Able) {
 /// Our server.
 pub fn served() -> (Orb, PeerStub) {
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let peer = serve(&orb).unwrap();
     (orb, peer)
 }

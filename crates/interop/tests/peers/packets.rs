@@ -47,6 +47,7 @@ fn the_dissector_finds_nothing_malformed() {
 
     let server = Server::start(Peer::OmniOrb.server(omniorb));
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    orb.ready();
     let theirs = orb.resolve::<dyn PeerInterface>(&server.reference).unwrap();
     let failed = check_all(&orb, &theirs, Able::default());
     assert!(failed.is_empty(), "{}", failed.join("\n"));

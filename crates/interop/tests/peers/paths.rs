@@ -47,6 +47,7 @@ fn unix_sockets_lead_both_ways() {
 
     let path = socket("ours");
     let orb = Orb::builder().listen(&format!("unix:{}", path.display())).unwrap().build().unwrap();
+    orb.ready();
     let peer = serve(&orb).unwrap();
     let mut client = Peer::OmniOrb.client(omniorb, &peer.ior().to_string(), None);
     client.args(["-ORBclientTransportRule", "* unix,tcp"]);

@@ -61,6 +61,7 @@ fn we_call_omniorb_over_tls_and_are_called_back() {
     let papers = Papers::new("called");
     let server = Server::start(papers.omniorb(omniorb.join("server"), &papers.authority));
     let orb = papers.ours().build().unwrap();
+    orb.ready();
     let peer = orb.resolve::<dyn PeerInterface>(&server.reference).unwrap();
     let profile = peer.ior().iiop().next().unwrap().unwrap();
     assert_eq!(profile.port, 0);
@@ -78,6 +79,7 @@ fn omniorb_calls_us_over_tls_and_is_called_back() {
     let Some(omniorb) = Peer::OmniOrb.built() else { return };
     let papers = Papers::new("calls");
     let orb = papers.ours().build().unwrap();
+    orb.ready();
     let peer = serve(&orb).unwrap();
     let mut client = papers.omniorb(omniorb.join("client"), &papers.authority);
     client.args([&peer.ior().to_string(), "--ordered", "--codes"]);

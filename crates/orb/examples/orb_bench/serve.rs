@@ -62,6 +62,7 @@ pub fn serve(asked: &Asked) {
             adapter.activate_as::<dyn Wide>("wide", Arc::new(Silent)).expect("a fresh id");
         }
     }
+    [&plain, &secure].into_iter().for_each(Orb::ready);
     println!("{}", authority.pem.trim_end());
     // Until the client ends.
     let _ = std::io::stdin().read_line(&mut String::new());

@@ -24,5 +24,5 @@ pub(crate) use duplex::{Asked, Duplex};
 pub(crate) use offer::Offer;
 pub(crate) use outlet::Outlet;
 pub use points::Claims;
-pub(crate) use points::{Announcer, CONTEXT, believed, context, is_way_back, way_back};
+pub(crate) use points::{Announcer, CONTEXT, believed, context, is_way_back, reaches, way_back};
 pub(crate) use whose::Whose;

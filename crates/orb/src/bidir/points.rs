@@ -19,6 +19,10 @@ const NOWHERE: &str = ".bidir.invalid";
 pub enum Claims {
     /// The address that the connection comes from; of clients on the same machine, those of the machine. And names that
     /// an ORB of this kind makes up because it listens nowhere.
+    ///
+    /// Ports are not checked, for nothing shows whose they are: a client can claim the port of another program on its
+    /// machine, and gets that program's calls if it announces it first. Do not accept bidirectional GIOP from machines
+    /// whose programs do not trust each other.
     #[default]
     Own,
     /// All, as omniORB and JacORB believe them. Needed for clients that announce a name, or an address on the other
@@ -105,12 +109,24 @@ fn address(host: &str) -> Option<IpAddr> {
     host.trim_matches(['[', ']']).parse().ok().map(|ip: IpAddr| ip.to_canonical())
 }
 
+/// Whether a client that connects to that host reaches what is bound to this address of this machine. Names are not
+/// looked up, besides the machine's own and `localhost`.
+pub(crate) fn reaches(host: &str, bound: IpAddr) -> bool {
+    let bound = bound.to_canonical();
+    match address(host) {
+        Some(ip) if bound.is_unspecified() => (bound.is_ipv6() || ip.is_ipv4()) && is_here(host),
+        Some(ip) => ip == bound,
+        None if bound.is_unspecified() => is_here(host),
+        None => bound.is_loopback() && host.eq_ignore_ascii_case("localhost"),
+    }
+}
+
 /// Whether this machine has that name or address.
 fn is_here(host: &str) -> bool {
     match address(host) {
         // Only one's own can be bound; unspecified ones are nobody's.
         Some(ip) => ip.is_loopback() || (!ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()),
-        None => host == "localhost" || host == hyoshi_os::host_name(),
+        None => host.eq_ignore_ascii_case("localhost") || host.eq_ignore_ascii_case(&hyoshi_os::host_name()),
     }
 }
 
@@ -166,6 +182,20 @@ mod tests {
         assert!(is_here("127.0.0.1") && is_here("localhost") && is_here(&hyoshi_os::host_name()));
         // TEST-NET-1 (RFC 5737): no machine has it.
         assert!(!is_here("192.0.2.1") && !is_here("0.0.0.0") && !is_here("elsewhere"));
+    }
+
+    #[test]
+    fn what_is_bound_is_reached_by_each_of_its_names() {
+        let reaches = |host: &str, bound: &str| reaches(host, bound.parse().unwrap());
+        for host in ["localhost", "LocalHost", "127.0.0.1", "::ffff:127.0.0.1"] {
+            assert!(reaches(host, "127.0.0.1") && reaches(host, "0.0.0.0") && reaches(host, "::"), "{host}");
+        }
+        assert!(reaches("localhost", "::1") && reaches("[::1]", "::1") && reaches("::1", "::"));
+        assert!(reaches(&hyoshi_os::host_name(), "0.0.0.0"));
+        for host in ["127.0.0.2", "::1", "192.0.2.1", "elsewhere", ""] {
+            assert!(!reaches(host, "127.0.0.1"), "{host}");
+        }
+        assert!(!reaches("::1", "0.0.0.0") && !reaches("192.0.2.1", "0.0.0.0") && !reaches("localhost", "192.0.2.1"));
     }
 
     proptest! {

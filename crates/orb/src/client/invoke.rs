@@ -277,7 +277,7 @@ fn carry(
         orb.care.stir(false);
         return Ok(Said::Outcome);
     }
-    match both.map_or_else(|| route.peer.take(&patience), |mux| Ok(Over::Mux(mux)))? {
+    match both.map_or_else(|| route.peer.take(&patience), |mux| Ok(Over::Mux(mux, None)))? {
         Over::Line(mut line) => desk::with(|desk| {
             let done = over_line(orb, route, timeouts, until, request, out, &mut line, desk, accept);
             match &done {
@@ -295,7 +295,8 @@ fn carry(
             }
             done.map_err(|(failure, _)| failure)
         }),
-        Over::Mux(mux) => {
+        // Its place is kept until the reply has come.
+        Over::Mux(mux, _place) => {
             let route = &*route.over(mux.chars());
             if !request.response.expected() {
                 mux.post(false, until, |id, tell, to| put(route, request, out, id, tell, to))?;

@@ -1,6 +1,7 @@
 //! The client's side: connections to servers, calls over them.
 
 mod back;
+mod crowd;
 mod desk;
 mod invoke;
 mod line;

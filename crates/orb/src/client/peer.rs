@@ -12,6 +12,7 @@ use hyoshi_wire::ior::Endpoint;
 use hyoshi_wire::{CharSet, Version};
 
 use super::back::WaysBack;
+use super::crowd::{Crowd, Guest};
 use super::invoke::Failure;
 use super::line::{Line, Place};
 use super::lookup::Lookups;
@@ -63,7 +64,9 @@ pub(crate) struct Peer {
     /// Those that nobody uses, the one used last at the end. Boxed: they are handed about.
     #[allow(clippy::vec_box)]
     idle: PiMutex<Vec<Box<Line>>>,
-    shared: PiMutex<Shared>,
+    /// The first carries oneways that were put off, asynchronous calls, and calls both ways.
+    shared: Box<[PiMutex<Shared>]>,
+    crowd: Crowd,
     lookups: Arc<Lookups>,
     offer: Arc<OnceLock<Offer>>,
     /// Connections that it opened itself.
@@ -71,7 +74,7 @@ pub(crate) struct Peer {
     name: OnceLock<Option<&'static str>>,
 }
 
-/// The connection that calls share. One caller connects, without the lock; others wait, each for as long as it has.
+/// A connection that calls share. One caller connects, without the lock; others wait, each for as long as it has.
 ///
 /// ```text
 ///           mux                  connected
@@ -105,11 +108,11 @@ impl Patience {
 }
 
 /// What a call goes over.
-pub(super) enum Over {
+pub(super) enum Over<'a> {
     /// A connection of its own.
     Line(Box<Line>),
-    /// The one that calls share.
-    Mux(Arc<Mux>),
+    /// One that calls share, and its place there.
+    Mux(Arc<Mux>, Option<Guest<'a>>),
 }
 
 impl Peers {
@@ -167,6 +170,7 @@ impl Peers {
         let peer = || {
             let back = self.back.pin().get_or_insert_with(endpoint.clone(), Arc::default).clone();
             back.use_it();
+            let crowd = Crowd::new(self.limits.connections);
             Arc::new(Peer {
                 endpoint: endpoint.clone(),
                 sets,
@@ -176,7 +180,8 @@ impl Peers {
                 open: Arc::new(AtomicUsize::new(0)),
                 links: PiMutex::new(Vec::new()),
                 idle: PiMutex::new(Vec::new()),
-                shared: PiMutex::new(Shared::None),
+                shared: (0..crowd.connections()).map(|_| PiMutex::new(Shared::None)).collect(),
+                crowd,
                 lookups: self.lookups.clone(),
                 offer: self.offer.clone(),
                 back,
@@ -284,7 +289,10 @@ impl Peer {
 
     /// A connection for a call.
     #[inline]
-    pub(super) fn take(&self, patience: &Patience) -> Result<Over, Failure> {
+    pub(super) fn take(&self, patience: &Patience) -> Result<Over<'_>, Failure> {
+        if self.crowd.is_crowded() {
+            return self.join(patience);
+        }
         let now = coarse();
         loop {
             let Some(mut line) = self.idle.lock().pop() else { break };
@@ -319,9 +327,9 @@ impl Peer {
     }
 
     #[cold]
-    fn connect(&self, patience: &Patience) -> Result<Over, Failure> {
+    fn connect(&self, patience: &Patience) -> Result<Over<'_>, Failure> {
         let Some(place) = Place::take(&self.open, self.limits.connections) else {
-            return self.mux(patience).map(Over::Mux);
+            return self.join(patience);
         };
         let (dial, most) = (self.dial.as_ref(), self.limits.message);
         let mut line = self.try_addresses(patience, |address, left| Line::connect(address, left, dial, most))?;
@@ -331,6 +339,14 @@ impl Peer {
         links.push(line.link());
         drop(links);
         Ok(Over::Line(Box::new(line)))
+    }
+
+    /// The call shares a connection.
+    #[cold]
+    fn join(&self, patience: &Patience) -> Result<Over<'_>, Failure> {
+        let guest = self.crowd.join();
+        let mux = self.mux_at(guest.at(), patience)?;
+        Ok(Over::Mux(mux, Some(guest)))
     }
 
     /// Tries all addresses of the host.
@@ -361,11 +377,15 @@ impl Peer {
         }
     }
 
-    /// The connection that calls share.
+    /// The first connection that calls share.
     pub(super) fn mux(&self, patience: &Patience) -> Result<Arc<Mux>, Failure> {
+        self.mux_at(0, patience)
+    }
+
+    fn mux_at(&self, at: usize, patience: &Patience) -> Result<Arc<Mux>, Failure> {
         loop {
             let promise = {
-                let mut shared = self.shared.lock();
+                let mut shared = self.shared[at].lock();
                 match &*shared {
                     Shared::Open(mux) if mux.is_alive() => return Ok(mux.clone()),
                     Shared::Connecting(promise) => promise.clone(),
@@ -374,7 +394,7 @@ impl Peer {
                         let promise = Arc::new(Promise::new());
                         *shared = Shared::Connecting(promise.clone());
                         drop(shared);
-                        return self.connect_shared(&promise, patience);
+                        return self.connect_shared(at, &promise, patience);
                     }
                 }
             };
@@ -390,6 +410,7 @@ impl Peer {
     #[cold]
     fn connect_shared(
         &self,
+        at: usize,
         promise: &Promise<Result<Arc<Mux>, Failure>>,
         patience: &Patience,
     ) -> Result<Arc<Mux>, Failure> {
@@ -398,7 +419,7 @@ impl Peer {
         let start = |stream| self.start_shared(stream).map_err(|error| no_connection(&error));
         let mut outcome = stream.and_then(start);
         {
-            let mut shared = self.shared.lock();
+            let mut shared = self.shared[at].lock();
             match &outcome {
                 Ok(mux) if matches!(*shared, Shared::Ended) => {
                     mux.close();
@@ -421,12 +442,12 @@ impl Peer {
         lane.take_in_both(stream, self.limits.message, calls)
     }
 
-    /// The shared connection, if there is one.
-    fn open_mux(&self) -> Option<Arc<Mux>> {
-        match &*self.shared.lock() {
+    /// The shared connections there are.
+    fn open_muxes(&self) -> impl Iterator<Item = Arc<Mux>> {
+        self.shared.iter().filter_map(|shared| match &*shared.lock() {
             Shared::Open(mux) => Some(mux.clone()),
             _ => None,
-        }
+        })
     }
 
     /// The call is over, and the connection as good as before.
@@ -466,28 +487,30 @@ impl Peer {
             }
         }
         old.into_iter().for_each(|line| self.drop_line(line));
-        let mut shared = self.shared.lock();
-        if let Shared::Open(mux) = &*shared
-            && (!mux.is_alive() || mux.retire(now))
-        {
-            mux.close();
-            *shared = Shared::None;
+        let mut open = self.open.load(Ordering::Relaxed) > 0;
+        for shared in &self.shared {
+            let mut shared = shared.lock();
+            if let Shared::Open(mux) = &*shared
+                && (!mux.is_alive() || mux.retire(now))
+            {
+                mux.close();
+                *shared = Shared::None;
+            }
+            open |= matches!(*shared, Shared::Open(_) | Shared::Connecting(_));
         }
-        matches!(*shared, Shared::Open(_) | Shared::Connecting(_)) || self.open.load(Ordering::Relaxed) > 0
+        open
     }
 
     /// Sends the oneways that were put off.
     pub(crate) fn flush(&self) {
-        if let Some(mux) = self.open_mux() {
-            mux.flush();
-        }
+        self.open_muxes().for_each(|mux| mux.flush());
         self.back.all().iter().for_each(|mux| mux.flush());
     }
 
     /// The same without waiting for anybody. True if some is left.
     fn try_flush(&self) -> bool {
         let back = self.back.all();
-        back.iter().chain(&self.open_mux()).fold(false, |left, mux| mux.try_flush() | left)
+        back.iter().cloned().chain(self.open_muxes()).fold(false, |left, mux| mux.try_flush() | left)
     }
 
     /// Closes what calls are waiting on.
@@ -500,11 +523,13 @@ impl Peer {
     fn close(&self) {
         let lines = std::mem::take(&mut *self.idle.lock());
         lines.into_iter().for_each(|line| self.drop_line(line));
-        let shared = std::mem::replace(&mut *self.shared.lock(), Shared::Ended);
-        if let Shared::Open(mux) = shared {
-            // Somebody may have put another off just now.
-            mux.try_flush();
-            mux.end();
+        for shared in &self.shared {
+            let shared = std::mem::replace(&mut *shared.lock(), Shared::Ended);
+            if let Shared::Open(mux) = shared {
+                // Somebody may have put another off just now.
+                mux.try_flush();
+                mux.end();
+            }
         }
         self.back.all().iter().for_each(|mux| mux.end());
     }

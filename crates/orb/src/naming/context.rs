@@ -11,8 +11,8 @@ use super::generated::cos_naming::*;
 use super::refused::{beyond, from_wire, to_wire};
 use super::service::Service;
 use super::tree::{Bound, Change, ContextId, Refusal, Tree};
-use crate::minor;
 use crate::{ObjectRef, Raises};
+use crate::{current, minor};
 
 pub(crate) struct Context {
     pub(crate) service: Arc<Service>,
@@ -43,6 +43,11 @@ impl Context {
     ) -> Result<R, E> {
         let Refusal::Elsewhere { context, rest } = refusal else { return Err(refusal.into()) };
         let (context, rest) = (self.service.elsewhere(context)?, to_wire(rest));
+        // The lane keeps a thread for other requests: however many names lead to services that do not answer, or back
+        // here, the others are resolved. The client can go on there by itself (Naming Service 1.3, 2.2.2).
+        let Some(_spared) = current::spare_thread() else {
+            return Err(CannotProceed { cxt: Some(context), rest_of_name: rest }.into());
+        };
         there(&context, &rest).map_err(|error| beyond(error, context, rest))
     }
 

@@ -1,7 +1,6 @@
 //! The naming service: the tree of contexts behind CosNaming's operations, kept on disk.
 
 use std::fmt;
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -15,7 +14,7 @@ use super::generated::cos_naming::{Binding, BindingIterator, BindingIteratorStub
 use super::generated::cos_naming::{NamingContextExtStub, NamingContextStub};
 use super::iterators::{Cursor, Iterators};
 use super::refused::to_wire;
-use super::store::{Snapshot, Store, StoreError};
+use super::store::{Snapshot, Store, StoreError, Unkept};
 use super::tree::{Bound, Change, ContextId, NamingLimits, ROOT, Refusal, Tree};
 use crate::adapter::{Adapter, AdapterError, Elsewhere, Locator, ObjectKey, Servant};
 use crate::minor;
@@ -125,6 +124,11 @@ impl NamingService {
         self.adapters[0].reference::<dyn NamingContextExt>(ROOT.to_be_bytes())
     }
 
+    /// What was cut back of what is kept on disk, if something was: zeros that a loss of power left, or an empty file.
+    pub fn repaired(&self) -> Option<String> {
+        self.service.store.lock().as_ref()?.repaired().map(str::to_owned)
+    }
+
     /// How many bindings there are, and in how many contexts.
     pub fn size(&self) -> (usize, usize) {
         self.service.tree.lock().size()
@@ -196,9 +200,18 @@ impl Service {
         let decided = decide(&self.tree.lock()).map_err(Ok)?;
         let changes = decided.as_ref();
         if let Some(store) = store.as_mut() {
-            // Perhaps: where even taking it back fails, the next run may find it.
-            let refused = |_| Err(SystemKind::PersistStore.maybe_done(minor::NAMING_STORE));
-            self.keep(store, changes).map_err(refused)?;
+            let known = store.is_doubtful();
+            self.keep(store, changes).map_err(|unkept| {
+                let (raised, error) = match unkept {
+                    Unkept::Not(error) => (SystemKind::PersistStore.not_done(minor::NAMING_STORE), error),
+                    Unkept::Perhaps(error) => (SystemKind::PersistStore.maybe_done(minor::NAMING_STORE_DOUBT), error),
+                };
+                // Once, until something was written again.
+                if !known {
+                    eprintln!("hyoshi: the naming service cannot write a change: {error}; free space on its disk");
+                }
+                Err(raised)
+            })?;
         }
         let mut tree = self.tree.lock();
         for change in changes {
@@ -209,10 +222,10 @@ impl Service {
     }
 
     /// Nobody else changes the tree meanwhile, but names are resolved while the disk works.
-    fn keep(&self, store: &mut Store, changes: &[Change]) -> io::Result<()> {
+    fn keep(&self, store: &mut Store, changes: &[Change]) -> Result<(), Unkept> {
         if store.is_due() {
-            let snapshot = Snapshot::of(&self.tree.lock())?;
-            store.write_anew(&snapshot)?;
+            let snapshot = Snapshot::of(&self.tree.lock()).map_err(Unkept::Not)?;
+            store.write_anew(&snapshot).map_err(Unkept::Not)?;
         }
         store.append(changes)
     }

@@ -7,12 +7,13 @@
 //!
 //! A snapshot is a log too: it is written to `names.log.new`, flushed, and renamed over the old one, when the log has
 //! grown to several times what a snapshot takes, and when a write failed so that the log's end is in doubt. A record
-//! that stops short at the end of the file is one that nobody was told of: the process was killed while writing it.
-//! Any other damage is refused, and the file left as it is.
+//! that stops short at the end of the file was never confirmed to a client: the process was killed while writing it.
+//! If the machine loses power, a file system can leave zeros in such a record's place, or an empty file; both are cut
+//! back, with a warning. Any other damage is refused, and the file left as it is.
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use hyoshi_wire::ior::{Ior, NameComponent};
@@ -97,6 +98,17 @@ pub(crate) struct Store {
     due: u64,
     /// A write failed: what is behind `length` is not known.
     doubtful: bool,
+    /// What was cut back when it was opened.
+    repaired: Option<String>,
+}
+
+/// Why changes were not kept.
+#[derive(Debug)]
+pub(crate) enum Unkept {
+    /// Nothing of them is in the log.
+    Not(io::Error),
+    /// What was written of them could not be cut off again: the next run may find them.
+    Perhaps(io::Error),
 }
 
 impl Store {
@@ -114,22 +126,48 @@ impl Store {
             return Err(StoreError::Taken(directory.to_owned()));
         }
         let path = directory.join(LOG);
-        let (log, length) = match File::options().read(true).write(true).open(&path) {
-            Ok(mut log) => {
-                let length = replay(&log, &path, tree)?;
-                // What was being written when the process ended goes.
-                log.set_len(length).map_err(fail("shorten", &path))?;
-                log.seek(SeekFrom::Start(length)).map_err(fail("seek in", &path))?;
-                (log, length)
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+        let mut repaired = None;
+        let opened = match File::options().read(true).write(true).open(&path) {
+            Ok(mut log) => match replay(&log, &path, tree)? {
+                Replayed::Empty => {
+                    repaired = Some(format!("{} was empty: it begins anew, without names", path.display()));
+                    None
+                }
+                Replayed::To { length, zeros } => {
+                    if zeros > 0 {
+                        repaired = Some(format!(
+                            "{} ended in {zeros} octets of zeros, as a loss of power leaves them: they were cut off",
+                            path.display()
+                        ));
+                    }
+                    // What was being written when the process ended goes.
+                    log.set_len(length).map_err(fail("shorten", &path))?;
+                    log.seek(SeekFrom::Start(length)).map_err(fail("seek in", &path))?;
+                    Some((log, length))
+                }
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(fail("open", &path)(error)),
+        };
+        let (log, length) = match opened {
+            Some(opened) => opened,
+            None => {
                 let written = Snapshot::of(tree).and_then(|snapshot| write_whole(directory, &snapshot));
                 written.map_err(fail("write", &path))?
             }
-            Err(error) => return Err(fail("open", &path)(error)),
         };
         let directory = directory.to_owned();
-        Ok(Store { directory, _lock: lock, log, length, due: SMALL.max(4 * length), doubtful: false })
+        Ok(Store { directory, _lock: lock, log, length, due: SMALL.max(4 * length), doubtful: false, repaired })
+    }
+
+    /// What was cut back when it was opened, if something was.
+    pub(crate) fn repaired(&self) -> Option<&str> {
+        self.repaired.as_deref()
+    }
+
+    /// True if the last write failed.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.doubtful
     }
 
     /// True if the log is to be written anew before something is added: a write failed, or it has grown long.
@@ -154,14 +192,16 @@ impl Store {
     }
 
     /// Keeps changes, all or none.
-    pub(crate) fn append(&mut self, changes: &[Change]) -> io::Result<()> {
-        let record = record(changes).map_err(|_| io::Error::from(ErrorKind::InvalidData))?;
+    pub(crate) fn append(&mut self, changes: &[Change]) -> Result<(), Unkept> {
+        let record = record(changes).map_err(|_| Unkept::Not(ErrorKind::InvalidData.into()))?;
         let written = self.log.write_all(&record).and_then(|()| self.log.sync_data());
-        if written.is_err() {
+        if let Err(error) = written {
             self.doubtful = true;
-            // So that another run does not find a change that was refused. Should that fail, too, it may.
-            let _ = self.log.set_len(self.length).and_then(|()| self.log.sync_data());
-            return written;
+            // So that another run does not find a change that was refused.
+            return match self.log.set_len(self.length).and_then(|()| self.log.sync_data()) {
+                Ok(()) => Err(Unkept::Not(error)),
+                Err(_) => Err(Unkept::Perhaps(error)),
+            };
         }
         self.length += record.len() as u64;
         Ok(())
@@ -203,12 +243,24 @@ impl Snapshot {
     }
 }
 
-/// Reads all whole records; how far they reach.
-fn replay(log: &File, path: &Path, tree: &mut Tree) -> Result<u64, StoreError> {
+/// How far a log reaches.
+#[derive(Debug, PartialEq, Eq)]
+enum Replayed {
+    /// Not even its first octets are there.
+    Empty,
+    /// To the end of its last whole record; so many octets behind that are zeros, and all there are.
+    To { length: u64, zeros: u64 },
+}
+
+/// Reads all whole records.
+fn replay(log: &File, path: &Path, tree: &mut Tree) -> Result<Replayed, StoreError> {
     let io = |error| StoreError::Io { trying: "read", path: path.to_owned(), error };
     let size = log.metadata().map_err(io)?.len();
     let mut from = BufReader::new(log);
     let mut magic = [0; MAGIC.len()];
+    if size == 0 {
+        return Ok(Replayed::Empty);
+    }
     if size < magic.len() as u64 {
         return Err(StoreError::Foreign(path.to_owned()));
     }
@@ -221,17 +273,20 @@ fn replay(log: &File, path: &Path, tree: &mut Tree) -> Result<u64, StoreError> {
         let left = size - whole;
         let damaged = |what| Err(StoreError::Damaged { path: path.to_owned(), whole, what });
         if left < HEAD as u64 {
-            return Ok(whole);
+            return Ok(Replayed::To { length: whole, zeros: 0 });
         }
         let mut head = [0; HEAD];
         from.read_exact(&mut head).map_err(io)?;
         let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let length = number(0) as usize;
+        if head == [0; HEAD] && only_zeros(&mut from).map_err(io)? {
+            return Ok(Replayed::To { length: whole, zeros: left });
+        }
         if crc32fast::hash(&head[..4]) != number(4) || length > MOST {
             return damaged("a record's head does not hold its checksum");
         }
         if left < (HEAD + length) as u64 {
-            return Ok(whole);
+            return Ok(Replayed::To { length: whole, zeros: 0 });
         }
         let mut changes = vec![0; length];
         from.read_exact(&mut changes).map_err(io)?;
@@ -243,6 +298,21 @@ fn replay(log: &File, path: &Path, tree: &mut Tree) -> Result<u64, StoreError> {
             return damaged("a record does not follow from those before it");
         }
         whole += (HEAD + length) as u64;
+    }
+}
+
+/// Reads to the end.
+fn only_zeros(from: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let octets = from.fill_buf()?;
+        if octets.is_empty() {
+            return Ok(true);
+        }
+        if octets.iter().any(|octet| *octet != 0) {
+            return Ok(false);
+        }
+        let count = octets.len();
+        from.consume(count);
     }
 }
 
@@ -473,8 +543,58 @@ mod tests {
             assert!(error.to_string().contains("left as it is"));
             assert_eq!(place.log(), damaged);
         }
-        place.set_log(b"");
+        place.set_log(b"HYNA");
         assert!(matches!(place.refused(), StoreError::Foreign(_)));
+    }
+
+    #[test]
+    fn zeros_behind_the_last_record_are_cut_back_with_a_warning() {
+        let place = Place::new();
+        let tree = filled(&place);
+        let log = place.log();
+        for zeros in [1, 11, 12, 13, 4096, 100_000] {
+            place.set_log(&[log.clone(), vec![0; zeros]].concat());
+            let (store, again) = place.open();
+            same(&tree, &again);
+            // Fewer than a record's head may be the start of one that was cut off.
+            assert_eq!(store.repaired().is_some(), zeros >= HEAD, "{zeros}");
+            assert!(store.repaired().is_none_or(|what| what.contains(&format!("{zeros} octets of zeros"))));
+            drop(store);
+            assert_eq!(place.log(), log);
+            assert_eq!(place.open().0.repaired(), None, "once");
+        }
+        // Something behind them was written by somebody: that is damage.
+        place.set_log(&[log, vec![0; 4096], vec![1]].concat());
+        assert!(matches!(place.refused(), StoreError::Damaged { .. }));
+    }
+
+    #[test]
+    fn an_empty_log_begins_anew_with_a_warning() {
+        let place = Place::new();
+        drop(place.open());
+        place.set_log(b"");
+        let (mut store, mut tree) = place.open();
+        assert!(store.repaired().unwrap().contains("was empty"));
+        keep(&mut store, &mut tree, &[bind("a")]);
+        drop(store);
+        let (store, again) = place.open();
+        same(&tree, &again);
+        assert_eq!(store.repaired(), None);
+    }
+
+    #[test]
+    fn whether_a_change_was_kept_is_said_as_far_as_it_is_known() {
+        let place = Place::new();
+        let (mut store, mut tree) = place.open();
+        keep(&mut store, &mut tree, &[bind("a")]);
+        // Too large for a record: nothing is written.
+        let huge = Ior { type_id: String::new(), profiles: vec![Profile { tag: 0, data: vec![0; MOST] }] };
+        let name = parse_name("huge").unwrap().remove(0);
+        let refused = store.append(&[Change::Bind { context: ROOT, name, to: Bound::Object(huge) }]);
+        assert!(matches!(refused, Err(Unkept::Not(_))), "{refused:?}");
+        // A file that cannot be written cannot be cut back either.
+        store.log = File::open(place.0.join(LOG)).unwrap();
+        assert!(matches!(store.append(&[bind("b")]), Err(Unkept::Perhaps(_))));
     }
 
     #[test]
@@ -491,7 +611,8 @@ mod tests {
         let (mut store, mut tree) = place.open();
         keep(&mut store, &mut tree, &[bind("a")]);
         store.log = File::options().write(true).open("/dev/full").unwrap();
-        let error = store.append(&[bind("b")]).unwrap_err();
+        // A device cannot be shortened, so that it is not known what it holds.
+        let Unkept::Perhaps(error) = store.append(&[bind("b")]).unwrap_err() else { panic!("it cannot be known") };
         assert_eq!(error.kind(), ErrorKind::StorageFull);
         assert!(store.is_due());
         // Nor is there space for a new log.

@@ -29,6 +29,28 @@ impl Bound {
     }
 }
 
+/// What a binding counts for, besides the constant that a binding takes.
+trait Octets {
+    fn octets(&self) -> usize;
+}
+
+impl Octets for NameComponent {
+    fn octets(&self) -> usize {
+        self.id.len() + self.kind.len()
+    }
+}
+
+impl Octets for Bound {
+    fn octets(&self) -> usize {
+        match self {
+            Bound::Object(ior) | Bound::Elsewhere(ior) => {
+                ior.profiles.iter().map(|profile| 8 + profile.data.len()).sum::<usize>() + ior.type_id.len()
+            }
+            Bound::Here(_) => 8,
+        }
+    }
+}
+
 /// Something that changes the tree; what is stored is a sequence of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -66,6 +88,7 @@ pub(crate) enum Limit {
     Bindings,
     Contexts,
     Reference,
+    Octets,
 }
 
 /// Why an operation is not carried out here.
@@ -102,6 +125,8 @@ pub struct NamingLimits {
     pub reference: usize,
     /// Bindings in all contexts together; default 100,000.
     pub bindings: usize,
+    /// Octets of all bindings together, names and references; default 64 MiB.
+    pub octets: usize,
     /// Contexts; default 10,000.
     pub contexts: usize,
     /// Iterators over listings; default 256. Beyond, the one that was used longest ago ends.
@@ -119,6 +144,7 @@ impl Default for NamingLimits {
             component: 1024,
             reference: 16 << 10,
             bindings: 100_000,
+            octets: 64 << 20,
             contexts: 10_000,
             iterators: 256,
             idle_iterators: hyoshi_model::Span::from_secs(300),
@@ -133,6 +159,8 @@ pub(crate) struct Tree {
     limits: NamingLimits,
     contexts: HashMap<ContextId, BTreeMap<NameComponent, Bound>>,
     bindings: usize,
+    /// Of all bindings; see [`NamingLimits::octets`].
+    octets: usize,
     /// Above all ids that were ever given out, so that references to destroyed contexts never mean another one.
     next: ContextId,
 }
@@ -142,7 +170,7 @@ type Place<'a> = (ContextId, &'a NameComponent);
 
 impl Tree {
     pub(crate) fn new(limits: NamingLimits) -> Tree {
-        Tree { limits, contexts: HashMap::from([(ROOT, BTreeMap::new())]), bindings: 0, next: ROOT + 1 }
+        Tree { limits, contexts: HashMap::from([(ROOT, BTreeMap::new())]), bindings: 0, octets: 0, next: ROOT + 1 }
     }
 
     /// Carries a change out: one that was decided here, or stored by an earlier run. False if it makes no sense for
@@ -150,12 +178,22 @@ impl Tree {
     pub(crate) fn apply(&mut self, change: Change) -> bool {
         match change {
             Change::Bind { context, name, to } => match self.contexts.get_mut(&context) {
-                Some(bindings) => self.bindings += usize::from(bindings.insert(name, to).is_none()),
+                Some(bindings) => {
+                    let id = name.octets();
+                    self.octets += id + to.octets();
+                    match bindings.insert(name, to) {
+                        Some(before) => self.octets -= id + before.octets(),
+                        None => self.bindings += 1,
+                    }
+                }
                 None => return false,
             },
             Change::Unbind { context, name } => {
                 match self.contexts.get_mut(&context).and_then(|bindings| bindings.remove(&name)) {
-                    Some(_) => self.bindings -= 1,
+                    Some(before) => {
+                        self.bindings -= 1;
+                        self.octets -= name.octets() + before.octets();
+                    }
                     None => return false,
                 }
             }
@@ -173,6 +211,7 @@ impl Tree {
                 self.next = self.next.max(next);
                 if let Some(bindings) = self.contexts.remove(&context) {
                     self.bindings -= bindings.len();
+                    self.octets -= bindings.iter().map(|(name, to)| name.octets() + to.octets()).sum::<usize>();
                 }
             }
         }
@@ -309,11 +348,12 @@ impl Tree {
     }
 
     fn place(&self, context: ContextId, name: &NameComponent, to: Bound) -> Result<Change, Refusal> {
-        if let Bound::Object(ior) | Bound::Elsewhere(ior) = &to {
-            let octets = ior.profiles.iter().map(|profile| 8 + profile.data.len()).sum::<usize>() + ior.type_id.len();
-            if octets > self.limits.reference {
-                return Err(Refusal::Limit(Limit::Reference));
-            }
+        if to.octets() > self.limits.reference {
+            return Err(Refusal::Limit(Limit::Reference));
+        }
+        let freed = self.bound(context, name).map_or(0, |before| name.octets() + before.octets());
+        if self.octets - freed + name.octets() + to.octets() > self.limits.octets {
+            return Err(Refusal::Limit(Limit::Octets));
         }
         if self.bindings >= self.limits.bindings && self.bound(context, name).is_none() {
             return Err(Refusal::Limit(Limit::Bindings));
@@ -429,6 +469,29 @@ mod tests {
         assert!(tree.apply(tree.unbind(ROOT, &name("a")).unwrap()));
         assert_eq!(tree.list(ROOT, Some(&name("a")[0])).count(), 1);
         assert_eq!(tree.list(77, None).count(), 0);
+    }
+
+    #[test]
+    fn octets_of_all_bindings_are_bounded_and_counted_as_they_come_and_go() {
+        let mut tree = Tree::new(NamingLimits { octets: 30, ..NamingLimits::default() });
+        // A name of one octet, and 8 + 2 + 1 of its reference.
+        let bind = |tree: &mut Tree, at: &str, id: &str| {
+            let change = tree.rebind(ROOT, &name(at), object(id))?;
+            assert!(tree.apply(change));
+            Ok::<_, Refusal>(tree.octets)
+        };
+        assert_eq!(bind(&mut tree, "a", "o"), Ok(12));
+        assert_eq!(bind(&mut tree, "b", "o"), Ok(24));
+        assert_eq!(bind(&mut tree, "c", "o"), Err(Refusal::Limit(Limit::Octets)));
+        assert_eq!(bind(&mut tree, "a", "longer"), Ok(29), "in place of what was there");
+        assert_eq!(bind(&mut tree, "a", "o"), Ok(24));
+        assert!(tree.apply(tree.unbind(ROOT, &name("b")).unwrap()));
+        assert_eq!(tree.octets, 12);
+        let [make, here] = tree.bind_new(ROOT, &name("d")).unwrap();
+        assert!(tree.apply(make) && tree.apply(here));
+        assert_eq!(tree.octets, 21);
+        assert!(tree.apply(Change::Destroy { context: ROOT + 1 }));
+        assert_eq!(tree.octets, 21, "what it is bound to is still counted");
     }
 
     #[test]

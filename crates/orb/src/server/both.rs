@@ -28,6 +28,7 @@ use super::connection::{Connection, Intake, Serving};
 use super::doorway::PATIENCE;
 use super::kept::Kept;
 use super::lane::{Bench, Lane};
+use super::parked::Parked;
 use super::replies::Sent;
 use super::serve::{self, Verdict};
 use crate::bidir::{Announcer, Asked, CONTEXT, Claims, Duplex, Outlet, Whose, believed};
@@ -260,11 +261,16 @@ impl Lane {
             if asked.apart {
                 // Its sender expects nothing of the order in which this and the next are carried out.
                 connection.run_apart(epoch);
-                self.arm(connection);
+                if self.may_run() > 0 {
+                    self.arm(connection);
+                }
             } else {
                 connection.run(epoch, true);
             }
-            goes_on = self.carry_out_one(orb, connection, &asked.message.received(), &mut bench.to);
+            // A client that has ended wants no reply; what it sent otherwise is carried out.
+            if !(connection.is_gone() && asked.waits) {
+                goes_on = self.carry_out_one(orb, connection, &asked.message.received(), &mut bench.to);
+            }
             owned = connection.ran(epoch);
         }
         current::serve(None);
@@ -326,7 +332,7 @@ impl Reading {
             duplex.begun.store(0, Ordering::Relaxed);
         }
         // Requests that wait are counted where they do.
-        let held = duplex.begun.load(Ordering::Relaxed) + intake.octets.len();
+        let held = duplex.begun.load(Ordering::Relaxed) + intake.parked.len();
         if connection.unfinished.set(held) > self.lane.most_unfinished {
             return self.close(connection, duplex, Failure::Lost);
         }
@@ -374,8 +380,8 @@ impl Reading {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut then = Then::Later;
         for _ in 0..READS {
-            let held = std::mem::take(&mut intake.octets);
-            let mut octets = &held[std::mem::take(&mut intake.done)..];
+            let held = std::mem::take(&mut intake.parked);
+            let mut octets = held.octets();
             if octets.is_empty() {
                 let fresh = !messages.is_waiting();
                 match read(&connection.stream, messages, &mut buffer, May::Never, May::Never) {
@@ -402,10 +408,8 @@ impl Reading {
                 Then::Watch => {}
                 Then::Pause => {
                     // What waited already is not copied again for each message that is taken of it.
-                    (intake.done, intake.octets) = match held.len().checked_sub(octets.len()) {
-                        Some(done) if !held.is_empty() => (done, held),
-                        _ => (0, octets.to_vec()),
-                    };
+                    let left = octets.len();
+                    intake.parked = if held.is_empty() { Parked::copy(octets) } else { held.last(left) };
                     then = Then::Pause;
                     break;
                 }

@@ -9,8 +9,10 @@ use hyoshi_os::{Credentials, PiMutex};
 use hyoshi_wire::giop::{Reassembler, close_connection};
 use hyoshi_wire::{CharSet, Version};
 
+use super::fair::Pipelining;
 use super::kept::Kept;
 use super::lane::Lane;
+use super::parked::Parked;
 use super::replies::Replies;
 use super::table::Sums;
 use crate::bidir::Duplex;
@@ -46,6 +48,10 @@ pub(crate) struct Connection {
     begun: AtomicU32,
     /// The client sends requests without waiting for replies: each is given a thread of its own while there are some.
     pub(super) shared: AtomicBool,
+    /// How long such requests take.
+    pub(super) pipelining: Pipelining,
+    /// The client has ended, as far as is known: requests to which it would want a reply are not run any more.
+    pub(super) gone: AtomicBool,
     /// Seconds on the ORB's coarse clock when it was accepted.
     pub(super) since: u64,
     /// When something last came.
@@ -119,10 +125,8 @@ pub(crate) struct Intake {
     pub(super) messages: Option<Box<Reassembler>>,
     /// When they began, in seconds of the coarse clock.
     pub(super) since: Option<u64>,
-    /// Octets behind the message that runs.
-    pub(super) octets: Vec<u8>,
-    /// So many of them are done with.
-    pub(super) done: usize,
+    /// What is behind the message that runs.
+    pub(super) parked: Parked,
 }
 
 /// How often listen points of a connection are looked at.
@@ -145,6 +149,8 @@ impl Connection {
             running: AtomicU32::new(0),
             begun: AtomicU32::new(0),
             shared: AtomicBool::new(false),
+            pipelining: Pipelining::default(),
+            gone: AtomicBool::new(false),
             since: now,
             heard: AtomicU64::new(now),
             unfinished: Kept::new(sums.unfinished.clone()),
@@ -329,7 +335,12 @@ impl Serving {
 
     /// Lets another thread read the connection while the request runs. Not if too many of its requests run already.
     pub(crate) fn let_others_read(&self) {
-        if self.connection.give(self.epoch, self.lane.in_flight) {
+        self.let_run(self.lane.in_flight);
+    }
+
+    /// The same, if fewer than `most` of its requests run.
+    pub(super) fn let_run(&self, most: u32) {
+        if self.connection.give(self.epoch, most) {
             self.lane.arm(&self.connection);
         }
     }

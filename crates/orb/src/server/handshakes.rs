@@ -40,6 +40,7 @@ const PIECE: usize = 4 << 10;
 pub(super) struct Handshakes {
     poller: Arc<Poller>,
     stopping: Arc<AtomicBool>,
+    listeners: Arc<[Listener]>,
     thread: Thread<()>,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Handshakes {
 struct Door {
     lane: Arc<Lane>,
     tls: TlsServer,
-    listeners: Vec<Listener>,
+    listeners: Arc<[Listener]>,
     poller: Arc<Poller>,
     stopping: Arc<AtomicBool>,
     /// By number: the oldest first.
@@ -79,14 +80,15 @@ impl Handshakes {
     ) -> io::Result<Handshakes> {
         let poller = Arc::new(Poller::new()?);
         for (number, listener) in listeners.iter().enumerate() {
-            poller.add(listener, number as u64, false)?;
+            poller.add_unarmed(listener, number as u64)?;
         }
         let stopping = Arc::new(AtomicBool::new(false));
+        let listeners: Arc<[Listener]> = listeners.into();
         let mut door = Door {
             lane,
             tls,
             next: listeners.len() as u64,
-            listeners,
+            listeners: listeners.clone(),
             poller: poller.clone(),
             stopping: stopping.clone(),
             all: BTreeMap::new(),
@@ -95,7 +97,15 @@ impl Handshakes {
             resting: Vec::new(),
         };
         let thread = Spawn::new(name).spawn(move || door.tend())?;
-        Ok(Handshakes { poller, stopping, thread })
+        Ok(Handshakes { poller, stopping, listeners, thread })
+    }
+
+    /// Accepts connections from now on.
+    pub(super) fn open(&self) {
+        for (number, listener) in self.listeners.iter().enumerate() {
+            // Cannot fail: the poller knows it.
+            let _ = self.poller.arm(listener, number as u64, false);
+        }
     }
 
     /// Takes nobody in any more; returns when the thread has ended, unless it is this one.

@@ -19,6 +19,7 @@ use hyoshi_wire::{ByteOrder, Encoder, Limits};
 
 use super::both::Reader;
 use super::connection::{Connection, Serving};
+use super::fair::Fairness;
 use super::handshakes::Handshakes;
 use super::linger::Lingering;
 use super::table::{FIRST, Table};
@@ -83,6 +84,7 @@ pub(crate) struct Lane {
     pub(super) table: Table,
     pub(super) idle: AtomicUsize,
     pub(super) lingering: Lingering,
+    pub(super) fairness: Fairness,
     /// Threads that wait with a request for an adapter or activator.
     spared: AtomicUsize,
     /// Threads that were started.
@@ -126,7 +128,7 @@ impl Lane {
         // Where they cannot be kicked threads linger their time.
         let _ = hyoshi_os::allow_kicks();
         for (number, listener) in listeners.iter().enumerate() {
-            poller.add(listener, number as u64, false)?;
+            poller.add_unarmed(listener, number as u64)?;
         }
         let most = options.threads.max(1);
         Ok(Arc::new(Lane {
@@ -147,6 +149,7 @@ impl Lane {
             table: Table::new(limits.connections),
             idle: AtomicUsize::new(0),
             lingering: Lingering::new(most),
+            fairness: Fairness::new(most),
             spared: AtomicUsize::new(0),
             started: AtomicUsize::new(0),
             threads: PiMutex::new(Vec::new()),
@@ -174,6 +177,22 @@ impl Lane {
             *self.handshakes.lock() = Some(Handshakes::start(self.clone(), name, listeners, tls.clone(), limits)?);
         }
         Ok(())
+    }
+
+    /// Accepts connections from now on; until then clients wait in the listeners' backlogs.
+    pub(crate) fn open(&self) {
+        for (number, listener) in self.listeners.lock().iter().enumerate() {
+            // Cannot fail: the poller knows it.
+            let _ = self.poller.arm(&**listener, number as u64, false);
+        }
+        if let Some(handshakes) = &*self.handshakes.lock() {
+            handshakes.open();
+        }
+    }
+
+    /// True if clients can connect to it.
+    pub(crate) fn listens(&self) -> bool {
+        !self.listeners.lock().is_empty() || self.handshakes.lock().is_some()
     }
 
     /// Starts a thread, or all of them.
@@ -210,6 +229,11 @@ impl Lane {
         Ok(())
     }
 
+    /// How many threads were started.
+    pub(super) fn started(&self) -> usize {
+        self.started.load(Ordering::Relaxed)
+    }
+
     pub(super) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -220,9 +244,9 @@ impl Lane {
         crate::reference::use_orb(&orb);
         let mut bench = Bench { buffer: vec![0; BUFFER], to: Encoder::new(ByteOrder::NATIVE), number };
         while !self.stopping() {
-            let ready = self.poller.wait(None);
+            let ready = self.poller.wait_and_see(None);
             let idle = self.idle.fetch_sub(1, Ordering::Relaxed) - 1;
-            let may_grow = self.started.load(Ordering::Relaxed) < self.options.threads;
+            let may_grow = self.started() < self.options.threads;
             // A lane that has all its threads can have no other, but perhaps one back.
             if idle == 0 || !self.options.brief {
                 orb.care.stir(idle == 0 && may_grow);
@@ -231,15 +255,19 @@ impl Lane {
                 self.call_one_back();
             }
             match ready {
-                Ok(Some(Ready::Source(listener))) if listener < FIRST => self.accept(listener),
-                Ok(Some(Ready::Source(number))) => {
+                Ok(Some((Ready::Source(listener), _))) if listener < FIRST => self.accept(listener),
+                Ok(Some((Ready::Source(number), ended))) => {
                     if let Some(connection) = self.table.get(number) {
+                        if ended {
+                            connection.gone.store(true, Ordering::Relaxed);
+                        }
                         self.serve(&orb, connection, &mut bench);
                     }
                 }
-                Ok(Some(Ready::Poked)) => {
+                Ok(Some((Ready::Poked, _))) => {
                     let connection = self.ready.lock().pop_front();
                     if let Some(connection) = connection {
+                        connection.see_whether_gone();
                         self.serve(&orb, connection, &mut bench);
                     }
                 }

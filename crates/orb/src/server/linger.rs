@@ -9,28 +9,39 @@
 //!       ticks without that
 //! ```
 //!
+//! A kick is a signal, and must not interrupt a system call that a servant makes (with EINTR, signal(7)). So whoever kicks
+//! marks the thread before, under the lock of the lane's threads; a thread that finds itself marked at the end of its
+//! read waits for that lock, and handles the signal before it runs anything.
+//!
 //! While the lane is short nobody begins to linger, and each tick kicks those that still do: a kick that comes just before
 //! the read is lost. So there is no kick on the way of a request but the first when a lane becomes short.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use super::lane::Lane;
 
 /// Ticks for which a lane that was short of threads is taken to be: 100 ms.
 const TICKS: u32 = 10;
 
+/// The thread does something else.
+const OUT: u8 = 0;
+/// It lingers.
+const STAYS: u8 = 1;
+/// It lingers, and a signal was sent to it, or is about to be.
+const KICKED: u8 = 2;
+
 /// Of a lane.
 #[derive(Debug)]
 pub(super) struct Lingering {
-    /// Which threads linger.
-    stays: Box<[AtomicBool]>,
+    /// Which threads linger: [`OUT`], [`STAYS`] or [`KICKED`].
+    stays: Box<[AtomicU8]>,
     /// Ticks until the lane is not short any more.
     short: AtomicU32,
 }
 
 impl Lingering {
     pub(super) fn new(threads: usize) -> Self {
-        Lingering { stays: (0..threads).map(|_| AtomicBool::new(false)).collect(), short: AtomicU32::new(0) }
+        Lingering { stays: (0..threads).map(|_| AtomicU8::new(OUT)).collect(), short: AtomicU32::new(0) }
     }
 }
 
@@ -42,10 +53,10 @@ impl Lane {
         if self.options.brief || self.idle.load(Ordering::Relaxed) == 0 || short.load(Ordering::Relaxed) > 0 {
             return false;
         }
-        stays[thread].store(true, Ordering::SeqCst);
+        stays[thread].store(STAYS, Ordering::SeqCst);
         // Whoever wants it back has said so before, or sees it stay.
         if short.load(Ordering::SeqCst) > 0 || self.stopping() {
-            stays[thread].store(false, Ordering::Relaxed);
+            self.lingered(thread);
             return false;
         }
         true
@@ -53,7 +64,17 @@ impl Lane {
 
     #[inline]
     pub(super) fn lingered(&self, thread: usize) {
-        self.lingering.stays[thread].store(false, Ordering::Relaxed);
+        if self.lingering.stays[thread].swap(OUT, Ordering::AcqRel) == KICKED {
+            self.handle_kick();
+        }
+    }
+
+    /// Returns when the signal of whoever kicked this thread has been handled.
+    #[cold]
+    fn handle_kick(&self) {
+        // Held by the one that kicks until the signal is sent.
+        drop(self.threads.lock());
+        hyoshi_os::handle_signals();
     }
 
     /// All threads have something in hand, and there are as many as there may be: one that lingers is to wait for
@@ -79,7 +100,62 @@ impl Lane {
 
     fn kick(&self, most: usize) {
         let threads = self.threads.lock();
-        let staying = self.lingering.stays.iter().zip(&*threads).filter(|(stays, _)| stays.load(Ordering::SeqCst));
+        // One that was kicked in vain, just before its read, is kicked again.
+        let marked = |stays: &AtomicU8| match stays.compare_exchange(STAYS, KICKED, Ordering::SeqCst, Ordering::SeqCst)
+        {
+            Ok(_) | Err(KICKED) => true,
+            Err(_) => false,
+        };
+        let staying = self.lingering.stays.iter().zip(&*threads).filter(|(stays, _)| marked(stays));
         staying.take(most).for_each(|(_, thread)| thread.handle.kick());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read};
+    use std::os::unix::net::UnixStream;
+    use std::sync::Weak;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
+    use hyoshi_os::Spawn;
+
+    use super::*;
+    use crate::limits::ServerLimits;
+    use crate::server::LaneOptions;
+
+    #[test]
+    fn a_kick_ends_no_system_call_that_a_thread_makes_after_it_lingered() {
+        let lane = Lane::new(Weak::new(), LaneOptions::default(), Vec::new(), &ServerLimits::default(), None).unwrap();
+        lane.idle.store(1, Ordering::Relaxed);
+        let over = std::sync::Arc::new(AtomicBool::new(false));
+        let lingers = Spawn::new("lingers").spawn({
+            let (lane, over) = (lane.clone(), over.clone());
+            move || {
+                let (own, _other) = UnixStream::pair().unwrap();
+                // As a read with a timeout of the socket: it is not started again (signal(7)).
+                own.set_read_timeout(Some(Duration::from_micros(50))).unwrap();
+                let mut interrupted = 0;
+                for _ in 0..300 {
+                    assert!(lane.may_linger(0));
+                    let begun = Instant::now();
+                    while begun.elapsed() < Duration::from_micros(100) {}
+                    lane.lingered(0);
+                    let error = (&own).read(&mut [0]).unwrap_err();
+                    interrupted += u32::from(error.kind() == ErrorKind::Interrupted);
+                }
+                over.store(true, Ordering::Relaxed);
+                assert_eq!(interrupted, 0);
+            }
+        });
+        lane.threads.lock().push(lingers.unwrap());
+        while !over.load(Ordering::Relaxed) && !lane.threads.lock()[0].is_finished() {
+            lane.call_all_back();
+            // Or it would hold the lock nearly always.
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        let lingers = lane.threads.lock().pop().unwrap();
+        lingers.join().unwrap();
     }
 }

@@ -3,10 +3,12 @@
 mod both;
 mod connection;
 mod doorway;
+mod fair;
 mod handshakes;
 mod kept;
 mod lane;
 mod linger;
+mod parked;
 mod reading;
 mod replies;
 mod serve;

@@ -3,13 +3,16 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use hyoshi_os::May;
 use hyoshi_wire::giop::{Answer, Fault, Message, Reassembler, close_connection, message_error};
 use hyoshi_wire::{ByteOrder, Encoder};
 
 use super::connection::{Connection, Intake, Serving};
+use super::fair::Round;
 use super::lane::{Bench, Lane};
+use super::parked::Parked;
 use super::replies::Sent;
 use super::serve::{self, Verdict};
 use crate::current;
@@ -35,7 +38,7 @@ enum Then {
 struct Reading {
     messages: Box<Reassembler>,
     /// Whole requests that nobody runs yet, perhaps.
-    parked: Vec<u8>,
+    parked: Parked,
     /// Octets of messages that have not come whole.
     unfinished: usize,
     /// Since when they come.
@@ -74,7 +77,7 @@ impl Lane {
         if !connection.replies.may_arm() {
             return;
         }
-        if connection.intake.lock().octets.is_empty() && !connection.stream.holds_some() {
+        if connection.intake.lock().parked.is_empty() && !connection.stream.holds_some() {
             if self.watch(connection).is_err() {
                 self.close(connection);
             }
@@ -87,7 +90,7 @@ impl Lane {
     pub(super) fn serve(self: &Arc<Self>, orb: &Arc<Shared>, connection: Arc<Connection>, bench: &mut Bench) {
         // Somebody may just be closing it.
         let waits = || connection.duplex.get().is_some_and(|duplex| !duplex.is_idle());
-        let apart = || if waits() { connection.take_apart(self.in_flight) } else { None };
+        let apart = || if waits() { connection.take_apart(self.may_take()) } else { None };
         let Some(epoch) = connection.own().or_else(apart) else { return };
         self.clock();
         if let Some(duplex) = connection.duplex.get() {
@@ -99,9 +102,9 @@ impl Lane {
         let intake = std::mem::take(&mut *connection.intake.lock());
         let mut reading = Reading {
             messages: intake.messages.unwrap_or_else(|| Box::new(Reassembler::new(self.limits))),
-            unfinished: connection.unfinished.take().max(intake.octets.len()),
+            unfinished: connection.unfinished.take().max(intake.parked.len()),
             since: intake.since,
-            parked: intake.octets,
+            parked: intake.parked,
         };
         let then = self.read_and_run(orb, &connection, epoch, &mut reading, bench);
         current::serve(None);
@@ -120,8 +123,7 @@ impl Lane {
                         return self.close(&connection);
                     }
                     let messages = begun.then_some(messages);
-                    *connection.intake.lock() =
-                        Intake { messages, since: since.filter(|_| begun), octets: parked, done: 0 };
+                    *connection.intake.lock() = Intake { messages, since: since.filter(|_| begun), parked };
                 }
                 connection.release(epoch);
                 self.arm(&connection);
@@ -137,7 +139,7 @@ impl Lane {
                 let Reading { mut messages, parked, .. } = reading;
                 messages.settle();
                 let messages = messages.is_waiting().then_some(messages);
-                *connection.intake.lock() = Intake { messages, since: None, octets: parked, done: 0 };
+                *connection.intake.lock() = Intake { messages, since: None, parked };
                 connection.release(epoch);
                 self.accept_both(orb, &connection);
             }
@@ -156,7 +158,7 @@ impl Lane {
         bench: &mut Bench,
     ) -> Then {
         let Bench { buffer, to, number } = bench;
-        let mut wait = May::Never;
+        let (mut wait, mut round) = (May::Never, Round::default());
         loop {
             let came = if parked.is_empty() {
                 let read = read(&connection.stream, messages, buffer, wait, wait);
@@ -176,13 +178,19 @@ impl Lane {
                 0
             };
             let own = std::mem::take(parked);
-            let mut octets = if own.is_empty() { &buffer[..came] } else { &own[..] };
+            // What is behind a request goes on from there: a copy only of what is in the thread's buffer.
+            let park = |octets: &[u8]| if own.is_empty() { Parked::copy(octets) } else { own.last(octets.len()) };
+            let mut octets = if own.is_empty() { &buffer[..came] } else { own.octets() };
             let mut ran = false;
             loop {
                 let begun = messages.is_waiting();
                 if ran && !begun {
                     // Nothing is left of what came before.
                     (*unfinished, *since) = (octets.len(), None);
+                }
+                if ran && !octets.is_empty() && self.is_over(&round) {
+                    *parked = park(octets);
+                    return Then::Release;
                 }
                 let received = match messages.next(&mut octets) {
                     Ok(Some(received)) => received,
@@ -192,23 +200,36 @@ impl Lane {
                         return Then::Close;
                     }
                 };
+                if connection.is_gone() && received.wants_reply() {
+                    ran = true;
+                    continue;
+                }
                 let mut decoded = self.claims.map(|claims| (claims, serve::decode(&connection.talk, &received)));
                 if let Some((claims, Ok(Message::Request(request)))) = &decoded
                     && self.is_offer(*claims, connection, request)
                 {
                     // Once more from this request on, by who reads it then.
-                    *parked = [received.octets(), octets].concat();
+                    *parked = Parked::copy(&[received.octets(), octets].concat());
                     return Then::Both;
                 }
                 ran = true;
                 // Behind a call that waits for its reply comes another message: the client does not wait for it.
-                if !octets.is_empty() && received.wants_reply() {
-                    connection.shared.store(true, Ordering::Relaxed);
-                    connection.intake.lock().octets = std::mem::take(&mut octets).to_vec();
+                if !octets.is_empty() {
+                    round.begin();
+                    if received.wants_reply() {
+                        connection.shared.store(true, Ordering::Relaxed);
+                        connection.intake.lock().parked = park(std::mem::take(&mut octets));
+                    }
                 }
                 connection.run(epoch, octets.is_empty() && !begun);
-                if connection.shared.load(Ordering::Relaxed) && self.idle.load(Ordering::Relaxed) > 0 {
-                    current::let_others_read();
+                let shared = connection.shared.load(Ordering::Relaxed);
+                let began = shared.then(Instant::now);
+                if shared
+                    && !connection.pipelining.is_brief()
+                    && self.idle.load(Ordering::Relaxed) > 0
+                    && connection.give(epoch, self.may_run())
+                {
+                    self.arm(connection);
                 }
                 let mut send = |octets: &[u8]| self.send(connection, octets);
                 let verdict = match &mut decoded {
@@ -219,11 +240,14 @@ impl Lane {
                 if verdict == Verdict::Close || !sent {
                     return Then::Close;
                 }
+                if let Some(began) = began {
+                    connection.pipelining.took(began.elapsed());
+                }
                 if !connection.ran(epoch) {
                     return Then::Given;
                 }
-                if octets.is_empty() && connection.shared.load(Ordering::Relaxed) {
-                    *parked = std::mem::take(&mut connection.intake.lock().octets);
+                if octets.is_empty() && shared {
+                    *parked = std::mem::take(&mut connection.intake.lock().parked);
                     if !parked.is_empty() {
                         break;
                     }
@@ -240,7 +264,7 @@ impl Lane {
             let behind = connection.replies.is_behind();
             if !parked.is_empty() {
                 // Who does not take replies causes no more of them.
-                if behind {
+                if behind || self.is_over(&round) {
                     return Then::Release;
                 }
                 continue;
@@ -249,7 +273,13 @@ impl Lane {
                 return Then::Release;
             }
             wait = May::Linger;
+            round = Round::default();
         }
+    }
+
+    /// True if other connections are to have their turn.
+    fn is_over(&self, round: &Round) -> bool {
+        self.idle.load(Ordering::Relaxed) == 0 && round.is_over()
     }
 
     /// False if the connection is over.

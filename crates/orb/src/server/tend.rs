@@ -15,17 +15,25 @@ impl Lane {
     /// Every 10 ms while something is at work: requests that run long let others read their connection, replies that
     /// wait go on, and so do listeners that were left alone.
     pub(crate) fn tick(self: &Arc<Self>) {
+        let mut at_work = Vec::new();
         for hand in &self.hands {
             let long = hand.lock().as_mut().and_then(|(serving, seen)| {
+                at_work.push(serving.connection.number);
+                if serving.connection.shared.load(Ordering::Relaxed) || serving.connection.duplex.get().is_some() {
+                    serving.connection.see_whether_gone();
+                }
                 let runs = serving.connection.latest();
                 // Two brief ones at two ticks are not a long one.
                 let same = runs.is_some() && std::mem::replace(seen, runs) == runs;
                 same.then(|| serving.clone())
             });
             if let Some(serving) = long {
-                serving.let_others_read();
+                serving.let_run(self.may_run());
             }
         }
+        at_work.sort_unstable();
+        at_work.dedup();
+        self.tick_fairness(at_work.len());
         let now = self.seconds.load(Ordering::Relaxed);
         let (count, mut at) = (self.behind.lock().len(), 0);
         // They stay listed meanwhile: others may have to choose among them. Nobody else removes any.

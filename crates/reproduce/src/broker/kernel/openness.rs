@@ -82,6 +82,7 @@ pub(super) fn run(hyoshi: &Path, watch: Watch<'_>) -> Result<Openness, NoResult>
     let twice = Arc::new(Twice::default());
     let adapter = orb.adapter("advocates").build().map_err(because)?;
     let reference = adapter.activate::<dyn Advocate>(twice.clone()).map_err(because)?.ior().to_string();
+    orb.ready();
     let words = ["external", "--object", &reference, "--timeout", "200ms"].map(String::from);
     let setting = Setting::from_words(&words).map_err(because)?;
     let added = broker.client.broker().add_advocate("program", &setting.to_wire(), u32::MAX);

@@ -1,0 +1,155 @@
+//! What keeps one connection from taking the threads that others wait for.
+//!
+//! Requests that a client sends without waiting for replies run side by side, each on a thread. Such further threads are
+//! a loan: a part of the lane ([`RESERVE`]) is never lent, and connections that are at work share the rest evenly. A
+//! connection whose requests are brief borrows none, for waking a thread would cost more than the request.
+//! Where no thread is idle, a connection goes to the end of the queue after a round ([`ROUND`]).
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::lane::Lane;
+
+/// Of so many threads of a lane, one is not lent; none of a lane that has fewer than [`SMALL`].
+const RESERVE: usize = 8;
+/// A lane with fewer threads lends them all.
+const SMALL: usize = 4;
+/// Requests that are run for one connection before another has its turn, where no thread is idle.
+const ROUND: u32 = 16;
+/// How long such a round takes at most, besides the request that exceeds it.
+const ROUND_TIME: Duration = Duration::from_millis(1);
+/// A request that takes less is brief.
+const BRIEF: Duration = Duration::from_micros(200);
+
+/// Of a lane.
+#[derive(Debug)]
+pub(super) struct Fairness {
+    /// Threads that are never lent.
+    reserve: usize,
+    /// Threads that one connection may have. Renewed by each tick.
+    share: AtomicU32,
+}
+
+impl Fairness {
+    pub(super) fn new(threads: usize) -> Self {
+        Fairness { reserve: reserve(threads), share: AtomicU32::new(share(threads, 1)) }
+    }
+}
+
+fn reserve(threads: usize) -> usize {
+    if threads < SMALL { 0 } else { (threads / RESERVE).max(1) }
+}
+
+/// How many threads each of so many connections may have.
+fn share(threads: usize, connections: usize) -> u32 {
+    (threads - reserve(threads)).div_ceil(connections.max(1)) as u32
+}
+
+impl Lane {
+    /// How many requests of one connection may run now, if a further thread is to take one.
+    pub(super) fn may_run(&self) -> u32 {
+        self.lend(self.idle.load(Ordering::Relaxed))
+    }
+
+    /// The same, if the calling thread takes it: it does not count as idle any more.
+    pub(super) fn may_take(&self) -> u32 {
+        self.lend(self.idle.load(Ordering::Relaxed) + 1)
+    }
+
+    fn lend(&self, idle: usize) -> u32 {
+        // Those that can be started count: the lane has them as soon as it needs them.
+        let free = idle + self.options.threads.saturating_sub(self.started());
+        if free <= self.fairness.reserve {
+            return 0;
+        }
+        self.in_flight.min(self.fairness.share.load(Ordering::Relaxed))
+    }
+
+    /// Every tick: so many connections are at work.
+    pub(super) fn tick_fairness(&self, connections: usize) {
+        self.fairness.share.store(share(self.options.threads, connections), Ordering::Relaxed);
+    }
+}
+
+/// What a connection that sends requests without waiting does with its turn.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    count: u32,
+    since: Option<Instant>,
+}
+
+impl Round {
+    /// A request is run, with others behind it.
+    pub(super) fn begin(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+        self.count += 1;
+    }
+
+    /// True if it has run so much that others are to have their turn.
+    pub(super) fn is_over(&self) -> bool {
+        self.count >= ROUND || self.since.is_some_and(|since| since.elapsed() > ROUND_TIME)
+    }
+}
+
+/// Of a connection: how long its requests take.
+#[derive(Debug, Default)]
+pub(super) struct Pipelining {
+    /// The last that was measured was brief.
+    brief: AtomicBool,
+}
+
+impl Pipelining {
+    pub(super) fn is_brief(&self) -> bool {
+        self.brief.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn took(&self, time: Duration) {
+        self.brief.store(time < BRIEF, Ordering::Relaxed);
+    }
+}
+
+impl Connection {
+    /// The client has ended: nobody waits for replies any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the client has ended.
+    pub(super) fn see_whether_gone(&self) {
+        if !self.is_gone() && self.stream.has_ended() {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn shares_use_all_that_is_lent_and_no_more_than_rounding_asks(threads in 1usize..200, connections in 1usize..300) {
+            let lent = threads - reserve(threads);
+            prop_assert!(lent >= 1);
+            prop_assert!(threads < SMALL || reserve(threads) >= 1);
+            let all = share(threads, connections) as usize * connections;
+            prop_assert!((lent..lent + connections).contains(&all));
+        }
+    }
+
+    #[test]
+    fn a_round_ends_after_so_many_requests_or_so_much_time() {
+        let mut round = Round::default();
+        assert!(!round.is_over());
+        for _ in 0..ROUND {
+            assert!(!round.is_over() || round.since.is_some_and(|since| since.elapsed() > ROUND_TIME));
+            round.begin();
+        }
+        assert!(round.is_over());
+        let long = Round { count: 1, since: Instant::now().checked_sub(2 * ROUND_TIME) };
+        assert!(long.is_over());
+    }
+}
