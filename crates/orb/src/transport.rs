@@ -28,7 +28,10 @@ enum Mask {
     All,
     Local,
     /// The first `bits` of an address.
-    Net { address: IpAddr, bits: u32 },
+    Net {
+        address: IpAddr,
+        bits: u32,
+    },
 }
 
 /// How octets travel.

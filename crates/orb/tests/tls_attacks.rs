@@ -78,8 +78,7 @@ mod plain_despite_tls {
     #[test]
     fn a_reference_with_both_is_called_over_tls_whatever_their_order() {
         let authority = Authority::new("plant");
-        let (orb, _) =
-            serve(TlsServer::new(authority.papers(HERE).identity()).unwrap(), &["ssliop://127.0.0.1:0"]);
+        let (orb, _) = serve(TlsServer::new(authority.papers(HERE).identity()).unwrap(), &["ssliop://127.0.0.1:0"]);
         let (plain, trapped) = plain_trap();
         let secure = port(&orb, true);
         let client = client(TlsClient::new(&authority.roots()));
@@ -389,7 +388,11 @@ mod handshakes {
             &["-tls1_3", "-ciphersuites", "TLS_AES_128_CCM_SHA256"],
         ] {
             let Some(raised) = raised_at(flags) else { return println!("skipped: needs openssl") };
-            assert_eq!((raised.minor, raised.completed), (minor::TLS_INCOMPATIBLE, Completed::No), "{flags:?}: {raised}");
+            assert_eq!(
+                (raised.minor, raised.completed),
+                (minor::TLS_INCOMPATIBLE, Completed::No),
+                "{flags:?}: {raised}"
+            );
         }
     }
 }

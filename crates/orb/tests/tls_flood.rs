@@ -44,8 +44,8 @@ fn client(port: u16, authority: &Authority, papers: &Papers) -> (Orb, TrackerStu
     let tls = TlsClient::new(&authority.roots()).identity(papers.identity());
     let timeouts = Timeouts { round_trip: Some(Span::from_secs(5)), ..Timeouts::default() };
     let orb = Orb::builder().tls_client(tls).unwrap().timeouts(timeouts).build().unwrap();
-    let yard = orb.resolve_unchecked(&format!("corbaloc:ssliop:1.2@127.0.0.1:{port}/Yard"));
-    (orb.clone(), yard.map(|yard: TrackerStub| yard).unwrap_or_else(|raised| panic!("{raised}")))
+    let yard = orb.resolve_unchecked::<dyn Tracker>(&format!("corbaloc:ssliop:1.2@127.0.0.1:{port}/Yard")).unwrap();
+    (orb, yard)
 }
 
 /// Runs threads until it is dropped.
@@ -210,14 +210,22 @@ fn floods() {
     let micros = |time: Duration| time.as_micros();
     let mut quiet = calls(&old, 5_000);
     let (mut alone, _) = newcomers(server.port, &server.authority, 100);
-    println!("quiet: an old client's p99 {} us; a new one's p99 {} us", micros(percentile(&mut quiet, 99)), micros(percentile(&mut alone, 99)));
+    println!(
+        "quiet: an old client's p99 {} us; a new one's p99 {} us",
+        micros(percentile(&mut quiet, 99)),
+        micros(percentile(&mut alone, 99))
+    );
 
     let flood = Flood::silent(server.port, 2_000);
     flood.wait_for(6_000);
     let (mut far, served) = newcomers(relay, &server.authority, 12);
     let slowest = percentile(&mut far, 100);
     let mut during = calls(&old, 5_000);
-    println!("2,000 silent connections a second: {served} of 12 new clients 100 ms away served, the slowest within {} us; an old client's p99 {} us", micros(slowest), micros(percentile(&mut during, 99)));
+    println!(
+        "2,000 silent connections a second: {served} of 12 new clients 100 ms away served, the slowest within {} us; an old client's p99 {} us",
+        micros(slowest),
+        micros(percentile(&mut during, 99))
+    );
     drop(flood);
     let in_time = served == 12 && slowest < Duration::from_secs(2);
 
@@ -228,7 +236,12 @@ fn floods() {
     let (mut near, served) = newcomers(server.port, &server.authority, 200);
     let each_second = (flood.count.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
     let mut beside = calls(&old, 5_000);
-    println!("8 attackers with crossed chains, {each_second:.0} handshakes a second: {served} of 200 new local clients served, p50 {} us, p99 {} us; an old client's p99 {} us", micros(percentile(&mut near, 50)), micros(percentile(&mut near, 99)), micros(percentile(&mut beside, 99)));
+    println!(
+        "8 attackers with crossed chains, {each_second:.0} handshakes a second: {served} of 200 new local clients served, p50 {} us, p99 {} us; an old client's p99 {} us",
+        micros(percentile(&mut near, 50)),
+        micros(percentile(&mut near, 99)),
+        micros(percentile(&mut beside, 99))
+    );
     drop(flood);
     // Goals are for a quiet machine; these hold on any.
     assert!(in_time, "12 of 12 within 2 s");

@@ -43,12 +43,6 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The serial number of a certificate.
-fn serial(papers: &Papers) -> Vec<u8> {
-    let der = rustls::pki_types::CertificateDer::from(&papers.der[..]);
-    webpki::EndEntityCert::try_from(&der).unwrap().serial().to_vec()
-}
-
 #[test]
 fn a_server_takes_new_certificates_and_authorities_and_keeps_its_connections() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
@@ -91,7 +85,7 @@ fn a_revoked_certificate_is_refused_and_its_connection_closed_at_the_next_renewa
     let (_ben, as_ben) = client(&yard, &authority.roots(), &ben);
     as_ann.nothing().unwrap();
     as_ben.nothing().unwrap();
-    let revoking = authority.pem.clone() + &authority.revokes(&[&serial(&ann)]);
+    let revoking = authority.pem.clone() + &authority.revokes(&[&ann.serial]);
     let roots = TlsRoots::from_pem(revoking.as_bytes()).unwrap();
     tls.renew(&TlsServer::for_clients_of(own, &roots).unwrap()).unwrap();
     // The old connection is closed; a new one is refused.
@@ -107,7 +101,7 @@ fn a_revoked_server_is_not_spoken_to() {
     let authority = Authority::new("plant");
     let own = authority.papers(HERE);
     let (_server, yard) = serve(&TlsServer::new(own.identity()).unwrap());
-    let roots = authority.pem.clone() + &authority.revokes(&[&serial(&own)]);
+    let roots = authority.pem.clone() + &authority.revokes(&[&own.serial]);
     let tls = TlsClient::new(&TlsRoots::from_pem(roots.as_bytes()).unwrap());
     let orb = Orb::builder().tls_client(tls).unwrap().build().unwrap();
     let raised = orb.stub::<dyn Tracker>(yard.ior().clone()).nothing().unwrap_err();
@@ -169,8 +163,10 @@ fn what_will_go_wrong_is_warned_about() {
         let said: Vec<String> = TlsServer::new(own).unwrap().warnings().iter().map(ToString::to_string).collect();
         said.join("\n").replace(&place.0.display().to_string(), "PLACE")
     };
-    let days = |days: u64| move |params: &mut rcgen::CertificateParams| {
-        params.not_after = (SystemTime::now() + Duration::from_secs(days * 86_400 + 3600)).into();
+    let days = |days: u64| {
+        move |params: &mut rcgen::CertificateParams| {
+            params.not_after = (SystemTime::now() + Duration::from_secs(days * 86_400 + 3600)).into();
+        }
     };
     let good = authority.papers(HERE);
     assert_eq!(warnings(&good, 0o600), "");
@@ -198,9 +194,10 @@ fn dumped(masked: &[u8]) -> Vec<String> {
     let mut range = None;
     for line in maps.lines() {
         let first = line.split_whitespace().next().unwrap_or_default();
-        if let Some((from, to)) = first.split_once('-').and_then(|(from, to)| {
-            Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?))
-        }) {
+        if let Some((from, to)) = first
+            .split_once('-')
+            .and_then(|(from, to)| Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?)))
+        {
             range = Some((from, to, line.to_owned()));
         }
         let Some(flags) = line.strip_prefix("VmFlags:") else { continue };
@@ -234,7 +231,17 @@ fn a_private_key_is_in_no_memory_that_a_core_dump_has() {
         let place = Place::new("dump");
         let (key, certificate) = (place.0.join("yard.key"), place.0.join("yard.pem"));
         let made = std::process::Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=yard"])
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+                "-subj",
+                "/CN=yard",
+            ])
             .arg("-keyout")
             .arg(&key)
             .arg("-out")

@@ -130,8 +130,7 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     let ended = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(ended.clone())
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
-    let hangup =
-        Hangup::on_signal().map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+    let hangup = Hangup::on_signal().map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let mut builder = Orb::builder();
     let listen: Vec<_> = arguments.listen.iter().map(String::as_str).collect();
     let listen = if listen.is_empty() { &[LISTEN][..] } else { &listen };

@@ -44,7 +44,9 @@ impl Distrust {
                 _ => Distrust::Certificate,
             },
             rustls::Error::AlertReceived(alert) if is_about_us(*alert) => Distrust::Refused,
-            rustls::Error::AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity)
+            rustls::Error::AlertReceived(
+                AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity,
+            )
             | rustls::Error::PeerIncompatible(_) => Distrust::Incompatible,
             _ => Distrust::Handshake,
         })

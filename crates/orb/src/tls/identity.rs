@@ -155,9 +155,9 @@ fn private(pem: &[u8]) -> Result<Arc<Key>, TlsError> {
         Some(Section { kind: Kind::EncryptedKey, .. }) => Err(TlsError::Encrypted { file: None }),
         Some(Section { kind, der }) => match Key::read(*kind, der) {
             Ok(key) => Ok(Arc::new(key)),
-            Err(Unread::Unknown) => {
-                Err(refused("the private key is none of RSA (2048 bits and more), P-256, P-384 or Ed25519, or is damaged"))
-            }
+            Err(Unread::Unknown) => Err(refused(
+                "the private key is none of RSA (2048 bits and more), P-256, P-384 or Ed25519, or is damaged",
+            )),
             Err(Unread::Memory(error)) => Err(refused(error)),
         },
     }

@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use hyoshi_os::secret::{Secret, scrub_stack};
 use ring::rand::SystemRandom;
-use ring::signature::{
-    self, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RsaEncoding, RsaKeyPair,
-};
+use ring::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RsaEncoding, RsaKeyPair};
 use rustls::pki_types::{SubjectPublicKeyInfoDer, alg_id};
 use rustls::sign::{Signer, SigningKey, public_key_to_spki};
 use rustls::{Error, SignatureAlgorithm, SignatureScheme};

@@ -203,9 +203,18 @@ mod tests {
         assert_eq!(said("\n-----BEGIN PRIVATE KEY----- AAAA -----END PRIVATE KEY-----"), format!("line 2: {JOINED}"));
         assert_eq!(said("-----BEGIN PRIVATE KEY-----\nAAAA\n"), format!("line 1: {CUT_OFF}"));
         assert_eq!(fault("-----BEGIN PRIVATE KEY-----\nAAAA\n").kind, Some(Kind::Key));
-        assert_eq!(said("-----BEGIN PRIVATE KEY-----\nAA\u{0}A\n-----END PRIVATE KEY-----"), format!("line 2: {NOT_BASE64}"));
-        assert_eq!(said("-----BEGIN PRIVATE KEY-----\nAAA\n-----END PRIVATE KEY-----"), format!("line 1: {NOT_BASE64}"));
-        assert_eq!(said("-----BEGIN PRIVATE KEY-----\nA=AA\n-----END PRIVATE KEY-----"), format!("line 2: {NOT_BASE64}"));
+        assert_eq!(
+            said("-----BEGIN PRIVATE KEY-----\nAA\u{0}A\n-----END PRIVATE KEY-----"),
+            format!("line 2: {NOT_BASE64}")
+        );
+        assert_eq!(
+            said("-----BEGIN PRIVATE KEY-----\nAAA\n-----END PRIVATE KEY-----"),
+            format!("line 1: {NOT_BASE64}")
+        );
+        assert_eq!(
+            said("-----BEGIN PRIVATE KEY-----\nA=AA\n-----END PRIVATE KEY-----"),
+            format!("line 2: {NOT_BASE64}")
+        );
         let headers = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END EC PRIVATE KEY-----";
         assert_eq!(sections(headers.as_bytes()).unwrap()[0].kind, Kind::EncryptedKey);
     }

@@ -122,8 +122,7 @@ impl TlsRoots {
             })
         };
         let algorithms = provider().signature_verification_algorithms.all;
-        let verified =
-            read.verify_for_usage(algorithms, &self.0.anchors, further, now, usage, revocation, Some(&fit));
+        let verified = read.verify_for_usage(algorithms, &self.0.anchors, further, now, usage, revocation, Some(&fit));
         match (verified, wrong.get()) {
             (Ok(_), _) => Ok(()),
             (Err(webpki::Error::UnknownIssuer), Some(why)) => Err(why.into()),
@@ -133,7 +132,8 @@ impl TlsRoots {
 
     /// What is asked of a chain besides what `webpki` looks at.
     fn fit(&self, path: &VerifiedPath<'_>, free_names: bool, now: UnixTime) -> Result<(), Unfit> {
-        let at = self.0.anchors.iter().position(|anchor| ptr::eq(anchor.subject.as_ptr(), path.anchor().subject.as_ptr()));
+        let at =
+            self.0.anchors.iter().position(|anchor| ptr::eq(anchor.subject.as_ptr(), path.anchor().subject.as_ptr()));
         let root = at.and_then(|at| Fields::of(&self.0.certificates[at])).ok_or(Unfit::Unread)?;
         if !(root.not_before..=root.not_after).contains(&now.as_secs()) {
             return Err(Unfit::RootExpired);
@@ -164,7 +164,10 @@ fn anchor(certificate: &CertificateDer<'_>) -> Result<TrustAnchor<'static>, TlsE
         return Err(refused(format_args!("{} is no authority's (basicConstraints without CA:TRUE)", called(&fields))));
     }
     if !fields.may_sign() {
-        return Err(refused(format_args!("{} may not sign certificates (keyUsage without keyCertSign)", called(&fields))));
+        return Err(refused(format_args!(
+            "{} may not sign certificates (keyUsage without keyCertSign)",
+            called(&fields)
+        )));
     }
     Ok(anchor)
 }
@@ -208,7 +211,9 @@ impl fmt::Display for Unfit {
             Unfit::Large(octets) => write!(f, "{octets} octets of certificates; {OCTETS} are the most"),
             Unfit::Namesakes => write!(f, "more than {NAMESAKES} certificates of authorities with one name"),
             Unfit::RootExpired => f.write_str("its authority has expired or is not valid yet"),
-            Unfit::NoSigner => f.write_str("one of its issuers may not sign certificates (keyUsage without keyCertSign)"),
+            Unfit::NoSigner => {
+                f.write_str("one of its issuers may not sign certificates (keyUsage without keyCertSign)")
+            }
             Unfit::FreeNames => f.write_str(
                 "its authority may name certain hosts only (nameConstraints), and the certificate has a URI or only a \
                  common name: issue it with a host name in its subjectAltName",

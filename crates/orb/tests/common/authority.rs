@@ -2,11 +2,12 @@
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_orb::{TlsIdentity, TlsRoots};
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
-    KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
 };
 
 /// See the module.
@@ -21,6 +22,7 @@ pub struct Papers {
     pub key: String,
     /// The certificate, in DER.
     pub der: Vec<u8>,
+    pub serial: Vec<u8>,
 }
 
 impl Authority {
@@ -43,6 +45,11 @@ impl Authority {
     /// Signs what `params` describes.
     pub fn sign(&self, params: &CertificateParams, key: &KeyPair) -> Certificate {
         params.signed_by(key, &self.issuer).unwrap()
+    }
+
+    /// Its private key (PEM).
+    pub fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
     }
 
     /// A list of revoked certificates, by their serial numbers (PEM).
@@ -75,9 +82,12 @@ impl Authority {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
         params.distinguished_name.push(DnType::CommonName, "yard");
+        static NEXT: AtomicU64 = AtomicU64::new(1 << 40);
+        let serial = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes()[2..].to_vec();
+        params.serial_number = Some(SerialNumber::from_slice(&serial));
         change(&mut params);
         let signed = params.signed_by(&key, &self.issuer).unwrap();
-        Papers { certificate: signed.pem(), key: key.serialize_pem(), der: signed.der().to_vec() }
+        Papers { certificate: signed.pem(), key: key.serialize_pem(), der: signed.der().to_vec(), serial }
     }
 
     pub fn papers(&self, names: &[&str]) -> Papers {

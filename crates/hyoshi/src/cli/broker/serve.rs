@@ -97,8 +97,8 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(wake.clone())
         .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
-    let hangup = Hangup::on_signal()
-        .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+    let hangup =
+        Hangup::on_signal().map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
     let uid = Credentials::own().uid;
     let misplaced = |error: place::PlaceError| Failure::new(&error).help(error.remedy());
     let socket = match &at.socket {

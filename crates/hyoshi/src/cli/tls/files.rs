@@ -190,9 +190,9 @@ pub(super) fn unusable(flags: &str, error: &TlsError) -> Failure {
         TlsError::Encrypted { .. } => {
             failure.help("decrypt it: `openssl pkey -in FILE -out PLAIN`, readable for this program's user only")
         }
-        TlsError::Pem { wanted: "private key", .. } => {
-            failure.help(format!("{flags}: a key in PEM, whole and with the ends of its lines, as `openssl genpkey` writes it"))
-        }
+        TlsError::Pem { wanted: "private key", .. } => failure.help(format!(
+            "{flags}: a key in PEM, whole and with the ends of its lines, as `openssl genpkey` writes it"
+        )),
         TlsError::Pem { .. } => failure.help(format!(
             "{flags}: files in PEM; `openssl x509 -inform der -in FILE` turns a certificate in DER into it"
         )),
@@ -203,4 +203,3 @@ pub(super) fn unusable(flags: &str, error: &TlsError) -> Failure {
         _ => failure.help(format!("{flags}: see what `openssl x509 -noout -text -in FILE` says of it")),
     }
 }
-

@@ -96,7 +96,10 @@ enum Stage {
 /// What a step has led to.
 enum After {
     /// It waits for the client: for octets from it, or with `output` until it takes some.
-    Wait { stage: Stage, output: bool },
+    Wait {
+        stage: Stage,
+        output: bool,
+    },
     /// It was refused.
     Farewell(Stream),
     Over,
@@ -140,7 +143,8 @@ impl Handshakes {
             poller.add(listener, number as u64, false)?;
         }
         // Of the descriptors there are, strangers have a quarter at most.
-        let descriptors = hyoshi_os::raise_file_limit().map_or(usize::MAX, |most| usize::try_from(most / 4).unwrap_or(usize::MAX));
+        let descriptors =
+            hyoshi_os::raise_file_limit().map_or(usize::MAX, |most| usize::try_from(most / 4).unwrap_or(usize::MAX));
         let seed = RandomState::new().hash_one(0);
         let inside = Inside {
             clients: HashMap::new(),
