@@ -97,11 +97,6 @@ const LEAVES: &[(&str, Change)] = &[
     }),
     ("an authority's", |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)),
     ("for signing code", |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::CodeSigning]),
-    ("with a critical extension that nobody knows", |params| {
-        let mut unknown = rcgen::CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999, 1], vec![5, 0]);
-        unknown.set_criticality(true);
-        params.custom_extensions.push(unknown);
-    }),
 ];
 
 /// What may be wrong with an authority between the leaf and the root.
@@ -145,7 +140,7 @@ fn clients_do_not_speak_to_servers_with_bad_certificates() {
         plant.papers_with(HERE, |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]);
     refuses("for clients", &client_only.certificate, &client_only.key, "127.0.0.1");
     for (name, change) in AUTHORITIES {
-        let (chain, key) = below(&plant, change, |_| ());
+        let (chain, key) = below(&plant, *change, |_| ());
         refuses(&format!("from an authority {name}"), &chain, &key, "localhost");
     }
     let deep: Change = |params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -222,7 +217,7 @@ fn servers_do_not_serve_clients_with_bad_certificates() {
         plant.papers_with(HERE, |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]);
     refuses("for servers", shown(&server_only.certificate, &server_only.key));
     for (name, change) in AUTHORITIES {
-        let (chain, key) = below(&plant, change, |_| ());
+        let (chain, key) = below(&plant, *change, |_| ());
         refuses(&format!("from an authority {name}"), shown(&chain, &key));
     }
     let constrained: Change = |params| params.name_constraints = Some(permitted("guest.plant"));
