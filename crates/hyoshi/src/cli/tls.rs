@@ -219,7 +219,7 @@ pub(super) fn help(raised: &SystemException) -> Option<&'static str> {
             "the server must speak TLS 1.2 or 1.3, with ECDHE, and AES-GCM or ChaCha20-Poly1305: see its settings"
         }
         minor::TLS_NOT_SET_UP => {
-            "say which authorities to believe: --tls-roots FILE; where it is plain TCP alone, leave --tls-only out"
+            "say which authorities to believe: --tls-roots FILE; to call over plain TCP, leave out --tls-only"
         }
         minor::TRANSPORT_RULE => "see ORBclientTransportRule in the environment",
         minor::BROKER_NAME => "whoever runs that broker lets a certificate in by its name: --tls-reader NAME",
