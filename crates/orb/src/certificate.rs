@@ -263,7 +263,7 @@ mod tests {
             let days = at / 86_400;
             // By counting: years, then months.
             let (mut year, mut left) = (1970, days);
-            let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+            let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
             while left >= 365 + u64::from(leap(year)) {
                 left -= 365 + u64::from(leap(year));
                 year += 1;

@@ -281,13 +281,13 @@ fn hostile_octets_end_their_own_connection_and_no_other() {
     let catcher = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = catcher.local_addr().unwrap().port();
     let roots = plant.roots();
-    let caller = std::thread::spawn(move || drop(call(TlsClient::new(&roots), "127.0.0.1", at)));
+    let caller = std::thread::spawn(move || call(TlsClient::new(&roots), "127.0.0.1", at));
     let mut hello = vec![0; 4096];
     let (mut caught, _) = catcher.accept().unwrap();
     let length = caught.read(&mut hello).unwrap();
     hello.truncate(length);
     drop((caught, catcher));
-    caller.join().unwrap();
+    caller.join().unwrap().unwrap_err();
     let with = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut octets = hello.clone();
         change(&mut octets);
