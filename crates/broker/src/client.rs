@@ -8,6 +8,7 @@ use hyoshi_model::Span;
 use hyoshi_orb::{Orb, OrbBuilder, OrbError, SystemException, SystemKind, Timeouts, cpu_broker};
 use hyoshi_os::process::{Identity, identity};
 use hyoshi_os::{Address, Stream};
+use hyoshi_wire::ior::{Endpoint, Reference};
 
 use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Broker, BrokerStub, TaskStub};
@@ -191,10 +192,10 @@ impl Client {
     ///
     /// Of what is no address, and if none answers.
     pub fn at(address: &str, builder: OrbBuilder, patience: Span) -> Result<Client, ClientError> {
+        const PLAIN: &str = "over plain TCP clients cannot prove who they are, so brokers do not serve it";
         let wrong = |why| ClientError::Address { given: address.to_owned(), why };
-        if address.starts_with("iiop://") || address.starts_with("corbaloc:iiop:") || address.starts_with("corbaloc::")
-        {
-            return Err(wrong("over plain TCP nobody can prove who they are, so that brokers do not serve it"));
+        if address.starts_with("iiop://") {
+            return Err(wrong(PLAIN));
         }
         if let Some(path) = address.strip_prefix("unix:") {
             return Client::connect(Some(Path::new(path)));
@@ -204,10 +205,17 @@ impl Client {
                 format!("corbaloc:ssliop:1.2@{place}/{}", cpu_broker::KEY)
             }
             Some(_) => return Err(wrong("a port is missing")),
-            None if ["IOR:", "corbaloc:"].iter().any(|scheme| address.starts_with(scheme)) => address.to_owned(),
-            None => return Err(wrong("it says not how to get there")),
+            None => match address.parse() {
+                Ok(reference) if is_plain(&reference) => return Err(wrong(PLAIN)),
+                Ok(_) => address.to_owned(),
+                Err(_) if ["IOR:", "corbaloc:"].iter().any(|scheme| address.starts_with(scheme)) => {
+                    return Err(wrong("it cannot be read as a reference"));
+                }
+                Err(_) => return Err(wrong("it names no way to get there")),
+            },
         };
-        Client::resolve(address.to_owned(), &reference, builder, patience)
+        // Whatever else a reference offers, or one that it leads to.
+        Client::resolve(address.to_owned(), &reference, builder.tls_only(), patience)
     }
 
     fn resolve(at: String, reference: &str, builder: OrbBuilder, patience: Span) -> Result<Client, ClientError> {
@@ -300,6 +308,17 @@ impl Client {
     pub fn find(&self, name: &str) -> Result<TaskStub, ClientError> {
         self.broker.find(name)?.ok_or_else(|| nil().into())
     }
+}
+
+/// Whether a reference leads over plain TCP alone.
+fn is_plain(reference: &Reference) -> bool {
+    let ior = match reference {
+        Reference::Ior(ior) => Some(ior.clone()),
+        Reference::Corbaloc(corbaloc) => corbaloc.ior("").ok().flatten(),
+        Reference::Corbaname(_) => None,
+    };
+    let endpoints: Vec<_> = ior.iter().flat_map(|ior| ior.iiop().flatten()).flat_map(|way| way.endpoints()).collect();
+    !endpoints.is_empty() && endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Tcp { .. }))
 }
 
 fn nil() -> SystemException {

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,6 +27,7 @@ use hyoshi_orb::naming::Naming;
 use hyoshi_orb::{Object, Orb};
 use hyoshi_os::meter::Meter;
 use hyoshi_os::process::Process;
+use hyoshi_wire::ior::Corbaloc;
 use serde_json::Value;
 
 /// A process that ends with the test, and what it says.
@@ -105,6 +107,12 @@ impl Broker {
 fn write(place: &Place, name: &str, papers: &Papers) {
     place.write(&format!("{name}.pem"), &papers.certificate);
     place.write(&format!("{name}.key"), &papers.key);
+    own(place, &format!("{name}.key"));
+}
+
+/// Only its owner can use the file.
+fn own(place: &Place, name: &str) {
+    fs::set_permissions(place.path().join(name), fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 /// The plant's authority, a server's papers and those of people, and a stranger's of another authority.
@@ -218,6 +226,22 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
     tell("broker --tls-reader desk list", 2);
     tell("broker list --broker yard", 2);
     tell("broker list --broker iiop://127.0.0.1:2811", 2);
+    // The same as a reference, in whatever words.
+    let plain = "corbaloc:iiop:1.2@127.0.0.1:2811/Broker".parse::<Corbaloc>().unwrap().ior("").unwrap().unwrap();
+    let refused = place.hyoshi(&format!("broker list --broker {plain}")).exits(2).err;
+    assert!(refused.contains("over plain TCP"), "{refused}");
+    // Where it offers both, only TLS is used: without authorities that is said, and nothing is sent.
+    let trap = TcpListener::bind("127.0.0.1:0").unwrap();
+    trap.set_nonblocking(true).unwrap();
+    let secure = yard.at.trim_start_matches("ssliop://");
+    let both = format!("corbaloc:iiop:1.2@{},ssliop:1.2@{secure}/Broker", trap.local_addr().unwrap());
+    let both: Corbaloc = both.parse().unwrap();
+    let both = both.ior("").unwrap().unwrap();
+    let refused = place.hyoshi(&format!("broker list --broker {both}")).exits(2).err;
+    assert!(refused.contains("--tls-roots FILE"), "{refused}");
+    place.hyoshi(&format!("broker list --broker {both} {}", shown("desk"))).exits(0);
+    assert!(trap.accept().is_err(), "it was called in plain");
+    tell("broker list --broker CORBALOC:iiop:1.2@127.0.0.1:2811/Broker", 2);
     tell("broker list --broker ssliop://127.0.0.1", 2);
     tell("broker list --broker YARD", 2);
     tell("broker list --broker YARD --tls-roots plant.pem", 2);
@@ -247,6 +271,38 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
         return;
     }
     assert_eq!(said, fs::read_to_string(&golden).unwrap_or_default(), "BLESS=1 takes the new words");
+}
+
+#[test]
+fn sighup_makes_a_broker_read_a_list_of_revoked_certificates_and_go_on() {
+    let place = plant();
+    let authority = Authority::new("plant");
+    place.write("plant.pem", &authority.pem);
+    write(&place, "yard", &authority.papers(&["127.0.0.1", "127.0.0.2"]));
+    let (chief, desk) = (authority.papers(&["chief"]), authority.papers(&["desk"]));
+    write(&place, "chief", &chief);
+    write(&place, "desk", &desk);
+    let broker = Broker::serving(&place, "yard", "");
+    let list = |who: &str, code: i32| {
+        place.hyoshi(&format!("broker list --broker {} {}", broker.at, shown(who))).exits(code).err
+    };
+    list("chief", 0);
+    list("desk", 0);
+    place.write("plant.pem", authority.pem.clone() + &authority.revokes(&[&chief.serial]));
+    let said = || place.read("yard.err");
+    broker::kill(broker.running.child.id(), "-HUP");
+    wait_for(|| {
+        said().contains("SIGHUP: certificates, keys, authorities and lists of revoked certificates were read again")
+    });
+    assert!(list("chief", 2).contains("The server refused this client's certificate"));
+    list("desk", 0);
+    // A broken set changes nothing.
+    place.write("plant.pem", "");
+    broker::kill(broker.running.child.id(), "-HUP");
+    wait_for(|| said().contains("SIGHUP: everything stays as it was: plant.pem: no certificate"));
+    place.write("plant.pem", &authority.pem);
+    list("desk", 0);
+    assert!(list("chief", 2).contains("The server refused this client's certificate"));
 }
 
 #[test]

@@ -8,8 +8,10 @@ use crate::common;
 
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use authority::{Authority, Papers};
 use common::Place;
@@ -50,6 +52,12 @@ impl Drop for Service {
 fn write(place: &Place, name: &str, papers: &Papers) {
     place.write(&format!("{name}.pem"), &papers.certificate);
     place.write(&format!("{name}.key"), &papers.key);
+    own(place, &format!("{name}.key"));
+}
+
+/// Only its owner can use the file.
+fn own(place: &Place, name: &str) {
+    fs::set_permissions(place.path().join(name), fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 /// The plant's authority, a server and an operator with its papers, and a stranger's of another authority.
@@ -82,6 +90,7 @@ fn names_are_served_and_objects_called_over_tls_by_clients_that_show_a_certifica
 
     // Certificate and key in one file.
     place.write("both.pem", place.read("operator.key") + &place.read("operator.pem"));
+    own(&place, "both.pem");
     place.hyoshi(&format!("call {at} _non_existent --tls-roots plant.pem --tls-cert both.pem")).exits(0);
 }
 
@@ -95,6 +104,76 @@ fn a_service_asks_another_over_tls() {
     ask(&outer.at(), &format!("bind --as-context inner {}", inner.at()));
     ask(&inner.at(), "context leaf");
     assert!(ask(&outer.at(), "resolve inner/leaf").starts_with("IOR:"));
+}
+
+/// Its standard error goes to a file of the place.
+fn service(place: &Place, words: &str) -> Service {
+    let mut command = place.command(&format!("naming --memory {words}"));
+    command.stderr(fs::File::create(place.path().join("service.err")).unwrap());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let at = Said::by(child.stdout.take().unwrap()).line().unwrap_or_default();
+    let port = at.strip_suffix("/NameService").and_then(|at| at.rsplit_once(':')?.1.parse().ok());
+    Service { child, port: port.unwrap_or_else(|| panic!("it does not serve: {at}")) }
+}
+
+impl Service {
+    /// SIGHUP; returns what it says of that.
+    fn hang_up(&self, place: &Place) -> String {
+        let before = place.read("service.err").len();
+        Command::new("kill").args(["-HUP", &self.child.id().to_string()]).status().unwrap();
+        let said = || place.read("service.err")[before..].to_owned();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !said().ends_with('\n') {
+            assert!(Instant::now() < until, "it says nothing");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        said()
+    }
+}
+
+#[test]
+fn sighup_makes_a_service_read_its_files_again_and_keep_the_old_ones_if_they_are_bad() {
+    let place = plant();
+    let service =
+        service(&place, "--listen ssliop://127.0.0.1:0 --tls-cert yard.pem --tls-key yard.key --tls-clients plant.pem");
+    let at = service.at();
+    let lists = |roots: &str, who: &str, code: i32| {
+        let flags = format!("--tls-roots {roots} --tls-cert {who}.pem --tls-key {who}.key");
+        place.hyoshi(&format!("naming list --at {at} {flags}")).exits(code);
+    };
+    lists("plant.pem", "operator", 0);
+    // A key that is none: everything stays.
+    let (certificate, key) = (place.read("yard.pem"), place.read("yard.key"));
+    place.write("yard.key", &key[..key.len() / 2]);
+    let said = service.hang_up(&place);
+    assert!(said.starts_with("hyoshi naming: SIGHUP: everything stays as it was: yard.key: no private key"), "{said}");
+    lists("plant.pem", "operator", 0);
+    // One of another certificate; one that has expired.
+    place.write("yard.key", place.read("operator.key"));
+    assert!(service.hang_up(&place).contains("the private key is not that of the certificate"));
+    let old = Authority::new("plant");
+    let expired = old.papers_with(&["127.0.0.1"], |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
+    write(&place, "yard", &expired);
+    assert!(service.hang_up(&place).contains("expired"));
+    lists("plant.pem", "operator", 0);
+    // Another authority, and a certificate from it.
+    let new = Authority::new("new");
+    place.write("new.pem", &new.pem);
+    place.write("plant.pem", &new.pem);
+    write(&place, "yard", &new.papers(&["127.0.0.1"]));
+    write(&place, "ann", &new.papers(&["ann"]));
+    assert!(service.hang_up(&place).contains("were read again"));
+    lists("new.pem", "ann", 0);
+    lists("new.pem", "operator", 2);
+    assert_ne!(certificate, place.read("yard.pem"));
+}
+
+#[test]
+fn sighup_does_not_end_a_service_without_certificates() {
+    let place = Place::new();
+    let service = service(&place, "--listen iiop://127.0.0.1:0");
+    assert!(service.hang_up(&place).contains("there is nothing to read again"));
+    place.hyoshi(&format!("naming list --at corbaloc:iiop:1.2@127.0.0.1:{}/NameService", service.port)).exits(0);
 }
 
 /// What is refused, and in which words.
@@ -130,6 +209,19 @@ fn refusals_of_tls_say_what_is_wrong_and_what_to_do() {
     tell(&call("STRICT", "--tls-roots plant.pem --tls-cert operator.pem"), 2);
     tell(&call("STRICT", "--tls-roots plant.pem --tls-cert operator.pem --tls-key yard.key"), 2);
     tell(&call("STRICT", "--tls-roots plant.pem --tls-cert operator.key --tls-key operator.pem"), 2);
+    let key = place.read("operator.key");
+    place.write("encrypted.key", key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"));
+    place.write("cut.key", &key[..key.len() / 2]);
+    place.write("joined.key", key.replace('\n', " "));
+    place.write("open.key", &key);
+    for broken in ["encrypted", "cut", "joined"] {
+        tell(&call("STRICT", &format!("--tls-roots plant.pem --tls-cert operator.pem --tls-key {broken}.key")), 2);
+    }
+    tell(&call("STRICT", "--tls-roots operator.key"), 2);
+    tell(&call("STRICT", "--tls-roots operator.pem"), 2);
+    tell(&call("STRICT", "--tls-roots plant.pem --tls-cert operator.pem --tls-key open.key"), 0);
+    tell(&call("STRICT", "--tls-roots plant.pem --tls-cert operator.pem --tls-key open.key --strict"), 2);
+    tell(&call("PLAIN", "--tls-roots plant.pem --tls-only").replace("ssliop", "iiop"), 1);
     tell(&call("NAMED", "--tls-roots plant.pem"), 1);
     tell(&call("NAMED", "--tls-roots plant.pem --tls-name yard.plant"), 0);
     tell(&call("NAMED", "--tls-roots plant.pem --tls-name no/name"), 2);

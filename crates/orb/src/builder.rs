@@ -20,6 +20,7 @@ use crate::limits::{ClientLimits, Scope, ServerLimits, Timeouts};
 use crate::orb::{Orb, Shared};
 use crate::server::{Lane, LaneOptions};
 use crate::tls::{Dialler, TlsClient, TlsError, TlsServer};
+use crate::transport::{TransportRuleError, TransportRules};
 
 /// A program that has not called [`Orb::ready`] by then is warned.
 pub(crate) const OPENS_WITHIN: Duration = Duration::from_secs(5);
@@ -30,6 +31,9 @@ pub struct OrbBuilder {
     advertised: Option<String>,
     tls_server: Option<TlsServer>,
     tls_client: Option<Dialler>,
+    tls_only: bool,
+    client_transport: Option<TransportRules>,
+    server_transport: Option<TransportRules>,
     server: ServerLimits,
     client: ClientLimits,
     timeouts: Timeouts,
@@ -57,6 +61,13 @@ pub enum OrbError {
     NoCertificate(hyoshi_os::Address),
     /// What the environment's `HYOSHI_DELEGATE` says cannot be read: why, and what to write.
     Delegate(String),
+    /// A transport rule of the environment that cannot be read.
+    Transport {
+        /// The variable.
+        variable: &'static str,
+        /// What is wrong.
+        error: TransportRuleError,
+    },
     /// The system has no thread or file descriptor left.
     System(io::Error),
 }
@@ -69,6 +80,7 @@ impl fmt::Display for OrbError {
                 write!(f, "ssliop://{address} needs a certificate and its key: OrbBuilder::tls_server")
             }
             OrbError::Delegate(why) => write!(f, "the environment's {}: {why}", delegate::VARIABLE),
+            OrbError::Transport { variable, error } => write!(f, "the environment's {variable}: {error}"),
             OrbError::System(error) => write!(f, "the system refused a thread or a file descriptor: {error}"),
         }
     }
@@ -83,6 +95,9 @@ impl OrbBuilder {
             advertised: None,
             tls_server: None,
             tls_client: None,
+            tls_only: false,
+            client_transport: None,
+            server_transport: None,
             server: ServerLimits::default(),
             client: ClientLimits::default(),
             timeouts: Timeouts::default(),
@@ -143,8 +158,31 @@ impl OrbBuilder {
     ///
     /// If the key is not that of the certificate, or the name is none.
     pub fn tls_client(mut self, tls: TlsClient) -> Result<Self, TlsError> {
-        self.tls_client = Some(Dialler::new(tls)?);
+        self.tls_client = Some(Dialler::new(&tls)?);
         Ok(self)
+    }
+
+    /// Its calls never go over plain TCP, as with [`TlsClient::only`], also if it has no settings for TLS: then they go over
+    /// Unix sockets alone.
+    #[must_use]
+    pub fn tls_only(mut self) -> Self {
+        self.tls_only = true;
+        self
+    }
+
+    /// Which transports its calls use, by address; otherwise the environment's `ORBclientTransportRule` says so.
+    #[must_use]
+    pub fn client_transport(mut self, rules: TransportRules) -> Self {
+        self.client_transport = Some(rules);
+        self
+    }
+
+    /// From which addresses it takes connections over which transports; otherwise the environment's `ORBserverTransportRule`
+    /// says so. Others are closed at once.
+    #[must_use]
+    pub fn server_transport(mut self, rules: TransportRules) -> Self {
+        self.server_transport = Some(rules);
+        self
     }
 
     /// What clients can make it hold.
@@ -230,6 +268,12 @@ impl OrbBuilder {
     ///
     /// If it cannot listen, the system refuses a thread, or `HYOSHI_DELEGATE` cannot be read.
     pub fn build(mut self) -> Result<Orb, OrbError> {
+        let rules = |set: Option<TransportRules>, variable| match set {
+            Some(rules) => Ok(rules),
+            None => TransportRules::from_environment(variable).map_err(|error| OrbError::Transport { variable, error }),
+        };
+        let client_rules = rules(self.client_transport, "ORBclientTransportRule")?;
+        let server_rules = rules(self.server_transport, "ORBserverTransportRule")?;
         let (mut endpoints, mut bound) = (Vec::new(), Vec::new());
         let mut lanes = Vec::new();
         let (tls_supports, tls_requires) = self.tls_server.as_ref().map_or((0, 0), TlsServer::options);
@@ -277,7 +321,8 @@ impl OrbBuilder {
         let care = Arc::new(Care::default());
         let shared = Arc::new(Shared {
             adapters: Adapters::new(incarnation),
-            peers: Peers::new(self.client, care.clone(), self.tls_client),
+            peers: Peers::new(self.client, care.clone(), self.tls_client, self.tls_only, client_rules),
+            server_rules,
             server: self.server,
             timeouts: self.timeouts,
             scope: self.scope,

@@ -11,6 +11,12 @@ const MOST: usize = 32;
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 /// `id-ce-subjectAltName`, 2.5.29.17 (RFC 5280, 4.2.1.6).
 const ALTERNATIVE_NAME: [u8; 3] = [0x55, 0x1d, 0x11];
+/// `id-ce-keyUsage`, 2.5.29.15.
+const KEY_USAGE: [u8; 3] = [0x55, 0x1d, 0x0f];
+/// `id-ce-basicConstraints`, 2.5.29.19.
+const BASIC_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x13];
+/// `id-ce-nameConstraints`, 2.5.29.30.
+const NAME_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x1e];
 
 /// The names that a client's certificate (X.509, DER: [`peer_certificate`](crate::current::peer_certificate)) is for: host
 /// names and URIs of its `subjectAltName`, and where it has no `subjectAltName` of whatever kind, the common names of its
@@ -27,14 +33,126 @@ pub fn certificate_names(certificate: &[u8]) -> Result<Vec<String>, TlsError> {
     Ok(if has_alternative_names(certificate) { names } else { common_names(read.subject()) })
 }
 
-/// Whether it says at all what it is for besides its subject; true of what cannot be read. The extensions are what is signed
-/// under tag 3, each an object identifier and more (RFC 5280, 4.1).
+/// Whether it says at all what it is for besides its subject; true of what cannot be read.
 fn has_alternative_names(certificate: &[u8]) -> bool {
-    let inside = |der| Elements(der).next().map(|(_, content)| content);
-    let Some(signed) = inside(certificate).and_then(inside) else { return true };
-    let Some((_, extensions)) = Elements(signed).find(|(tag, _)| *tag == 0xa3) else { return false };
-    let Some(extensions) = inside(extensions) else { return true };
-    Elements(extensions).any(|(_, extension)| inside(extension).is_none_or(|id| id == ALTERNATIVE_NAME))
+    Fields::of(certificate).is_none_or(|fields| fields.extension(&ALTERNATIVE_NAME).is_none_or(|found| found.is_some()))
+}
+
+/// What else a certificate says of itself, of which `webpki` does not tell (RFC 5280, 4.1 and 4.2).
+pub(crate) struct Fields<'a> {
+    /// Seconds since 1970.
+    pub(crate) not_before: u64,
+    pub(crate) not_after: u64,
+    subject: &'a [u8],
+    extensions: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    /// None of what cannot be read.
+    pub(crate) fn of(certificate: &'a [u8]) -> Option<Fields<'a>> {
+        let signed = inside(inside(certificate)?)?;
+        let mut fields = Elements(signed).peekable();
+        // The version is left out of certificates of version 1.
+        fields.next_if(|(tag, _)| *tag == 0xa0);
+        let (_serial, _algorithm, _issuer) = (fields.next()?, fields.next()?, fields.next()?);
+        let mut validity = Elements(fields.next()?.1);
+        let (not_before, not_after) = (seconds(validity.next()?)?, seconds(validity.next()?)?);
+        let (_, subject) = fields.next()?;
+        let extensions = match fields.find(|(tag, _)| *tag == 0xa3) {
+            Some((_, extensions)) => inside(extensions)?,
+            None => &[],
+        };
+        Some(Fields { not_before, not_after, subject, extensions })
+    }
+
+    pub(crate) fn subject(&self) -> &'a [u8] {
+        self.subject
+    }
+
+    /// What an extension holds, if it is there; none if they cannot be read.
+    fn extension(&self, wanted: &[u8]) -> Option<Option<&'a [u8]>> {
+        for (_, extension) in Elements(self.extensions) {
+            let mut parts = Elements(extension);
+            if parts.next()?.1 == wanted {
+                // Behind it stands perhaps that it is critical.
+                return Some(Some(parts.find(|(tag, _)| *tag == 0x04)?.1));
+            }
+        }
+        Some(None)
+    }
+
+    fn holds(&self, wanted: &[u8]) -> bool {
+        self.extension(wanted).is_none_or(|found| found.is_some())
+    }
+
+    /// Whether it is an authority's: `basicConstraints` says `cA` (RFC 5280, 4.2.1.9).
+    pub(crate) fn is_authority(&self) -> bool {
+        let constraints = self.extension(&BASIC_CONSTRAINTS).flatten().and_then(inside);
+        constraints.and_then(|content| Elements(content).next()).is_some_and(|(tag, ca)| tag == 0x01 && ca == [0xff])
+    }
+
+    /// Whether its key may sign certificates: so if it has no `keyUsage`, or one with `keyCertSign` (RFC 5280, 6.1.4 n).
+    pub(crate) fn may_sign(&self) -> bool {
+        match self.extension(&KEY_USAGE) {
+            Some(None) => true,
+            // A bit string: how many bits of the last octet are unused, then bits from the highest on.
+            Some(Some(usage)) => inside(usage).and_then(|bits| bits.get(1)).is_some_and(|bits| bits & 0x04 != 0),
+            None => false,
+        }
+    }
+
+    /// Whether it bounds the names that certificates below it may have (RFC 5280, 4.2.1.10).
+    pub(crate) fn constrains_names(&self) -> bool {
+        self.holds(&NAME_CONSTRAINTS)
+    }
+
+    /// Whether it has a name that constraints do not reach here: a URI, or a common name that counts.
+    pub(crate) fn has_free_names(&self) -> bool {
+        match self.extension(&ALTERNATIVE_NAME) {
+            Some(None) => !common_names(self.subject).is_empty(),
+            Some(Some(names)) => inside(names).is_none_or(|names| Elements(names).any(|(tag, _)| tag == 0x86)),
+            None => true,
+        }
+    }
+
+    /// Whether a client can compare it with a host that it calls: a host name or address.
+    pub(crate) fn names_hosts(&self) -> bool {
+        let names = self.extension(&ALTERNATIVE_NAME).flatten().and_then(inside);
+        names.is_some_and(|names| Elements(names).any(|(tag, _)| matches!(tag, 0x82 | 0x87)))
+    }
+
+    /// What people call it: its subject's common name.
+    pub(crate) fn common_name(&self) -> Option<String> {
+        common_names(self.subject).into_iter().next().map(|name| name.chars().filter(|c| !c.is_control()).collect())
+    }
+}
+
+fn inside(der: &[u8]) -> Option<&[u8]> {
+    Elements(der).next().map(|(_, content)| content)
+}
+
+/// Until when a list of revoked certificates (DER) is to be replaced, if it says so (RFC 5280, 5.1).
+pub(crate) fn next_update(list: &[u8]) -> Option<u64> {
+    let signed = inside(inside(list)?)?;
+    let mut times = Elements(signed).filter(|(tag, _)| matches!(tag, 0x17 | 0x18));
+    let _this_update = times.next()?;
+    times.next().and_then(seconds)
+}
+
+/// A UTCTime, of 1950 to 2049, or a GeneralizedTime, to the second and of Greenwich (RFC 5280, 4.1.2.5).
+fn seconds((tag, time): (u8, &[u8])) -> Option<u64> {
+    let digits = time.strip_suffix(b"Z").filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    let number = |digits: &[u8]| digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
+    let (year, rest) = match (tag, digits.len()) {
+        (0x17, 12) => (number(&digits[..2]) + if digits[0] < b'5' { 2000 } else { 1900 }, &digits[2..]),
+        (0x18, 14) => (number(&digits[..4]), &digits[4..]),
+        _ => return None,
+    };
+    let [month, day, hour, minute, second] = [0, 2, 4, 6, 8].map(|at| number(&rest[at..at + 2]));
+    // Days since 1 March of year 0, then since 1970 (Gregorian calendar; months from March on).
+    let year = if month <= 2 { year.checked_sub(1)? } else { year };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * ((month + 9) % 12) + 2) / 5 + day;
+    Some(days.saturating_sub(719_469) * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
 /// Of a subject: relative distinguished names, each a set of pairs of an object identifier and a value (RFC 5280, 4.1.2.4).
@@ -107,11 +225,69 @@ mod tests {
         assert!(certificate_names(b"no certificate").is_err());
     }
 
+    #[test]
+    fn what_a_certificate_says_of_itself_is_read() {
+        let with = |change: fn(&mut CertificateParams)| {
+            let mut params = CertificateParams::default();
+            params.not_before = rcgen::date_time_ymd(1999, 12, 31);
+            params.not_after = rcgen::date_time_ymd(2051, 3, 1);
+            change(&mut params);
+            params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+        };
+        let der = with(|_| ());
+        let leaf = Fields::of(&der).unwrap();
+        // date -ud 1999-12-31 +%s; date -ud 2051-03-01 +%s
+        assert_eq!((leaf.not_before, leaf.not_after), (946_598_400, 2_561_241_600));
+        assert!(!leaf.is_authority() && leaf.may_sign() && !leaf.constrains_names() && !leaf.names_hosts());
+        let der = with(|params| params.is_ca = rcgen::IsCa::ExplicitNoCa);
+        assert!(!Fields::of(&der).unwrap().is_authority());
+        let der = with(|params| {
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Constrained(2));
+            params.key_usages = vec![rcgen::KeyUsagePurpose::CrlSign];
+            params.name_constraints = Some(rcgen::NameConstraints {
+                permitted_subtrees: vec![rcgen::GeneralSubtree::DnsName("guest".to_owned())],
+                excluded_subtrees: vec![],
+            });
+        });
+        let authority = Fields::of(&der).unwrap();
+        assert!(authority.is_authority() && !authority.may_sign() && authority.constrains_names());
+        let der = with(|params| params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign]);
+        assert!(Fields::of(&der).unwrap().may_sign());
+        let der = with(|params| params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())]);
+        assert!(Fields::of(&der).unwrap().names_hosts() && !Fields::of(&der).unwrap().has_free_names());
+    }
+
     proptest! {
+        #[test]
+        fn days_are_counted_as_the_calendar_has_them(at in 0u64..253_402_300_800) {
+            let days = at / 86_400;
+            // By counting: years, then months.
+            let (mut year, mut left) = (1970, days);
+            let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+            while left >= 365 + u64::from(leap(year)) {
+                left -= 365 + u64::from(leap(year));
+                year += 1;
+            }
+            let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+            let mut month = 0;
+            while left >= lengths[month] {
+                left -= lengths[month];
+                month += 1;
+            }
+            let (clock, month, day) = (at % 86_400, month + 1, left + 1);
+            let rest = format!("{month:02}{day:02}{:02}{:02}{:02}Z", clock / 3_600, clock / 60 % 60, clock % 60);
+            prop_assert_eq!(seconds((0x18, format!("{year:04}{rest}").as_bytes())), Some(at));
+            if year < 2050 {
+                prop_assert_eq!(seconds((0x17, format!("{:02}{rest}", year % 100).as_bytes())), Some(at));
+            }
+        }
+
         #[test]
         fn no_octets_make_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..64)) {
             common_names(&octets);
             has_alternative_names(&octets);
+            Fields::of(&octets);
+            seconds((0x17, &octets));
         }
     }
 }

@@ -51,6 +51,7 @@ mod reference;
 mod resolve;
 mod server;
 mod tls;
+mod transport;
 
 pub use adapter::{Activator, Adapter, AdapterBuilder, AdapterError, Elsewhere, Locator, Passage, Servant};
 pub use bidir::Claims;
@@ -66,7 +67,8 @@ pub use object::{Object, ObjectRef};
 pub use orb::Orb;
 pub use reference::{Collocated, Reference};
 pub use server::LaneOptions;
-pub use tls::{TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer};
+pub use tls::{TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer, TlsWarning};
+pub use transport::{TransportRuleError, TransportRules};
 
 // What generated code needs of the wire, so that one path suffices.
 pub use hyoshi_os::Policy;

@@ -18,10 +18,16 @@ pub struct ServerLimits {
     /// Octets of messages that have not come whole, of all connections together; default 256 MiB. Those beyond are
     /// closed.
     pub unfinished: usize,
-    /// Handshakes of TLS under way; default 256. Beyond, the oldest is broken off.
+    /// Clients over TLS whose first message has not come yet; default 4,096, and no more than a quarter of the process'
+    /// descriptors. Beyond, one of the address with the most goes: its oldest if that is older than a second, else any.
+    pub strangers: usize,
+    /// Handshakes of TLS under way; default 256. Beyond, one goes in the same way.
     pub handshakes: usize,
     /// How long a handshake of TLS may take; default 10 s.
     pub handshake: Span,
+    /// How often connections over TLS are looked at whose clients' certificates have expired or were revoked
+    /// ([`TlsServer::renew`](crate::TlsServer::renew)); default 1 min. They are closed.
+    pub renewal: Span,
     /// How long a message may stop half-way, and a client take nothing of a reply; default 10 s.
     pub stalled: Span,
     /// Octets a second that a client must send of a message, and take of replies that wait, on the whole: a message may
@@ -44,8 +50,10 @@ impl Default for ServerLimits {
             in_flight: 32,
             backlog: 256 << 20,
             unfinished: 256 << 20,
+            strangers: 4096,
             handshakes: 256,
             handshake: Span::from_secs(10),
+            renewal: Span::from_secs(60),
             stalled: Span::from_secs(10),
             slowest: 1 << 10,
             ending: Span::from_secs(10),

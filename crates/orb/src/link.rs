@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hyoshi_os::{Address, Credentials, May, PiMutex, Stream};
-use rustls::Connection;
+use rustls::pki_types::CertificateDer;
+use rustls::{AlertDescription, Connection, PeerIncompatible};
 
+use crate::certificate::Fields;
 use crate::tls::Dial;
 
 /// Octets that are enciphered at once: a record of TLS.
@@ -33,6 +35,8 @@ pub(crate) struct Secure {
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
     certificate: Option<Arc<[u8]>>,
+    /// When that expires, in seconds since 1970; [`FOREVER`] if there is none.
+    expires: u64,
 }
 
 struct Session {
@@ -172,6 +176,29 @@ impl Link {
     }
 }
 
+impl Link {
+    /// When the certificate that the peer showed expires, in seconds since 1970; never without one.
+    pub(crate) fn expires(&self) -> u64 {
+        match self {
+            Link::Plain(_) => FOREVER,
+            Link::Tls(secure) => secure.expires,
+        }
+    }
+
+    /// Whether it has expired since.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.expires() != FOREVER && self.expires() < hyoshi_os::clock::unix_seconds()
+    }
+
+    /// The certificates that the peer showed, its own first.
+    pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
+        match self {
+            Link::Plain(_) => Vec::new(),
+            Link::Tls(secure) => secure.session.lock().tls.peer_certificates().unwrap_or_default().to_vec(),
+        }
+    }
+}
+
 fn micros(timeout: Option<Duration>) -> u64 {
     timeout.map_or(FOREVER, |timeout| u64::try_from(timeout.as_micros()).unwrap_or(FOREVER - 1))
 }
@@ -290,7 +317,7 @@ impl AsFd for Link {
 }
 
 /// A socket whose octets TLS takes and gives without waiting.
-struct Unwaiting<'a>(&'a Stream);
+pub(crate) struct Unwaiting<'a>(pub(crate) &'a Stream);
 
 impl Read for Unwaiting<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -325,7 +352,18 @@ fn process(tls: &mut Connection, socket: &Stream) -> io::Result<()> {
     let done = tls.process_new_packets();
     // What does not go now goes with what is written next.
     let _ = flush(tls, socket);
-    done.map(drop).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    done.map(drop).map_err(|error| {
+        let error = match error {
+            // Before the server has chosen a cipher it means that there is none to choose.
+            rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)
+                if tls.negotiated_cipher_suite().is_none() =>
+            {
+                rustls::Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon)
+            }
+            error => error,
+        };
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    })
 }
 
 /// Why nothing can be written: perhaps the peer has said so before it closed.
@@ -385,13 +423,16 @@ impl Handshake {
     /// The connection, once it is done.
     pub(crate) fn finish(self) -> Link {
         let Handshake { socket, tls } = self;
-        let certificate = tls.peer_certificates().and_then(|chain| Some(Arc::from(chain.first()?.as_ref())));
+        let certificate: Option<Arc<[u8]>> =
+            tls.peer_certificates().and_then(|chain| Some(Arc::from(chain.first()?.as_ref())));
+        let expires = certificate.as_deref().and_then(Fields::of).map_or(FOREVER, |fields| fields.not_after);
         Link::Tls(Box::new(Secure {
             socket,
             session: PiMutex::new(Session { tls, owed: 0 }),
             read_timeout: AtomicU64::new(FOREVER),
             write_timeout: AtomicU64::new(FOREVER),
             certificate,
+            expires,
         }))
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hyoshi_os::Wake;
+use hyoshi_os::{Stream, Wake};
 use hyoshi_wire::giop::CodeSets;
 use hyoshi_wire::ior::{Component, Endpoint, Ior, Profile, SslTransport};
 use hyoshi_wire::tagged::Tagged;
@@ -22,6 +22,7 @@ use crate::interface::Interface;
 use crate::limits::{Scope, ServerLimits, Timeouts};
 use crate::reference::Reference;
 use crate::server::Lane;
+use crate::transport::{Transport, TransportRules};
 use crate::{minor, resolve};
 
 /// `HYO\0`: tells other ORBs of this kind what a reference is from (component 0, TAG_ORB_TYPE).
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) adapters: Adapters,
     pub(crate) peers: Peers,
     pub(crate) server: ServerLimits,
+    /// From where connections are taken, and how.
+    pub(crate) server_rules: TransportRules,
     pub(crate) timeouts: Timeouts,
     pub(crate) scope: Scope,
     pub(crate) collocation: bool,
@@ -215,6 +218,17 @@ impl fmt::Debug for Orb {
 impl Shared {
     pub(crate) fn lanes(&self) -> &[Arc<Lane>] {
         self.lanes.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the transport rules let this connection in, which was just accepted.
+    pub(crate) fn lets_in(&self, stream: &Stream, secure: bool) -> bool {
+        let address = if self.server_rules.is_empty() { None } else { stream.peer_address() };
+        let transport = match (secure, address) {
+            (true, _) => Transport::Tls,
+            (false, Some(_)) => Transport::Tcp,
+            (false, None) => Transport::Unix,
+        };
+        self.server_rules.is_empty() || self.server_rules.allow(transport, address.map(|address| address.ip()))
     }
 
     pub(crate) fn is_stopped(&self) -> bool {

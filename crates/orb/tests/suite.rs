@@ -32,3 +32,7 @@ mod tls;
 mod fairness;
 mod naming;
 mod ready;
+mod tls_attacks;
+mod tls_checks;
+mod tls_flood;
+mod tls_renew;

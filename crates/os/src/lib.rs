@@ -56,6 +56,7 @@ pub mod process;
 pub mod progress;
 pub mod refusal;
 pub mod scheduling;
+pub mod secret;
 pub mod signals;
 pub mod steal;
 pub mod switches;
@@ -78,7 +79,7 @@ pub use net::{Address, Credentials, Lack, Listener, May, Stream, host_name, rais
 pub use notify::Notifier;
 pub use poller::{Poller, Ready};
 pub use refusal::{Asked, Reason, Refused};
-pub use signals::Interrupt;
+pub use signals::{Hangup, Interrupt};
 pub use steal::StealReader;
 pub use switches::{CpuSwitches, Sight, SwitchSource, Switched, thread_name};
 pub use thread::{

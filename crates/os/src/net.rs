@@ -22,6 +22,9 @@ use rustix::net::{
 };
 use rustix::time::Timespec;
 
+/// Connections that the kernel keeps until they are accepted, as far as net.core.somaxconn lets it (4,096 since Linux 5.4).
+const BACKLOG: i32 = 4096;
+
 /// Where a socket listens or connects to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
@@ -304,6 +307,8 @@ impl Listener {
             Address::Tcp(address) => {
                 let socket = TcpListener::bind(address)?;
                 socket.set_nonblocking(true)?;
+                // Rust's is 128: less than a burst of connections (listen(2): it may be changed later).
+                rustix::net::listen(&socket, BACKLOG)?;
                 let address = Address::Tcp(socket.local_addr()?);
                 Ok(Listener { socket: Bound::Tcp(socket), address })
             }

@@ -5,10 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use hyoshi_model::Instant;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-use crate::wake::Wake;
+use crate::clock::MonotonicClock;
+use crate::wake::{Wake, Woken};
 
 /// A request to stop, from the keyboard, another process, or this program itself.
 #[derive(Clone, Debug)]
@@ -50,13 +52,56 @@ impl Interrupt {
     }
 }
 
+/// A request to read files again (SIGHUP), as services have it; the process goes on.
+#[derive(Clone, Debug)]
+pub struct Hangup {
+    asked: Arc<AtomicBool>,
+    wake: Arc<Wake>,
+}
+
+impl Hangup {
+    /// From now on SIGHUP sets a flag and posts a wake-up of its own.
+    pub fn on_signal() -> io::Result<Self> {
+        let hangup = Hangup { asked: Arc::default(), wake: Arc::new(Wake::new()) };
+        let heard = hangup.clone();
+        // SAFETY: as in `Interrupt::on_signals`.
+        unsafe {
+            low_level::register(SIGHUP, move || {
+                heard.asked.store(true, Ordering::Release);
+                heard.wake.post();
+            })
+        }?;
+        Ok(hangup)
+    }
+
+    /// Waits for one, at most until `at`; true if it came.
+    pub fn wait_until(&self, clock: &MonotonicClock, at: Instant) -> bool {
+        // A post that is left over is no request.
+        while !self.asked.swap(false, Ordering::AcqRel) {
+            if self.wake.wait_until(clock, at) == Woken::TimedOut {
+                return false;
+            }
+        }
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use hyoshi_model::{Instant, Span};
+    use hyoshi_model::Span;
 
     use super::*;
-    use crate::clock::{Clock, MonotonicClock};
-    use crate::wake::Woken;
+    use crate::clock::Clock;
+
+    #[test]
+    fn a_hangup_is_a_request_and_no_end() {
+        let hangup = Hangup::on_signal().unwrap();
+        let clock = MonotonicClock::start();
+        assert!(!hangup.wait_until(&clock, clock.now()));
+        low_level::raise(SIGHUP).unwrap();
+        assert!(hangup.wait_until(&clock, clock.now() + Span::from_secs(10)));
+        assert!(!hangup.wait_until(&clock, clock.now()));
+    }
 
     #[test]
     fn the_first_sigterm_wakes_the_waiting_thread_and_the_process_lives() {

@@ -81,6 +81,8 @@ codes! {
     HYOSHI + 0x45 TLS_HANDSHAKE "The handshake of TLS failed: perhaps the server speaks something else there (COMM_FAILURE)."
     HYOSHI + 0x46 TLS_EXPECTED "The server speaks TLS where the reference promises plain GIOP (COMM_FAILURE)."
     HYOSHI + 0x47 TLS_NOT_SET_UP "The object is reached over TLS only and the ORB has no settings for it, or over plain TCP only and the settings forbid that (NO_PERMISSION)."
+    HYOSHI + 0x48 TLS_INCOMPATIBLE "Client and server have no version or cipher of TLS in common (COMM_FAILURE)."
+    HYOSHI + 0x49 TRANSPORT_RULE "The transport rules (ORBclientTransportRule) forbid every way to the object (NO_PERMISSION)."
     HYOSHI + 0x50 BROKER_NAME "The broker serves nobody with a certificate of these names (NO_PERMISSION)."
     HYOSHI + 0x51 BROKER_BUSY "This user asks the broker more often than its limits in /etc/hyoshi/broker.toml allow: ask again later (TRANSIENT)."
 }

@@ -159,6 +159,15 @@ impl Failure {
         Failure::Other { message: message.to_string(), help: None }
     }
 
+    /// What is wrong and what to do, in one line.
+    fn message(&self) -> String {
+        match self {
+            Failure::Other { message, help: Some(help) } => format!("{message} ({help})"),
+            Failure::Other { message, help: None } => message.clone(),
+            other => format!("{other:?}"),
+        }
+    }
+
     fn help(self, help: impl fmt::Display) -> Failure {
         match self {
             Failure::Other { message, .. } => Failure::Other { message, help: Some(help.to_string()) },

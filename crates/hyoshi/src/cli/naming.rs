@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use hyoshi_orb::naming::{KEY, NamingLimits, NamingService, NamingServiceError, StoreError};
 use hyoshi_orb::{Endpoint, Orb};
-use hyoshi_os::{Interrupt, Wake};
+use hyoshi_os::{Hangup, Interrupt, Wake};
 use serde_json::json;
 
 use super::tls::TlsService;
@@ -130,13 +130,15 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     let ended = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(ended.clone())
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+    let hangup = Hangup::on_signal().map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let mut builder = Orb::builder();
     let listen: Vec<_> = arguments.listen.iter().map(String::as_str).collect();
     let listen = if listen.is_empty() { &[LISTEN][..] } else { &listen };
     for endpoint in listen {
         builder = builder.listen(endpoint).map_err(Failure::new)?;
     }
-    builder = arguments.tls.server(builder, listen)?;
+    let (mut builder, renewal) = arguments.tls.server(builder, listen)?;
+    renewal.start(hangup, |said| streams::err(format_args!("hyoshi naming: {said}\n")))?;
     if let Some(host) = &arguments.advertise {
         builder = builder.advertise(host);
     }

@@ -1,10 +1,14 @@
-//! TLS on the command line: whom to believe, and what to show of oneself.
+//! TLS on the command line: which authorities to believe, and which certificate to show.
+
+mod files;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use hyoshi_orb::{OrbBuilder, SystemException, TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer, minor};
-use hyoshi_os::trusted::{self, Mistrust};
+use hyoshi_orb::{OrbBuilder, SystemException, TlsClient, TlsServer, minor};
+
+pub(super) use files::Renewal;
+use files::{Files, unusable};
 
 use super::Failure;
 
@@ -24,13 +28,27 @@ pub(super) struct Tls {
     /// Servers' certificates are for this name, whatever host the reference tells
     #[arg(long, value_name = "NAME", requires = "tls_roots")]
     tls_name: Option<String>,
+    /// Never speak plain TCP, also where a reference offers nothing else
+    #[arg(long, requires = "tls_roots")]
+    tls_only: bool,
+    /// Refuse a key file that other users can use, and certificates that have expired
+    #[arg(long, requires = "tls_roots")]
+    strict: bool,
 }
 
 impl Tls {
     /// The ORB that these flags ask for.
     pub fn client(&self, builder: OrbBuilder) -> Result<OrbBuilder, Failure> {
-        let own = identity(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
-        believing(builder, self.tls_roots.as_ref(), own, self.tls_name.as_deref())
+        let builder = if self.tls_only { builder.tls_only() } else { builder };
+        let files = Files {
+            cert: self.tls_cert.clone(),
+            key: self.tls_key.clone(),
+            roots: self.tls_roots.clone(),
+            clients: None,
+            name: self.tls_name.clone(),
+            strict: self.strict,
+        };
+        calling(builder, files.client()?)
     }
 }
 
@@ -49,12 +67,20 @@ pub(super) struct TlsService {
     /// Ask other services over TLS: believe those with a certificate from one of the authorities in this file (PEM)
     #[arg(long, value_name = "FILE")]
     tls_roots: Option<PathBuf>,
+    /// Never ask other services over plain TCP
+    #[arg(long, requires = "tls_roots")]
+    tls_only: bool,
+    /// Refuse a key file that other users can use, and certificates that have expired or name no host
+    #[arg(long)]
+    strict: bool,
 }
 
 impl TlsService {
     /// The flags, and which were given.
-    pub fn flags(&self) -> [(&'static str, bool); 4] {
+    pub fn flags(&self) -> [(&'static str, bool); 6] {
         [
+            ("--tls-only", self.tls_only),
+            ("--strict", self.strict),
             ("--tls-cert", self.tls_cert.is_some()),
             ("--tls-key", self.tls_key.is_some()),
             ("--tls-clients", self.tls_clients.is_some()),
@@ -62,8 +88,8 @@ impl TlsService {
         ]
     }
 
-    /// The ORB that these flags ask for, which is to listen at `endpoints`.
-    pub fn server(&self, mut builder: OrbBuilder, endpoints: &[&str]) -> Result<OrbBuilder, Failure> {
+    /// The ORB that these flags ask for, which is to listen at `endpoints`, and what renews its certificates.
+    pub fn server(&self, mut builder: OrbBuilder, endpoints: &[&str]) -> Result<(OrbBuilder, Renewal), Failure> {
         let secure = endpoints.iter().find(|endpoint| endpoint.starts_with("ssliop://"));
         if self.tls_cert.is_none() {
             let without = [("--tls-key", &self.tls_key), ("--tls-clients", &self.tls_clients)];
@@ -72,29 +98,36 @@ impl TlsService {
                     .help("--tls-cert FILE names it, --listen ssliop://HOST:PORT where it is shown"));
             }
         }
-        let own = identity(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
-        match (secure, &own) {
+        let files = Files {
+            cert: self.tls_cert.clone(),
+            key: self.tls_key.clone(),
+            roots: self.tls_roots.clone(),
+            clients: self.tls_clients.clone(),
+            name: None,
+            strict: self.strict,
+        };
+        let server = match (secure, &self.tls_cert) {
             (Some(endpoint), None) => {
                 return Err(Failure::new(format!("{endpoint} needs a certificate"))
                     .help("--tls-cert FILE names it, --tls-key FILE its private key"));
             }
-            (Some(_), Some(own)) => {
-                let server = match &self.tls_clients {
-                    None => TlsServer::new(own.clone()),
-                    Some(file) => {
-                        let roots = TlsRoots::from_file(file).map_err(|error| unusable("--tls-clients", &error))?;
-                        TlsServer::for_clients_of(own.clone(), &roots)
-                    }
-                };
-                builder = builder.tls_server(server.map_err(|error| unusable("--tls-cert", &error))?);
-            }
+            (Some(_), Some(_)) => files.server()?,
             (None, Some(_)) if self.tls_roots.is_none() || self.tls_clients.is_some() => {
+                files.identity()?;
                 return Err(Failure::new("the service listens nowhere over TLS")
                     .help("--listen ssliop://HOST:PORT does; leave the certificate out otherwise"));
             }
-            (None, _) => {}
+            (None, _) => None,
+        };
+        if let Some(server) = &server {
+            builder = builder.tls_server(server.clone());
         }
-        believing(builder, self.tls_roots.as_ref(), own, None)
+        if self.tls_only {
+            builder = builder.tls_only();
+        }
+        let client = files.client()?;
+        let builder = calling(builder, client.clone())?;
+        Ok((builder, Renewal { files, server, client }))
     }
 }
 
@@ -113,6 +146,9 @@ pub(super) struct TlsPapers {
     /// Servers' certificates are for this name, whatever host their address tells
     #[arg(long, value_name = "NAME", global = true)]
     tls_name: Option<String>,
+    /// Refuse a key file that other users can use, and certificates that have expired or name no host
+    #[arg(long, global = true)]
+    strict: bool,
 }
 
 impl TlsPapers {
@@ -123,22 +159,29 @@ impl TlsPapers {
             return Err(Failure::new(format_args!("{flag} without --tls-roots"))
                 .help("--tls-roots FILE names the authorities whose servers are believed"));
         }
-        let own = identity(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
-        believing(builder, self.tls_roots.as_ref(), own, self.tls_name.as_deref())
+        calling(builder, self.files(None).client()?)
     }
 
-    /// How one serves who believes clients of the authorities in this file.
-    pub fn server(&self, clients: &Path) -> Result<TlsServer, Failure> {
-        let own = |flag, path: &Option<PathBuf>| path.as_deref().map(|path| guarded(flag, path)).transpose();
-        let (certificate, key) = (own("--tls-cert", &self.tls_cert)?, own("--tls-key", &self.tls_key)?);
-        let clients = guarded("--tls-clients", clients)?;
-        let own = identity(certificate.as_ref(), key.as_ref())?;
-        let own = own.ok_or_else(|| {
+    fn files(&self, clients: Option<&Path>) -> Files {
+        Files {
+            cert: self.tls_cert.clone(),
+            key: self.tls_key.clone(),
+            roots: self.tls_roots.clone(),
+            clients: clients.map(Path::to_owned),
+            name: self.tls_name.clone(),
+            strict: self.strict,
+            guarded: false,
+        }
+    }
+
+    /// How a broker serves clients of the authorities in this file, and what renews its certificates.
+    pub fn server(&self, clients: &Path) -> Result<(TlsServer, Renewal), Failure> {
+        let files = Files { roots: None, guarded: true, ..self.files(Some(clients)) };
+        let server = files.server()?.ok_or_else(|| {
             Failure::new("to serve over TLS needs a certificate")
                 .help("--tls-cert FILE names it, --tls-key FILE its private key")
         })?;
-        let roots = TlsRoots::from_file(clients).map_err(|error| unusable("--tls-clients", &error))?;
-        TlsServer::for_clients_of(own, &roots).map_err(|error| unusable("--tls-cert and --tls-key", &error))
+        Ok((server.clone(), Renewal { files, server: Some(server), client: None }))
     }
 
     /// What is of use to one who asks only.
@@ -152,62 +195,10 @@ impl TlsPapers {
     }
 }
 
-/// The file, without links, of one who serves: whoever could replace it would decide who may do what. Where it is missing, what
-/// reads it says so.
-fn guarded(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
-    match trusted::file(path) {
-        Ok(path) => Ok(path),
-        Err(Mistrust::System { .. }) => Ok(path.to_owned()),
-        Err(mistrust) => {
-            Err(Failure::new(format_args!("{flag} {}: {mistrust}", path.display())).help(mistrust.remedy()))
-        }
-    }
-}
-
-fn identity(certificate: Option<&PathBuf>, key: Option<&PathBuf>) -> Result<Option<TlsIdentity>, Failure> {
-    let Some(certificate) = certificate else { return Ok(None) };
-    let own = TlsIdentity::from_files(certificate, key.unwrap_or(certificate));
-    own.map(Some).map_err(|error| match (&error, key) {
-        // Nobody said where it is.
-        (TlsError::Pem { wanted: "private key", .. }, None) => {
-            Failure::new(error).help("--tls-key FILE names the file with the private key")
-        }
-        (_, Some(_)) => unusable("--tls-cert and --tls-key", &error),
-        _ => unusable("--tls-cert", &error),
-    })
-}
-
-fn believing(
-    builder: OrbBuilder,
-    roots: Option<&PathBuf>,
-    own: Option<TlsIdentity>,
-    name: Option<&str>,
-) -> Result<OrbBuilder, Failure> {
-    let Some(roots) = roots else { return Ok(builder) };
-    let roots = TlsRoots::from_file(roots).map_err(|error| unusable("--tls-roots", &error))?;
-    let mut client = TlsClient::new(&roots);
-    if let Some(own) = own {
-        client = client.identity(own);
-    }
-    if let Some(name) = name {
-        client = client.named(name);
-    }
-    builder.tls_client(client).map_err(|error| unusable("--tls-cert", &error))
-}
-
-/// What is wrong with the files that these flags name, and what they should be.
-fn unusable(flags: &str, error: &TlsError) -> Failure {
-    let failure = Failure::new(error);
-    match error {
-        TlsError::File { .. } => failure.help(format!("{flags} names a file that can be read")),
-        TlsError::Pem { .. } => failure.help(format!(
-            "{flags}: files in PEM; `openssl x509 -inform der -in FILE` turns a certificate in DER into it"
-        )),
-        TlsError::Name(_) => {
-            failure.help("--tls-name NAME: a host name or address of those in the server's certificate")
-        }
-        TlsError::Mismatch => failure.help("--tls-key names the key that the certificate was asked for with"),
-        _ => failure.help(format!("{flags}: see what `openssl x509 -noout -text -in FILE` says of it")),
+fn calling(builder: OrbBuilder, client: Option<TlsClient>) -> Result<OrbBuilder, Failure> {
+    match client {
+        None => Ok(builder),
+        Some(client) => builder.tls_client(client).map_err(|error| unusable("--tls-cert", &error)),
     }
 }
 
@@ -225,7 +216,13 @@ pub(super) fn help(raised: &SystemException) -> Option<&'static str> {
         }
         minor::TLS_HANDSHAKE => "see that the server speaks TLS at that port (ssliop), 1.2 or 1.3",
         minor::TLS_EXPECTED => "call it over TLS: corbaloc:ssliop:..., with --tls-roots FILE",
-        minor::TLS_NOT_SET_UP => "say which authorities to believe: --tls-roots FILE",
+        minor::TLS_INCOMPATIBLE => {
+            "the server must speak TLS 1.2 or 1.3, with ECDHE, and AES-GCM or ChaCha20-Poly1305: see its settings"
+        }
+        minor::TLS_NOT_SET_UP => {
+            "say which authorities to believe: --tls-roots FILE; to call over plain TCP, leave out --tls-only"
+        }
+        minor::TRANSPORT_RULE => "see ORBclientTransportRule in the environment",
         minor::BROKER_NAME => "whoever runs that broker lets a certificate in by its name: --tls-reader NAME",
         _ => return None,
     })

@@ -171,7 +171,8 @@ mod tests {
 
     fn duplex(most: u32, all: &Arc<AtomicUsize>) -> Duplex {
         let outlet = Outlet::Both { lane: Weak::new(), connection: Weak::new(), opened: false };
-        let calls = Peers::new(ClientLimits::default(), Arc::default(), None).calls_back(outlet);
+        let calls =
+            Peers::new(ClientLimits::default(), Arc::default(), None, false, Default::default()).calls_back(outlet);
         Duplex::new(Arc::new(calls), true, 1 << 20, most, Kept::new(all.clone()))
     }
 

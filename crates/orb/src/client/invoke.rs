@@ -57,6 +57,8 @@ pub(crate) enum Failure {
     ConnectTimedOut,
     /// It listens nowhere, and the connection that it opened is gone.
     NoWayBack,
+    /// The transport rules forbid it.
+    Forbidden,
     /// It did not get through whole.
     Unsent,
     /// The server closed the connection in the orderly way: it was not carried out.
@@ -86,6 +88,7 @@ impl Failure {
             Failure::NotConnected => SystemKind::Transient.not_done(minor::CONNECT),
             Failure::ConnectTimedOut => SystemKind::Timeout.not_done(minor::CONNECT_TIMEOUT),
             Failure::NoWayBack => SystemKind::Transient.not_done(minor::NO_WAY_BACK),
+            Failure::Forbidden => SystemKind::NoPermission.not_done(minor::TRANSPORT_RULE),
             Failure::Unsent => SystemKind::CommFailure.not_done(minor::SEND),
             Failure::Closed => SystemKind::Transient.not_done(minor::CLOSED),
             Failure::Lost => SystemKind::CommFailure.maybe_done(minor::LOST),
@@ -112,6 +115,7 @@ impl Failure {
                 | Failure::NotConnected
                 | Failure::ConnectTimedOut
                 | Failure::NoWayBack
+                | Failure::Forbidden
                 | Failure::Tls(_)
         );
         unreached || self.may_repeat()
@@ -163,6 +167,10 @@ pub(crate) fn invoke(
         let back = if backs < AGAIN { route::back(routes) } else { None };
         let route = back.unwrap_or(route);
         let here = |exception: SystemException| exception.at(route.peer.name());
+        let failed = |failure: &Failure| match route.over_tls_alone {
+            true => failure.exception().at(route.peer.name_without_plain()),
+            false => here(failure.exception()),
+        };
         match attempt(orb, route, timeouts, until, request, accept) {
             Ok(Said::Outcome) => return Ok(()),
             Ok(Said::Raise(exception)) if sent_on && exception.is_of_absence() => {
@@ -191,17 +199,17 @@ pub(crate) fn invoke(
                 at += 1;
                 if at >= routes.len() {
                     if !sent_on {
-                        return Err(here(failure.exception()));
+                        return Err(failed(&failure));
                     }
                     object.forget_target();
                     forwards += 1;
                     if forwards > FORWARDS {
-                        return Err(here(failure.exception()));
+                        return Err(failed(&failure));
                     }
                     (target, at) = (Cow::Borrowed(object), 0);
                 }
             }
-            Err(failure) => return Err(here(failure.exception())),
+            Err(failure) => return Err(failed(&failure)),
         }
     }
 }

@@ -97,6 +97,11 @@ impl Line {
         (now.saturating_sub(self.used) < FRESH && !self.doubted) || self.stream.at_rest()
     }
 
+    /// True if the server's certificate has expired: it has to prove itself again.
+    pub(super) fn has_expired(&self) -> bool {
+        self.stream.has_expired()
+    }
+
     /// True while a late reply is to come.
     pub(super) fn is_late(&self) -> bool {
         !self.late.is_empty()

@@ -164,14 +164,13 @@ impl Mux {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Closes it if nobody has used it for long. Whoever is about to finds it closed before anything is sent.
+    /// Closes it if nobody has used it for long, or uses it while the server's certificate has expired. Whoever is about to finds it closed before anything is sent.
     pub(super) fn retire(&self, now: Span) -> bool {
-        if !matches!(self.outlet, Outlet::Own(_)) {
-            // The other side may call at any time.
-            return false;
-        }
+        // Where it carries calls both ways, the other side may call at any time.
+        let Outlet::Own(link) = &self.outlet else { return false };
         let Some(out) = self.out.try_lock() else { return false };
-        let unused = now.saturating_sub(out.used) > self.limits.idle && out.requests.is_empty();
+        let is_old = now.saturating_sub(out.used) > self.limits.idle || link.has_expired();
+        let unused = is_old && out.requests.is_empty();
         let retires = unused && self.waiting.lock().as_ref().is_none_or(HashMap::is_empty);
         if retires {
             self.close();

@@ -10,20 +10,23 @@ use hyoshi_wire::ior::Endpoint;
 /// Addresses that are kept.
 const MOST: usize = 1024;
 /// Octets of one.
-const LONGEST: usize = 280;
+const LONGEST: usize = 330;
 
 static KNOWN: PiMutex<BTreeSet<&'static str>> = PiMutex::new(BTreeSet::new());
 
 /// The endpoint's address, as people write it.
 #[cold]
-pub(super) fn of(endpoint: &Endpoint) -> Option<&'static str> {
+pub(super) fn of(endpoint: &Endpoint, without_plain: bool) -> Option<&'static str> {
     let tcp = |host: &str, port| match host.contains(':') {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
     };
     let text = match endpoint {
         Endpoint::Tcp { host, port, .. } => tcp(host, *port),
-        Endpoint::Tls { host, port, .. } => format!("{} (TLS)", tcp(host, *port)),
+        Endpoint::Tls { host, port, .. } => {
+            let plain = if without_plain { "; the reference's plain address is not used" } else { "" };
+            format!("{} (TLS{plain})", tcp(host, *port))
+        }
         Endpoint::Unix { path, .. } => path.clone(),
     };
     // What a reference says is anybody's text: nothing in it shall move a terminal's cursor.
@@ -47,16 +50,16 @@ mod tests {
     #[test]
     fn addresses_are_kept_once_and_only_so_many() {
         let at = |port| Endpoint::Tcp { host: "::1".to_owned(), port, priority: None };
-        let first = of(&at(1)).unwrap();
+        let first = of(&at(1), false).unwrap();
         assert_eq!(first, "[::1]:1");
-        assert!(std::ptr::eq(first, of(&at(1)).unwrap()));
+        assert!(std::ptr::eq(first, of(&at(1), false).unwrap()));
         let long = Endpoint::Unix { host: String::new(), path: "x".repeat(LONGEST + 1) };
-        assert_eq!(of(&long), None);
-        assert_eq!(of(&Endpoint::Unix { host: String::new(), path: "a\u{1b}[2J".to_owned() }), Some("a?[2J"));
+        assert_eq!(of(&long, false), None);
+        assert_eq!(of(&Endpoint::Unix { host: String::new(), path: "a\u{1b}[2J".to_owned() }, false), Some("a?[2J"));
         for port in 0..2000 {
-            of(&at(port));
+            of(&at(port), false);
         }
         assert_eq!(KNOWN.lock().len(), MOST);
-        assert_eq!(of(&at(1)), Some(first), "known already");
+        assert_eq!(of(&at(1), false), Some(first), "known already");
     }
 }

@@ -25,6 +25,7 @@ use crate::limits::ClientLimits;
 use crate::link::Link;
 use crate::promise::Promise;
 use crate::tls::{Dial, Dialler, Distrust};
+use crate::transport::{Transport, TransportRules};
 
 /// How often the end of the ORB looks whether servers take more of what was put off.
 const AGAIN: Duration = Duration::from_millis(5);
@@ -35,6 +36,9 @@ pub(crate) struct Peers {
     limits: ClientLimits,
     care: Arc<Care>,
     tls: Option<Dialler>,
+    /// Never over plain TCP.
+    tls_only: bool,
+    rules: Arc<TransportRules>,
     /// Set if connections are to carry calls both ways.
     offer: Arc<OnceLock<Offer>>,
     all: papaya::HashMap<Way, Arc<Peer>>,
@@ -57,6 +61,7 @@ pub(crate) struct Peer {
     limits: ClientLimits,
     care: Arc<Care>,
     dial: Option<Dial>,
+    rules: Arc<TransportRules>,
     /// Lines that exist.
     open: Arc<AtomicUsize>,
     /// The connections of them, for the end of the ORB.
@@ -72,6 +77,7 @@ pub(crate) struct Peer {
     /// Connections that it opened itself.
     back: Arc<WaysBack>,
     name: OnceLock<Option<&'static str>>,
+    name_without_plain: OnceLock<Option<&'static str>>,
 }
 
 /// A connection that calls share. One caller connects, without the lock; others wait, each for as long as it has.
@@ -116,10 +122,18 @@ pub(super) enum Over<'a> {
 }
 
 impl Peers {
-    pub(crate) fn new(limits: ClientLimits, care: Arc<Care>, tls: Option<Dialler>) -> Self {
+    pub(crate) fn new(
+        limits: ClientLimits,
+        care: Arc<Care>,
+        tls: Option<Dialler>,
+        tls_only: bool,
+        rules: TransportRules,
+    ) -> Self {
+        let tls_only = tls_only || tls.as_ref().is_some_and(|tls| tls.only);
+        let rules = Arc::new(rules);
         let (all, back) = (papaya::HashMap::new(), papaya::HashMap::new());
         let (offer, lookups, changing) = (Arc::default(), Lookups::new(), PiMutex::new(()));
-        Peers { limits, care, tls, offer, all, back, lookups, changing }
+        Peers { limits, care, tls, tls_only, rules, offer, all, back, lookups, changing }
     }
 
     /// Connections carry calls both ways from now on.
@@ -138,7 +152,7 @@ impl Peers {
     pub(crate) fn add_way_back(&self, endpoint: &Endpoint, mux: &Arc<Mux>, whose: &Whose) -> Option<Arc<WaysBack>> {
         match endpoint {
             Endpoint::Tls { .. } if self.tls.is_none() => return None,
-            Endpoint::Tcp { .. } if self.tls.as_ref().is_some_and(|tls| tls.only) => return None,
+            Endpoint::Tcp { .. } if self.tls_only => return None,
             _ => {}
         }
         let _changing = self.changing.lock();
@@ -164,7 +178,7 @@ impl Peers {
                 same = Endpoint::Unix { host: here, path: path.clone() };
                 (&same, None)
             }
-            Endpoint::Tcp { .. } if self.tls.as_ref().is_some_and(|tls| tls.only) => return None,
+            Endpoint::Tcp { .. } if self.tls_only => return None,
             _ => (endpoint, None),
         };
         let peer = || {
@@ -177,6 +191,7 @@ impl Peers {
                 limits: self.limits.clone(),
                 care: self.care.clone(),
                 dial: dial.clone(),
+                rules: self.rules.clone(),
                 open: Arc::new(AtomicUsize::new(0)),
                 links: PiMutex::new(Vec::new()),
                 idle: PiMutex::new(Vec::new()),
@@ -186,6 +201,7 @@ impl Peers {
                 offer: self.offer.clone(),
                 back,
                 name: OnceLock::new(),
+                name_without_plain: OnceLock::new(),
             })
         };
         let _changing = self.changing.lock();
@@ -256,7 +272,13 @@ impl Peer {
     /// Its address, for exceptions.
     #[cold]
     pub(super) fn name(&self) -> Option<&'static str> {
-        *self.name.get_or_init(|| names::of(&self.endpoint))
+        *self.name.get_or_init(|| names::of(&self.endpoint, false))
+    }
+
+    /// The same where the reference has plain addresses, too, which are not used.
+    #[cold]
+    pub(super) fn name_without_plain(&self) -> Option<&'static str> {
+        *self.name_without_plain.get_or_init(|| names::of(&self.endpoint, true))
     }
 
     pub(super) fn is_unix(&self) -> bool {
@@ -361,12 +383,18 @@ impl Peer {
         // It is to be closed when nobody uses it any more.
         self.care.stir(false);
         match &self.endpoint {
+            Endpoint::Unix { .. } if !self.rules.allow(Transport::Unix, None) => Err(Failure::Forbidden),
             Endpoint::Unix { path, .. } => {
                 connect(&Address::Unix(path.into()), patience.left()?).map_err(|error| no_connection(&error))
             }
             Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } => {
                 let mut last = Failure::HostUnknown;
+                let transport = if self.dial.is_some() { Transport::Tls } else { Transport::Tcp };
                 for address in self.lookups.find(host, *port, Instant::now() + patience.left()?)? {
+                    if !self.rules.allow(transport, Some(address.ip())) {
+                        last = Failure::Forbidden;
+                        continue;
+                    }
                     match connect(&Address::Tcp(address), patience.left()?) {
                         Ok(connected) => return Ok(connected),
                         Err(error) => last = no_connection(&error),
@@ -483,7 +511,8 @@ impl Peer {
             let mut lines = self.idle.lock();
             let mut at = 0;
             while at < lines.len() {
-                if now.saturating_sub(lines[at].used) > idle { old.push(lines.remove(at)) } else { at += 1 }
+                let is_old = now.saturating_sub(lines[at].used) > idle || lines[at].has_expired();
+                if is_old { old.push(lines.remove(at)) } else { at += 1 }
             }
         }
         old.into_iter().for_each(|line| self.drop_line(line));

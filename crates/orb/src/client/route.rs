@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use hyoshi_wire::giop::{CodeSet, Transmission};
-use hyoshi_wire::ior::{Component, Endpoint, IiopProfile, Ior};
+use hyoshi_wire::ior::{Component, Endpoint, IiopProfile, Ior, Profile, TAG_SSL_SEC_TRANS, multiple_components};
 use hyoshi_wire::{CharSet, Version};
 
 use super::Peer;
@@ -19,6 +19,8 @@ pub(crate) struct Route {
     /// What narrow characters are, and what to tell the server of it.
     pub(super) chars: CharSet,
     pub(super) sets: Option<Transmission>,
+    /// The reference has plain addresses, too, which are not used.
+    pub(super) over_tls_alone: bool,
 }
 
 impl Route {
@@ -41,6 +43,9 @@ pub(super) fn back(routes: &[Route]) -> Option<&Route> {
 /// All ways that the reference names and this ORB can go, in its order: Unix sockets first, as they are nearer.
 pub(crate) fn routes(orb: &Shared, ior: &Ior) -> Vec<Route> {
     let mut all = Vec::new();
+    // Of the reference, not of each profile: breaking its handshakes shall not bring a client to speak in plain.
+    let tls = orb.peers.speak_tls() && offers_tls(ior);
+    let over_tls_alone = tls && ior.iiop().flatten().any(|profile| profile.endpoints().iter().any(is_plain));
     for profile in ior.iiop().flatten() {
         let version = profile.version();
         let (sets, chars) = match agreed(&profile) {
@@ -53,21 +58,31 @@ pub(crate) fn routes(orb: &Shared, ior: &Ior) -> Vec<Route> {
             // Code sets that exclude each other: this profile cannot be used.
             Err(_) => continue,
         };
-        let endpoints = profile.endpoints();
-        let tls = orb.peers.speak_tls() && endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Tls { .. }));
-        for endpoint in endpoints {
-            // Nobody shall bring a client to speak in plain by breaking its handshakes.
-            if tls && matches!(endpoint, Endpoint::Tcp { .. }) {
+        for endpoint in profile.endpoints() {
+            if tls && is_plain(&endpoint) {
                 continue;
             }
             if let Some(peer) = orb.peers.at(&endpoint, sets) {
-                all.push(Route { peer, key: profile.key.into(), version, chars, sets });
+                all.push(Route { peer, key: profile.key.into(), version, chars, sets, over_tls_alone });
             }
         }
     }
     // Stable: otherwise the reference's order holds.
     all.sort_by_key(|route| !route.peer.is_unix());
     all
+}
+
+fn is_plain(endpoint: &Endpoint) -> bool {
+    matches!(endpoint, Endpoint::Tcp { .. })
+}
+
+/// Whether any of its profiles offers TLS, be it in a way that this ORB cannot go.
+fn offers_tls(ior: &Ior) -> bool {
+    let secure = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tls { .. });
+    let among = |profile: &Profile| {
+        multiple_components(profile).is_ok_and(|mut all| all.any(|component| component.tag == TAG_SSL_SEC_TRANS))
+    };
+    ior.iiop().flatten().any(|profile| profile.endpoints().iter().any(secure)) || ior.profiles.iter().any(among)
 }
 
 /// True if the server's characters are none that this ORB speaks, in one of the reference's profiles.

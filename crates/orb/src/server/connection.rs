@@ -263,6 +263,10 @@ impl Connection {
         self.running.load(Ordering::Relaxed) > 0
     }
 
+    pub(super) fn link(&self) -> &Link {
+        &self.stream
+    }
+
     /// Calls of this side over it, if they go both ways.
     pub(crate) fn calls(&self) -> Option<&Arc<Mux>> {
         self.duplex.get().map(|duplex| &duplex.calls)

@@ -26,6 +26,9 @@ impl Lane {
             match listener.accept() {
                 Ok(Some(stream)) => {
                     made_room = false;
+                    if !self.orb.upgrade().is_some_and(|orb| orb.lets_in(&stream, false)) {
+                        continue;
+                    }
                     // One that cannot even be set up is dropped, and so closed.
                     let _ = self.take_in(Link::Plain(stream));
                 }
@@ -100,6 +103,25 @@ impl Lane {
 
     fn evict(&self, before: u64) -> bool {
         self.table.oldest_silent(before).map(|silent| self.close(&silent)).is_some()
+    }
+
+    pub(super) fn secure_connections(&self) -> Vec<Arc<Connection>> {
+        self.table.all().into_iter().filter(|connection| connection.stream.is_secure()).collect()
+    }
+
+    /// Ends a connection as soon as none of its requests runs, or at once if not `patient`. True when it has.
+    pub(super) fn part_with(&self, connection: &Arc<Connection>, patient: bool) -> bool {
+        match connection.own() {
+            Some(epoch) if connection.is_engaged() && patient => {
+                connection.release(epoch);
+                self.arm(connection);
+                return false;
+            }
+            Some(_) => self.end(connection),
+            None if patient => return false,
+            None => self.close(connection),
+        }
+        true
     }
 
     pub(super) fn close(&self, connection: &Arc<Connection>) {

@@ -9,7 +9,7 @@ use hyoshi_broker::certificates::Certificates;
 
 use super::names::user;
 use crate::cli::Failure;
-use crate::cli::tls::TlsPapers;
+use crate::cli::tls::{Renewal, TlsPapers};
 
 #[derive(Debug, Args)]
 pub(super) struct Listen {
@@ -42,15 +42,15 @@ impl Listen {
         ]
     }
 
-    /// What these flags ask for; none if it serves its own machine alone.
-    pub fn remote(&self, tls: &TlsPapers) -> Result<Option<Remote>, Failure> {
+    /// What these flags ask for, and what renews it; none if it serves its own machine alone.
+    pub fn remote(&self, tls: &TlsPapers) -> Result<(Option<Remote>, Renewal), Failure> {
         if self.listen.is_empty() {
             let own = tls.own();
             let without = self.given().into_iter().map(|(flag, given)| (format!("--{flag}"), given));
             return match without.chain([(own.0.to_owned(), own.1)]).find(|(_, given)| *given) {
                 Some((flag, _)) => Err(Failure::new(format_args!("{flag}, and the broker listens nowhere over TLS"))
                     .help("--listen ssliop://HOST:PORT does")),
-                None => Ok(None),
+                None => Ok((None, Renewal::none())),
             };
         }
         for endpoint in &self.listen {
@@ -75,7 +75,8 @@ impl Listen {
                 false => Some(BTreeSet::from_iter(self.tls_reader.iter().cloned())),
             },
         };
-        Ok(Some(Remote { endpoints: self.listen.clone(), tls: tls.server(clients)?, certificates }))
+        let (tls, renewal) = tls.server(clients)?;
+        Ok((Some(Remote { endpoints: self.listen.clone(), tls, certificates }), renewal))
     }
 }
 

@@ -21,7 +21,7 @@ use hyoshi_model::{Share, printable_lines};
 use hyoshi_orb::OrbError;
 use hyoshi_os::trusted::Mistrust;
 use hyoshi_os::{
-    Address, Credentials, Interrupt, Notifier, Policy, Spawn, Wake, allowed_cpus, priority, set_own_policy,
+    Address, Credentials, Hangup, Interrupt, Notifier, Policy, Spawn, Wake, allowed_cpus, priority, set_own_policy,
 };
 use serde_json::json;
 
@@ -107,6 +107,8 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(wake.clone())
         .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+    let hangup =
+        Hangup::on_signal().map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
     let uid = Credentials::own().uid;
     let misplaced = |error: place::PlaceError| Failure::new(&error).help(error.remedy());
     let socket = match &at.socket {
@@ -118,7 +120,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     };
     let rules = limits::to_serve(serve.limits.as_deref(), uid)?;
     let group = serve.operators.as_deref().map(group).transpose()?;
-    let remote = serve.remote.remote(tls)?;
+    let (remote, renewal) = serve.remote.remote(tls)?;
     let externals = Externals::new().map_err(|error| refused(&ServiceError::Orb(error), &socket))?;
     let elsewhere = elsewhere(serve.scheduler.as_deref()).map_err(change::told)?;
     let own = serve.scheduler.as_deref().filter(|_| elsewhere.is_none());
@@ -143,6 +145,14 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     // Windows wait for nobody who reads standard error.
     let notices = Lines::on_standard_error()
         .map_err(|error| Failure::new(format_args!("standard error cannot be used: {error}")))?;
+    let notices = Arc::new(notices);
+    // At the end what was said last is written when the last owner goes: that is not the thread that renews.
+    let said = Arc::downgrade(&notices);
+    renewal.start(hangup, move |text| {
+        if let Some(said) = said.upgrade() {
+            said.push(printable_lines(&format!("hyoshi broker: {text}")));
+        }
+    })?;
     let tell = |text: &dyn Display| notices.push(printable_lines(&format!("hyoshi broker: {text}")));
     let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
     let (mut machine, put_back) = Machine::with_floor(&state, own, serve.floor.is_some())

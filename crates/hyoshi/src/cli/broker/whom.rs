@@ -7,6 +7,7 @@ use clap::Args;
 use hyoshi_broker::client::{Client, ClientError, PATIENCE};
 use hyoshi_model::Span;
 use hyoshi_orb::{Orb, OrbBuilder};
+use hyoshi_wire::ior::Reference;
 
 use super::{At, Ended};
 use crate::cli::Failure;
@@ -82,9 +83,9 @@ impl Whom {
     fn named(&self) -> Result<Asked, Failure> {
         let known = self.hosts.as_deref().map(read).transpose()?;
         // Commas of a corbaloc stand between addresses of one object.
-        let split = |given: &String| match given.contains("corbaloc:") {
-            true => vec![given.clone()],
-            false => given.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect(),
+        let split = |given: &String| match given.parse::<Reference>() {
+            Ok(_) => vec![given.clone()],
+            Err(_) => given.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect(),
         };
         let given: Vec<String> = self.broker.iter().flat_map(split).collect();
         let mut some = match (&known, given.is_empty()) {

@@ -1,0 +1,452 @@
+//! Handshakes of TLS, on threads of their own: the lane's threads see a client when it has proved what it must.
+//!
+//! ```text
+//!               the door                        workers: a turn for each step
+//!   accepted ──► Silent ── octets ──► Greeting ── its first message is whole ──► Under way ── done ──► the lane's table
+//!                  │                     │                                          │
+//!                  │                     └─ not TLS ─► Told ◄────────── refused ────┘
+//!                  │                                    │ what still comes is read and dropped
+//!                  └── the deadline, or another has its place ──► closed ◄── from everywhere
+//! ```
+//!
+//! The door accepts, and computes nothing. Until its first message is whole a client costs a descriptor, or a buffer of some
+//! KiB, and has a place among [`ServerLimits::strangers`]; then about a millisecond of computing, in turn with others by
+//! address ([`turns`]), and a place among [`ServerLimits::handshakes`]. When places are taken, see [`places`]. After
+//! [`ServerLimits::handshake`] it is over in any case.
+
+mod places;
+mod renewal;
+mod turns;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyoshi_model::Span;
+use hyoshi_os::{Lack, Listener, May, Poller, Ready, Spawn, Stream, Thread, own_cpu_time};
+use rustls::server::Acceptor;
+
+use super::lane::Lane;
+use crate::limits::ServerLimits;
+use crate::link::{Handshake, Next, Unwaiting};
+use crate::tls::{TlsServer, reason};
+use places::{Places, Source};
+use renewal::Renewal;
+use turns::Turns;
+
+/// Connections taken before others are looked at again.
+const ACCEPTS: usize = 64;
+/// How often deadlines are looked at.
+const ROUND: Duration = Duration::from_millis(250);
+/// How long a client that was refused may go on to send.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// What such a client sends is read in pieces of this.
+const PIECE: usize = 4 << 10;
+/// Octets of a client's first message. Those of OpenSSL and rustls have some hundred, of browsers less than 2,000.
+const GREETING: usize = 16 << 10;
+/// Threads that compute: one goes on while another has a client whose step takes long.
+const WORKERS: usize = 2;
+
+/// The threads, as their lane knows them.
+#[derive(Debug)]
+pub(super) struct Handshakes {
+    hall: Arc<Hall>,
+    listeners: Arc<[Listener]>,
+    threads: Vec<Thread<()>>,
+}
+
+/// What its threads share.
+struct Hall {
+    lane: Arc<Lane>,
+    tls: TlsServer,
+    poller: Poller,
+    stopping: AtomicBool,
+    patience: Duration,
+    inside: Mutex<Inside>,
+    /// A client waits for its turn.
+    turn: Condvar,
+}
+
+struct Inside {
+    clients: HashMap<u64, Client>,
+    strangers: Places,
+    under_way: Places,
+    turns: Turns,
+}
+
+struct Client {
+    source: Source,
+    /// For people: one that has gone has none any more.
+    address: String,
+    until: Instant,
+    /// None while a worker has it.
+    stage: Option<Stage>,
+}
+
+enum Stage {
+    Silent(Stream),
+    Greeting(Stream, Box<Acceptor>, usize),
+    UnderWay(Box<Handshake>),
+    Told(Stream),
+}
+
+/// What a step has led to.
+enum After {
+    /// It waits for the client: for octets from it, or with `output` until it takes some.
+    Wait {
+        stage: Stage,
+        output: bool,
+    },
+    /// It was refused.
+    Farewell(Stream),
+    Over,
+}
+
+impl Stage {
+    fn socket(&self) -> &Stream {
+        match self {
+            Stage::Silent(socket) | Stage::Greeting(socket, ..) | Stage::Told(socket) => socket,
+            Stage::UnderWay(handshake) => handshake.socket(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Hall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hall").finish_non_exhaustive()
+    }
+}
+
+/// What only the thread at the door has in hand.
+struct Door {
+    hall: Arc<Hall>,
+    listeners: Arc<[Listener]>,
+    next: u64,
+    /// Listeners that are left alone for a moment, for the system lacks what a connection needs.
+    resting: Vec<u64>,
+    renewal: Renewal,
+}
+
+impl Handshakes {
+    pub(super) fn start(
+        lane: Arc<Lane>,
+        name: String,
+        listeners: Vec<Listener>,
+        tls: TlsServer,
+        limits: &ServerLimits,
+    ) -> io::Result<Handshakes> {
+        let poller = Poller::new()?;
+        for (number, listener) in listeners.iter().enumerate() {
+            poller.add_unarmed(listener, number as u64)?;
+        }
+        // Of the descriptors there are, strangers have a quarter at most.
+        let descriptors =
+            hyoshi_os::raise_file_limit().map_or(usize::MAX, |most| usize::try_from(most / 4).unwrap_or(usize::MAX));
+        let seed = RandomState::new().hash_one(0);
+        let inside = Inside {
+            clients: HashMap::new(),
+            strangers: Places::new(limits.strangers.min(descriptors), seed),
+            under_way: Places::new(limits.handshakes, seed.rotate_left(32)),
+            turns: Turns::default(),
+        };
+        let renewal = Renewal::new(&tls, Duration::from_nanos(limits.renewal.as_nanos()));
+        let hall = Arc::new(Hall {
+            lane,
+            tls,
+            poller,
+            stopping: AtomicBool::new(false),
+            patience: Duration::from_nanos(limits.handshake.as_nanos()),
+            inside: Mutex::new(inside),
+            turn: Condvar::new(),
+        });
+        let next = listeners.len() as u64;
+        let listeners: Arc<[Listener]> = listeners.into();
+        let mut handshakes = Handshakes { hall: hall.clone(), listeners: listeners.clone(), threads: Vec::new() };
+        let mut door = Door { hall: hall.clone(), listeners, next, resting: Vec::new(), renewal };
+        for number in 0..WORKERS {
+            let hall = hall.clone();
+            match Spawn::new(format!("{name}-{number}")).spawn(move || hall.work()) {
+                Ok(thread) => handshakes.threads.push(thread),
+                // One is enough.
+                Err(_) if number > 0 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match Spawn::new(name).spawn(move || door.tend()) {
+            Ok(thread) => handshakes.threads.push(thread),
+            Err(error) => {
+                handshakes.end();
+                return Err(error);
+            }
+        }
+        Ok(handshakes)
+    }
+
+    /// Accepts connections from now on.
+    pub(super) fn open(&self) {
+        for (number, listener) in self.listeners.iter().enumerate() {
+            // Cannot fail: the poller knows it.
+            let _ = self.hall.poller.arm(listener, number as u64, false);
+        }
+    }
+
+    /// Takes nobody in any more; returns when the threads have ended, but for the calling one.
+    pub(super) fn end(self) {
+        self.hall.stopping.store(true, Ordering::Release);
+        self.hall.poller.poke();
+        // A worker that has looked for the end already waits by now, or has not looked yet.
+        drop(self.hall.lock());
+        self.hall.turn.notify_all();
+        for thread in self.threads {
+            if thread.handle.tid() != hyoshi_os::own_thread() {
+                let _ = thread.join();
+            }
+        }
+        self.hall.lock().clients.clear();
+    }
+}
+
+impl Door {
+    fn tend(&mut self) {
+        let mut looked = Instant::now();
+        while !self.hall.stopping.load(Ordering::Acquire) {
+            let waits = !self.hall.lock().clients.is_empty() || !self.resting.is_empty() || self.renewal.is_at_work();
+            let connected = self.hall.lane.connections() > 0;
+            let timeout = if waits { Some(ROUND) } else { connected.then(|| self.renewal.left(Instant::now())) };
+            match self.hall.poller.wait(timeout) {
+                Ok(Some(Ready::Source(number))) if number < self.listeners.len() as u64 => self.accept(number),
+                Ok(Some(Ready::Source(number))) => self.hall.call(number),
+                Ok(Some(Ready::Poked) | None) | Err(_) => {}
+            }
+            let now = Instant::now();
+            if now.duration_since(looked) >= ROUND {
+                looked = now;
+                self.hall.lock().close_late(now);
+                for number in std::mem::take(&mut self.resting) {
+                    let _ = self.hall.poller.arm(&self.listeners[number as usize], number, false);
+                }
+                self.renewal.go_on(&self.hall.lane, &self.hall.tls, now);
+            }
+        }
+    }
+
+    fn accept(&mut self, number: u64) {
+        let mut made_room = false;
+        for _ in 0..ACCEPTS {
+            match self.listeners[number as usize].accept() {
+                Ok(Some(socket)) => {
+                    made_room = false;
+                    self.take_in(socket);
+                }
+                Ok(None) => break,
+                Err(error) => match Lack::of(&error) {
+                    None => {}
+                    // One makes room. If that does not help, descriptors are lacking for other reasons.
+                    Some(Lack::Descriptors)
+                        if !made_room && (self.hall.lane.make_room() || self.hall.lock().make_room()) =>
+                    {
+                        made_room = true;
+                    }
+                    Some(_) => return self.resting.push(number),
+                },
+            }
+        }
+        let _ = self.hall.poller.arm(&self.listeners[number as usize], number, false);
+    }
+
+    fn take_in(&mut self, socket: Stream) {
+        if !self.hall.lane.orb.upgrade().is_some_and(|orb| orb.lets_in(&socket, true)) {
+            return;
+        }
+        // One that has gone already has no address.
+        let address = socket.peer_address();
+        let source = Source::of(address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip()));
+        let (number, now) = (self.next, Instant::now());
+        self.next += 1;
+        let mut inside = self.hall.lock();
+        if self.hall.poller.add(&socket, number, false).is_err() {
+            return;
+        }
+        let loser = inside.strangers.take(number, source, now);
+        let until = now + self.hall.patience;
+        let address = address.map_or_else(|| "a client that has gone".to_owned(), |address| address.to_string());
+        inside.clients.insert(number, Client { source, address, until, stage: Some(Stage::Silent(socket)) });
+        let loser = loser.and_then(|loser| inside.clients.remove(&loser));
+        // Closing it takes a moment, in which nobody needs to wait.
+        drop(inside);
+        drop(loser);
+    }
+}
+
+impl Inside {
+    fn forget(&mut self, number: u64) -> Option<Client> {
+        let _ = self.strangers.leave(number) || self.under_way.leave(number);
+        self.clients.remove(&number)
+    }
+
+    fn close_late(&mut self, now: Instant) {
+        let late: Vec<_> =
+            self.clients.iter().filter(|(_, client)| client.until <= now).map(|(number, _)| *number).collect();
+        for number in late {
+            self.forget(number);
+        }
+    }
+
+    /// A stranger makes room for another.
+    fn make_room(&mut self) -> bool {
+        let loser = self.strangers.make_room(Instant::now());
+        loser.and_then(|loser| self.clients.remove(&loser)).is_some()
+    }
+}
+
+impl Hall {
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        // A thread that panicked left nothing half done: each change is one call.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something has come from a client, or it takes something: it is given a turn.
+    fn call(&self, number: u64) {
+        let mut inside = self.lock();
+        let Some(source) = inside.clients.get(&number).map(|client| client.source) else { return };
+        inside.turns.wait(source, number, Instant::now());
+        drop(inside);
+        self.turn.notify_one();
+    }
+
+    fn work(&self) {
+        while let Some((source, number, stage)) = self.next() {
+            let before = own_cpu_time();
+            let after = self.step(number, stage);
+            let spent: Span = own_cpu_time().saturating_sub(before);
+            let now = Instant::now();
+            let mut inside = self.lock();
+            inside.turns.spend(source, Duration::from_nanos(spent.as_nanos()), now);
+            let (stage, output) = match after {
+                After::Wait { stage, output } => (stage, output),
+                After::Farewell(socket) => {
+                    if let Some(client) = inside.clients.get_mut(&number) {
+                        client.until = client.until.min(now + FAREWELL);
+                    }
+                    (Stage::Told(socket), false)
+                }
+                After::Over => {
+                    inside.forget(number);
+                    continue;
+                }
+            };
+            // Another has its place by now: then it goes.
+            let Some(client) = inside.clients.get_mut(&number) else { continue };
+            if self.poller.arm(stage.socket(), number, output).is_ok() {
+                client.stage = Some(stage);
+            } else {
+                inside.forget(number);
+            }
+        }
+    }
+
+    /// Waits for a client whose turn it is; none when the lane ends.
+    fn next(&self) -> Option<(Source, u64, Stage)> {
+        let mut inside = self.lock();
+        while !self.stopping.load(Ordering::Acquire) {
+            match inside.turns.next(Instant::now()) {
+                Some((source, number)) => {
+                    if let Some(stage) = inside.clients.get_mut(&number).and_then(|client| client.stage.take()) {
+                        return Some((source, number, stage));
+                    }
+                }
+                None => inside = self.turn.wait(inside).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+        None
+    }
+
+    /// Goes on with a client as far as can be without waiting.
+    fn step(&self, number: u64, stage: Stage) -> After {
+        match stage {
+            Stage::Silent(socket) => self.greet(number, socket, Box::default(), 0),
+            Stage::Greeting(socket, acceptor, came) => self.greet(number, socket, acceptor, came),
+            Stage::UnderWay(handshake) => self.shake(number, handshake),
+            Stage::Told(socket) => match socket.read(&mut [0; PIECE], May::Never) {
+                Ok(1..) => After::Wait { stage: Stage::Told(socket), output: false },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    After::Wait { stage: Stage::Told(socket), output: false }
+                }
+                _ => After::Over,
+            },
+        }
+    }
+
+    /// Reads a client's first message. Nothing of a certificate is needed for that.
+    fn greet(&self, number: u64, socket: Stream, mut acceptor: Box<Acceptor>, mut came: usize) -> After {
+        loop {
+            match acceptor.read_tls(&mut Unwaiting(&socket)) {
+                Ok(0) => return After::Over,
+                Ok(octets) => came += octets,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return After::Wait { stage: Stage::Greeting(socket, acceptor, came), output: false };
+                }
+                Err(_) => return After::Over,
+            }
+            let accepted = match acceptor.accept() {
+                Ok(None) if came > GREETING => return self.refuse(number, socket, "its first message is too long"),
+                Ok(None) => continue,
+                Ok(Some(accepted)) => accepted.into_connection(self.tls.settings().config.clone()),
+                Err(error) => Err(error),
+            };
+            return match accepted {
+                Ok(tls) => {
+                    let loser = {
+                        let mut inside = self.lock();
+                        let Some(source) = inside.clients.get(&number).map(|client| client.source) else {
+                            return After::Over;
+                        };
+                        inside.strangers.leave(number);
+                        let loser = inside.under_way.take(number, source, Instant::now());
+                        loser.and_then(|loser| inside.clients.remove(&loser))
+                    };
+                    drop(loser);
+                    self.shake(number, Box::new(Handshake::new(socket, tls.into())))
+                }
+                Err((why, mut alert)) => {
+                    let _ = alert.write_all(&mut Unwaiting(&socket));
+                    self.refuse(number, socket, &reason(&why))
+                }
+            };
+        }
+    }
+
+    fn shake(&self, number: u64, mut handshake: Box<Handshake>) -> After {
+        match handshake.go_on() {
+            Ok(Next::Done) => {
+                // The lane watches it from now on; one that cannot even be set up is dropped, and so closed.
+                if self.poller.remove(handshake.socket()).is_ok() {
+                    let _ = self.lane.take_in(handshake.finish());
+                    self.lane.stir();
+                }
+                After::Over
+            }
+            Ok(Next::Wait { output }) => After::Wait { stage: Stage::UnderWay(handshake), output },
+            Err(error) => {
+                let why = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+                    Some(inner) => reason(inner),
+                    None => error.to_string(),
+                };
+                self.refuse(number, handshake.give_up(), &why)
+            }
+        }
+    }
+
+    fn refuse(&self, number: u64, socket: Stream, why: &str) -> After {
+        if let Some(hear) = &self.tls.refused {
+            let address = self.lock().clients.get(&number).map(|client| client.address.clone());
+            hear(&address.unwrap_or_else(|| socket.peer()), why);
+        }
+        socket.close_writing();
+        After::Farewell(socket)
+    }
+}

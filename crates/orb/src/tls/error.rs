@@ -1,0 +1,166 @@
+//! What is wrong with settings of TLS, and what will soon be.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustls::InconsistentKeys;
+
+/// Why settings of TLS cannot be used. None of it shows an octet of a file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file that cannot be read.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Text that holds no certificate or key in PEM (RFC 7468).
+    Pem {
+        /// Where, if in a file.
+        file: Option<PathBuf>,
+        /// What was looked for.
+        wanted: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// The private key is encrypted.
+    Encrypted {
+        /// Where, if in a file.
+        file: Option<PathBuf>,
+    },
+    /// The private key belongs to another certificate than the one that was given with it.
+    Mismatch,
+    /// What is no host name or address, and so no certificate's.
+    Name(String),
+    /// A certificate, key or root that TLS refuses.
+    Refused(String),
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TlsError::File { path, error } => write!(f, "cannot read {}: {error}", path.display()),
+            TlsError::Pem { file, wanted, why } => {
+                if let Some(file) = file {
+                    write!(f, "{}: ", file.display())?;
+                }
+                write!(f, "no {wanted} in PEM (-----BEGIN ...-----): {why}")
+            }
+            TlsError::Encrypted { file } => {
+                if let Some(file) = file {
+                    write!(f, "{}: ", file.display())?;
+                }
+                f.write_str("the private key is encrypted")
+            }
+            TlsError::Mismatch => f.write_str("the private key is not that of the certificate"),
+            TlsError::Name(name) => write!(f, "\"{name}\" is no host name or address"),
+            TlsError::Refused(why) => write!(f, "TLS cannot use the certificate, key or root: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+pub(super) fn refused(error: impl fmt::Display) -> TlsError {
+    TlsError::Refused(error.to_string())
+}
+
+/// What is wrong with a certificate and its key.
+pub(super) fn unfit(error: rustls::Error) -> TlsError {
+    match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::Mismatch,
+        error => refused(error),
+    }
+}
+
+/// The same error, with the file.
+pub(super) fn within(path: &Path, error: TlsError) -> TlsError {
+    match error {
+        TlsError::Pem { wanted, why, .. } => TlsError::Pem { file: Some(path.to_owned()), wanted, why },
+        TlsError::Encrypted { .. } => TlsError::Encrypted { file: Some(path.to_owned()) },
+        TlsError::Refused(why) => TlsError::Refused(format!("{}: {why}", path.display())),
+        other => other,
+    }
+}
+
+/// What works, but not well, or not for long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TlsWarning {
+    /// Other users can read or write the file of a private key.
+    KeyOpen {
+        /// Which.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A certificate has expired.
+    Expired {
+        /// Whose.
+        what: String,
+        /// For how many days.
+        days: u64,
+    },
+    /// A certificate expires within 30 days.
+    ExpiresSoon {
+        /// Whose.
+        what: String,
+        /// In how many days.
+        days: u64,
+    },
+    /// A certificate is not valid yet: a clock may be wrong.
+    NotYetValid {
+        /// Whose.
+        what: String,
+    },
+    /// A server's certificate names no host, so that no client can compare it with what it calls.
+    NoNames {
+        /// Whose.
+        what: String,
+    },
+    /// A list of revoked certificates is older than it says that it may be.
+    OldList {
+        /// For how many days.
+        days: u64,
+    },
+}
+
+impl fmt::Display for TlsWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |days: &u64| if *days == 1 { "" } else { "s" };
+        match self {
+            TlsWarning::KeyOpen { path, mode } => {
+                write!(f, "other users can use the private key in {} (mode {mode:04o})", path.display())
+            }
+            TlsWarning::Expired { what, days } => {
+                write!(f, "{what} expired {days} day{} ago; peers refuse it", plural(days))
+            }
+            TlsWarning::ExpiresSoon { what, days } => write!(f, "{what} expires in {days} day{}", plural(days)),
+            TlsWarning::NotYetValid { what } => write!(f, "{what} is not valid yet; peers refuse it"),
+            TlsWarning::NoNames { what } => write!(f, "{what} names no host; clients refuse it"),
+            TlsWarning::OldList { days } => {
+                write!(f, "a list of revoked certificates should have been replaced {days} day{} ago", plural(days))
+            }
+        }
+    }
+}
+
+impl TlsWarning {
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            TlsWarning::KeyOpen { path, .. } => format!("chmod 600 {}", path.display()),
+            TlsWarning::Expired { .. } | TlsWarning::ExpiresSoon { .. } => {
+                "issue a new certificate; SIGHUP makes a service read it".to_owned()
+            }
+            TlsWarning::NotYetValid { .. } => "compare this machine's clock with the certificate's dates".to_owned(),
+            TlsWarning::NoNames { .. } => {
+                "issue it with a subjectAltName: the names or addresses that clients call".to_owned()
+            }
+            TlsWarning::OldList { .. } => "have the authority issue a new one".to_owned(),
+        }
+    }
+}

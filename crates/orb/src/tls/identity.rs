@@ -1,0 +1,164 @@
+//! A certificate and its private key, from files.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hyoshi_os::clock::unix_seconds;
+use rustls::pki_types::CertificateDer;
+use rustls::sign::CertifiedKey;
+use zeroize::Zeroizing;
+
+use super::error::{TlsError, TlsWarning, refused, unfit, within};
+use super::key::{Key, Unread};
+use super::pem::{Fault, Kind, Section, sections};
+use crate::certificate::Fields;
+
+/// Octets of a file at most.
+const MOST: u64 = 4 << 20;
+/// Before a certificate expires this is said of it.
+const SOON: u64 = 30 * DAY;
+/// In seconds.
+const DAY: u64 = 86_400;
+
+/// A certificate with those that lead to its root, and its private key. The key is kept out of core dumps, except for what
+/// RSA has on the heap, and no octets of its file are left in memory.
+#[derive(Clone, Debug)]
+pub struct TlsIdentity {
+    own: Arc<CertifiedKey>,
+    /// The key's file and its permissions, if other users can use it.
+    open: Option<(PathBuf, u32)>,
+}
+
+impl TlsIdentity {
+    /// From PEM: the certificate first, then those that lead to the root; a key in PKCS #8, PKCS #1 or SEC 1.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
+        Ok(TlsIdentity { own: Arc::new(CertifiedKey::new(certificates(chain)?, private(key)?)), open: None })
+    }
+
+    /// From files of the same; both may be in one.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub fn from_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
+        let (chain, key) = (chain.as_ref(), key.as_ref());
+        let certificates = certificates(&read(chain)?.0).map_err(|error| within(chain, error))?;
+        let (text, open) = read(key)?;
+        let private = private(&text).map_err(|error| within(key, error))?;
+        let open = open.map(|mode| (key.to_owned(), mode));
+        Ok(TlsIdentity { own: Arc::new(CertifiedKey::new(certificates, private)), open })
+    }
+
+    /// What is wrong with it, or will be within 30 days.
+    pub fn warnings(&self) -> Vec<TlsWarning> {
+        let mut all = Vec::new();
+        all.extend(self.open.clone().map(|(path, mode)| TlsWarning::KeyOpen { path, mode }));
+        all.extend(self.own.cert.iter().filter_map(|certificate| age(certificate, unix_seconds())));
+        all
+    }
+
+    /// The certificate and key, which belong together.
+    pub(super) fn own(&self) -> Result<Arc<CertifiedKey>, TlsError> {
+        self.own.keys_match().map_err(unfit)?;
+        Ok(self.own.clone())
+    }
+
+    /// If no client can compare it with a host.
+    pub(super) fn nameless(&self) -> Option<TlsWarning> {
+        let certificate = self.own.cert.first()?;
+        let fields = Fields::of(certificate)?;
+        (!fields.names_hosts()).then(|| TlsWarning::NoNames { what: called(&fields) })
+    }
+}
+
+pub(super) fn called(fields: &Fields<'_>) -> String {
+    match fields.common_name() {
+        Some(name) => format!("the certificate of \"{name}\""),
+        None => "a certificate without a common name".to_owned(),
+    }
+}
+
+/// What there is to say of a certificate's dates.
+pub(super) fn age(certificate: &[u8], now: u64) -> Option<TlsWarning> {
+    let fields = Fields::of(certificate)?;
+    let what = called(&fields);
+    if now < fields.not_before {
+        Some(TlsWarning::NotYetValid { what })
+    } else if now > fields.not_after {
+        Some(TlsWarning::Expired { what, days: (now - fields.not_after) / DAY })
+    } else {
+        let left = fields.not_after - now;
+        (left < SOON).then_some(TlsWarning::ExpiresSoon { what, days: left / DAY })
+    }
+}
+
+/// What a file holds, and its permissions if other users can use it. A group may read what belongs to root, as with
+/// PostgreSQL and the group ssl-cert of Debian.
+pub(super) fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Option<u32>), TlsError> {
+    let fail = |error| TlsError::File { path: path.to_owned(), error };
+    let file = File::open(path).map_err(fail)?;
+    let found = file.metadata().map_err(fail)?;
+    if found.is_file() && found.len() > MOST {
+        return Err(fail(io::Error::other(format!("it has {} octets; {MOST} are the most", found.len()))));
+    }
+    // As large as it becomes: a buffer that grows leaves copies behind. What is no file, such as a pipe, has no size.
+    let room = if found.is_file() { found.len() + 1 } else { MOST };
+    let mut text = Zeroizing::new(Vec::with_capacity(room as usize));
+    file.take(room).read_to_end(&mut text).map_err(fail)?;
+    let forbidden = if found.uid() == 0 { 0o027 } else { 0o077 };
+    let mode = found.mode() & 0o7777;
+    Ok((text, (mode & forbidden != 0 && found.is_file()).then_some(mode)))
+}
+
+/// All sections, or what is wrong with them where `wanted` is looked for.
+pub(super) fn split(text: &[u8], wanted: &'static str) -> Result<Vec<Section>, TlsError> {
+    sections(text).map_err(|fault: Fault| {
+        // A broken key is no broken certificate, though it is in its file.
+        let wanted = match fault.kind {
+            Some(kind) if kind.is_key() => "private key",
+            Some(Kind::Certificate) => "certificate",
+            _ => wanted,
+        };
+        TlsError::Pem { file: None, wanted, why: fault.said().into_owned() }
+    })
+}
+
+pub(super) fn none(wanted: &'static str, why: &str) -> TlsError {
+    TlsError::Pem { file: None, wanted, why: why.to_owned() }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all = split(pem, "certificate")?;
+    let found: Vec<_> = all.iter().filter(|section| section.kind == Kind::Certificate).map(certificate).collect();
+    if found.is_empty() {
+        let keys = all.iter().any(|section| section.kind.is_key());
+        return Err(none("certificate", if keys { "there is a private key alone" } else { "there is none" }));
+    }
+    Ok(found)
+}
+
+pub(super) fn certificate(section: &Section) -> CertificateDer<'static> {
+    CertificateDer::from(section.der.to_vec())
+}
+
+fn private(pem: &[u8]) -> Result<Arc<Key>, TlsError> {
+    let all = split(pem, "private key")?;
+    match all.iter().find(|section| section.kind.is_key()) {
+        None => Err(none("private key", "there is none")),
+        Some(Section { kind: Kind::EncryptedKey, .. }) => Err(TlsError::Encrypted { file: None }),
+        Some(Section { kind, der }) => match Key::read(*kind, der) {
+            Ok(key) => Ok(Arc::new(key)),
+            Err(Unread::Unknown) => Err(refused(
+                "the private key is none of RSA (2048 bits and more), P-256, P-384 or Ed25519, or is damaged",
+            )),
+            Err(Unread::Memory(error)) => Err(refused(error)),
+        },
+    }
+}

@@ -1,0 +1,287 @@
+//! TLS: what this ORB shows, which authorities it believes, and what went wrong (rustls; TLS 1.2 and 1.3).
+
+mod distrust;
+mod error;
+mod identity;
+mod key;
+mod pem;
+mod roots;
+mod verify;
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, LazyLock};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use hyoshi_wire::ior::Endpoint;
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::NoServerSessionStorage;
+use rustls::sign::SingleCertAndKey;
+use rustls::{CertificateError, ClientConfig, ClientConnection, ServerConfig};
+use webpki::KeyUsage;
+
+pub(crate) use distrust::{Distrust, reason};
+pub use error::{TlsError, TlsWarning};
+pub use identity::TlsIdentity;
+pub use roots::TlsRoots;
+
+use error::refused;
+use verify::{OfClients, OfServers};
+
+static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+
+fn provider() -> &'static Arc<CryptoProvider> {
+    &PROVIDER
+}
+
+/// Hears of handshakes that failed: the client's address, and why.
+type Heard = Arc<dyn Fn(&str, &str) + Send + Sync>;
+
+/// How `ssliop://` endpoints prove who they are, and what clients have to prove. Clones share what [`renew`](Self::renew)
+/// changes.
+#[derive(Clone)]
+pub struct TlsServer {
+    settings: Arc<ArcSwap<ServerSettings>>,
+    pub(crate) refused: Option<Heard>,
+    asks: bool,
+    insists: bool,
+}
+
+/// What one handshake needs.
+pub(crate) struct ServerSettings {
+    pub(crate) config: Arc<ServerConfig>,
+    identity: TlsIdentity,
+    clients: Option<TlsRoots>,
+}
+
+/// Bits of `Security::AssociationOptions`: integrity, confidentiality; replays and misordering detected; trust in the
+/// target; trust in the client.
+const PRIVATE: u16 = 0x06;
+const ORDERED: u16 = 0x18;
+const TARGET: u16 = 0x20;
+const CLIENT: u16 = 0x40;
+
+impl TlsServer {
+    /// Any client may come.
+    ///
+    /// # Errors
+    ///
+    /// If the key is not that of the certificate.
+    pub fn new(identity: TlsIdentity) -> Result<Self, TlsError> {
+        TlsServer::with(identity, None, false)
+    }
+
+    /// Clients must show a certificate from one of these authorities.
+    ///
+    /// # Errors
+    ///
+    /// If the key is not that of the certificate.
+    pub fn for_clients_of(identity: TlsIdentity, roots: &TlsRoots) -> Result<Self, TlsError> {
+        TlsServer::with(identity, Some(roots), true)
+    }
+
+    /// Clients may show a certificate from one of these authorities; one from another is refused. Servants look with
+    /// [`current::peer_certificate`](crate::current::peer_certificate).
+    ///
+    /// # Errors
+    ///
+    /// If the key is not that of the certificate.
+    pub fn for_clients_perhaps_of(identity: TlsIdentity, roots: &TlsRoots) -> Result<Self, TlsError> {
+        TlsServer::with(identity, Some(roots), false)
+    }
+
+    fn with(identity: TlsIdentity, clients: Option<&TlsRoots>, insists: bool) -> Result<Self, TlsError> {
+        let builder = versions(ServerConfig::builder_with_provider(provider().clone()))?;
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(roots) => builder.with_client_cert_verifier(Arc::new(OfClients { roots: roots.clone(), insists })),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity.own()?)));
+        // Every connection proves itself anew: they live long, and a certificate that has expired shall count.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        let settings = ServerSettings { config: Arc::new(config), identity, clients: clients.cloned() };
+        let settings = Arc::new(ArcSwap::from_pointee(settings));
+        Ok(TlsServer { settings, refused: None, asks: clients.is_some(), insists })
+    }
+
+    /// Calls `hear` for handshakes that failed: the client's address, and why. It runs on a thread that carries out
+    /// handshakes, and should be brief.
+    #[must_use]
+    pub fn on_refused(mut self, hear: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
+        self.refused = Some(Arc::new(hear));
+        self
+    }
+
+    /// Handshakes from now on are as `next` has them: certificate, key, authorities and lists of revoked certificates.
+    /// Connections stay, but for those whose clients showed a certificate that `next` says is revoked: they are closed at the
+    /// next renewal ([`ServerLimits::renewal`](crate::ServerLimits::renewal)).
+    ///
+    /// # Errors
+    ///
+    /// If `next` asks clients for certificates and this one does not, or the other way round: references say which.
+    pub fn renew(&self, next: &TlsServer) -> Result<(), TlsError> {
+        if (self.asks, self.insists) != (next.asks, next.insists) {
+            return Err(refused("whether clients must show a certificate cannot change while the server runs"));
+        }
+        self.settings.store(next.settings.load_full());
+        Ok(())
+    }
+
+    /// What is wrong with its certificate and authorities, or will be within 30 days.
+    pub fn warnings(&self) -> Vec<TlsWarning> {
+        let settings = self.settings.load();
+        let mut all = settings.identity.warnings();
+        all.extend(settings.identity.nameless());
+        all.extend(settings.clients.iter().flat_map(TlsRoots::warnings));
+        all
+    }
+
+    pub(crate) fn settings(&self) -> Arc<ServerSettings> {
+        self.settings.load_full()
+    }
+
+    /// What references say: what it can do, and what it insists on.
+    pub(crate) fn options(&self) -> (u16, u16) {
+        let supports = PRIVATE | ORDERED | TARGET | if self.asks { CLIENT } else { 0 };
+        (supports, PRIVATE | if self.insists { CLIENT } else { 0 })
+    }
+}
+
+impl ServerSettings {
+    /// Whether these certificates, which were in order when their connection was made, are revoked now.
+    pub(crate) fn revokes(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let (Some(roots), Some((own, further))) = (&self.clients, chain.split_first()) else { return false };
+        let verified = roots.verify(own, further, UnixTime::now(), KeyUsage::client_auth());
+        matches!(verified, Err(rustls::Error::InvalidCertificate(CertificateError::Revoked)))
+    }
+}
+
+impl fmt::Debug for TlsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsServer").field("asks", &self.asks).field("insists", &self.insists).finish_non_exhaustive()
+    }
+}
+
+/// Which servers' certificates are believed, and what this ORB shows of itself. Clones share what [`renew`](Self::renew)
+/// changes.
+#[derive(Clone, Debug)]
+pub struct TlsClient {
+    roots: TlsRoots,
+    identity: Option<TlsIdentity>,
+    name: Option<String>,
+    only: bool,
+    /// Of the ORB that was built with it.
+    used: Arc<ArcSwapOption<ArcSwap<ClientConfig>>>,
+}
+
+impl TlsClient {
+    /// Believes servers with a certificate from one of these authorities for the host that the reference names.
+    pub fn new(roots: &TlsRoots) -> Self {
+        TlsClient { roots: roots.clone(), identity: None, name: None, only: false, used: Arc::default() }
+    }
+
+    /// Shows this certificate to servers that ask for one.
+    #[must_use]
+    pub fn identity(mut self, identity: TlsIdentity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// All servers' certificates have this name or address, whatever host a reference names: for references with
+    /// addresses that certificates do not list.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// Never over plain TCP, also to servers that offer nothing else. (To one that offers TLS it is never used anyway.)
+    #[must_use]
+    pub fn only(mut self) -> Self {
+        self.only = true;
+        self
+    }
+
+    /// Connections of the ORB that was built with this one are opened as `next` has it from now on: authorities, lists of
+    /// revoked certificates, certificate and key. Those that are open stay.
+    ///
+    /// # Errors
+    ///
+    /// If the key is not that of the certificate.
+    pub fn renew(&self, next: &TlsClient) -> Result<(), TlsError> {
+        let config = next.config()?;
+        if let Some(used) = &*self.used.load() {
+            used.store(Arc::new(config));
+        }
+        Ok(())
+    }
+
+    /// What is wrong with its certificate and authorities, or will be within 30 days.
+    pub fn warnings(&self) -> Vec<TlsWarning> {
+        self.identity.iter().flat_map(TlsIdentity::warnings).chain(self.roots.warnings()).collect()
+    }
+
+    fn config(&self) -> Result<ClientConfig, TlsError> {
+        let builder = versions(ClientConfig::builder_with_provider(provider().clone()))?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(OfServers(self.roots.clone())));
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity.own()?))),
+        };
+        // A server that resumes a session does not prove itself anew.
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+}
+
+/// A client's settings, ready for use.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialler {
+    config: Arc<ArcSwap<ClientConfig>>,
+    name: Option<ServerName<'static>>,
+    pub(crate) only: bool,
+}
+
+/// With whom a handshake is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Dial {
+    config: Arc<ArcSwap<ClientConfig>>,
+    name: ServerName<'static>,
+}
+
+impl Dialler {
+    pub(crate) fn new(client: &TlsClient) -> Result<Self, TlsError> {
+        let config = Arc::new(ArcSwap::from_pointee(client.config()?));
+        let name = match &client.name {
+            Some(name) => Some(ServerName::try_from(name.clone()).map_err(|_| TlsError::Name(name.clone()))?),
+            None => None,
+        };
+        client.used.store(Some(config.clone()));
+        Ok(Dialler { config, name, only: client.only })
+    }
+
+    /// None if the endpoint's host is no name that a certificate could have.
+    pub(crate) fn dial(&self, endpoint: &Endpoint) -> Option<Dial> {
+        let Endpoint::Tls { host, .. } = endpoint else { return None };
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(host.clone()).ok()?,
+        };
+        Some(Dial { config: self.config.clone(), name })
+    }
+}
+
+impl Dial {
+    pub(crate) fn begin(&self) -> io::Result<ClientConnection> {
+        ClientConnection::new(self.config.load_full(), self.name.clone()).map_err(io::Error::other)
+    }
+}
+
+fn versions<S: rustls::ConfigSide>(
+    builder: rustls::ConfigBuilder<S, rustls::WantsVersions>,
+) -> Result<rustls::ConfigBuilder<S, rustls::WantsVerifier>, TlsError> {
+    builder.with_safe_default_protocol_versions().map_err(refused)
+}

@@ -1,0 +1,255 @@
+//! The authorities that are believed, the certificates that they have revoked, and what else a chain must be.
+
+use std::cell::Cell;
+use std::error::Error as StdError;
+use std::fmt;
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+
+use hyoshi_os::clock::unix_seconds;
+use rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use rustls::{CertificateError, DistinguishedName, OtherError};
+use webpki::{
+    BorrowedCertRevocationList, CertRevocationList, EndEntityCert, KeyUsage, RevocationCheckDepth,
+    RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath, anchor_from_trusted_cert,
+};
+
+use super::error::{TlsError, TlsWarning, refused, within};
+use super::identity::{age, called, certificate, none, read, split};
+use super::pem::Kind;
+use super::provider;
+use crate::certificate::Fields;
+
+/// Certificates that a peer may show besides its own.
+const FURTHER: usize = 8;
+/// Of them, those of one name: two where an authority is signed by an old and a new one.
+const NAMESAKES: usize = 2;
+/// Octets of them, with its own.
+const OCTETS: usize = 32 << 10;
+
+/// The authorities that are believed, and their lists of revoked certificates.
+#[derive(Clone)]
+pub struct TlsRoots(Arc<Roots>);
+
+struct Roots {
+    anchors: Vec<TrustAnchor<'static>>,
+    /// Of each anchor, in the same order.
+    certificates: Vec<CertificateDer<'static>>,
+    lists: Vec<List>,
+    subjects: Vec<DistinguishedName>,
+}
+
+struct List {
+    list: CertRevocationList<'static>,
+    /// Seconds since 1970.
+    next_update: Option<u64>,
+}
+
+impl TlsRoots {
+    /// From certificates in PEM, and lists of revoked certificates (`X509 CRL`) that may stand beside them.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, one is broken, or no authority's.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, TlsError> {
+        let all = split(pem, "certificate")?;
+        let (mut anchors, mut certificates, mut lists) = (Vec::new(), Vec::new(), Vec::new());
+        for section in &all {
+            match section.kind {
+                Kind::Certificate => {
+                    let certificate = certificate(section);
+                    anchors.push(anchor(&certificate)?);
+                    certificates.push(certificate);
+                }
+                Kind::RevocationList => lists.push(list(&section.der)?),
+                _ => {}
+            }
+        }
+        if anchors.is_empty() {
+            let keys = all.iter().any(|section| section.kind.is_key());
+            return Err(none("certificate", if keys { "there is a private key alone" } else { "there is none" }));
+        }
+        let subjects = anchors.iter().map(|anchor| DistinguishedName::in_sequence(&anchor.subject)).collect();
+        Ok(TlsRoots(Arc::new(Roots { anchors, certificates, lists, subjects })))
+    }
+
+    /// From a file of the same.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, one is broken, or no authority's.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TlsError> {
+        TlsRoots::from_pem(&read(path.as_ref())?.0).map_err(|error| within(path.as_ref(), error))
+    }
+
+    /// What is wrong with them, or will be within 30 days. An authority that has expired vouches for nobody.
+    pub fn warnings(&self) -> Vec<TlsWarning> {
+        let now = unix_seconds();
+        let ages = self.0.certificates.iter().filter_map(|certificate| age(certificate, now));
+        let late = self.0.lists.iter().filter_map(|list| now.checked_sub(list.next_update?));
+        ages.chain(late.map(|late| TlsWarning::OldList { days: late / 86_400 })).collect()
+    }
+
+    pub(super) fn subjects(&self) -> &[DistinguishedName] {
+        &self.0.subjects
+    }
+
+    /// Whether a chain of certificates leads to one of them and is otherwise as it must be. Costs a few signatures at most,
+    /// whatever the peer shows.
+    pub(super) fn verify(
+        &self,
+        own: &CertificateDer<'_>,
+        further: &[CertificateDer<'_>],
+        now: UnixTime,
+        usage: KeyUsage,
+    ) -> Result<(), rustls::Error> {
+        bounded(own, further)?;
+        let read = EndEntityCert::try_from(own).map_err(error)?;
+        let fields = Fields::of(own).ok_or(CertificateError::BadEncoding)?;
+        // Of a server a host name counts, and nothing else.
+        let free_names = usage == KeyUsage::client_auth() && fields.has_free_names();
+        let lists: Vec<_> = self.0.lists.iter().map(|list| &list.list).collect();
+        // An old list is said to be old (`warnings`): what it names is revoked all the same.
+        let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
+            options.with_status_policy(UnknownStatusPolicy::Allow).with_depth(RevocationCheckDepth::Chain).build()
+        });
+        let wrong = Cell::new(None);
+        let fit = |path: &VerifiedPath<'_>| {
+            self.fit(path, free_names, now).map_err(|why| {
+                wrong.set(Some(why));
+                webpki::Error::UnknownIssuer
+            })
+        };
+        let algorithms = provider().signature_verification_algorithms.all;
+        let verified = read.verify_for_usage(algorithms, &self.0.anchors, further, now, usage, revocation, Some(&fit));
+        match (verified, wrong.get()) {
+            (Ok(_), _) => Ok(()),
+            (Err(webpki::Error::UnknownIssuer), Some(why)) => Err(why.into()),
+            (Err(why), _) => Err(error(why)),
+        }
+    }
+
+    /// What is asked of a chain besides what `webpki` looks at.
+    fn fit(&self, path: &VerifiedPath<'_>, free_names: bool, now: UnixTime) -> Result<(), Unfit> {
+        let at =
+            self.0.anchors.iter().position(|anchor| ptr::eq(anchor.subject.as_ptr(), path.anchor().subject.as_ptr()));
+        let root = at.and_then(|at| Fields::of(&self.0.certificates[at])).ok_or(Unfit::Unread)?;
+        if !(root.not_before..=root.not_after).contains(&now.as_secs()) {
+            return Err(Unfit::RootExpired);
+        }
+        let mut constrained = root.constrains_names();
+        for issuer in path.intermediate_certificates() {
+            let der = issuer.der();
+            let fields = Fields::of(&der).ok_or(Unfit::Unread)?;
+            if !fields.may_sign() {
+                return Err(Unfit::NoSigner);
+            }
+            constrained |= fields.constrains_names();
+        }
+        if constrained && free_names { Err(Unfit::FreeNames) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for TlsRoots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsRoots").field("roots", &self.0.anchors.len()).field("lists", &self.0.lists.len()).finish()
+    }
+}
+
+fn anchor(certificate: &CertificateDer<'_>) -> Result<TrustAnchor<'static>, TlsError> {
+    let anchor = anchor_from_trusted_cert(certificate).map_err(refused)?.to_owned();
+    let fields = Fields::of(certificate).ok_or_else(|| refused("a certificate cannot be read"))?;
+    if !fields.is_authority() {
+        return Err(refused(format_args!("{} is no authority's (basicConstraints without CA:TRUE)", called(&fields))));
+    }
+    if !fields.may_sign() {
+        return Err(refused(format_args!(
+            "{} may not sign certificates (keyUsage without keyCertSign)",
+            called(&fields)
+        )));
+    }
+    Ok(anchor)
+}
+
+fn list(der: &[u8]) -> Result<List, TlsError> {
+    let broken = |error| refused(format_args!("a list of revoked certificates: {error}"));
+    let list = BorrowedCertRevocationList::from_der(der).and_then(|list| list.to_owned()).map_err(broken)?;
+    Ok(List { list: list.into(), next_update: crate::certificate::next_update(der) })
+}
+
+/// No more than a chain needs, so that looking for a way through it is brief.
+fn bounded(own: &CertificateDer<'_>, further: &[CertificateDer<'_>]) -> Result<(), Unfit> {
+    if further.len() > FURTHER {
+        return Err(Unfit::Many(further.len()));
+    }
+    let octets = own.len() + further.iter().map(|certificate| certificate.len()).sum::<usize>();
+    if octets > OCTETS {
+        return Err(Unfit::Large(octets));
+    }
+    let subjects: Vec<_> = further.iter().map(|certificate| Fields::of(certificate).map(|of| of.subject())).collect();
+    let namesakes = |one: &Option<&[u8]>| subjects.iter().filter(|other| *other == one).count();
+    if subjects.iter().any(|one| namesakes(one) > NAMESAKES) { Err(Unfit::Namesakes) } else { Ok(()) }
+}
+
+/// Why a chain is refused that might lead to an authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unfit {
+    Many(usize),
+    Large(usize),
+    Namesakes,
+    RootExpired,
+    NoSigner,
+    FreeNames,
+    Unread,
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::Many(count) => write!(f, "{count} further certificates; {FURTHER} are the most"),
+            Unfit::Large(octets) => write!(f, "{octets} octets of certificates; {OCTETS} are the most"),
+            Unfit::Namesakes => write!(f, "more than {NAMESAKES} certificates of authorities with one name"),
+            Unfit::RootExpired => f.write_str("its authority has expired or is not valid yet"),
+            Unfit::NoSigner => {
+                f.write_str("one of its issuers may not sign certificates (keyUsage without keyCertSign)")
+            }
+            Unfit::FreeNames => f.write_str(
+                "its authority may name certain hosts only (nameConstraints), and the certificate has a URI or only a \
+                 common name: issue it with a host name in its subjectAltName",
+            ),
+            Unfit::Unread => f.write_str("a certificate cannot be read"),
+        }
+    }
+}
+
+impl StdError for Unfit {}
+
+impl From<Unfit> for rustls::Error {
+    fn from(why: Unfit) -> Self {
+        match why {
+            Unfit::RootExpired => CertificateError::Expired.into(),
+            why => CertificateError::Other(OtherError(Arc::new(why))).into(),
+        }
+    }
+}
+
+/// As rustls calls it.
+pub(super) fn error(error: webpki::Error) -> rustls::Error {
+    use webpki::Error;
+    let called = match error {
+        Error::BadDer | Error::BadDerTime | Error::TrailingData(_) => CertificateError::BadEncoding,
+        Error::CertNotValidYet { time, not_before } => CertificateError::NotValidYetContext { time, not_before },
+        Error::CertExpired { time, not_after } => CertificateError::ExpiredContext { time, not_after },
+        Error::InvalidCertValidity => CertificateError::Expired,
+        Error::UnknownIssuer => CertificateError::UnknownIssuer,
+        Error::CertNotValidForName(webpki::InvalidNameContext { expected, presented }) => {
+            CertificateError::NotValidForNameContext { expected, presented }
+        }
+        Error::CertRevoked => CertificateError::Revoked,
+        // Under the same name another key: another authority.
+        Error::InvalidSignatureForPublicKey => CertificateError::BadSignature,
+        other => CertificateError::Other(OtherError(Arc::new(other))),
+    };
+    called.into()
+}
