@@ -398,7 +398,7 @@ fn with_epochs(build: &Build, change: impl Fn(usize, &mut Vec<Setting>), count: 
 }
 
 #[test]
-fn a_change_of_epoch_is_analysed_only_if_it_is_worse_than_both_sides() {
+fn a_change_of_epoch_is_analysed_unless_nothing_changes() {
     let build = on("RMS", Preemption::Levels, [op("a", 10, 2), Op { legs: 1, ..op("b", 40, 5) }]);
     let more_legs = with_epochs(
         &build,
@@ -408,7 +408,9 @@ fn a_change_of_epoch_is_analysed_only_if_it_is_worse_than_both_sides() {
         },
         2,
     );
-    assert_eq!(more_legs.scenes.len(), 3);
+    // Each change has a scene of its own, even where one side is the worse in everything.
+    assert_eq!(more_legs.scenes.iter().map(|scene| scene.change).collect::<Vec<_>>(), [false, true, false, true, false]);
+    assert_eq!(with_epochs(&build, |_, _| (), 2).scenes.len(), 3);
     // One takes over from the other: both may be there for a while.
     let relay = with_epochs(
         &build,
