@@ -242,6 +242,7 @@ fn assemble(
             critical: declared.critical,
             importance: declared.importance,
             roots,
+            phase_given: declared.phase_given,
             uses: declared.uses.clone(),
             queue: declared.queue,
             on_overrun: declared.on_overrun,

@@ -39,6 +39,8 @@ pub enum Method {
     Sampling,
     /// A utilisation of changed parameters covers both sides of a change.
     Envelope,
+    /// A simulated behaviour that the file allows.
+    Simulation,
 }
 
 impl Method {
@@ -100,6 +102,11 @@ impl Method {
             Method::Envelope => (
                 "the worse of both sides of a change, parameter by parameter",
                 "any behaviour across the change is one of the envelope's",
+            ),
+            Method::Simulation => (
+                "simulation of the file and of adverse alignments that it allows, where nothing is proved",
+                "Liu and Layland, JACM 1973; Baruah, Mok and Rosier, RTSS 1990; Jeffay, Stanat and Martel, RTSS 1991; \
+                 George, Rivierre and Spuri, INRIA RR-2966, 1996",
             ),
         };
         MethodNote { method: self, name, source }

@@ -9,6 +9,7 @@
 //! What no analysis here covers is unknown, and the verdict names what is missing.
 
 mod across;
+mod behaviour;
 mod blocking;
 mod cap;
 mod chain;
@@ -38,6 +39,7 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{ChainId, System};
 
+pub use behaviour::{Miss, behaviour, numbers, undecided};
 pub use counterexample::{Counterexample, Subject, counterexamples};
 pub use effort::{Bounds, Options, Progress};
 pub use method::{Assumption, Method, MethodNote};

@@ -66,6 +66,9 @@ impl Part {
     }
 }
 
+/// Pairs of an operation of a level and one that delays it, beyond which no bound is made for each by itself.
+const MOST_PAIRS: usize = 1 << 18;
+
 /// Why nothing is known of what is not asked for: there was no time for it.
 const NOT_ASKED: Missing = Missing::LongWindow;
 
@@ -208,9 +211,9 @@ impl<'a> Site<'a> {
         let single = own.iter().all(|part| part.operation == own[0].operation);
         match discipline {
             // One operation by key is first come first served: its keys come in the order of its releases.
-            None | Some(Discipline::Fifo) => self.solve_fifo(&level, found),
+            None | Some(Discipline::Fifo) => self.solve_fifo(&level, releases, found),
             Some(discipline) if single && own.iter().all(|part| self.in_order(part, discipline)) => {
-                self.solve_fifo(&level, found)
+                self.solve_fifo(&level, releases, found)
             }
             Some(Discipline::Laxity) if self.plan.preemption == Preemption::Full => {
                 found.extend(own.iter().map(|part| unknown(*part, Missing::PreemptiveLaxity)));
@@ -270,29 +273,64 @@ impl<'a> Site<'a> {
         as_released && !overtaken && !part.of_chain
     }
 
-    fn solve_fifo(&self, at: &Surroundings<'_>, found: &mut Vec<Found>) {
+    fn solve_fifo(&self, at: &Surroundings<'_>, releases: &[Release], found: &mut Vec<Found>) {
         let (higher, own) = (at.higher(), &at.all[at.start..at.end]);
         let interruptible = self.plan.preemption != Preemption::None;
         let plain = self.parts[at.start..at.end].iter().any(|part| !part.of_chain);
         // The same for every plain job of the level.
         let level =
             (interruptible && plain).then(|| self.effort.level(self.parts[at.start].operation, own, &higher, at.below));
+        // Of a large level only the bound that all of its jobs share.
+        let few = own.len().saturating_mul(at.end) < MOST_PAIRS;
         for (position, part) in self.parts[at.start..at.end].iter().enumerate() {
-            let (method, bound) = match &level {
+            let punctual = self.punctual(part, own[position], releases).filter(|_| few || !interruptible);
+            let non_preemptive = |own: Demand| {
+                let others = at.all.iter().enumerate().filter(|(index, _)| *index != at.start + position);
+                let others: Vec<Demand> = others.map(|(_, demand)| *demand).collect();
+                fixed::non_preemptive(own, &others, at.above, at.below)
+            };
+            let (method, bound) = match (&level, punctual) {
                 _ if part.of_chain => (Method::Chain, self.solve_chain(at, at.start + position)),
-                Some(level) => (Method::FixedPriority, level.clone()),
-                None => {
-                    let others = at.all.iter().enumerate().filter(|(index, _)| *index != at.start + position);
-                    let others: Vec<Demand> = others.map(|(_, demand)| *demand).collect();
-                    let bound = fixed::non_preemptive(own[position], &others, at.above, at.below);
-                    (Method::FixedPriorityNonPreemptive, bound)
+                (Some(_), Some(punctual)) => {
+                    let mut with = own.to_vec();
+                    with[position] = punctual;
+                    (Method::FixedPriority, self.effort.level(self.parts[at.start].operation, &with, &higher, at.below))
+                }
+                (Some(level), None) => (Method::FixedPriority, level.clone()),
+                (None, punctual) => {
+                    (Method::FixedPriorityNonPreemptive, non_preemptive(punctual.unwrap_or(own[position])))
                 }
             };
-            let own =
-                bound.as_ref().ok().and_then(|bound| Some((*bound).min(self.own_response(at, position, &higher)?)));
+            let mut from_release = bound.as_ref().ok().and_then(|bound| {
+                let response = self.own_response(at, position, &higher)?;
+                Some((*bound).min(response))
+            });
+            if punctual.is_some() && self.works[part.operation.index()].source.is_triggered() {
+                // What counts from its own release has no jitter of its own that the bound leaves out.
+                from_release = match &level {
+                    Some(level) => level.clone().ok(),
+                    None => non_preemptive(own[position]).ok(),
+                };
+            }
             let response = bound.map_or_else(Response::Unknown, Response::Bound);
-            found.push(Found { part: *part, method, response, own });
+            found.push(Found { part: *part, method, response, own: from_release });
         }
+    }
+
+    /// The demand of a part whose jobs come late by up to its burst, as if none did.
+    ///
+    /// Job q of a busy window, counted from 0, is nominally released no earlier than qT - J after the window's
+    /// start: job 0 came at the start or later, late by at most J. So with q + 1 of its own jobs in F(q) its
+    /// response from the nominal release is at most F(q) - qT + J (Audsley et al. 1993; Tindell, Burns and Wellings,
+    /// RTSS 1992), and the greatest F(q) - qT is the bound of a task without jitter. Counted from the jittered releases
+    /// J would be added twice for each job but the first.
+    fn punctual(&self, part: &Part, demand: Demand, releases: &[Release]) -> Option<Demand> {
+        let (work, release) = (&self.works[part.operation.index()], &releases[part.operation.index()]);
+        let in_order = !release.reordered && work.streams.len() == 1 && !part.of_chain;
+        // Behind a guard releases are punctual already.
+        let spread = release.latest?.saturating_sub(release.least);
+        let bounded = demand.burst > 0 && demand.burst <= spread.max(work.jitter);
+        (in_order && bounded).then_some(Demand { burst: 0, ..demand })
     }
 
     /// The response of an operation with a run-up, from its own release, where its deadline counts from that.

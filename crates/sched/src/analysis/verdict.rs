@@ -98,6 +98,17 @@ pub enum Failure {
         /// Within this.
         window: Span,
     },
+    /// A job was late, dropped or stopped in a simulation of a behaviour that the file allows.
+    Seen {
+        /// Its release number.
+        job: u64,
+        /// When it ended, from the start of the behaviour.
+        at: Span,
+        /// By how much it was late; `None` if it was dropped or stopped.
+        late: Option<Span>,
+        /// The behaviour's number: see [`behaviour`](super::behaviour()).
+        behaviour: u32,
+    },
     /// An operation fails.
     Operation {
         /// Its name.
@@ -123,6 +134,12 @@ impl fmt::Display for Failure {
             }
             Failure::Demand { demand, window } => {
                 write!(f, "{demand} must be done within {window} of the common release")
+            }
+            Failure::Seen { job, late: Some(late), .. } => {
+                write!(f, "its job {job} finishes {late} after its deadline in a simulated behaviour that the file allows")
+            }
+            Failure::Seen { job, late: None, .. } => {
+                write!(f, "its job {job} is dropped or stopped in a simulated behaviour that the file allows")
             }
             Failure::Operation { name } => write!(f, "{name} fails"),
         }

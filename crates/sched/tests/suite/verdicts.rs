@@ -38,6 +38,20 @@ fn liu_and_laylands_bound_the_hyperbolic_one_and_response_times_agree() {
 }
 
 #[test]
+fn a_job_is_late_by_its_own_jitter_once() {
+    // Job q finishes at 5 (q + 1), and is released no earlier than 10 q - 8: 13 after its nominal release at the most.
+    let alone = [Op { jitter: 8, deadline: 13, ..op("a", 10, 5) }];
+    for preemption in [Preemption::Levels, Preemption::None] {
+        let report = on("RMS", preemption, alone.clone()).report();
+        assert_eq!((verdict(&report, "a").bound_ns, report.outcome), (Some(13), Outcome::Holds));
+    }
+    // Tindell, Burns and Wellings: w(q) = (q + 1) 4 + ceil((w + 2) / 10) 3: 7 and 14, so 7 + 6 = 13 of job 0.
+    let two = [Op { jitter: 2, ..op("fast", 10, 3) }, Op { jitter: 6, ..op("slow", 12, 4) }];
+    let report = on("RMS", Preemption::Levels, two).report();
+    assert_eq!(verdict(&report, "slow").bound_ns, Some(13));
+}
+
+#[test]
 fn a_full_processor_with_harmonic_rates_holds() {
     let report = on("RMS", Preemption::Levels, [op("a", 20, 5), op("b", 40, 10), op("c", 80, 40)]).report();
     assert_eq!(report.scenes[0].processors[0].load, Load::Full);
