@@ -2,6 +2,7 @@
 //! *fails* and has a counterexample.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_model::{Instant, OperationId, Span, System};
 use hyoshi_sched::analysis::{Miss, behaviour, numbers, undecided};
@@ -25,50 +26,48 @@ pub fn refute(
     mut keep_on: impl FnMut() -> bool,
 ) {
     let merged = plan.processors.iter().any(|one| one.merged > 0);
+    let regions = 0..system.epochs.len();
+    let mut wanted: Vec<BTreeSet<Kind>> =
+        regions.clone().map(|region| undecided(system, report, region).into_iter().collect()).collect();
     let mut misses: Vec<Miss> = Vec::new();
     let mut left = MOST_JOBS;
-    for region in 0..system.epochs.len() {
-        let mut wanted: Vec<(OperationId, bool)> = undecided(system, report, region);
-        wanted.retain(|one| !misses.iter().any(|miss| (miss.region, miss.operation, miss.critical) == (region, one.0, one.1)));
+    'search: for region in regions {
+        if merged && region > 0 {
+            break;
+        }
         for number in numbers(system, region) {
-            if wanted.is_empty() && (number > 0 || system.epochs.len() == 1) {
+            // The file itself has all regions.
+            let done = if number == 0 { wanted.iter().all(BTreeSet::is_empty) } else { wanted[region].is_empty() };
+            if done {
                 break;
-            }
-            if left == 0 || !keep_on() {
-                report.refute(system, &misses);
-                return;
             }
             if merged && number > 0 && system.epochs.len() > 1 {
-                break;
+                break 'search;
+            }
+            if left == 0 || !keep_on() {
+                break 'search;
             }
             let Some(tried) = behaviour(system, region, number) else { continue };
             let Ok(plan) = Plan::new(&tried, strategies) else { continue };
-            let watch = RefCell::new(Watch { left, missed: Vec::new() });
+            let watch = RefCell::new(Watch { left, missed: BTreeMap::new() });
             let until = Instant::ZERO + tried.duration;
             simulate(&tried, &plan, until, |_| WatchProbe(&watch), |_| watch.borrow().left > 0);
             let watch = watch.into_inner();
             left = watch.left;
-            for end in &watch.missed {
-                // A region alone is the first one; the file has all of them.
+            for end in watch.missed.values() {
+                // A region alone is the first one.
                 let region = if number == 0 { usize::from(end.epoch) } else { region };
-                let own = (end.job.operation, end.critical);
-                let known = |miss: &Miss| miss.region == region && (miss.operation, miss.critical) == own;
-                if misses.iter().any(known) || !undecided_in(system, report, region, own) {
-                    continue;
+                if wanted[region].remove(&(end.job.operation, end.critical)) {
+                    misses.push(miss(region, number, end));
                 }
-                misses.push(miss(region, number, end));
             }
-            wanted.retain(|one| {
-                !misses.iter().any(|miss| miss.region == region && (miss.operation, miss.critical) == *one)
-            });
         }
     }
     report.refute(system, &misses);
 }
 
-fn undecided_in(system: &System, report: &Report, region: usize, own: (OperationId, bool)) -> bool {
-    undecided(system, report, region).contains(&own)
-}
+/// The critical or the other jobs of an operation.
+type Kind = (OperationId, bool);
 
 fn miss(region: usize, behaviour: u32, end: &JobEnd) -> Miss {
     let late = (end.outcome == Outcome::Missed).then(|| end.end.since(end.deadline));
@@ -83,10 +82,10 @@ fn miss(region: usize, behaviour: u32, end: &JobEnd) -> Miss {
     }
 }
 
-/// The first job of each kind that is not in time.
+/// The first job of each kind and region that is not in time.
 struct Watch {
     left: u64,
-    missed: Vec<JobEnd>,
+    missed: BTreeMap<(Kind, u16), JobEnd>,
 }
 
 struct WatchProbe<'a>(&'a RefCell<Watch>);
@@ -96,11 +95,8 @@ impl Probe for WatchProbe<'_> {
         let Event::Decision(Decision::End(end)) = event else { return };
         let mut watch = self.0.borrow_mut();
         watch.left = watch.left.saturating_sub(1);
-        let same = |one: &JobEnd| {
-            (one.job.operation, one.critical, one.epoch) == (end.job.operation, end.critical, end.epoch)
-        };
-        if end.outcome != Outcome::Made && !watch.missed.iter().any(same) {
-            watch.missed.push(end);
+        if end.outcome != Outcome::Made {
+            watch.missed.entry(((end.job.operation, end.critical), end.epoch)).or_insert(end);
         }
     }
 }

@@ -111,7 +111,11 @@ fn nothing_fails_without_a_counterexample_that_misses() {
     println!("{seen:?}");
     // Every kind of failure that there is.
     let several = |(what, least): (&str, u64)| seen.iter().any(|((_, kind), many)| *kind == what && *many > least);
-    assert!([("too long", 300), ("first job", 30), ("overload", 200), ("demand", 10), ("seen", 200)].into_iter().all(several));
+    assert!(
+        [("too long", 300), ("first job", 30), ("overload", 200), ("demand", 10), ("seen", 200)]
+            .into_iter()
+            .all(several)
+    );
     assert!(seen.keys().any(|(subject, _)| *subject == "chain"));
 }
 

@@ -115,7 +115,8 @@ fn fixed_misses(tasks: &[Task], preemptive: bool) -> bool {
             // Deadlines are within periods, so a job that is not late is over before the next is due.
             let mut end = ahead;
             loop {
-                let next = ahead + above.iter().map(|one| (end + one.jitter).div_ceil(one.period) * one.wcet).sum::<u64>();
+                let next =
+                    ahead + above.iter().map(|one| (end + one.jitter).div_ceil(one.period) * one.wcet).sum::<u64>();
                 if next + own.jitter > own.deadline {
                     return true;
                 }
@@ -219,7 +220,10 @@ fn measure(sets: u64) -> [Counts; 5] {
             let misses = unschedulable(&tasks, *strategy == "EDF", *preemption != Preemption::None);
             let report = checked(&system);
             if !misses {
-                assert!(report.outcome != Holds::DoesNotHold, "{name}, seed {seed}: fails, and the exact test passes {tasks:?}");
+                assert!(
+                    report.outcome != Holds::DoesNotHold,
+                    "{name}, seed {seed}: fails, and the exact test passes {tasks:?}"
+                );
                 continue;
             }
             assert!(report.outcome != Holds::Holds, "{name}, seed {seed}: holds, and the exact test fails {tasks:?}");

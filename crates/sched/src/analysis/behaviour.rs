@@ -10,7 +10,7 @@
 //! common release just after some other job has started (George, Rivierre and Spuri, INRIA RR-2966, 1996; Jeffay,
 //! Stanat and Martel, RTSS 1991), so each operation is tried as the first one.
 
-use alloc::{string::String, vec, vec::Vec};
+use alloc::{collections::BTreeMap, string::String, vec, vec::Vec};
 
 use hyoshi_model::{Epoch, Instant, JobId, OperationId, Setting, Span, System, Takes, Trigger, takes};
 
@@ -63,7 +63,11 @@ pub fn numbers(system: &System, region: usize) -> Vec<u32> {
     let count = system.operations.len() as u32;
     let aligned = longest(system, region).into_iter().flat_map(|id| [FIRST + 2 * id.0, FIRST + 2 * id.0 + 1]);
     let file = if region == 0 { vec![FILE] } else { Vec::new() };
-    file.into_iter().chain([AS_IT_IS, TOGETHER]).chain(aligned).chain((0..DRAWN).map(|k| FIRST + 2 * count + k)).collect()
+    file.into_iter()
+        .chain([AS_IT_IS, TOGETHER])
+        .chain(aligned)
+        .chain((0..DRAWN).map(|k| FIRST + 2 * count + k))
+        .collect()
 }
 
 const FILE: u32 = 0;
@@ -146,8 +150,11 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
             if draw % 4 == 0 {
                 // Late releases coincide, early ones follow; every other time just after a long job has begun.
                 let before = (draw % 8 == 4).then(|| longest(system, region).get(draw as usize / 8).copied()).flatten();
-                let late: Vec<(OperationId, Span)> =
-                    system.operation_ids().filter(|id| free(*id)).map(|id| (id, latest(seed, id, &changed[id.index()]))).collect();
+                let late: Vec<(OperationId, Span)> = system
+                    .operation_ids()
+                    .filter(|id| free(*id))
+                    .map(|id| (id, latest(seed, id, &changed[id.index()])))
+                    .collect();
                 let all = late.iter().map(|(_, late)| *late).max().unwrap_or_default();
                 for (id, late) in late {
                     let behind = Span::from_nanos(u64::from(before.is_some() && before != Some(id)));
@@ -199,7 +206,8 @@ fn window(settings: &[Setting], jobs: u64) -> Span {
         (multiple / a).checked_mul(period)
     });
     // Releases within a second, in millionths.
-    let rate = running().map(|one| 1_000_000_000_000_000u128 * u128::from(one.legs) / u128::from(one.period.as_nanos()));
+    let rate =
+        running().map(|one| 1_000_000_000_000_000u128 * u128::from(one.legs) / u128::from(one.period.as_nanos()));
     let affordable = u128::from(jobs) * 1_000_000_000_000_000 / rate.sum::<u128>().max(1);
     let affordable = u64::try_from(affordable).unwrap_or(u64::MAX / 8);
     // Whoever can be late at all is so within its deadline.
@@ -214,10 +222,10 @@ impl Report {
     pub fn refute(&mut self, system: &System, misses: &[Miss]) {
         let mut scenes = core::mem::take(&mut self.scenes);
         for scene in scenes.iter_mut().filter(|scene| !scene.change) {
-            let of = |operation, critical| {
-                let same = |miss: &&Miss| (miss.operation, miss.critical) == (operation, critical);
-                misses.iter().filter(|miss| miss.region == scene.epoch).find(same).copied()
-            };
+            let own = misses.iter().filter(|miss| miss.region == scene.epoch);
+            let own: BTreeMap<(OperationId, bool), Miss> =
+                own.map(|miss| ((miss.operation, miss.critical), *miss)).collect();
+            let of = |operation, critical| own.get(&(operation, critical)).copied();
             for processor in &mut scene.processors {
                 for one in &mut processor.operations {
                     let (Some(miss), Verdict::Unknown { .. }) = (of(one.operation, one.critical), &one.verdict) else {

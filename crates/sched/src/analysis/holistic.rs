@@ -128,6 +128,6 @@ pub(super) fn finish_of(work: &Work, release: &Release, found: &Found) -> Option
         (Response::Counted { bound, .. }, Deadline::Own(_)) => (release.latest? - work.jitter).checked_add(*bound),
         (Response::InTime, Deadline::Origin(deadline)) => release.latest.map(|_| deadline.as_nanos()),
         (Response::InTime, Deadline::Own(deadline)) => (release.latest? - work.jitter).checked_add(deadline.as_nanos()),
-        (Response::Demand(_) | Response::Unknown(_), _) => None,
+        (Response::Demand(_) | Response::Unknown(_) | Response::Tested(_), _) => None,
     }
 }

@@ -41,6 +41,8 @@ pub enum Method {
     Envelope,
     /// A simulated behaviour that the file allows.
     Simulation,
+    /// Response times under fully preemptive laxity: tested, not proved.
+    PreemptiveLaxity,
 }
 
 impl Method {
@@ -102,6 +104,11 @@ impl Method {
             Method::Envelope => (
                 "the worse of both sides of a change, parameter by parameter",
                 "any behaviour across the change is one of the envelope's",
+            ),
+            Method::PreemptiveLaxity => (
+                "response times under fully preemptive laxity (tested, not proved): by deadline, other operations' deadlines \
+                 less their worst cases",
+                "no proof is known; no violation in the simulations of crates/sim/tests/soundness.rs",
             ),
             Method::Simulation => (
                 "simulation of the file and of adverse alignments that it allows, where nothing is proved",

@@ -185,9 +185,9 @@ fn said(report: &Report, last: usize) -> Vec<(usize, Said<'_>)> {
             let alike =
                 |other: &&OperationReport| other.operation == entry.operation && other.critical == entry.critical;
             // A job of this region may meet jobs of the region before, and may still run in the next one.
-            let around = report.operations().filter(|(scene, ..)| {
-                scene.epoch == epoch || (scene.change && scene.epoch + 1 == epoch)
-            });
+            let around = report
+                .operations()
+                .filter(|(scene, ..)| scene.epoch == epoch || (scene.change && scene.epoch + 1 == epoch));
             let around: Vec<_> = around.map(|(.., other)| other).filter(alike).collect();
             let bound = around.iter().map(|other| other.bound_ns).collect::<Option<Vec<_>>>();
             let proved = around.iter().all(|other| other.verdict.is_proved());
