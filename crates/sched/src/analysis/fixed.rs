@@ -73,6 +73,9 @@ impl Demand {
 /// Steps of a search after which "unknown" is the better answer.
 const PATIENCE: u128 = 10_000_000;
 
+/// Rounds of a busy window that are always afforded: up to a load of 93 %, however many operations there are.
+const FEW_ROUNDS: u128 = 1_000;
+
 /// The longest time for which the processor can be busy with `demands` and `blocking`, at least 1.
 pub(super) fn busy_window(demands: &[Demand], blocking: u64) -> Result<u64, Missing> {
     let shares: Vec<Share> = demands.iter().map(|demand| demand.share()).collect();
@@ -99,7 +102,7 @@ pub(super) fn busy_window(demands: &[Demand], blocking: u64) -> Result<u64, Miss
     let jobs: u128 = demands.iter().map(|demand| demand.jobs(limit)).sum();
     // Each round of the search takes in at least one more job, and leaves at most the share U of what it lacked.
     let rounds = jobs.min(64 * ONE / spare.max(1)) + 1;
-    if rounds.saturating_mul(demands.len() as u128) > PATIENCE {
+    if rounds > FEW_ROUNDS && rounds.saturating_mul(demands.len() as u128) > PATIENCE {
         return Err(Missing::LongWindow);
     }
     let curves: Vec<Curve> = demands.iter().map(|demand| demand.curve()).collect();
