@@ -119,12 +119,7 @@ const MUTANTS: &[Mutant] = &[
         "worse.wcet = before.wcet.max(after.wcet);",
         "worse.wcet = before.wcet.min(after.wcet);",
     ),
-    mutant(
-        "a change of region left out",
-        "mod.rs",
-        "if before != after {",
-        "if before != after && epoch > 99 {",
-    ),
+    mutant("a change of region left out", "mod.rs", "if before != after {", "if before != after && epoch > 99 {"),
     mutant(
         "half of the busy window searched for too much demand",
         "demand.rs",

@@ -51,7 +51,9 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
                     _ => None,
                 };
                 if finish[index].is_some() && agreed.is_none() {
-                    for found in own().filter(|found| found.response.is_unbounded()) {
+                    // A tested bound is no reason: it is that of the last round.
+                    let tested = |found: &Found| matches!(found.response, Response::Tested(_));
+                    for found in own().filter(|found| found.response.is_unbounded() && !tested(found)) {
                         reasons.entry(key(&found.part)).or_insert_with(|| found.clone());
                     }
                 }
