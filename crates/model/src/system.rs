@@ -114,6 +114,8 @@ pub struct Operation {
     pub importance: u32,
     /// The roots that its triggers lead back to; itself for a periodic operation. Sorted.
     pub roots: Vec<OperationId>,
+    /// The file gives its phase, directly or by a template. If not, `sim` and `run` begin at 0, and `check` allows any phase.
+    pub phase_given: bool,
     /// Resources it holds, each for at most the span, in this order, from the start of each job.
     pub uses: Vec<(ResourceId, Span)>,
     /// Bound of the jobs that wait, and what happens to one more.
@@ -217,7 +219,7 @@ pub struct Setting {
     pub phase: Span,
     /// Release after the begin of each period, or after the trigger.
     pub offset: Span,
-    /// Releases are late by up to this, drawn uniformly.
+    /// Releases are late by up to this, drawn uniformly; they keep their order where it exceeds the period.
     pub jitter: Span,
     /// Declared worst-case execution time; what analysis and cancellation use.
     pub wcet: Span,

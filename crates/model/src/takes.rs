@@ -74,6 +74,23 @@ pub fn uniform(bits: u64, least: Span, most: Span) -> Span {
     Span::from_nanos(least.as_nanos() + ((u128::from(bits) * width) >> 64) as u64)
 }
 
+/// How late a periodic job is released, as drawn: no release comes before the one before it, however late that is.
+pub fn lateness(seed: u64, job: JobId, jitter: Span, period: Span) -> Span {
+    if jitter.is_zero() {
+        return Span::ZERO;
+    }
+    let before = jitter.as_nanos() / period.as_nanos().max(1);
+    let drawn = (0..=before.min(job.number).min(MOST_BEFORE)).map(|back| {
+        let job = JobId { number: job.number - back, leg: 0, ..job };
+        let earlier = period.checked_mul(back).unwrap_or(jitter);
+        uniform(bits(seed, job, 2), Span::ZERO, jitter).saturating_sub(earlier)
+    });
+    drawn.max().unwrap_or_default()
+}
+
+/// Releases that are asked how late they are, where jitter is many periods.
+const MOST_BEFORE: u64 = 1_000;
+
 /// 64 random bits for one job; `stream` separates draws for different purposes.
 pub fn bits(seed: u64, job: JobId, stream: u64) -> u64 {
     let place = u64::from(job.operation.0) << 16 | u64::from(job.leg);

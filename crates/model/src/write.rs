@@ -352,8 +352,9 @@ impl Template<'_> {
                 }
             }
         }
-        for (key, span) in [("phase", base.phase), ("offset", base.offset)] {
-            if !span.is_zero() {
+        let phase_given = periodic && operation.phase_given && self.count.is_none();
+        for (key, span, said) in [("phase", base.phase, phase_given), ("offset", base.offset, false)] {
+            if said || !span.is_zero() {
                 line(text, key, time(span));
             }
         }

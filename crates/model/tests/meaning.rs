@@ -51,6 +51,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         critical: false,
         importance: 0,
         roots: vec![OperationId(0)],
+        phase_given: false,
         uses: vec![],
         queue: QueueLimit { limit: 8, when_full: WhenFull::DropNewest },
         on_overrun: OnOverrun::Report,

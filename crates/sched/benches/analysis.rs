@@ -45,6 +45,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         critical: (index / PROCESSORS).is_multiple_of(4),
         importance: 0,
         roots: vec![OperationId(index)],
+        phase_given: true,
         uses: vec![],
         queue: QueueLimit { limit: 4, when_full: WhenFull::DropNewest },
         on_overrun: OnOverrun::Report,

@@ -1,4 +1,4 @@
-//! Job completions a second: 100 operations on one processor under EDF at 80 % load, probes off.
+//! Job completions a second: 100 and 1,000 operations on one processor at 80 % load, probes off.
 //! `cargo bench -p hyoshi-sim`
 
 #[path = "../tests/common/mod.rs"]
@@ -22,12 +22,26 @@ impl Probe for Count {
 
 /// Periods from 10 to 200 ms that share few factors, utilisation 80 %.
 fn hundred(strategy: &str, preemption: Preemption) -> System {
+    several(100, strategy, preemption)
+}
+
+fn several(count: u32, strategy: &str, preemption: Preemption) -> System {
     let mut build = Build::new(strategy, 1).processors(|processor| processor.preemption = preemption);
-    for index in 0..100 {
+    for index in 0..count {
         let period = 10.0 + f64::from(index * 7919 % 191);
-        build = build.periodic(&format!("o{index}"), 0, period, period * 0.8 / 100.0);
+        build = build.periodic(&format!("o{index}"), 0, period, period * 0.8 / f64::from(count));
     }
     build.0
+}
+
+#[divan::bench]
+fn edf_by_levels_of_a_thousand(bencher: divan::Bencher) {
+    bench_system(bencher, several(1_000, "EDF", Preemption::Levels));
+}
+
+#[divan::bench]
+fn rms_of_a_thousand(bencher: divan::Bencher) {
+    bench_system(bencher, several(1_000, "RMS", Preemption::Levels));
 }
 
 fn bench(bencher: divan::Bencher, strategy: &str, preemption: Preemption) {

@@ -11,6 +11,7 @@ mod cpu;
 mod locks;
 mod overhead;
 pub mod programs;
+mod refute;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use hyoshi_trace::Probe;
 use cpu::Cpu;
 use locks::Locks;
 use programs::Programs;
+
+pub use refute::refute;
 
 /// What a simulation leaves behind, besides what its probes saw.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use common::*;
 use hyoshi_model::*;
 use hyoshi_sched::analysis::{Counterexample, Failure, Subject, counterexamples};
 use hyoshi_sched::{Plan, Strategies, analyse};
+use hyoshi_sim::refute;
 use hyoshi_trace::Stats;
 
 const SYSTEMS: u64 = 1_500;
@@ -86,7 +87,12 @@ fn nothing_fails_without_a_counterexample_that_misses() {
     let mut seen: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for seed in 0..SYSTEMS {
         let system = if seed % 3 == 0 { together(seed) } else { system(seed) };
-        let report = analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
+        let strategies = Strategies::built_in();
+        let plan = Plan::new(&system, &strategies).unwrap();
+        let mut report = analyse(&system, &plan);
+        if seed % 8 == 0 {
+            refute(&system, &plan, &strategies, &mut report, || true);
+        }
         for mut counterexample in counterexamples(&system, &report) {
             let mut tries = 0;
             while !misses(&counterexample) {
@@ -105,7 +111,11 @@ fn nothing_fails_without_a_counterexample_that_misses() {
     println!("{seen:?}");
     // Every kind of failure that there is.
     let several = |(what, least): (&str, u64)| seen.iter().any(|((_, kind), many)| *kind == what && *many > least);
-    assert!([("too long", 300), ("first job", 30), ("overload", 200), ("demand", 10)].into_iter().all(several));
+    assert!(
+        [("too long", 300), ("first job", 30), ("overload", 200), ("demand", 10), ("seen", 200)]
+            .into_iter()
+            .all(several)
+    );
     assert!(seen.keys().any(|(subject, _)| *subject == "chain"));
 }
 
@@ -116,5 +126,6 @@ fn kind(why: &Failure) -> &'static str {
         Failure::Overload { .. } => "overload",
         Failure::Demand { .. } => "demand",
         Failure::Operation { .. } => "operation",
+        Failure::Seen { .. } => "seen",
     }
 }

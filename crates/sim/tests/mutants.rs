@@ -119,17 +119,18 @@ const MUTANTS: &[Mutant] = &[
         "worse.wcet = before.wcet.max(after.wcet);",
         "worse.wcet = before.wcet.min(after.wcet);",
     ),
+    mutant("a change of region left out", "mod.rs", "if before != after {", "if before != after && epoch > 99 {"),
     mutant(
         "half of the busy window searched for too much demand",
         "demand.rs",
-        "let mut end = self.window.saturating_add(1).saturating_sub(after);",
-        "let mut end = (self.window / 2).saturating_add(1).saturating_sub(after);",
+        "let mut end = self.window.saturating_add(1).saturating_sub(after.0);",
+        "let mut end = (self.window / 2).saturating_add(1).saturating_sub(after.0);",
     ),
     mutant(
         "the quick search jumps over windows that fail",
         "demand.rs",
-        "x = if demand < window { demand - after } else { x - 1 };",
-        "x = if demand < window { demand / 2 - after } else { x - 1 };",
+        "x = if demand < window { demand - least } else { x - 1 };",
+        "x = if demand < window { demand / 2 - least } else { x - 1 };",
     ),
     mutant(
         "half of more urgent levels in demand",

@@ -14,6 +14,7 @@ use hyoshi_model::HostId;
 use hyoshi_report::{Checked, Level, Look};
 use hyoshi_sched::analysis::{Bounds, Options, Progress, Sensitivity, SensitivitySearch, analyse_with};
 use hyoshi_sched::{Outcome, Report, Strategies};
+use hyoshi_sim::refute;
 
 use super::costs::CostsFrom;
 use super::counterexample;
@@ -48,7 +49,7 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
     let ready = load_with_costs(&arguments.file, &arguments.changes, &arguments.costs, strategies, format)?;
     let mut line = Line::new(format);
     let bounds = if arguments.bounds { Bounds::All } else { Bounds::Quick };
-    let report = {
+    let mut report = {
         let line = RefCell::new(&mut line);
         let progress = |at: Progress| {
             line.borrow_mut().show(|| format!("response bounds: {} of about {} sums", at.done, at.of));
@@ -56,6 +57,10 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
         };
         analyse_with(&ready.system, &ready.plan, Options { bounds, progress: &progress })
     };
+    refute(&ready.system, &ready.plan, strategies, &mut report, || {
+        line.show(|| "simulating what is not proved".into());
+        true
+    });
     let margins = arguments.sensitivity.then(|| margins(&ready, strategies, &report, &mut line));
     line.clear();
     let seen = match (counterexample::first(&ready, &report), arguments.counterexample.as_deref()) {

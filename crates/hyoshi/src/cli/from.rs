@@ -194,11 +194,8 @@ fn unlike_declared(system: &System, end: &JobEnd) -> Option<Span> {
         return None;
     }
     let epoch = usize::from(end.epoch).min(system.epochs.len().saturating_sub(1));
-    let jitter = system.setting(epoch, end.job.operation).jitter;
-    let drawn = match jitter.is_zero() {
-        true => Span::ZERO,
-        false => takes::uniform(takes::bits(system.seed, end.job, 2), Span::ZERO, jitter),
-    };
+    let setting = system.setting(epoch, end.job.operation);
+    let drawn = takes::lateness(system.seed, end.job, setting.jitter, setting.period);
     let late = end.ready.min(end.end).since(end.release);
     (late.saturating_sub(drawn).max(drawn.saturating_sub(late)) > TOLERANCE).then_some(late)
 }

@@ -340,7 +340,12 @@ const OPERATION: &[Key] = &[
     key("reads", Kind::Names("operation"), Value("[]"), "Takes their latest value, is not triggered by them."),
     key("phase", Kind::Time, Value("\"0s\""), "When the first period begins."),
     key("offset", Kind::Time, Value("\"0s\""), "Release after the begin of each period, or after the trigger."),
-    set("jitter", Kind::Time, Value("\"0s\""), "Releases are late by up to this; shorter than the period."),
+    set(
+        "jitter",
+        Kind::Time,
+        Value("\"0s\""),
+        "Releases are late by up to this, and keep their order; it may exceed the period.",
+    ),
     set("wcet", Kind::Time, Required, "Declared worst-case execution time: analysis and cancellation use it."),
     set("bcet", Kind::Time, Said("the shortest of `takes`"), "Declared best-case execution time."),
     set(

@@ -234,6 +234,7 @@ fn assemble(
     let built = built.map(|(position, (((trigger, reads), roots), guard))| {
         let id = OperationId(position as u32);
         let declared = operations.of(id);
+        let periodic = trigger == system::Trigger::Periodic;
         system::Operation {
             name: operations.name(id),
             on: declared.on,
@@ -242,6 +243,7 @@ fn assemble(
             critical: declared.critical,
             importance: declared.importance,
             roots,
+            phase_given: declared.phase_given && periodic,
             uses: declared.uses.clone(),
             queue: declared.queue,
             on_overrun: declared.on_overrun,

@@ -31,6 +31,7 @@ pub(super) struct Declared<'a> {
     /// Part of the table was not understood.
     pub misread: bool,
     pub phase: Span,
+    pub phase_given: bool,
     pub offset: Span,
     pub stagger: Stagger,
     /// `None` when it is no template.
@@ -97,6 +98,7 @@ impl<'a> Declared<'a> {
             after,
             reads: reads.unwrap_or(At::new(Vec::new(), name.place)),
             phase: time(log, "phase"),
+            phase_given: table.get("phase").is_some() || table.get("count").is_some(),
             offset: time(log, "offset"),
             stagger: read_stagger(log, table),
             count: table.whole(log, "count").map(|count| count.map(|count| count as u32)),

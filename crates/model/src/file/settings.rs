@@ -43,13 +43,6 @@ impl From<Takes> for Drawn {
 impl Written {
     /// Refuses what contradicts itself, and warns of what probably does.
     pub fn check(&self, log: &mut Log, operation: &Declared<'_>) {
-        if let (Some(jitter), Some(period)) = (self.jitter, self.period)
-            && jitter.value >= period.value.0
-        {
-            log.error(jitter.place, format!("the jitter is not shorter than the period, {}", period.value.0))
-                .also(period.place, "the period")
-                .help("a release comes before the next one is due: shorten the jitter");
-        }
         self.check_legs(log, operation);
         let Some(wcet) = self.wcet else { return };
         if let Some(bcet) = self.bcet

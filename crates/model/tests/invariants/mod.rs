@@ -51,7 +51,7 @@ pub fn check(system: &System) {
 
 fn check_setting(operation: &Operation, setting: &Setting) {
     assert!(!setting.period.is_zero() && setting.period <= setting.slowest && setting.slowest <= LONGEST_SPAN);
-    assert!(setting.phase <= LONGEST_SPAN && setting.offset <= LONGEST_SPAN && setting.jitter < setting.period);
+    assert!(setting.phase <= LONGEST_SPAN && setting.offset <= LONGEST_SPAN && setting.jitter <= LONGEST_SPAN);
     assert!(!setting.bcet.is_zero() && setting.bcet <= setting.wcet && setting.wcet <= LONGEST_SPAN);
     assert!(!setting.deadline.span().is_zero() && setting.deadline.span() <= LONGEST_SPAN);
     assert!(!setting.takes.shortest().is_zero() && setting.takes.shortest() <= setting.takes.longest());

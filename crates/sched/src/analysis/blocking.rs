@@ -1,8 +1,8 @@
 //! What less urgent jobs can do to more urgent ones: hold the CPU, or a resource.
 
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 
-use hyoshi_model::{OperationId, Preemption, System};
+use hyoshi_model::{OperationId, Preemption, ResourceId, System};
 
 use super::processor::Part;
 use super::verdict::Missing;
@@ -39,12 +39,20 @@ impl<'a> Blocking<'a> {
     /// Time in sections whose ceiling reaches `level`. They follow each other from the job's start;
     /// counted as one, for between two of them nothing need be decided.
     pub fn sections(&self, operation: OperationId, level: u8) -> u64 {
-        let uses = self.system.operation(operation).uses.iter();
-        let reaching = uses.filter(|(resource, _)| {
-            let ceiling = self.plan.ceilings.get(resource.index()).copied().flatten();
-            ceiling.is_some_and(|ceiling| ceiling <= level)
-        });
+        let reaching =
+            self.system.operation(operation).uses.iter().filter(|(resource, _)| self.reaches(*resource, level));
         reaching.fold(0, |sum, (_, held)| sum.saturating_add(held.as_nanos()))
+    }
+
+    /// The first resource that an operation holds and whose ceiling reaches `level`, by name.
+    pub fn reaching(&self, operation: OperationId, level: u8) -> Option<String> {
+        let mut uses = self.system.operation(operation).uses.iter();
+        let (resource, _) = uses.find(|(resource, _)| self.reaches(*resource, level))?;
+        Some(self.system.resources[resource.index()].name.clone())
+    }
+
+    fn reaches(&self, resource: ResourceId, level: u8) -> bool {
+        self.plan.ceilings.get(resource.index()).copied().flatten().is_some_and(|ceiling| ceiling <= level)
     }
 
     /// A resource of this processor that another uses too, in this scene or any other.

@@ -29,20 +29,38 @@ pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found
         return;
     }
     let critical_fits = critical_fits(site);
+    let name = || site.system.processor(site.plan.processor).name.clone();
+    let enough = enough(site, releases);
     let blocking = Blocking::new(site.system, site.plan);
     for found in found {
         let level = found.part.worst;
         let in_the_way = |part: &&Part| part.best <= level || blocking.sections(part.operation, level) > 0;
-        let mixed = site.parts.iter().filter(|part| !part.critical).find(in_the_way).is_some();
-        let missing = match found.part.critical {
-            true if !mixed && critical_fits => continue,
-            true if !mixed => Missing::CapTooSmall,
-            _ => Missing::Cap,
+        let held = site.parts.iter().filter(|part| !part.critical).find(in_the_way);
+        let missing = match (found.part.critical, held) {
+            (true, None) if critical_fits => continue,
+            (true, None) => Missing::CapTooSmall { processor: name() },
+            (false, _) => Missing::Cap { processor: name(), held: None, resource: None, enough },
+            (true, Some(held)) => {
+                let resource = (held.best > level).then(|| blocking.reaching(held.operation, level)).flatten();
+                let held = Some(site.system.operation(held.operation).name.clone());
+                Missing::Cap { processor: name(), held, resource, enough }
+            }
         };
-        if matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime) {
+        let known = matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime);
+        if known || matches!(found.response, Response::Tested(_)) {
             found.response = Response::Unknown(missing);
         }
     }
+}
+
+/// The least cap, in percent, that never acts; 100 % is none.
+fn enough(site: &Site<'_>, releases: &[Release]) -> u32 {
+    let (mut acts, mut enough) = (site.system.processor(site.plan.processor).cap_ppm / 10_000, 100);
+    while enough - acts > 1 {
+        let middle = acts.midpoint(enough);
+        *(if acts_at(site, releases, middle * 10_000) { &mut acts } else { &mut enough }) = middle;
+    }
+    enough
 }
 
 /// True if the utilisation of critical work is below the cap.
@@ -58,8 +76,13 @@ const PATIENCE: u128 = 100_000;
 
 /// True if worst-case demand may use up the budget of a window.
 pub(super) fn may_act(site: &Site<'_>, releases: &[Release]) -> bool {
+    acts_at(site, releases, site.system.processor(site.plan.processor).cap_ppm)
+}
+
+/// The same with another cap.
+fn acts_at(site: &Site<'_>, releases: &[Release], cap_ppm: u32) -> bool {
     let processor = site.system.processor(site.plan.processor);
-    let (cap_ppm, window) = (u128::from(processor.cap_ppm), u128::from(processor.cap_window.as_nanos()));
+    let (cap_ppm, window) = (u128::from(cap_ppm), u128::from(processor.cap_window.as_nanos()));
     let least_urgent = site.parts.iter().filter(|part| !part.critical).map(|part| part.worst).max();
     let (Some(least_urgent), true) = (least_urgent, cap_ppm < MILLION && window > 0) else { return false };
     let demands: Result<Vec<Demand>, Missing> = site.parts.iter().map(|part| site.demand(part, releases)).collect();

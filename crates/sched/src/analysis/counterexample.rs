@@ -2,7 +2,8 @@
 //!
 //! What `failing` and `chain` call a failure comes from behaviours that the file allows: jobs take their
 //! worst case (where that alone is too long, others their best), no release is late, every event takes its
-//! longest, phases are as written, and the region lasts. [`counterexamples`] puts exactly that into a system
+//! longest, phases are as written, and the region lasts. What was seen to miss in a simulation comes from the
+//! [`behaviour`](super::behaviour()) that was simulated. [`counterexamples`] puts exactly that into a system
 //! of its own: one epoch, fixed execution times, no jitter, fixed delays, and a duration within which a job
 //! of what fails is late, unfinished, or lost.
 
@@ -10,6 +11,7 @@ use alloc::{string::String, vec, vec::Vec};
 
 use hyoshi_model::{Epoch, Instant, OperationId, Setting, Span, System, Takes};
 
+use super::behaviour::behaviour;
 use super::report::{ChainReport, Counted, OperationReport, ProcessorReport, Report, SceneReport};
 use super::verdict::{Failure, Verdict};
 
@@ -96,7 +98,7 @@ pub fn counterexamples<'a>(system: &'a System, report: &'a Report) -> impl Itera
         scenes.flat_map(move |scene| failing(system, report, scene, counts))
     });
     all.map(move |failing| Counterexample {
-        system: behaviour(system, &failing),
+        system: shown(system, &failing),
         region: failing.scene.name.clone(),
         subject: failing.subject,
         why: failing.why,
@@ -127,7 +129,11 @@ fn failing<'a>(system: &System, report: &Report, scene: &'a SceneReport, counts:
             let subject = Subject::Operation { operation: one.operation, critical, name: one.name.clone() };
             // Too long by itself: the others need not be in the way.
             let alone = matches!(why, Failure::LongerThanDeadline { .. });
-            let (why, needs) = (why.clone(), until_late(system, settings, one, why));
+            let needs = match why {
+                Failure::Seen { at, .. } => sum([*at, MOMENT]),
+                _ => until_late(system, settings, one, why),
+            };
+            let why = why.clone();
             found.push(Failing { scene, subject, why, needs, slow: alone.then(|| vec![one.operation]), counts });
         }
         if let (Verdict::Fails { why }, true) = (&processor.verdict, processor.counts(report.counted) == counts)
@@ -150,8 +156,14 @@ fn failing<'a>(system: &System, report: &Report, scene: &'a SceneReport, counts:
 }
 
 /// The epoch by itself, from the start on.
-fn behaviour(system: &System, failing: &Failing<'_>) -> System {
-    let mut behaviour = system.clone();
+fn shown(system: &System, failing: &Failing<'_>) -> System {
+    if let Failure::Seen { behaviour: number, .. } = failing.why
+        && let Some(mut seen) = behaviour(system, failing.scene.epoch, number)
+    {
+        seen.duration = failing.needs.min(MOST);
+        return seen;
+    }
+    let mut shown = system.clone();
     let epoch = &system.epochs[failing.scene.epoch];
     let settings = system.operation_ids().map(|id| {
         let setting = &epoch.settings[id.index()];
@@ -159,10 +171,10 @@ fn behaviour(system: &System, failing: &Failing<'_>) -> System {
         let takes = if slow { setting.wcet } else { setting.bcet.max(Span::from_nanos(1)).min(setting.wcet) };
         Setting { takes: Takes::Fixed(takes), jitter: Span::ZERO, ..setting.clone() }
     });
-    behaviour.epochs = vec![Epoch { name: epoch.name.clone(), at: Instant::ZERO, settings: settings.collect() }];
-    behaviour.links.iter_mut().for_each(|link| link.delay.0 = link.delay.1);
-    behaviour.duration = failing.needs.min(MOST);
-    behaviour
+    shown.epochs = vec![Epoch { name: epoch.name.clone(), at: Instant::ZERO, settings: settings.collect() }];
+    shown.links.iter_mut().for_each(|link| link.delay.0 = link.delay.1);
+    shown.duration = failing.needs.min(MOST);
+    shown
 }
 
 fn sum(spans: impl IntoIterator<Item = Span>) -> Span {

@@ -90,6 +90,8 @@ pub(super) struct KeyedLevel<'a> {
 
 /// Steps of a search after which "unknown" is the better answer.
 const PATIENCE: usize = 2_000_000;
+/// Steps that are always afforded, however many operations each adds up.
+const LEAST_PATIENCE: usize = 2_000;
 
 /// A window into which more may have to fit than does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,16 +104,16 @@ impl KeyedLevel<'_> {
     /// The longest window that fails, for operations of this `after` and keys no nearer to their
     /// releases than `least_key`; `None` if all pass.
     pub fn failing(&self, least_key: i128, after: i128) -> Result<Option<TooMuch>, Missing> {
-        let mut patience = PATIENCE / self.own.len().max(1);
-        // Distances at which blocking steps, so that it is the same within each pair of neighbours.
-        let mut edges: Vec<i128> = self.own.iter().filter(|one| one.blocks > 0).map(|one| one.latest_key).collect();
-        edges.push(least_key);
-        edges.retain(|edge| *edge >= least_key);
-        edges.sort_unstable();
-        edges.dedup();
+        self.failing_of_several(least_key, (after, after))
+    }
+
+    /// The same for operations that differ in `after`, the least and the greatest of which are given. If all windows
+    /// pass they do so for each of them; a window that fails may be none of a single one's.
+    pub fn failing_of_several(&self, least_key: i128, after: (i128, i128)) -> Result<Option<TooMuch>, Missing> {
+        let mut patience = (PATIENCE / self.own.len().max(1)).max(LEAST_PATIENCE);
         // From the longest: windows beyond the busy window cannot occur.
-        let mut end = self.window.saturating_add(1).saturating_sub(after);
-        for edge in edges.into_iter().rev() {
+        let mut end = self.window.saturating_add(1).saturating_sub(after.0);
+        for edge in self.edges(least_key) {
             if let Some(found) = self.failing_between(edge, end, after, &mut patience)? {
                 return Ok(Some(found));
             }
@@ -120,23 +122,41 @@ impl KeyedLevel<'_> {
         Ok(None)
     }
 
+    /// Distances at which blocking steps, the longest first, so that it is the same within each pair of neighbours.
+    fn edges(&self, least_key: i128) -> Vec<i128> {
+        let blocking = self.own.iter().filter(|one| one.blocks > 0 && one.latest_key >= least_key);
+        let mut blocking: Vec<(i128, i128)> = blocking.map(|one| (one.latest_key, one.blocks)).collect();
+        blocking.sort_unstable_by(|one, other| other.cmp(one));
+        let (mut edges, mut most) = (Vec::new(), self.below);
+        for (key, blocks) in blocking {
+            // What blocks for no longer than another with a later key makes no step.
+            if blocks > most {
+                most = blocks;
+                edges.push(key);
+            }
+        }
+        edges.push(least_key);
+        edges.dedup();
+        edges
+    }
+
     /// Among `start <= x < end`, where blocking is constant.
     fn failing_between(
         &self,
         start: i128,
         end: i128,
-        after: i128,
+        (least, most): (i128, i128),
         patience: &mut usize,
     ) -> Result<Option<TooMuch>, Missing> {
         let mut x = end - 1;
         while x >= start {
             *patience = patience.checked_sub(1).ok_or(Missing::LongWindow)?;
-            let (window, demand) = (x + after, self.total(x, after));
+            let (window, demand) = (x + least, self.total(x, most));
             if demand > window {
                 return Ok(Some(TooMuch { demand, window }));
             }
             // All between `demand` and `window` pass. At equality the point below fails or is below a step.
-            x = if demand < window { demand - after } else { x - 1 };
+            x = if demand < window { demand - least } else { x - 1 };
         }
         Ok(None)
     }

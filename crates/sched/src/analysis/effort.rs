@@ -106,6 +106,11 @@ impl<'a> Effort<'a> {
         self.known.map_or_else(analysed, |known| known.level(first, own, higher, below, analysed))
     }
 
+    /// What is left to spend.
+    pub fn left(&self) -> u64 {
+        self.left.get().unwrap_or(u64::MAX)
+    }
+
     /// Whether a search that adds up about `cost` terms may begin. The cost is spent if so.
     pub fn affords(&self, cost: u64) -> bool {
         let left = self.left.get().map(|left| left.checked_sub(cost));

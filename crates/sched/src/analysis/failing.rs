@@ -99,13 +99,18 @@ pub(super) fn too_long(work: &Work, least: u64, part: &Part) -> Option<Failure> 
     (needs > deadline).then_some(Failure::LongerThanDeadline { needs, deadline })
 }
 
+/// Parts of a processor beyond which first jobs are left to simulation.
+const MANY: usize = 1 << 12;
+
 /// The first job of a part in a FIFO level is late after a common release.
 pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreement, part: &Part) -> Option<Failure> {
     let level = site.plan.levels.get(usize::from(part.level))?;
     let uses = !site.system.operation(part.operation).uses.is_empty();
     // Of two strategies the other may rule.
     let switches = site.plan.overload.is_some();
-    if scene != Scene::Epoch(0) || switches || level.discipline != Discipline::Fifo || uses {
+    // Each job looks at all that delay it: where they are very many, a simulation of the common release is quicker.
+    let many = site.parts.len() > MANY;
+    if scene != Scene::Epoch(0) || switches || level.discipline != Discipline::Fifo || uses || many {
         return None;
     }
     let work = &site.works[part.operation.index()];

@@ -73,6 +73,9 @@ impl Demand {
 /// Steps of a search after which "unknown" is the better answer.
 const PATIENCE: u128 = 10_000_000;
 
+/// Rounds of a busy window that are always afforded: up to a load of 93 %, however many operations there are.
+const FEW_ROUNDS: u128 = 1_000;
+
 /// The longest time for which the processor can be busy with `demands` and `blocking`, at least 1.
 pub(super) fn busy_window(demands: &[Demand], blocking: u64) -> Result<u64, Missing> {
     let shares: Vec<Share> = demands.iter().map(|demand| demand.share()).collect();
@@ -99,7 +102,7 @@ pub(super) fn busy_window(demands: &[Demand], blocking: u64) -> Result<u64, Miss
     let jobs: u128 = demands.iter().map(|demand| demand.jobs(limit)).sum();
     // Each round of the search takes in at least one more job, and leaves at most the share U of what it lacked.
     let rounds = jobs.min(64 * ONE / spare.max(1)) + 1;
-    if rounds.saturating_mul(demands.len() as u128) > PATIENCE {
+    if rounds > FEW_ROUNDS && rounds.saturating_mul(demands.len() as u128) > PATIENCE {
         return Err(Missing::LongWindow);
     }
     let curves: Vec<Curve> = demands.iter().map(|demand| demand.curve()).collect();
@@ -147,7 +150,7 @@ pub(super) fn level(own: &[Demand], higher: &[Demand], blocking: u64) -> Result<
         return Ok(window);
     }
     if tries_patience(own, higher, window) {
-        return Err(Missing::LongWindow);
+        return fifo(own, higher, blocking, window);
     }
     let own: Vec<Curve> = own.iter().map(|demand| demand.curve()).collect();
     let higher: Vec<Curve> = higher.iter().map(|demand| demand.curve()).collect();
@@ -156,6 +159,43 @@ pub(super) fn level(own: &[Demand], higher: &[Demand], blocking: u64) -> Result<
         floating_nonpreemptive::TaskUnderAnalysis { rbf: &rbf, blocking_bound: Service::from(blocking) };
     let found = floating_nonpreemptive::dedicated_uniproc_rta(&under_analysis, &higher, Duration::from(window));
     found.map(u64::from).map_err(|_| Missing::LongWindow)
+}
+
+/// The same search over the releases of many operations in one pass.
+///
+/// The crate adds up all of them at each release. Here they are sorted, their work is summed up as they come, and
+/// the finish of one is where the search for the next begins: both only grow.
+fn fifo(own: &[Demand], higher: &[Demand], blocking: u64, window: u64) -> Result<u64, Missing> {
+    /// Terms that are added up at most: a few seconds.
+    const MOST: u128 = 1 << 31;
+    let jobs: u128 = own.iter().map(|demand| demand.jobs(u128::from(window))).sum();
+    if jobs > 1 << 24 || jobs.saturating_mul(higher.len() as u128 + 8) > MOST {
+        return Err(Missing::LongWindow);
+    }
+    let mut releases: Vec<(u64, u64)> = Vec::with_capacity(jobs as usize);
+    for demand in own {
+        let jobs = demand.jobs(u128::from(window)) as u64;
+        releases.extend((0..jobs).map(|job| ((job * demand.period).saturating_sub(demand.burst), demand.cost)));
+    }
+    releases.sort_unstable_by_key(|release| release.0);
+    let (mut work, mut finish, mut response) = (blocking, 1u64, 0u64);
+    let mut next = releases.iter().peekable();
+    while let Some((at, cost)) = next.next() {
+        work += cost;
+        if next.peek().is_some_and(|(later, _)| later == at) {
+            continue;
+        }
+        loop {
+            let above: u128 = higher.iter().map(|one| one.jobs(u128::from(finish)) * u128::from(one.cost)).sum();
+            let needed = u64::try_from(u128::from(work) + above).map_err(|_| Missing::Overflow)?;
+            if needed <= finish {
+                break;
+            }
+            finish = needed;
+        }
+        response = response.max(finish.saturating_sub(*at));
+    }
+    Ok(response)
 }
 
 /// The response bound of a job that nothing but `above` interrupts; `others` are all at least as urgent.
@@ -273,6 +313,22 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn one_pass_over_the_releases_finds_what_the_crate_finds(
+            own in proptest::collection::vec((1u64..20, 20u64..400, 0u64..60), 1..6),
+            higher in proptest::collection::vec((1u64..20, 20u64..200, 0u64..60), 0..4),
+            blocking in 0u64..20,
+        ) {
+            let demands = |all: Vec<(u64, u64, u64)>| -> Vec<Demand> {
+                all.into_iter().map(|(cost, period, burst)| Demand { cost, period, burst }).collect()
+            };
+            let (own, higher) = (demands(own), demands(higher));
+            let all: Vec<Demand> = own.iter().chain(&higher).copied().collect();
+            if let Ok(window) = busy_window(&all, blocking) {
+                proptest::prop_assert_eq!(fifo(&own, &higher, blocking, window), level(&own, &higher, blocking));
+            }
+        }
+
         #[test]
         fn a_window_that_ends_with_the_first_jobs_is_the_response_that_the_crate_finds(
             own in proptest::collection::vec((1u64..20, 20u64..400, 0u64..30), 1..4),

@@ -3,12 +3,12 @@
 //! Jitter and responses are increased from nothing until they agree (Tindell and Clark 1994). Each
 //! round can only raise them, and the least agreement bounds every job, by induction over time.
 
-use alloc::{vec, vec::Vec};
+use alloc::{collections::BTreeMap, vec, vec::Vec};
 
-use hyoshi_model::Deadline;
+use hyoshi_model::{Deadline, OperationId};
 
 use super::judge;
-use super::processor::{Found, Response, Site};
+use super::processor::{Found, Part, Response, Site};
 use super::release::{self, Release};
 use super::workload::Work;
 
@@ -35,22 +35,27 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
     let mut found = vec![Vec::new(); sites.len()];
     let mut stale = vec![true; sites.len()];
     // Why responses have no bound, as it was first found: later it may be hidden behind what follows from it.
-    let mut reasons: Vec<Found> = Vec::new();
+    let mut reasons: BTreeMap<(OperationId, bool), Found> = BTreeMap::new();
     for round in 0.. {
         for (site, found) in
             sites.iter().zip(&mut found).enumerate().filter(|(index, _)| stale[*index]).map(|(_, both)| both)
         {
             *found = site.solve(&releases);
+            let by_operation = by_operation(found);
             for work in site.plan.operations.iter().map(|id| &works[id.index()]) {
                 let index = work.operation.index();
-                let later = latest_finish(work, &releases[index], found);
+                let own = || by_operation.get(&work.operation).into_iter().flatten().map(|place| &found[*place]);
+                let later = latest_finish(work, &releases[index], own());
                 let agreed = match (finish[index], later) {
                     (Some(one), Some(other)) if one >= other || round < PATIENCE => Some(one.max(other)),
                     _ => None,
                 };
                 if finish[index].is_some() && agreed.is_none() {
-                    let own = found.iter().filter(|found| found.part.operation == work.operation);
-                    reasons.extend(own.filter(|found| found.response.is_unbounded()).cloned());
+                    // A tested bound is no reason: it is that of the last round.
+                    let tested = |found: &Found| matches!(found.response, Response::Tested(_));
+                    for found in own().filter(|found| found.response.is_unbounded() && !tested(found)) {
+                        reasons.entry(key(&found.part)).or_insert_with(|| found.clone());
+                    }
                 }
                 finish[index] = agreed;
             }
@@ -70,7 +75,7 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
         }
     }
     for found in found.iter_mut().flatten() {
-        if let Some(reason) = reasons.iter().find(|reason| reason.part == found.part) {
+        if let Some(reason) = reasons.get(&key(&found.part)) {
             *found = reason.clone();
         }
     }
@@ -114,10 +119,22 @@ fn in_time(work: &Work, release: &Release, found: &Found) -> bool {
     }
 }
 
+/// Places of what was found, by operation: there may be very many.
+fn by_operation(found: &[Found]) -> BTreeMap<OperationId, Vec<usize>> {
+    let mut places: BTreeMap<OperationId, Vec<usize>> = BTreeMap::new();
+    for (place, one) in found.iter().enumerate() {
+        places.entry(one.part.operation).or_default().push(place);
+    }
+    places
+}
+
+fn key(part: &Part) -> (OperationId, bool) {
+    (part.operation, part.critical)
+}
+
 /// When the last of a release's jobs has finished, counted from the origin.
-fn latest_finish(work: &Work, release: &Release, found: &[Found]) -> Option<u64> {
-    let own = found.iter().filter(|found| found.part.operation == work.operation);
-    own.map(|found| finish_of(work, release, found)).try_fold(0, |latest, finish| Some(latest.max(finish?)))
+fn latest_finish<'a>(work: &Work, release: &Release, mut own: impl Iterator<Item = &'a Found>) -> Option<u64> {
+    own.try_fold(0, |latest, found| Some(latest.max(finish_of(work, release, found)?)))
 }
 
 /// When a part's jobs have finished, counted from the origin.
@@ -128,6 +145,6 @@ pub(super) fn finish_of(work: &Work, release: &Release, found: &Found) -> Option
         (Response::Counted { bound, .. }, Deadline::Own(_)) => (release.latest? - work.jitter).checked_add(*bound),
         (Response::InTime, Deadline::Origin(deadline)) => release.latest.map(|_| deadline.as_nanos()),
         (Response::InTime, Deadline::Own(deadline)) => (release.latest? - work.jitter).checked_add(deadline.as_nanos()),
-        (Response::Demand(_) | Response::Unknown(_), _) => None,
+        (Response::Demand(_) | Response::Unknown(_) | Response::Tested(_), _) => None,
     }
 }

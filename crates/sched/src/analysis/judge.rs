@@ -118,7 +118,7 @@ pub(super) fn counted(work: &Work, release: &Release, found: &Found) -> Option<u
         (Response::Bound(bound), Deadline::Origin(_)) => {
             release.counted?.checked_add(*bound)?.checked_add(release.older)
         }
-        (Response::Counted { bound, .. }, _) => Some(*bound),
+        (Response::Counted { bound, .. } | Response::Tested(bound), _) => Some(*bound),
         _ => None,
     }
 }
@@ -128,6 +128,8 @@ fn met(site: &Site<'_>, agreement: &Agreement, found: &Found, bound_ns: Option<u
     let work = &site.works[found.part.operation.index()];
     match &found.response {
         Response::Unknown(missing) => return Verdict::unknown(missing.clone()),
+        Response::Tested(bound) if *bound > deadline_ns => return Verdict::unknown(Missing::BoundExceedsDeadline),
+        Response::Tested(_) => return Verdict::unknown(Missing::TestedOnly),
         Response::Demand(too_much) | Response::Counted { too_much: Some(too_much), .. }
             if bound_ns.is_none_or(|bound| bound > deadline_ns) =>
         {

@@ -30,7 +30,7 @@ impl KeyedLevel<'_> {
     pub fn latenesses(&self, released: &[Demand], effort: &Effort<'_>) -> Option<Vec<i128>> {
         let mut order: Vec<usize> = (0..self.own.len()).collect();
         order.sort_by_key(|index| core::cmp::Reverse(self.own[*index].key));
-        if !effort.affords(self.cost(&order)) {
+        if !effort.affords(self.cost(&order, effort.left())) {
             return None;
         }
         let mut latenesses = alloc::vec![0; self.own.len()];
@@ -41,6 +41,14 @@ impl KeyedLevel<'_> {
             (latenesses[index], end) = (worst, key);
         }
         Some(latenesses)
+    }
+
+    /// The same of one operation alone.
+    pub fn lateness(&self, index: usize, released: &[Demand], effort: &Effort<'_>) -> Option<i128> {
+        if !effort.affords(self.cost(&[index], effort.left())) {
+            return None;
+        }
+        self.worst_between(self.own[index].key, i128::MAX, i128::MIN, released, effort)
     }
 
     /// The greatest F(x) - x among `start <= x < end`, or `so_far` if that is greater.
@@ -92,12 +100,16 @@ impl KeyedLevel<'_> {
         }
     }
 
-    /// About how many terms a search adds up.
-    fn cost(&self, order: &[usize]) -> u64 {
+    /// About how many terms a search adds up; of more than `limit` only that it is more.
+    fn cost(&self, order: &[usize], limit: u64) -> u64 {
         /// Rounds until a window no longer grows, as it is in the middle.
         const ROUNDS: i128 = 6;
         let (mut steps, mut end) = (0i128, i128::MAX);
+        let terms = (self.own.len() + self.higher.len()) as i128;
         for index in order {
+            if steps.saturating_mul(terms).saturating_mul(ROUNDS) > i128::from(limit) {
+                break;
+            }
             let key = self.own[*index].key;
             let span = end.saturating_sub(key).min(self.window);
             for one in self.own {
@@ -105,7 +117,6 @@ impl KeyedLevel<'_> {
             }
             end = key;
         }
-        let terms = (self.own.len() + self.higher.len()) as i128;
         u64::try_from(steps.saturating_mul(terms).saturating_mul(ROUNDS)).unwrap_or(u64::MAX)
     }
 }

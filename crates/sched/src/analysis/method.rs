@@ -39,6 +39,10 @@ pub enum Method {
     Sampling,
     /// A utilisation of changed parameters covers both sides of a change.
     Envelope,
+    /// A simulated behaviour that the file allows.
+    Simulation,
+    /// Response times under fully preemptive laxity: tested, not proved.
+    PreemptiveLaxity,
 }
 
 impl Method {
@@ -100,6 +104,16 @@ impl Method {
             Method::Envelope => (
                 "the worse of both sides of a change, parameter by parameter",
                 "any behaviour across the change is one of the envelope's",
+            ),
+            Method::PreemptiveLaxity => (
+                "response times under fully preemptive laxity (tested, not proved): by deadline, other operations' deadlines \
+                 less their worst cases",
+                "no proof is known; no violation in the simulations of crates/sim/tests/soundness.rs",
+            ),
+            Method::Simulation => (
+                "simulation of the file and of adverse alignments that it allows, where nothing is proved",
+                "Liu and Layland, JACM 1973; Baruah, Mok and Rosier, RTSS 1990; Jeffay, Stanat and Martel, RTSS 1991; \
+                 George, Rivierre and Spuri, INRIA RR-2966, 1996",
             ),
         };
         MethodNote { method: self, name, source }

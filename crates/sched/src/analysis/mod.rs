@@ -9,6 +9,7 @@
 //! What no analysis here covers is unknown, and the verdict names what is missing.
 
 mod across;
+mod behaviour;
 mod blocking;
 mod cap;
 mod chain;
@@ -38,6 +39,7 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{ChainId, System};
 
+pub use behaviour::{Miss, behaviour, numbers, undecided};
 pub use counterexample::{Counterexample, Subject, counterexamples};
 pub use effort::{Bounds, Options, Progress};
 pub use method::{Assumption, Method, MethodNote};
@@ -73,14 +75,17 @@ pub fn analyse_with(system: &System, plan: &Plan, options: Options<'_>) -> Repor
 }
 
 /// Each epoch and each change between two, across whatever switches of strategies there may be.
+///
+/// A change is left out only if it changes nothing. Where one side is the worse in everything, the scene of
+/// the change equals that side, and it is what bounds the jobs of the lighter side: the first ones wait for what
+/// the region before leaves behind, the last ones for what the next region brings.
 fn scenes(system: &System, plan: &Plan, effort: &Effort<'_>) -> Vec<SceneReport> {
     let mut scenes = Vec::new();
     for epoch in 0..system.epochs.len() {
         scenes.push(scene(system, plan, Scene::Epoch(epoch), effort));
-        // A change whose worse side is one of its sides needs no analysis of its own.
         if epoch + 1 < system.epochs.len() {
-            let across = works(system, plan, Scene::Change(epoch));
-            if [epoch, epoch + 1].into_iter().all(|side| works(system, plan, Scene::Epoch(side)) != across) {
+            let [before, after] = [epoch, epoch + 1].map(|side| works(system, plan, Scene::Epoch(side)));
+            if before != after {
                 scenes.push(scene(system, plan, Scene::Change(epoch), effort));
             }
         }

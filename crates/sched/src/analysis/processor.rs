@@ -66,6 +66,12 @@ impl Part {
     }
 }
 
+/// Pairs of an operation of a level and one that delays it, beyond which no bound is made for each by itself.
+const MOST_PAIRS: usize = 1 << 18;
+
+/// Operations of a level beyond which none is searched by itself.
+const MANY: usize = 1 << 12;
+
 /// Why nothing is known of what is not asked for: there was no time for it.
 const NOT_ASKED: Missing = Missing::LongWindow;
 
@@ -88,6 +94,8 @@ pub(super) enum Response {
     /// From where the deadline counts to the finish of the last of the part's jobs; and a window into
     /// which more may have to fit than does, if the deadline lies beyond it.
     Counted { bound: u64, too_much: Option<TooMuch> },
+    /// From where the deadline counts to the finish: it held in all tests and is not proved, so nothing rests on it.
+    Tested(u64),
     /// No bound was calculated, but no job is late.
     InTime,
     /// More may have to be done than fits.
@@ -99,7 +107,7 @@ pub(super) enum Response {
 impl Response {
     /// True if jobs may be late without limit, for all that is known.
     pub fn is_unbounded(&self) -> bool {
-        matches!(self, Response::Demand(_) | Response::Unknown(_))
+        matches!(self, Response::Demand(_) | Response::Unknown(_) | Response::Tested(_))
     }
 }
 
@@ -208,12 +216,12 @@ impl<'a> Site<'a> {
         let single = own.iter().all(|part| part.operation == own[0].operation);
         match discipline {
             // One operation by key is first come first served: its keys come in the order of its releases.
-            None | Some(Discipline::Fifo) => self.solve_fifo(&level, found),
+            None | Some(Discipline::Fifo) => self.solve_fifo(&level, releases, found),
             Some(discipline) if single && own.iter().all(|part| self.in_order(part, discipline)) => {
-                self.solve_fifo(&level, found)
+                self.solve_fifo(&level, releases, found)
             }
             Some(Discipline::Laxity) if self.plan.preemption == Preemption::Full => {
-                found.extend(own.iter().map(|part| unknown(*part, Missing::PreemptiveLaxity)));
+                self.solve_preemptive_laxity(&level, releases, found);
             }
             Some(discipline) => self.solve_keyed(&level, releases, discipline, found),
         }
@@ -270,29 +278,71 @@ impl<'a> Site<'a> {
         as_released && !overtaken && !part.of_chain
     }
 
-    fn solve_fifo(&self, at: &Surroundings<'_>, found: &mut Vec<Found>) {
+    fn solve_fifo(&self, at: &Surroundings<'_>, releases: &[Release], found: &mut Vec<Found>) {
         let (higher, own) = (at.higher(), &at.all[at.start..at.end]);
         let interruptible = self.plan.preemption != Preemption::None;
         let plain = self.parts[at.start..at.end].iter().any(|part| !part.of_chain);
         // The same for every plain job of the level.
         let level =
             (interruptible && plain).then(|| self.effort.level(self.parts[at.start].operation, own, &higher, at.below));
+        // Whatever the order, nothing outlasts the busy window.
+        let whole = (!interruptible && own.len() > MANY).then(|| {
+            let all: Vec<Demand> = at.above.iter().chain(&at.all[..at.end]).copied().collect();
+            fixed::busy_window(&all, at.below)
+        });
+        // Of a large level only the bound that all of its jobs share.
+        let few = own.len().saturating_mul(at.end) < MOST_PAIRS;
         for (position, part) in self.parts[at.start..at.end].iter().enumerate() {
-            let (method, bound) = match &level {
+            let punctual = self.punctual(part, own[position], releases).filter(|_| few || !interruptible);
+            let non_preemptive = |own: Demand| {
+                let others = at.all.iter().enumerate().filter(|(index, _)| *index != at.start + position);
+                let others: Vec<Demand> = others.map(|(_, demand)| *demand).collect();
+                fixed::non_preemptive(own, &others, at.above, at.below)
+            };
+            let (method, bound) = match (&level, punctual) {
                 _ if part.of_chain => (Method::Chain, self.solve_chain(at, at.start + position)),
-                Some(level) => (Method::FixedPriority, level.clone()),
-                None => {
-                    let others = at.all.iter().enumerate().filter(|(index, _)| *index != at.start + position);
-                    let others: Vec<Demand> = others.map(|(_, demand)| *demand).collect();
-                    let bound = fixed::non_preemptive(own[position], &others, at.above, at.below);
-                    (Method::FixedPriorityNonPreemptive, bound)
+                (Some(_), Some(punctual)) => {
+                    let mut with = own.to_vec();
+                    with[position] = punctual;
+                    (Method::FixedPriority, self.effort.level(self.parts[at.start].operation, &with, &higher, at.below))
+                }
+                (Some(level), None) => (Method::FixedPriority, level.clone()),
+                (None, _) if whole.is_some() => (Method::AnyOrder, whole.clone().unwrap_or(Err(Missing::LongWindow))),
+                (None, punctual) => {
+                    (Method::FixedPriorityNonPreemptive, non_preemptive(punctual.unwrap_or(own[position])))
                 }
             };
-            let own =
-                bound.as_ref().ok().and_then(|bound| Some((*bound).min(self.own_response(at, position, &higher)?)));
+            let mut from_release = bound.as_ref().ok().and_then(|bound| {
+                let response = self.own_response(at, position, &higher)?;
+                Some((*bound).min(response))
+            });
+            if punctual.is_some() && self.works[part.operation.index()].source.is_triggered() {
+                // What counts from its own release has no jitter of its own that the bound leaves out.
+                from_release = match &level {
+                    Some(level) => level.clone().ok(),
+                    None if whole.is_some() => whole.clone().and_then(Result::ok),
+                    None => non_preemptive(own[position]).ok(),
+                };
+            }
             let response = bound.map_or_else(Response::Unknown, Response::Bound);
-            found.push(Found { part: *part, method, response, own });
+            found.push(Found { part: *part, method, response, own: from_release });
         }
+    }
+
+    /// The demand of a part whose jobs come late by up to its burst, as if none did.
+    ///
+    /// Job q of a busy window, counted from 0, is nominally released no earlier than qT - J after the window's
+    /// start: job 0 came at the start or later, late by at most J. So with q + 1 of its own jobs in F(q) its
+    /// response from the nominal release is at most F(q) - qT + J (Audsley et al. 1993; Tindell, Burns and Wellings,
+    /// RTSS 1992), and the greatest F(q) - qT is the bound of a task without jitter. Counted from the jittered releases
+    /// J would be added twice for each job but the first.
+    fn punctual(&self, part: &Part, demand: Demand, releases: &[Release]) -> Option<Demand> {
+        let (work, release) = (&self.works[part.operation.index()], &releases[part.operation.index()]);
+        let in_order = !release.reordered && work.streams.len() == 1 && !part.of_chain;
+        // Behind a guard releases are punctual already.
+        let spread = release.latest?.saturating_sub(release.least);
+        let bounded = demand.burst > 0 && demand.burst <= spread.max(work.jitter);
+        (in_order && bounded).then_some(Demand { burst: 0, ..demand })
     }
 
     /// The response of an operation with a run-up, from its own release, where its deadline counts from that.
@@ -355,6 +405,16 @@ impl<'a> Site<'a> {
                 Some(level.failing(least.max(0), 0))
             }
         };
+        // By laxity one search serves all if it finds nothing; each operation by itself is for small levels.
+        let together = match discipline {
+            Discipline::Laxity if keyed.len() > MANY => {
+                let after = keyed.iter().map(|one| one.after);
+                let after = (after.clone().min().unwrap_or_default(), after.max().unwrap_or_default());
+                let least = keyed.iter().map(|one| one.key).min().unwrap_or_default();
+                Some(level.failing_of_several(least.max(0), after))
+            }
+            _ => None,
+        };
         let bounded = parts.iter().all(|part| releases[part.operation.index()].latest.is_some());
         let latenesses = match bounded {
             true => level.latenesses(demands, self.effort),
@@ -365,7 +425,13 @@ impl<'a> Site<'a> {
                 found.push(unknown(*part, NOT_ASKED));
                 continue;
             }
-            let failing = common.clone().unwrap_or_else(|| level.failing(one.key.max(0), one.after));
+            let failing = match (&common, &together) {
+                (Some(common), _) => common.clone(),
+                (None, Some(Ok(None))) => Ok(None),
+                // What fails together may pass alone, which takes too long to find out.
+                (None, Some(_)) => Err(Missing::LargeLevel { operations: keyed.len() }),
+                (None, None) => level.failing(one.key.max(0), one.after),
+            };
             let late = latenesses.as_ref().and_then(|latenesses| u64::try_from(one.counted + latenesses[index]).ok());
             let (method, response) = match (failing, late) {
                 (failing, Some(bound)) => {
@@ -381,6 +447,35 @@ impl<'a> Site<'a> {
                 (Ok(_), None) => (method, Response::InTime),
             };
             found.push(Found { part: *part, method, response, own: None });
+        }
+    }
+
+    /// Fully preemptive laxity: a running job's laxity falls behind that of waiting ones, so its order is not that of
+    /// fixed points. The bound by deadline, with the own job's point at its deadline and all others' at
+    /// their deadlines less their worst cases, held in every simulation; no proof of it is known to us.
+    fn solve_preemptive_laxity(&self, at: &Surroundings<'_>, releases: &[Release], found: &mut Vec<Found>) {
+        let (parts, demands) = (&self.parts[at.start..at.end], &at.all[at.start..at.end]);
+        let higher = at.higher();
+        let whole: Vec<Demand> = higher.iter().chain(demands).copied().collect();
+        let window = match fixed::busy_window(&whole, at.below) {
+            Ok(window) => i128::from(window),
+            Err(missing) => return found.extend(parts.iter().map(|part| unknown(*part, missing.clone()))),
+        };
+        let bounded = parts.iter().all(|part| releases[part.operation.index()].latest.is_some());
+        let keyed = |discipline| -> Vec<Keyed> {
+            let each = parts.iter().zip(demands);
+            each.map(|(part, demand)| self.keyed(part, *demand, releases, discipline)).collect()
+        };
+        let (by_laxity, by_deadline) = (keyed(Discipline::Laxity), keyed(Discipline::Deadline));
+        for (index, part) in parts.iter().enumerate() {
+            let mut mixed = by_laxity.clone();
+            mixed[index] = by_deadline[index];
+            let level = KeyedLevel { own: &mixed, higher: &higher, below: i128::from(at.below), window };
+            let late =
+                (bounded && self.effort.wants(part.operation)).then(|| level.lateness(index, demands, self.effort));
+            let bound = late.flatten().and_then(|late| u64::try_from(mixed[index].counted + late).ok());
+            let response = bound.map_or(Response::Unknown(Missing::PreemptiveLaxity), Response::Tested);
+            found.push(Found { part: *part, method: Method::PreemptiveLaxity, response, own: None });
         }
     }
 

@@ -39,7 +39,7 @@ pub struct Sensitivity {
 pub struct Scaling {
     /// In parts per million of what it is: more is room, less is what would have to be saved.
     pub factor_ppm: u64,
-    /// What is the first that is no longer proved.
+    /// What is the first that is no longer proved; if no factor was found, what is not proved as it is.
     pub first: Option<String>,
     /// The processor that is fullest there.
     pub processor: String,
@@ -285,7 +285,7 @@ impl<'a> Search<'a> {
         if system.operation(local).trigger == Trigger::Periodic {
             // Backwards: the period shrinks. Nothing comes more often than it can run.
             let busy = settings().map(|one| one.wcet.as_nanos().saturating_mul(u64::from(one.legs)));
-            let least = busy.chain(settings().map(|one| one.jitter.as_nanos() + 1)).max().unwrap_or(1);
+            let least = busy.max().unwrap_or(1);
             let beyond = period.saturating_sub(least.min(period)).saturating_add(period).saturating_add(1);
             let back = |value: u64| period.saturating_mul(2).saturating_sub(value).max(1);
             let with =
@@ -301,9 +301,18 @@ impl<'a> Search<'a> {
     fn scaling(&self, scaled: fn(&System, u64) -> System) -> Option<Scaling> {
         let system = &self.island.system;
         let holds = |ppm: u64| self.broken(&self.proved(&scaled(system, ppm), Some(&self.counting)), None);
-        let (mut good, mut bad, mut first) = match holds(MILLION) {
+        let as_it_is = holds(MILLION);
+        let (mut good, mut bad, mut first) = match &as_it_is {
             None => (MILLION, 2 * MILLION, None),
-            Some(first) => (0, MILLION, Some(first)),
+            Some(first) => {
+                // Not everything gets better with less load: data age more at slower rates. So look from the top.
+                let steps = (1..STEPS).rev().map(|step| MILLION / STEPS * step);
+                let found = steps.map(|ppm| (ppm, holds(ppm))).find(|(_, broken)| broken.is_none());
+                match found {
+                    Some((good, _)) => (good, good + MILLION / STEPS, Some(first.clone())),
+                    None => (0, MILLION / STEPS, Some(first.clone())),
+                }
+            }
         };
         while good > 0 && first.is_none() {
             match holds(bad) {
@@ -318,6 +327,10 @@ impl<'a> Search<'a> {
                 None => good = middle,
                 broken => (bad, first) = (middle, broken),
             }
+        }
+        if good == 0 {
+            // Whatever broke at the last try may be proved as it is.
+            first = as_it_is;
         }
         let at = scaled(system, good.max(1));
         let loads = at.processor_ids().flat_map(|id| (0..at.epochs.len()).map(move |epoch| (epoch, id)));
@@ -375,6 +388,9 @@ fn bisect(
 }
 
 const MILLION: u64 = 1_000_000;
+
+/// Factors below 1 that are tried, evenly spaced, before the search between two of them.
+const STEPS: u64 = 20;
 
 fn requirement(requirement: Requirement) -> usize {
     match requirement {
@@ -437,7 +453,6 @@ fn set_period(setting: &mut Setting, to: u64, from: u64) {
     let before = setting.period;
     setting.period = scale(before, to, from, false);
     setting.slowest = if setting.slowest == before { setting.period } else { setting.slowest.max(setting.period) };
-    setting.jitter = setting.jitter.min(setting.period.saturating_sub(Span::from_nanos(1)));
     if setting.deadline == Deadline::Own(before) {
         setting.deadline = Deadline::Own(setting.period);
     }

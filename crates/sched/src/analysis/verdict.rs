@@ -98,6 +98,17 @@ pub enum Failure {
         /// Within this.
         window: Span,
     },
+    /// A job was late, dropped or stopped in a simulation of a behaviour that the file allows.
+    Seen {
+        /// Its release number.
+        job: u64,
+        /// When it ended, from the start of the behaviour.
+        at: Span,
+        /// By how much it was late; `None` if it was dropped or stopped.
+        late: Option<Span>,
+        /// The behaviour's number: see [`behaviour`](super::behaviour()).
+        behaviour: u32,
+    },
     /// An operation fails.
     Operation {
         /// Its name.
@@ -124,6 +135,15 @@ impl fmt::Display for Failure {
             Failure::Demand { demand, window } => {
                 write!(f, "{demand} must be done within {window} of the common release")
             }
+            Failure::Seen { job, late: Some(late), .. } => {
+                write!(
+                    f,
+                    "its job {job} finishes {late} after its deadline in a simulated behaviour that the file allows"
+                )
+            }
+            Failure::Seen { job, late: None, .. } => {
+                write!(f, "its job {job} is dropped or stopped in a simulated behaviour that the file allows")
+            }
             Failure::Operation { name } => write!(f, "{name} fails"),
         }
     }
@@ -147,6 +167,11 @@ pub enum Missing {
     FullLoad,
     /// A busy window too long to search.
     LongWindow,
+    /// A level of so many operations that each by itself would take too long.
+    LargeLevel {
+        /// How many.
+        operations: usize,
+    },
     /// Sums leave 64 bits.
     Overflow,
     /// An operation that interferes has no bound on its releases.
@@ -173,8 +198,10 @@ pub enum Missing {
     },
     /// A guard behind an `any` trigger, or merges of merges with very many paths.
     Streams,
-    /// Fully preemptive laxity: held in tests, but no proof is known to us.
+    /// Fully preemptive laxity, without even a bound that held in tests.
     PreemptiveLaxity,
+    /// The bound is within the deadline and held in tests, but no proof is known to us.
+    TestedOnly,
     /// Waiting for a resource of another processor.
     RemoteResource {
         /// The resource.
@@ -214,9 +241,21 @@ pub enum Missing {
         name: String,
     },
     /// The cap may hold jobs back.
-    Cap,
+    Cap {
+        /// The processor.
+        processor: String,
+        /// The non-critical operation that it may hold back, and that delays this one; `None`: this one.
+        held: Option<String>,
+        /// The resource by which it does, if it is less urgent.
+        resource: Option<String>,
+        /// A cap of so many percent never acts.
+        enough: u32,
+    },
     /// The cap leaves too little for critical work alone.
-    CapTooSmall,
+    CapTooSmall {
+        /// The processor.
+        processor: String,
+    },
     /// Its non-critical legs are more urgent than its critical ones.
     LegOrder,
     /// The jobs may be cancelled, which is no failure of a non-critical operation.
@@ -267,12 +306,18 @@ impl fmt::Display for Missing {
                 f.write_str("utilisation of exactly 1 with jitter or blocking: no bound on the busy window")
             }
             Missing::LongWindow => f.write_str("the busy window is too long to search: utilisation is very close to 1"),
+            Missing::LargeLevel { operations } => {
+                write!(f, "its level has {operations} operations, too many to search each by itself")
+            }
             Missing::Overflow => f.write_str("times too long for 64 bits of nanoseconds"),
             Missing::Interference { name } => write!(f, "no bound on how often {name} interferes"),
             Missing::Predecessor { name } => write!(f, "no bound on the response of {name}, which comes before it"),
             Missing::Trigger { name } => write!(f, "no analysis of how {name} is triggered"),
             Missing::Join { name, why } => write!(f, "no bound on how long {name} waits for what it joins: {why}"),
             Missing::Streams => f.write_str("no analysis of a guard, or of very many paths, behind an `any` trigger"),
+            Missing::TestedOnly => {
+                f.write_str("tested, not proved: the bound is within the deadline and held in every simulation")
+            }
             Missing::PreemptiveLaxity => f.write_str("fully preemptive laxity has no proved analysis here"),
             Missing::RemoteResource { name } => {
                 write!(f, "no analysis of waiting for {name}, which other processors use too")
@@ -305,8 +350,26 @@ impl fmt::Display for Missing {
             Missing::CancelledBefore { name } => {
                 write!(f, "jobs of {name} may be cancelled, so that not every release comes through")
             }
-            Missing::Cap => f.write_str("the processor's cap may hold jobs back"),
-            Missing::CapTooSmall => f.write_str("critical work alone needs the processor's whole cap or more"),
+            Missing::Cap { processor, held: None, enough, .. } => {
+                write!(f, "the cap of {processor} may hold its jobs back: raise the cap to {enough} %")
+            }
+            Missing::Cap { processor, held: Some(held), resource: Some(resource), enough } => {
+                write!(
+                    f,
+                    "the cap of {processor} may hold {held} back while it holds {resource}: raise the cap to {enough} %, \
+                     or make {held} critical"
+                )
+            }
+            Missing::Cap { processor, held: Some(held), resource: None, enough } => {
+                write!(
+                    f,
+                    "the cap of {processor} may hold {held} back, which is as urgent or more: raise the cap to {enough} %, \
+                     or make {held} critical"
+                )
+            }
+            Missing::CapTooSmall { processor } => {
+                write!(f, "critical work alone needs the whole cap of {processor} or more: raise the cap")
+            }
             Missing::LegOrder => f.write_str("its non-critical legs are more urgent than its critical ones"),
             Missing::Cancelled => {
                 f.write_str("late jobs are cancelled, which is no failure of a non-critical operation")

@@ -149,6 +149,7 @@ impl Build {
             critical: op.critical,
             importance: op.importance,
             roots: self.roots(index),
+            phase_given: op.phase > 0,
             uses: op.uses.iter().map(|(resource, held)| (ResourceId(*resource), ns(*held))).collect(),
             queue: QueueLimit { limit: op.queue, when_full: WhenFull::DropNewest },
             on_overrun: OnOverrun::Report,

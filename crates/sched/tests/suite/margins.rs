@@ -197,3 +197,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_proved_is_not_said_to_be_proved_at_no_scale() {
+    // `late` is never in time. Behind a read the chain's reaction takes two periods: slower rates break it.
+    let late = Op { deadline: 4_000 * US, ..op("late", 40_000 * US, 5_000 * US) };
+    let mut build = on(
+        "RMS",
+        Preemption::Levels,
+        [op("write", 10_000 * US, 1_000 * US), op("read", 10_000 * US, 1_000 * US), late],
+    );
+    build.chains = vec![chain(&[0, 1], 50_000 * US)];
+    build.chains[0].max_reaction = Some(Span::from_nanos(28_000 * US));
+    let mut system = build.system();
+    system.operations[1].reads = vec![hyoshi_model::OperationId(0)];
+    let proved = |system: &System| report(system).scenes[0].chains.iter().all(|one| one.verdict.is_proved());
+    assert!(proved(&system));
+    let found = margins(&system).rates.unwrap();
+    assert_eq!((found.factor_ppm, found.first.as_deref()), (0, Some("late")));
+    // Were it in time at rates a little slower, those are found, though at half the rates the chain is not proved.
+    for epoch in &mut system.epochs {
+        let mut settings = epoch.settings.to_vec();
+        settings[2] = hyoshi_model::Setting {
+            wcet: Span::from_nanos(33_000 * US),
+            deadline: hyoshi_model::Deadline::Own(settings[2].period),
+            ..settings[2].clone()
+        };
+        epoch.settings = settings.into();
+    }
+    assert!(proved(&system));
+    let found = margins(&system).rates.unwrap();
+    assert!((850_000..1_000_000).contains(&found.factor_ppm), "{found:?}");
+}

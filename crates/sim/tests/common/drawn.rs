@@ -251,7 +251,9 @@ fn releases(choose: &mut Choices, system: &mut System, taste: Taste) {
             _ => Span::from_micros(choose.below(setting.period.as_nanos() / 1_000)),
         };
         if taste.rich && !triggered && choose.one_in(3) {
-            setting.jitter = Span::from_micros(choose.below(setting.period.as_nanos() / 3_000));
+            // Now and then more than a period: releases then come together.
+            let most = setting.period.as_nanos() / choose.of(&[3_000, 3_000, 3_000, 600]);
+            setting.jitter = Span::from_micros(choose.below(most));
         }
         if taste.rich && choose.one_in(6) {
             setting.offset = Span::from_micros(choose.below(2_000));

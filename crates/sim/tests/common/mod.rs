@@ -61,6 +61,7 @@ impl Build {
             critical: false,
             importance: 0,
             roots: vec![id],
+            phase_given: false,
             uses: vec![],
             queue: QueueLimit { limit: 8, when_full: WhenFull::DropNewest },
             on_overrun: OnOverrun::Report,

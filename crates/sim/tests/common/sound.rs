@@ -184,14 +184,10 @@ fn said(report: &Report, last: usize) -> Vec<(usize, Said<'_>)> {
         for (_, _, entry) in report.operations().filter(|(scene, ..)| !scene.change && scene.epoch == epoch) {
             let alike =
                 |other: &&OperationReport| other.operation == entry.operation && other.critical == entry.critical;
-            // A job of this region may have met those of the one before, or of the next.
-            let around = report.operations().filter(|(scene, ..)| {
-                if scene.change {
-                    scene.epoch == epoch || scene.epoch + 1 == epoch
-                } else {
-                    scene.epoch.abs_diff(epoch) <= 1
-                }
-            });
+            // A job of this region may meet jobs of the region before, and may still run in the next one.
+            let around = report
+                .operations()
+                .filter(|(scene, ..)| scene.epoch == epoch || (scene.change && scene.epoch + 1 == epoch));
             let around: Vec<_> = around.map(|(.., other)| other).filter(alike).collect();
             let bound = around.iter().map(|other| other.bound_ns).collect::<Option<Vec<_>>>();
             let proved = around.iter().all(|other| other.verdict.is_proved());

@@ -170,12 +170,8 @@ pub(super) fn before(system: &System, arrival: &Arrival, end: &JobEnd, exact: bo
 /// The jitter that a periodic release was given: drawn when its timer was set, perhaps an epoch before.
 fn drawn_jitter(system: &System, end: &JobEnd, epoch: usize) -> Span {
     let drawn = |epoch: usize| {
-        let jitter = system.setting(epoch, end.job.operation).jitter;
-        if jitter.is_zero() {
-            return Span::ZERO;
-        }
-        let job = JobId { leg: 0, ..end.job };
-        takes::uniform(takes::bits(system.seed, job, 2), Span::ZERO, jitter)
+        let setting = system.setting(epoch, end.job.operation);
+        takes::lateness(system.seed, end.job, setting.jitter, setting.period)
     };
     drawn(epoch).max(drawn(epoch.saturating_sub(1)))
 }

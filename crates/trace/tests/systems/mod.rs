@@ -39,6 +39,7 @@ pub fn operation(id: u32, trigger: Trigger, critical: bool) -> Operation {
         critical,
         importance: 0,
         roots: vec![OperationId(id)],
+        phase_given: true,
         uses: Vec::new(),
         queue: QueueLimit { limit: 16, when_full: WhenFull::DropNewest },
         on_overrun: OnOverrun::Report,

@@ -112,8 +112,8 @@ pub(super) fn bound(analysis: Analysis<'_>, end: &JobEnd) -> Result<Span, String
         Analysis::LeftOut(why) => return Err(why.into()),
     };
     let epoch = usize::from(end.epoch);
-    // A change to the next region meets what is left of this one.
-    let concerns = |scene: usize, change: bool| scene == epoch || (change && scene == epoch + 1);
+    // The change to this region brings what is left of the one before; the change to the next may find the job unfinished.
+    let concerns = |scene: usize, change: bool| scene == epoch || (change && scene + 1 == epoch);
     let mut bound: Option<Span> = None;
     for (scene, _, one) in report.operations() {
         if one.operation == end.job.operation && one.critical == end.critical && concerns(scene.epoch, scene.change) {

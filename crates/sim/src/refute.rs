@@ -1,0 +1,102 @@
+//! Simulates what no analysis decides: where a behaviour that the file allows is seen to miss, the verdict is
+//! *fails* and has a counterexample.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use hyoshi_model::{Instant, OperationId, Span, System};
+use hyoshi_sched::analysis::{Miss, behaviour, numbers, undecided};
+use hyoshi_sched::{Plan, Report, Strategies};
+use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
+
+use crate::simulate;
+
+/// Jobs that are simulated in all, at most: about a second. The same system always has the same verdicts.
+const MOST_JOBS: u64 = 1_000_000;
+
+/// Simulates behaviours of the regions in which something is unknown, and says *fails* of what misses there.
+///
+/// `keep_on` is asked before each behaviour; false ends the search. Operations that the file's own plan merges
+/// into fewer levels are left as they are: a region alone would have another plan.
+pub fn refute(
+    system: &System,
+    plan: &Plan,
+    strategies: &Strategies,
+    report: &mut Report,
+    mut keep_on: impl FnMut() -> bool,
+) {
+    let merged = plan.processors.iter().any(|one| one.merged > 0);
+    let regions = 0..system.epochs.len();
+    let mut wanted: Vec<BTreeSet<Kind>> =
+        regions.clone().map(|region| undecided(system, report, region).into_iter().collect()).collect();
+    let mut misses: Vec<Miss> = Vec::new();
+    let mut left = MOST_JOBS;
+    'search: for region in regions {
+        if merged && region > 0 {
+            break;
+        }
+        for number in numbers(system, region) {
+            // The file itself has all regions.
+            let done = if number == 0 { wanted.iter().all(BTreeSet::is_empty) } else { wanted[region].is_empty() };
+            if done {
+                break;
+            }
+            if merged && number > 0 && system.epochs.len() > 1 {
+                break 'search;
+            }
+            if left == 0 || !keep_on() {
+                break 'search;
+            }
+            let Some(tried) = behaviour(system, region, number) else { continue };
+            let Ok(plan) = Plan::new(&tried, strategies) else { continue };
+            let watch = RefCell::new(Watch { left, missed: BTreeMap::new() });
+            let until = Instant::ZERO + tried.duration;
+            simulate(&tried, &plan, until, |_| WatchProbe(&watch), |_| watch.borrow().left > 0);
+            let watch = watch.into_inner();
+            left = watch.left;
+            for end in watch.missed.values() {
+                // A region alone is the first one.
+                let region = if number == 0 { usize::from(end.epoch) } else { region };
+                if wanted[region].remove(&(end.job.operation, end.critical)) {
+                    misses.push(miss(region, number, end));
+                }
+            }
+        }
+    }
+    report.refute(system, &misses);
+}
+
+/// The critical or the other jobs of an operation.
+type Kind = (OperationId, bool);
+
+fn miss(region: usize, behaviour: u32, end: &JobEnd) -> Miss {
+    let late = (end.outcome == Outcome::Missed).then(|| end.end.since(end.deadline));
+    Miss {
+        region,
+        operation: end.job.operation,
+        critical: end.critical,
+        job: end.job.number,
+        at: end.end.since(Instant::ZERO),
+        late: late.filter(|late| *late > Span::ZERO),
+        behaviour,
+    }
+}
+
+/// The first job of each kind and region that is not in time.
+struct Watch {
+    left: u64,
+    missed: BTreeMap<(Kind, u16), JobEnd>,
+}
+
+struct WatchProbe<'a>(&'a RefCell<Watch>);
+
+impl Probe for WatchProbe<'_> {
+    fn event(&mut self, _: Instant, event: Event) {
+        let Event::Decision(Decision::End(end)) = event else { return };
+        let mut watch = self.0.borrow_mut();
+        watch.left = watch.left.saturating_sub(1);
+        if end.outcome != Outcome::Made {
+            watch.missed.entry(((end.job.operation, end.critical), end.epoch)).or_insert(end);
+        }
+    }
+}
