@@ -4,6 +4,7 @@
 use alloc::{string::String, sync::Arc, vec::Vec};
 
 use crate::costs::Costs;
+use crate::hard_cap::HardCap;
 use crate::ids::{HostId, OperationId, ProcessorId, ResourceId};
 use crate::program::Brokered;
 use crate::takes::Takes;
@@ -67,10 +68,19 @@ pub struct Processor {
     pub cap_ppm: u32,
     /// The window over which the cap is kept.
     pub cap_window: Span,
+    /// The share of the CPU that nothing exceeds, critical work included.
+    pub hard_cap: HardCap,
     /// Threads in each lane's pool; more than one matters only to bodies that block.
     pub pool: u16,
     /// What the middleware costs here; nothing if the file does not say.
     pub costs: Costs,
+}
+
+impl Processor {
+    /// What all work may use in each `cap_window`, in parts per million: the cap, which leaves no less than the hard cap.
+    pub fn shared_cap_ppm(&self) -> u32 {
+        self.cap_ppm.min(self.hard_cap.ppm)
+    }
 }
 
 /// The second strategy of a processor, and when it is in force.

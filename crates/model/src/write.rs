@@ -7,6 +7,7 @@
 use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
+use crate::hard_cap::OnOverload;
 use crate::ids::{OperationId, ResourceId};
 use crate::program::{AdvocateWords, Broker};
 use crate::system::{
@@ -130,6 +131,13 @@ fn write_processor(text: &mut String, system: &System, processor: &Processor) {
     line(text, "cancel", processor.cancel.to_string());
     line(text, "cap", format!("\"{}.{:04}%\"", processor.cap_ppm / 10_000, processor.cap_ppm % 10_000));
     line(text, "cap_window", time(processor.cap_window));
+    line(text, "hard_cap", format!("\"{}.{:04}%\"", processor.hard_cap.ppm / 10_000, processor.hard_cap.ppm % 10_000));
+    let on_overload = match processor.hard_cap.on_overload {
+        OnOverload::Report => "report",
+        OnOverload::Demote => "demote",
+        OnOverload::Stop => "stop",
+    };
+    line(text, "on_hard_cap", quoted(on_overload));
     line(text, "pool", processor.pool.to_string());
     // Said even if there are none: where a file says nothing, what was measured on the machine counts.
     let costs = processor.costs.named().into_iter().filter(|(_, span)| !span.is_zero());

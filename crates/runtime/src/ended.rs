@@ -24,6 +24,18 @@ pub enum EndedBy {
         /// What the watchdog allows: one second, or twenty times the declared worst case.
         limit: Span,
     },
+    /// The hard cap has paused a processor's lanes again and again, and the file says `on_hard_cap = "stop"`.
+    Overloaded {
+        /// The processor.
+        processor: String,
+    },
+    /// The dispatcher of a processor panicked: an error of Hyoshi's own.
+    Broken {
+        /// The processor.
+        processor: String,
+        /// What the panic said.
+        message: String,
+    },
     /// A body panicked.
     Panicked {
         /// The operation.
@@ -44,12 +56,25 @@ impl fmt::Display for EndedBy {
                 "operation {operation:?} ran away: a job used {consumed} of CPU time and has not returned (the watchdog \
                  allows {limit}); its thread was left behind at normal priority"
             ),
+            EndedBy::Overloaded { processor } => write!(
+                f,
+                "critical work of processor {processor:?} was overloaded for more than a second: the hard cap paused its \
+                 lanes again and again, and `on_hard_cap = \"stop\"` ends the run"
+            ),
+            EndedBy::Broken { processor, message } => write!(
+                f,
+                "the dispatcher of processor {processor:?} failed: {message}; this is an error in hyoshi, please report it \
+                 with the recording"
+            ),
             EndedBy::Panicked { operation, message } => {
                 write!(f, "the body of operation {operation:?} panicked: {message}")
             }
         }
     }
 }
+
+/// A body that has used less CPU time than this when the run ends waits for something.
+const BUSY: Span = Span::from_millis(100);
 
 /// Something that a report says about a run beside its figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +108,31 @@ pub enum Note {
     NotReturned {
         /// The operation.
         operation: String,
+        /// CPU time that its job had used since it began: a body that waits has used next to nothing.
+        consumed: Span,
+    },
+    /// The hard cap paused a processor's lanes.
+    HardCapped {
+        /// The processor.
+        processor: String,
+        /// How often.
+        times: u64,
+        /// For how long in all.
+        paused: Span,
+        /// Operations that are no longer critical for it (`on_hard_cap = "demote"`).
+        demoted: Vec<String>,
+    },
+    /// A processor with critical work has no hard cap.
+    NoHardCap {
+        /// The processors.
+        processors: Vec<String>,
+    },
+    /// The kernel's own throttle stopped every real-time thread of a CPU.
+    Throttled {
+        /// The CPU.
+        cpu: u32,
+        /// For how long in all.
+        stopped: Span,
     },
     /// Jobs blocked and kept their lane waiting, because no other thread was left in its pool.
     PoolExhausted {
@@ -113,9 +163,36 @@ impl fmt::Display for Note {
                 "the release thread of processor {processor:?} was late by up to {by} ({times} times): something above \
                  its priority, or the hypervisor, had the CPU"
             ),
-            Note::NotReturned { operation } => {
-                write!(f, "the body of operation {operation:?} had not returned at the end; its thread was left behind")
+            Note::NotReturned { operation, consumed } if *consumed < BUSY => write!(
+                f,
+                "the body of operation {operation:?} blocks: it had used {consumed} of CPU time and had not returned when \
+                 the run ended; its thread was left behind"
+            ),
+            Note::NotReturned { operation, consumed } => write!(
+                f,
+                "the body of operation {operation:?} does not return: it had used {consumed} of CPU time and still ran when \
+                 the run ended; its thread was left behind"
+            ),
+            Note::HardCapped { processor, times, paused, demoted } => {
+                write!(
+                    f,
+                    "critical work of processor {processor:?} reached the hard cap: its lanes were paused {times} times, \
+                     {paused} in all"
+                )?;
+                match &demoted[..] {
+                    [] => Ok(()),
+                    demoted => write!(f, "; no longer critical since: {}", demoted.join(", ")),
+                }
             }
+            Note::NoHardCap { processors } => write!(
+                f,
+                "no hard cap on processor {}: critical overload takes the CPU from all ordinary threads",
+                processors.join(", ")
+            ),
+            Note::Throttled { cpu, stopped } => write!(
+                f,
+                "the kernel stopped all real-time threads of CPU {cpu} for {stopped} (sched_rt_runtime_us)"
+            ),
             Note::PoolExhausted { times } => {
                 write!(f, "jobs blocked {times} times without another thread in their lane: raise the processor's pool")
             }

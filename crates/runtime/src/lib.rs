@@ -113,6 +113,7 @@ mod place;
 mod posts;
 mod processor;
 mod running;
+mod seat;
 mod shared;
 mod watchdog;
 mod work;

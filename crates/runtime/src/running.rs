@@ -192,7 +192,7 @@ impl Parts {
     /// Every thread at normal priority, but for the watchdog's.
     pub fn without_priorities(&self) {
         for part in &self.processors {
-            part.processor.crew.lock().without_priorities();
+            part.processor.section(|crew, _| crew.without_priorities());
             for thread in &part.others {
                 let _ = thread.handle.set_policy(Policy::Other);
             }
@@ -245,7 +245,10 @@ impl Parts {
         let common = self.common.clone();
         self.ended_at = common.now().min(common.until);
         for part in &self.processors {
-            part.processor.section(|crew, now| crew.close(now));
+            // One that is broken is closed.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                part.processor.section(|crew, now| crew.close(now));
+            }));
             part.processor.background.post();
         }
         common.releases.iter().for_each(|release| release.wake.post());
@@ -287,14 +290,25 @@ impl Parts {
         let system = &self.common.system;
         for part in &self.processors {
             for (thread, signs) in part.lanes.iter().zip(&part.processor.signs) {
-                if let (false, Some((operation, _))) = (thread.is_finished(), signs.body()) {
-                    notes.push(Note::NotReturned { operation: system.operation(operation).name.clone() });
+                if let (false, Some((operation, since))) = (thread.is_finished(), signs.body()) {
+                    let operation = system.operation(operation).name.clone();
+                    let consumed = thread.handle.cpu_time().map_or(Span::ZERO, |time| time.saturating_sub(since));
+                    notes.push(Note::NotReturned { operation, consumed });
                 }
             }
         }
         for (part, late) in self.processors.iter().zip(late).filter(|(_, late)| late.times > 0) {
             let processor = system.processor(part.processor.id).name.clone();
             notes.push(Note::LateRelease { processor, by: late.by, times: late.times });
+        }
+        for part in &self.processors {
+            let crew = part.processor.crew.lock();
+            let (times, paused) = crew.dispatcher.hard_pauses();
+            if times > 0 {
+                let demoted = crew.dispatcher.relegated().map(|id| system.operation(id).name.clone()).collect();
+                let processor = system.processor(part.processor.id).name.clone();
+                notes.push(Note::HardCapped { processor, times, paused, demoted });
+            }
         }
         let times = self.common.blocked_lanes.load(Ordering::Relaxed);
         if times > 0 {

@@ -61,6 +61,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         cancel: false,
         cap_ppm: 1_000_000,
         cap_window: Span::from_millis(100),
+        hard_cap: hyoshi_model::HardCap::OFF,
         pool: 1,
         overload: None,
         costs: hyoshi_model::Costs::NONE,

@@ -14,11 +14,14 @@ mod switching;
 use alloc::{vec, vec::Vec};
 use core::cmp::Reverse;
 
-use hyoshi_model::{Deadline, Instant, JobId, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System};
+use hyoshi_model::{
+    Deadline, Instant, JobId, OnOverload, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System,
+};
 use hyoshi_sched::{Discipline, ProcessorPlan};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot};
 
 use crate::cap::Cap;
+use crate::hard_cap::HardCap;
 use crate::job::{JobTable, State};
 use crate::lane::{Lane, LaneMask, ceilings};
 use crate::operation::{Intake, Operation};
@@ -84,6 +87,12 @@ pub struct Dispatcher<P> {
     /// For each resource the shortest relative deadline that a user here has in any epoch.
     ceiling_deadlines: Vec<Span>,
     cap: Option<Cap>,
+    hard_cap: Option<HardCap>,
+    on_overload: OnOverload,
+    /// Lanes whose running jobs held a resource when the hard cap paused all others, and still do.
+    spared: LaneMask,
+    /// The hard cap's overload lasts, and the run is to end for it.
+    must_stop: bool,
     arrival: u64,
     signal_count: u64,
     released_when_idle: u64,
@@ -155,7 +164,10 @@ impl<P: Probe> Dispatcher<P> {
                 }
             }
         }
-        let cap = Cap::new(processor.cap_ppm, processor.cap_window, lanes.len());
+        // Without critical work only the cap acts, which then leaves as much as the hard cap does.
+        let any_critical = lanes.iter().any(|lane| lane.critical);
+        let hard_cap = HardCap::new(processor.hard_cap).filter(|_| any_critical);
+        let cap = Cap::new(processor.shared_cap_ppm(), processor.cap_window, lanes.len(), processor.hard_cap.is_on());
         let mut disciplines: Vec<Discipline> = plan.levels.iter().map(|level| level.discipline).collect();
         let switching = processor.overload.as_ref().zip(plan.overload.as_deref()).map(|(overload, second)| {
             // A level that only the other strategy has holds what was carried over.
@@ -191,6 +203,10 @@ impl<P: Probe> Dispatcher<P> {
             operations,
             local_of,
             cap,
+            hard_cap,
+            on_overload: processor.hard_cap.on_overload,
+            spared: LaneMask::EMPTY,
+            must_stop: false,
             arrival: 0,
             signal_count: 0,
             released_when_idle: 0,
@@ -263,6 +279,10 @@ impl<P: Probe> Dispatcher<P> {
     /// job it must run now, or `None` if it goes on with what it has (or with nothing).
     pub fn decide(&mut self, now: Instant, lane: u8, executed: Span) -> Option<Run> {
         self.input(now, Input::Decide { lane, executed });
+        if self.hard_paused() {
+            self.account(now);
+            return None;
+        }
         let running = self.lanes[usize::from(lane)].running;
         let preempted = match running {
             None => None,
@@ -419,6 +439,10 @@ impl<P: Probe> Dispatcher<P> {
         }
         let lane = self.jobs.get(slot).lane;
         self.wakes.insert(lane);
+        if self.spared.contains(lane) && !self.held.iter().any(|(holder, _)| *holder == slot) {
+            self.spared.remove(lane);
+            self.account(now);
+        }
         self.effective_level(slot)
     }
 

@@ -185,7 +185,10 @@ pub(super) fn run(
     };
     let held = publish(&account, report.as_deref(), format, unrecorded.into_iter().collect())?;
     match finished.ended_by {
-        EndedBy::Runaway { .. } | EndedBy::Panicked { .. } => Ok(Held::No),
+        EndedBy::Runaway { .. }
+        | EndedBy::Panicked { .. }
+        | EndedBy::Broken { .. }
+        | EndedBy::Overloaded { .. } => Ok(Held::No),
         EndedBy::Duration | EndedBy::Stopped | EndedBy::Interrupted if programs.failed => Ok(Held::No),
         EndedBy::Duration | EndedBy::Stopped | EndedBy::Interrupted => Ok(held),
     }
@@ -247,6 +250,8 @@ fn kind(note: &RunNote) -> (Level, &'static str) {
         RunNote::SharedCpu { .. } | RunNote::PoolExhausted { .. } => (Level::Degraded, "placement"),
         RunNote::LateRelease { .. } => (Level::Degraded, "machine"),
         RunNote::NotReturned { .. } => (Level::Degraded, "body"),
+        RunNote::HardCapped { .. } | RunNote::NoHardCap { .. } => (Level::Degraded, "hard cap"),
+        RunNote::Throttled { .. } => (Level::Degraded, "kernel"),
     }
 }
 
@@ -268,7 +273,10 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
         EndedBy::Interrupted => {
             notes.push(note(Level::Info, "end", "interrupted: the figures are of the time until then"))
         }
-        ended @ (EndedBy::Runaway { .. } | EndedBy::Panicked { .. }) => notes.push(note(Level::Refused, "end", ended)),
+        ended @ (EndedBy::Runaway { .. }
+        | EndedBy::Panicked { .. }
+        | EndedBy::Broken { .. }
+        | EndedBy::Overloaded { .. }) => notes.push(note(Level::Failed, "end", ended)),
     }
     if finished.lost.signals > 0 {
         let text = format!("{} completions for other processors were lost: a link was full", finished.lost.signals);

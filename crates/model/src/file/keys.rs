@@ -288,6 +288,18 @@ const PROCESSOR: &[Key] = &[
     key("cancel", Kind::Truth, Value("false"), "Cancel jobs that can no longer finish in time (never critical ones)."),
     key("cap", Kind::Share, Value("\"94%\""), "The share of the CPU that all lanes may use together; 100% is no cap."),
     key("cap_window", Kind::Time, Value("\"100ms\""), "The window over which the cap is kept."),
+    key(
+        "hard_cap",
+        Kind::Share,
+        Value("\"94%\""),
+        "The share of the CPU that critical work, too, may use in any 100 ms; 100% is no hard cap.",
+    ),
+    key(
+        "on_hard_cap",
+        Kind::Choice(&["report", "demote", "stop"]),
+        Value("\"report\""),
+        "When the hard cap has paused lanes again and again for 1 s: report it, make the least important critical operation non-critical, or end the run.",
+    ),
     key("pool", Kind::Whole(1, 16), Value("1"), "Threads per lane: more than one only for bodies that block."),
 ];
 

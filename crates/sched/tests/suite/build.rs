@@ -98,6 +98,7 @@ impl Build {
             cancel: self.cancel,
             cap_ppm: self.cap.0,
             cap_window: ns(self.cap.1),
+            hard_cap: hyoshi_model::HardCap::OFF,
             pool: 1,
             overload: self.overload.map(|strategy| Overload { strategy: strategy.into(), margin: ns(0), calm: ns(1) }),
             costs: self.costs,

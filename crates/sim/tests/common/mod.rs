@@ -23,6 +23,7 @@ pub fn processor(strategy: &str) -> Processor {
         cancel: false,
         cap_ppm: 1_000_000,
         cap_window: Span::from_millis(100),
+        hard_cap: hyoshi_model::HardCap::OFF,
         pool: 1,
         overload: None,
         costs: hyoshi_model::Costs::NONE,

@@ -64,6 +64,7 @@ pub fn periodic(operations: usize) -> System {
         cancel: false,
         cap_ppm: 1_000_000,
         cap_window: millis(100),
+        hard_cap: hyoshi_model::HardCap::OFF,
         pool: 1,
         overload: None,
         costs: hyoshi_model::Costs::NONE,
