@@ -276,7 +276,9 @@ mod tests {
 
     /// The most that lies in any window of this length: it begins or ends where some span does.
     fn most(spans: &[(u64, u64)], window: u64) -> u64 {
-        let begins = spans.iter().flat_map(|(begin, end)| [*begin, *end, begin.saturating_sub(window), end.saturating_sub(window)]);
+        let begins = spans
+            .iter()
+            .flat_map(|(begin, end)| [*begin, *end, begin.saturating_sub(window), end.saturating_sub(window)]);
         begins.map(|begin| within(spans, begin, begin + window)).max().unwrap_or(0)
     }
 

@@ -134,7 +134,8 @@ impl Operation {
             has_guard: operation.guard != hyoshi_model::Guard::Off,
             guard: ReleaseGuard::new(operation.guard),
             intake,
-            predecessors: operation.trigger.predecessors().len() as u16,
+            predecessors: u16::try_from(operation.trigger.predecessors().len())
+                .expect("the file's reader takes no more"),
             inherits_number,
             next_number: 0,
             nominal: Instant::ZERO + system.setting(0, id).phase,

@@ -35,6 +35,37 @@ pub struct System {
     pub epochs: Vec<Epoch>,
     /// Programs under the CPU broker.
     pub brokered: Brokered,
+    /// Whether CPUs may sleep deeply while it runs.
+    pub idle_states: IdleStates,
+}
+
+/// Whether a run lets the machine's CPUs enter idle states that take time to leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum IdleStates {
+    /// Not while critical operations run.
+    #[default]
+    Auto,
+    /// As the machine is set.
+    Allow,
+    /// Never.
+    Forbid,
+}
+
+impl System {
+    /// True if some operation, or some legs of one, are critical in some epoch.
+    pub fn has_critical_work(&self) -> bool {
+        let legs = |epoch: &Epoch| epoch.settings.iter().any(|setting| setting.critical_legs > 0);
+        self.operations.iter().any(|operation| operation.critical) || self.epochs.iter().any(legs)
+    }
+
+    /// Whether a run forbids deep idle states.
+    pub fn forbids_idle_states(&self) -> bool {
+        match self.idle_states {
+            IdleStates::Auto => self.has_critical_work(),
+            IdleStates::Allow => false,
+            IdleStates::Forbid => true,
+        }
+    }
 }
 
 /// A machine.

@@ -11,8 +11,8 @@ use crate::hard_cap::OnOverload;
 use crate::ids::{OperationId, ResourceId};
 use crate::program::{AdvocateWords, Broker};
 use crate::system::{
-    Deadline, Epoch, Guard, OnBusy, OnOverrun, Operation, Preemption, Processor, Setting, System, Trigger, WhenFull,
-    tightest,
+    Deadline, Epoch, Guard, IdleStates, OnBusy, OnOverrun, Operation, Preemption, Processor, Setting, System, Trigger,
+    WhenFull, tightest,
 };
 use crate::takes::Takes;
 use crate::time::{Instant, Span};
@@ -22,6 +22,12 @@ pub fn write(system: &System) -> String {
     let mut text = String::new();
     line(&mut text, "name", quoted(&system.name));
     line(&mut text, "seed", system.seed.to_string());
+    let idle_states = match system.idle_states {
+        IdleStates::Auto => "auto",
+        IdleStates::Allow => "allow",
+        IdleStates::Forbid => "forbid",
+    };
+    line(&mut text, "idle_states", quoted(idle_states));
     line(&mut text, "duration", time(system.duration));
     if system.hosts.len() > 1 || system.hosts.iter().any(|host| host.name != "local") {
         system.hosts.iter().for_each(|host| header(&mut text, "host", &host.name));

@@ -3,8 +3,16 @@
 use std::fs::File;
 use std::io;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
+
+/// Flags to open a file with so that no link is followed in its place, and no pipe there blocks (open(2)).
+pub const NOT_FOLLOWED: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
+
+/// The effective user of this process.
+pub fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
 
 /// Takes the file for this process until it is closed, however the process ends (flock(2)). False if another has it.
 ///

@@ -15,6 +15,8 @@ pub(crate) struct Stat {
     pub session: u32,
     pub flags: u64,
     pub start: u64,
+    /// The priority of a thread at SCHED_FIFO.
+    pub fifo: Option<u8>,
 }
 
 impl Stat {
@@ -33,7 +35,10 @@ impl Stat {
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         let state = *fields.first()?.as_bytes().first()?;
         let (parent, session) = (number(4)? as u32, number(6)? as u32);
-        Some(Stat { name: name.into(), state, parent, session, flags: number(9)?, start: number(22)? })
+        let (priority, policy) = (number(40).unwrap_or(0), number(41).unwrap_or(0));
+        // SCHED_FIFO is 1 (include/uapi/linux/sched.h).
+        let fifo = u8::try_from(priority).ok().filter(|priority| policy == 1 && *priority > 0);
+        Some(Stat { name: name.into(), state, parent, session, flags: number(9)?, start: number(22)?, fifo })
     }
 }
 
@@ -48,6 +53,12 @@ pub(crate) fn wants_to_run(folder: &str) -> Option<bool> {
 pub(crate) fn ran(folder: &str) -> Option<Span> {
     let told = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
     told.split_ascii_whitespace().next()?.parse().ok().map(Span::from_nanos)
+}
+
+/// How long it has waited for a CPU although it could run; `None` as above.
+pub(crate) fn waited(folder: &str) -> Option<Span> {
+    let told = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
+    told.split_ascii_whitespace().nth(1)?.parse().ok().map(Span::from_nanos)
 }
 
 fn line(folder: &str) -> io::Result<String> {
@@ -71,6 +82,8 @@ mod tests {
         let stat = Stat::parse(line).unwrap();
         assert_eq!((stat.name.as_str(), stat.parent, stat.flags, stat.start), ("a) (b c", 3, 4_194_560, 4711));
         assert_eq!(stat.session, 7);
+        let fifo = format!("{line} {} 55 1 0", (23..40).map(|_| "0").collect::<Vec<_>>().join(" "));
+        assert_eq!((stat.fifo, Stat::parse(&fifo).unwrap().fifo), (None, Some(55)));
         assert_eq!(Stat::parse("7 (x) S 3"), None);
         assert_eq!(Stat::parse(""), None);
     }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use hyoshi_model::{ProcessorId, Span};
 use hyoshi_os::Refused;
+use hyoshi_os::priority::RELEASE;
 use hyoshi_trace::stats::Queueing;
 
 /// Why a run ended.
@@ -127,6 +128,13 @@ pub enum Note {
         /// The processors.
         processors: Vec<String>,
     },
+    /// `/dev/cpu_dma_latency` is held: no CPU of the machine sleeps deeply.
+    Awake,
+    /// CPUs may sleep deeply, which delays wake-ups: the kernel does not let this run forbid it.
+    MaySleep {
+        /// The kernel's error.
+        error: String,
+    },
     /// The kernel's own throttle stopped every real-time thread of a CPU.
     Throttled {
         /// The CPU.
@@ -189,9 +197,18 @@ impl fmt::Display for Note {
                 "no hard cap on processor {}: critical overload takes the CPU from all ordinary threads",
                 processors.join(", ")
             ),
+            Note::Awake => f.write_str("/dev/cpu_dma_latency is held at 0 us: no CPU of this machine sleeps deeply"),
+            Note::MaySleep { error } => {
+                write!(
+                    f,
+                    "CPUs may sleep deeply, which delays wake-ups: {} cannot be held: {error}",
+                    hyoshi_os::idle::CPU_DMA_LATENCY
+                )
+            }
             Note::Throttled { cpu, stopped } => write!(
                 f,
-                "the kernel stopped all real-time threads of CPU {cpu} for {stopped} (sched_rt_runtime_us)"
+                "the release thread of CPU {cpu} waited {stopped} for its CPU: the kernel's throttle (sched_rt_runtime_us) \
+                 stopped all real-time threads there, or something above priority {RELEASE} had it"
             ),
             Note::PoolExhausted { times } => {
                 write!(f, "jobs blocked {times} times without another thread in their lane: raise the processor's pool")

@@ -97,6 +97,7 @@
 
 mod body;
 mod calibrate;
+mod claim;
 mod common;
 mod context;
 mod crew;
@@ -120,6 +121,7 @@ mod work;
 
 pub use body::Body;
 pub use calibrate::{CalibrateError, Calibration, Figures};
+pub use claim::Occupied;
 pub use context::JobContext;
 pub use ended::{EndedBy, Finished, Lost, Note};
 pub use lookout::Names;

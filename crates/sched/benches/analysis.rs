@@ -77,6 +77,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         chains: vec![],
         links: vec![],
         brokered: Default::default(),
+        idle_states: Default::default(),
         epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: (0..OPERATIONS).map(setting).collect() }],
     }
 }

@@ -192,7 +192,9 @@ impl<'a, W: Write> Export<'a, W> {
             Mark::Switch => {}
             Mark::Pause { on } => {
                 let name = if *on { CLOSES } else { OPENS };
-                self.instant(now, process(processor), name, |event| annotate(event, 5, u64::from(u8::MAX) * u64::from(!*on)));
+                self.instant(now, process(processor), name, |event| {
+                    annotate(event, 5, u64::from(u8::MAX) * u64::from(!*on))
+                });
             }
             Mark::Gate { lane } => {
                 let name = if *lane == u8::MAX { OPENS } else { CLOSES };

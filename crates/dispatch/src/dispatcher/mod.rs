@@ -121,6 +121,7 @@ pub const SIGNALS_IN_FLIGHT: usize = 65_536;
 impl<P: Probe> Dispatcher<P> {
     /// The dispatcher of one processor of a system, under a plan, at the start of time.
     pub fn new(system: &System, plan: &ProcessorPlan, probe: P) -> Self {
+        assert!(system.epochs.len() <= usize::from(u16::MAX), "more epochs than a job can name");
         let processor = system.processor(plan.processor);
         let mut local_of = vec![u32::MAX; system.operations.len()];
         for (local, id) in plan.operations.iter().enumerate() {
@@ -143,6 +144,10 @@ impl<P: Probe> Dispatcher<P> {
         // What `admit` lets in.
         let bound: usize =
             operations.iter().map(|operation| (operation.queue.limit + UNFINISHED_BEYOND) as usize).sum();
+        let uses = |one: &&Operation| !system.operation(one.id).uses.is_empty();
+        let users = operations.iter().filter(uses);
+        let users: usize =
+            users.map(|one| (one.queue.limit + UNFINISHED_BEYOND) as usize * system.operation(one.id).uses.len()).sum();
         let late = alloc::sync::Arc::new(alloc::collections::BTreeMap::new());
         let mut arrivals = Timers::with_capacity(operations.len());
         for (local, operation) in operations.iter().enumerate() {
@@ -180,6 +185,7 @@ impl<P: Probe> Dispatcher<P> {
             processor: plan.processor,
             seed: system.seed,
             cancel: processor.cancel,
+            // The file's reader has no more.
             system_epochs: system.epochs.iter().map(|epoch| epoch.at).collect(),
             epoch: 0,
             disciplines,
@@ -197,7 +203,8 @@ impl<P: Probe> Dispatcher<P> {
             free_in_flight: Vec::with_capacity(in_flight),
             watches: Vec::with_capacity(bound),
             watch_next: Instant::NEVER,
-            held: Vec::with_capacity(64),
+            // Each live job that uses resources may hold one, with what it is then kept from.
+            held: Vec::with_capacity(users),
             ceilings: ceilings(plan),
             ceiling_deadlines,
             operations,
@@ -425,9 +432,8 @@ impl<P: Probe> Dispatcher<P> {
     /// A job takes a resource: the level it runs at from now on (immediate priority ceiling).
     pub fn acquire(&mut self, now: Instant, slot: Slot, resource: ResourceId) -> u8 {
         self.input(now, Input::Acquire { slot, resource });
-        if self.held.len() < self.held.capacity() {
-            self.held.push((slot, resource));
-        }
+        assert!(self.held.len() < self.held.capacity(), "a job holds a resource that its operation does not use");
+        self.held.push((slot, resource));
         self.effective_level(slot)
     }
 

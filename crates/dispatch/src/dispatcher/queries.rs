@@ -1,6 +1,6 @@
 //! What callers ask of a dispatcher: nothing here changes what it decides.
 
-use hyoshi_model::{Instant, OperationId, ProcessorId, Span};
+use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span};
 use hyoshi_trace::{Probe, Signal, Slot};
 
 use super::Dispatcher;
@@ -64,6 +64,11 @@ impl<P: Probe> Dispatcher<P> {
     #[inline]
     pub(super) fn hard_paused(&self) -> bool {
         self.hard_cap.as_ref().is_some_and(HardCap::paused)
+    }
+
+    /// True if a job holds a resource.
+    pub fn holds(&self, slot: Slot, resource: ResourceId) -> bool {
+        self.held.contains(&(slot, resource))
     }
 
     /// How often the hard cap has paused the lanes, and for how long in all.

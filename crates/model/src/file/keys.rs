@@ -209,6 +209,12 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
 
 const TOP: &[Key] = &[
     key("name", Kind::Text, Required, "What the system is called in reports."),
+    key(
+        "idle_states",
+        Kind::Choice(&["auto", "allow", "forbid"]),
+        Value("\"auto\""),
+        "Whether CPUs may sleep deeply during a run, which delays wake-ups: auto forbids it where operations are critical.",
+    ),
     key("seed", Kind::Whole(0, i64::MAX as u64), Value("1"), "The same seed gives the same execution times."),
     key("duration", Kind::Time, Value("\"10s\""), "How long a simulation or run lasts unless told otherwise."),
     key("costs", Kind::Table("costs"), Said("those of `hyoshi calibrate`, else none"), "What scheduling itself costs."),

@@ -118,6 +118,7 @@ impl Build {
             chains: self.chains.clone(),
             links: links.collect(),
             brokered: Default::default(),
+            idle_states: Default::default(),
             epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: self.settings() }],
         }
     }

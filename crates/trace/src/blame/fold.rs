@@ -201,7 +201,8 @@ impl File {
     /// The cap keeps it from starting, or has it below the lanes.
     fn is_gated(&self) -> bool {
         let gated = self.lane >= self.gate;
-        self.pause || gated && if matches!(self.phase, Phase::Waits | Phase::Again) { !self.critical } else { self.pauses }
+        self.pause
+            || gated && if matches!(self.phase, Phase::Waits | Phase::Again) { !self.critical } else { self.pauses }
     }
 
     /// The parts, once the job has ended: what it ran is split at its declared worst case, and

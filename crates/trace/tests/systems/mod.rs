@@ -80,6 +80,7 @@ pub fn periodic(operations: usize) -> System {
         chains: Vec::new(),
         links: Vec::new(),
         brokered: Default::default(),
+        idle_states: Default::default(),
         epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: settings.collect::<Vec<_>>().into() }],
     }
 }
