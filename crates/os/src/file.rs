@@ -27,6 +27,19 @@ pub fn take(file: &File) -> io::Result<bool> {
     }
 }
 
+/// Whether another has taken the file. Those who ask at the same time do not see each other.
+///
+/// # Errors
+///
+/// As of [`take`].
+pub fn is_taken(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(flock(file, FlockOperation::Unlock).map(|()| false)?),
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,7 +51,9 @@ mod tests {
         let first = open();
         assert!(take(&first).unwrap());
         assert!(!take(&open()).unwrap());
+        assert!(is_taken(&open()).unwrap());
         drop(first);
+        assert!(!is_taken(&open()).unwrap());
         assert!(take(&open()).unwrap());
         std::fs::remove_file(&path).unwrap();
     }

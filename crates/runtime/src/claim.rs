@@ -42,7 +42,7 @@ pub(crate) fn occupied(cpus: &[u32], folder: Option<&Path>) -> BTreeMap<u32, Occ
     }
     for cpu in cpus {
         let Some(Ok(mut file)) = folder.map(|folder| open(folder, *cpu)) else { continue };
-        if let Ok(false) = file::take(&file) {
+        if let Ok(true) = file::is_taken(&file) {
             let pid = read_pid(&mut file);
             occupied.insert(*cpu, Occupied { cpu: *cpu, pid, by: "a run of hyoshi".to_owned() });
         }

@@ -172,7 +172,7 @@ impl<P: Probe> Dispatcher<P> {
         // Without critical work only the cap acts, which then leaves as much as the hard cap does.
         let any_critical = lanes.iter().any(|lane| lane.critical);
         let hard_cap = HardCap::new(processor.hard_cap).filter(|_| any_critical);
-        let cap = Cap::new(processor.shared_cap_ppm(), processor.cap_window, lanes.len(), processor.hard_cap.is_on());
+        let cap = Cap::new(processor.shared_cap_ppm(), processor.cap_window, lanes.len(), hard_cap.is_some());
         let mut disciplines: Vec<Discipline> = plan.levels.iter().map(|level| level.discipline).collect();
         let switching = processor.overload.as_ref().zip(plan.overload.as_deref()).map(|(overload, second)| {
             // A level that only the other strategy has holds what was carried over.
