@@ -87,7 +87,8 @@ impl Cap {
             let here = ran_since.map_or(Span::ZERO, |since| now.since(since.max(start)));
             let rested = ran_since.is_none() && start > self.window_end;
             let total = self.used.saturating_sub(here);
-            let wholly = self.strict && total.saturating_sub(self.carried) >= self.window;
+            // Non-critical work was held back all the same: what filled the window is critical.
+            let wholly = self.strict && before != OPEN && total.saturating_sub(self.carried) >= self.window;
             let owed = if wholly { self.budget } else { total.saturating_sub(self.budget) };
             self.carried = if rested { Span::ZERO } else { owed.min(self.budget) };
             self.window_end = start + self.window;
