@@ -67,6 +67,9 @@ pub(crate) struct Crew<S> {
     preemptive: bool,
     /// Lanes whose running job may have to give way.
     pending: LaneMask,
+    /// Threads that the hard cap pauses may be below ordinary ones, and not among them: a pause is so short that these
+    /// would not all come to the CPU in it. Only root comes back from there with certainty (sched(7): RLIMIT_NICE).
+    may_idle: bool,
     /// Lanes below ordinary threads, as the threads' policies know it.
     paused: LaneMask,
     /// Threads of which the kernel is to be asked for another policy once the lock is free.
@@ -217,6 +220,7 @@ impl<S: Scheduled> Crew<S> {
             attended: LaneMask::EMPTY,
             preemptive: plan.preemption == Preemption::Full,
             pending: LaneMask::EMPTY,
+            may_idle: hyoshi_os::file::own_user() == 0,
             paused: dispatcher.paused(),
             changed: VecDeque::new(),
             emitted: None,

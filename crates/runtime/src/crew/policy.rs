@@ -31,6 +31,9 @@ impl<S: Scheduled> Crew<S> {
             // Whoever holds a resource is neither paused nor demoted yet: those who need it would be, too.
             return Policy::Fifo(lane.max(lane_priority(usize::from(level))));
         }
+        if paused && self.may_idle {
+            return Policy::Idle;
+        }
         if member.demoted || self.dispatcher.paused().contains(member.lane) {
             return Policy::Other;
         }
