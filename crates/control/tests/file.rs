@@ -89,7 +89,7 @@ fn lanes_of_the_same_cpu_come_first() {
     let of_lanes = |text: &str| of(&system(&format!("{text}{}", program("p", 50, 20, 1))));
     let alone = of_lanes("");
     assert_eq!(alone.programs[0].verdict(), Verdict::Admitted);
-    assert_eq!(alone.programs[0].response, Some(Span::from_micros(20_200)), "with switching and the overshoot");
+    assert_eq!(alone.programs[0].response, Some(Span::from_micros(44_200)), "in slices, the last one ends before the deadline");
     let beside = of_lanes(lanes);
     assert_eq!(beside.lanes, [(0, Share::from_percent(50))]);
     let one = &beside.programs[0];
@@ -114,7 +114,7 @@ fn words_of_a_file_mean_what_they_mean_on_a_command_line() {
     assert_eq!(specs, ["max-decay --reports 10 --headroom 5%", "cap --share 60%"]);
     let partition = policy("partition(video 40% strict, rest 30% weighted)").unwrap();
     assert_eq!(groups(&partition), ["video", "rest"]);
-    assert!(policy("fair").unwrap_err().0.contains("`fair`"));
+    assert!(policy("fairly").unwrap_err().0.contains("`fairly`"));
 }
 
 fn drawn() -> impl Strategy<Value = String> {

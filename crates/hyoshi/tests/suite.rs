@@ -39,3 +39,4 @@ mod systemd;
 mod tls;
 mod unprivileged;
 mod why;
+mod claims;

@@ -131,7 +131,7 @@ impl Mask {
 impl TransportRules {
     /// What the environment says under this name, as omniORB reads it.
     pub(crate) fn from_environment(variable: &str) -> Result<TransportRules, TransportRuleError> {
-        std::env::var(variable).unwrap_or_default().parse()
+        hyoshi_os::secure_var_os(variable).map(|rules| rules.to_string_lossy().into_owned()).unwrap_or_default().parse()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

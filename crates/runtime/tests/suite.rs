@@ -9,3 +9,4 @@ mod lanes;
 mod one_cpu;
 mod overruns;
 mod switching;
+mod pressure;

@@ -1,6 +1,6 @@
 //! The bounds of a region hold for its jobs, whatever the regions beside it leave behind or bring.
 
-mod common;
+use crate::common;
 
 use common::sound::{Account, check};
 use hyoshi_model::System;

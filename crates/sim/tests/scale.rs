@@ -1,6 +1,6 @@
 //! Very many operations on one processor: `cargo test --release -p hyoshi-sim --test scale -- --ignored --nocapture`.
 
-mod common;
+use crate::common;
 
 use std::time::Instant as WallClock;
 

@@ -16,3 +16,7 @@ mod release_guards;
 mod rules;
 mod soundness;
 mod switching;
+mod hard_cap;
+mod regions;
+mod scale;
+mod undecided;

@@ -4,7 +4,7 @@
 //! A share of it runs with every `cargo test`; all of it is
 //! `cargo test --release -p hyoshi-sim --test undecided -- --ignored --nocapture`.
 
-mod common;
+use crate::common;
 
 use common::*;
 use hyoshi_model::*;

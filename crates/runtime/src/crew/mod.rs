@@ -35,10 +35,12 @@ use hyoshi_trace::{Decision, Event, Probe, RingProbe, Slot};
 
 use crate::body::Cell;
 use crate::common::{Common, Signs};
+use crate::ended::EndedBy;
 use crate::inbox::Inbox;
 use crate::link::{Ends, InFlight, Message};
 use crate::payload::Payload;
 use crate::posts::Posts;
+use crate::seat::Seat;
 
 pub(crate) use lanes::{Begin, Returned, Step};
 pub(crate) use waits::Turn;
@@ -65,8 +67,13 @@ pub(crate) struct Crew<S> {
     preemptive: bool,
     /// Lanes whose running job may have to give way.
     pending: LaneMask,
-    /// The cap's gate as the threads' policies know it.
-    gate: u8,
+    /// Threads that the hard cap pauses may be below ordinary ones, and not among them: a pause is so short that these
+    /// would not all come to the CPU in it. Only root comes back from there with certainty (sched(7): RLIMIT_NICE).
+    may_idle: bool,
+    /// Lanes below ordinary threads, as the threads' policies know it.
+    paused: LaneMask,
+    /// Threads of which the kernel is to be asked for another policy once the lock is free.
+    changed: VecDeque<u16>,
     /// What the job that completes in this section emitted.
     emitted: Option<Arc<Payload>>,
     links: Ends,
@@ -84,7 +91,7 @@ pub(crate) struct Crew<S> {
 /// A thread of a lane.
 #[derive(Debug)]
 struct Member<S> {
-    handle: Option<S>,
+    seat: Option<Arc<Seat<S>>>,
     signs: Arc<Signs>,
     lane: u8,
     /// SCHED_FIFO was granted.
@@ -213,7 +220,9 @@ impl<S: Scheduled> Crew<S> {
             attended: LaneMask::EMPTY,
             preemptive: plan.preemption == Preemption::Full,
             pending: LaneMask::EMPTY,
-            gate: dispatcher.gate(),
+            may_idle: hyoshi_os::file::own_user() == 0,
+            paused: dispatcher.paused(),
+            changed: VecDeque::new(),
             emitted: None,
             in_flight: InFlight::of(&system, plan.processor),
             links,
@@ -231,7 +240,7 @@ impl<S: Scheduled> Crew<S> {
         let thread = self.members.len() as u16;
         let priority = self.lanes[usize::from(lane)].priority;
         self.members.push(Member {
-            handle: None,
+            seat: None,
             signs,
             lane,
             fifo: false,
@@ -243,13 +252,36 @@ impl<S: Scheduled> Crew<S> {
             demoted: false,
         });
         self.lanes[usize::from(lane)].idle.insert(0, thread);
+        // Each is in it once at most.
+        self.changed.reserve(self.members.len());
         thread
     }
 
     /// The thread exists and was given `policy`.
     pub fn arrive(&mut self, thread: u16, handle: S, policy: Policy) {
         let member = &mut self.members[usize::from(thread)];
-        (member.handle, member.policy, member.fifo) = (Some(handle), policy, policy != Policy::Other);
+        (member.policy, member.fifo) = (policy, policy != Policy::Other);
+        member.seat = Some(Arc::new(Seat::new(handle, policy)));
+    }
+
+    /// A thread of which the kernel is to be asked for another policy; with the lock free.
+    pub fn take_changed(&mut self) -> Option<Arc<Seat<S>>> {
+        let thread = self.changed.pop_front()?;
+        self.members[usize::from(thread)].seat.clone()
+    }
+
+    /// True if there is such a thread.
+    #[inline]
+    pub fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// A section has panicked: what it left is not used any more. Every thread ends, or goes on without its turn.
+    #[cold]
+    pub fn break_off(&mut self) {
+        self.closed = true;
+        self.common.stopping.store(true, Ordering::Release);
+        self.members.iter().for_each(|member| member.signs.wake.post());
     }
 
     /// Some thread of the run was refused its priority: then all of them do without. Were only the
@@ -303,9 +335,12 @@ impl<S: Scheduled> Crew<S> {
     /// sends, the release thread's timer.
     #[inline]
     pub fn settle(&mut self, now: Instant, posts: &mut Posts) {
-        if self.dispatcher.gate() != self.gate {
-            self.gate = self.dispatcher.gate();
+        if self.dispatcher.paused() != self.paused {
+            self.paused = self.dispatcher.paused();
             self.apply_to_all();
+        }
+        if self.dispatcher.must_stop() {
+            self.overloaded();
         }
         if self.preemptive {
             self.pending = self.pending | self.dispatcher.take_wakes();
@@ -326,6 +361,13 @@ impl<S: Scheduled> Crew<S> {
             self.armed = timer;
             posts.release(self.processor);
         }
+    }
+
+    /// Critical work has been overloaded for long, and the file says that the run ends for it.
+    #[cold]
+    fn overloaded(&self) {
+        let processor = self.common.system.processor(self.processor).name.clone();
+        self.common.end(EndedBy::Overloaded { processor });
     }
 
     /// Completions leave for other processors.
@@ -369,7 +411,7 @@ impl<S: Scheduled> Crew<S> {
     fn consumed(&self, slot: Slot) -> Span {
         let started = self.started[slot.0 as usize];
         let member = self.members.get(usize::from(started.thread));
-        let time = member.and_then(|member| member.handle.as_ref()?.cpu_time());
+        let time = member.and_then(|member| member.seat.as_ref()?.thread.cpu_time());
         time.map_or(Span::ZERO, |time| time.saturating_sub(started.began))
     }
 

@@ -84,10 +84,20 @@ impl Hand {
     }
 
     fn thread(&self, thread: u16) -> &FakeThread {
-        self.crew.members[usize::from(thread)].handle.as_ref().unwrap()
+        &self.crew.members[usize::from(thread)].seat.as_ref().unwrap().thread
     }
 
-    fn policies(&self, thread: u16) -> Vec<Policy> {
+    /// As after each section.
+    fn ask_the_kernel(&mut self) {
+        while let Some(seat) = self.crew.take_changed() {
+            if !seat.settle() {
+                self.crew.common.refused_later.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn policies(&mut self, thread: u16) -> Vec<Policy> {
+        self.ask_the_kernel();
         self.thread(thread).policies()
     }
 }
