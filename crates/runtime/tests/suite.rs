@@ -8,5 +8,5 @@ mod calls;
 mod lanes;
 mod one_cpu;
 mod overruns;
-mod switching;
 mod pressure;
+mod switching;

@@ -47,6 +47,7 @@ impl Tls {
             clients: None,
             name: self.tls_name.clone(),
             strict: self.strict,
+            guarded: false,
         };
         calling(builder, files.client()?)
     }
@@ -105,6 +106,7 @@ impl TlsService {
             clients: self.tls_clients.clone(),
             name: None,
             strict: self.strict,
+            guarded: false,
         };
         let server = match (secure, &self.tls_cert) {
             (Some(endpoint), None) => {

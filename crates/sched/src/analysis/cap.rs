@@ -26,18 +26,16 @@ use super::verdict::Missing;
 
 /// Turns what the cap may hold back into unknown.
 pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found]) {
+    let name = || site.system.processor(site.plan.processor).name.clone();
     if hard_cap::may_relegate(site, releases) {
-        for found in found.iter_mut().filter(|found| found.part.critical) {
-            if matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime) {
-                found.response = Response::Unknown(Missing::Cap);
-            }
-        }
+        found.iter_mut().filter(|found| found.part.critical && is_known(found)).for_each(|found| {
+            found.response = Response::Unknown(Missing::HardCap { processor: name() });
+        });
     }
     if !may_act(site, releases) {
         return;
     }
     let critical_fits = critical_fits(site);
-    let name = || site.system.processor(site.plan.processor).name.clone();
     let enough = enough(site, releases);
     let blocking = Blocking::new(site.system, site.plan);
     for found in found {
@@ -54,11 +52,15 @@ pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found
                 Missing::Cap { processor: name(), held, resource, enough }
             }
         };
-        let known = matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime);
-        if known || matches!(found.response, Response::Tested(_)) {
+        if is_known(found) {
             found.response = Response::Unknown(missing);
         }
     }
+}
+
+/// True if there is a bound that the cap may break.
+fn is_known(found: &Found) -> bool {
+    matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime | Response::Tested(_))
 }
 
 /// The least cap, in percent, that never acts; 100 % is none.

@@ -39,7 +39,8 @@ impl Files {
         let server = match &self.clients {
             None => TlsServer::new(own),
             Some(file) => {
-                let roots = TlsRoots::from_file(self.path("--tls-clients", file)?).map_err(|error| unusable("--tls-clients", &error))?;
+                let roots = TlsRoots::from_file(self.path("--tls-clients", file)?)
+                    .map_err(|error| unusable("--tls-clients", &error))?;
                 TlsServer::for_clients_of(own, &roots)
             }
         };
@@ -133,7 +134,8 @@ pub(in crate::cli) struct Renewal {
 impl Renewal {
     /// Of a service without TLS.
     pub fn none() -> Renewal {
-        let files = Files { cert: None, key: None, roots: None, clients: None, name: None, strict: false, guarded: false };
+        let files =
+            Files { cert: None, key: None, roots: None, clients: None, name: None, strict: false, guarded: false };
         Renewal { files, server: None, client: None }
     }
 
