@@ -31,19 +31,11 @@ pub struct Cap {
     used: Span,
     busy_since: Option<Instant>,
     gate: u8,
-    /// A window that lanes used wholly costs non-critical work the next one.
-    strict: bool,
-    /// What of `used` the window before it left.
-    carried: Span,
 }
 
 impl Cap {
     /// A cap of `cap_ppm` parts per million in each `window`, or `None` for no cap at all.
-    ///
-    /// A `strict` one holds non-critical work back for a whole window after one in which lanes never rested: critical
-    /// work that takes more than it declares would else be squeezed in beside it, and ordinary threads would wait for
-    /// as many windows as it takes until the debt has grown to a budget.
-    pub fn new(cap_ppm: u32, window: Span, lanes: usize, strict: bool) -> Option<Cap> {
+    pub fn new(cap_ppm: u32, window: Span, lanes: usize) -> Option<Cap> {
         let budget = share(cap_ppm, window);
         let cap = Cap {
             window,
@@ -53,8 +45,6 @@ impl Cap {
             used: Span::ZERO,
             busy_since: None,
             gate: OPEN,
-            strict,
-            carried: Span::ZERO,
         };
         (u128::from(cap_ppm) < MILLION && !window.is_zero()).then_some(cap)
     }
@@ -86,13 +76,9 @@ impl Cap {
             let start = Instant::from_nanos(now.as_nanos() - now.as_nanos() % self.window.as_nanos());
             let here = ran_since.map_or(Span::ZERO, |since| now.since(since.max(start)));
             let rested = ran_since.is_none() && start > self.window_end;
-            let total = self.used.saturating_sub(here);
-            // Non-critical work was held back all the same: what filled the window is critical.
-            let wholly = self.strict && before != OPEN && total.saturating_sub(self.carried) >= self.window;
-            let owed = if wholly { self.budget } else { total.saturating_sub(self.budget) };
-            self.carried = if rested { Span::ZERO } else { owed.min(self.budget) };
+            let owed = if rested { Span::ZERO } else { self.used.saturating_sub(here + self.budget) };
             self.window_end = start + self.window;
-            self.used = self.carried + here;
+            self.used = owed.min(self.budget) + here;
             self.gate = OPEN;
         }
         let left = self.window_end.since(now);
@@ -143,14 +129,14 @@ mod tests {
     }
 
     fn two_lanes() -> Cap {
-        let mut cap = Cap::new(900_000, Span::from_millis(100), 2, false).unwrap();
+        let mut cap = Cap::new(900_000, Span::from_millis(100), 2).unwrap();
         cap.reserve([300_000, 300_000].into_iter());
         cap
     }
 
     #[test]
     fn a_cap_of_the_whole_cpu_is_no_cap() {
-        assert!(Cap::new(1_000_000, Span::from_millis(100), 1, false).is_none());
+        assert!(Cap::new(1_000_000, Span::from_millis(100), 1).is_none());
     }
 
     #[test]
@@ -195,7 +181,7 @@ mod tests {
         /// for the debt of the last one.
         #[test]
         fn over_many_windows_the_cap_holds(critical_ms in 0u64..80, late in 0u64..100, windows in 10u64..40) {
-            let mut cap = Cap::new(900_000, Span::from_millis(100), 1, false).unwrap();
+            let mut cap = Cap::new(900_000, Span::from_millis(100), 1).unwrap();
             cap.reserve([critical_ms * 10_000].into_iter());
             let (mut critical, mut used) = (0, 0);
             for ms in 0..100 * windows {
@@ -218,7 +204,7 @@ mod tests {
             critical_ppm in 0u32..800_000, seed in prop::collection::vec(1u64..20, 1..40)
         ) {
             let window = Span::from_millis(100);
-            let mut cap = Cap::new(900_000, window, 1, false).unwrap();
+            let mut cap = Cap::new(900_000, window, 1).unwrap();
             cap.reserve([u64::from(critical_ppm)].into_iter());
             let mut now = Instant::ZERO;
             for step in seed {
@@ -236,7 +222,7 @@ mod tests {
         fn less_urgent_lanes_are_gated_no_later_than_more_urgent_ones(
             reserves in prop::collection::vec(0u64..1_000_000, 1..8), run in 0u64..100
         ) {
-            let mut cap = Cap::new(900_000, Span::from_millis(100), reserves.len(), false).unwrap();
+            let mut cap = Cap::new(900_000, Span::from_millis(100), reserves.len()).unwrap();
             cap.reserve(reserves.iter().copied());
             cap.account(Instant::ZERO, true);
             cap.account(at_ms(run), true);

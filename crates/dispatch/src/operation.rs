@@ -20,9 +20,6 @@ use crate::join::{Join, Token};
 pub(crate) struct Operation {
     pub id: OperationId,
     pub critical: bool,
-    pub importance: u32,
-    /// It was critical until an overload lasted.
-    pub relegated: bool,
     pub enabled: bool,
     pub period: Span,
     pub offset: Span,
@@ -116,8 +113,6 @@ impl Operation {
         let mut new = Operation {
             id,
             critical: operation.critical,
-            importance: operation.importance,
-            relegated: false,
             enabled: true,
             period: Span::ZERO,
             offset: Span::ZERO,
@@ -134,8 +129,7 @@ impl Operation {
             has_guard: operation.guard != hyoshi_model::Guard::Off,
             guard: ReleaseGuard::new(operation.guard),
             intake,
-            predecessors: u16::try_from(operation.trigger.predecessors().len())
-                .expect("the file's reader takes no more"),
+            predecessors: operation.trigger.predecessors().len() as u16,
             inherits_number,
             next_number: 0,
             nominal: Instant::ZERO + system.setting(0, id).phase,
@@ -159,12 +153,7 @@ impl Operation {
         self.wcet = setting.wcet;
         self.deadline = setting.deadline;
         self.legs = setting.legs;
-        self.critical_legs = if self.relegated { 0 } else { setting.critical_legs };
-    }
-
-    /// Its later jobs are not critical.
-    pub fn relegate(&mut self) {
-        (self.relegated, self.critical, self.critical_legs) = (true, false, 0);
+        self.critical_legs = setting.critical_legs;
     }
 
     /// When the timer of the next release is due: its nominal release, late by the jitter drawn for

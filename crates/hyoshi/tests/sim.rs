@@ -27,7 +27,7 @@ fn the_flight_program_does_not_hold_under_rms() {
     // Without the cap, as in the paper, from there on in every region.
     let uncapped = std::fs::read_to_string(example("flight-program.toml")).unwrap().replacen(
         "cancel   = true",
-        "cap = \"100%\"\nhard_cap = \"100%\"\ncancel   = true",
+        "cap = \"100%\"\ncancel   = true",
         1,
     );
     place.write("uncapped.toml", &uncapped);

@@ -16,7 +16,6 @@ mod call;
 mod call_types;
 mod calls;
 mod check;
-mod claims;
 mod costs;
 mod counterexamples;
 mod from;

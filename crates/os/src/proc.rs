@@ -17,8 +17,6 @@ pub(crate) struct Stat {
     pub flags: u64,
     pub start: u64,
     pub threads: usize,
-    /// The priority of a thread at SCHED_FIFO.
-    pub fifo: Option<u8>,
 }
 
 impl Stat {
@@ -38,11 +36,7 @@ impl Stat {
         let state = *fields.first()?.as_bytes().first()?;
         let (parent, session) = (number(4)? as u32, number(6)? as u32);
         let threads = number(20)? as usize;
-        let (priority, policy) = (number(40).unwrap_or(0), number(41).unwrap_or(0));
-        // SCHED_FIFO is 1 (include/uapi/linux/sched.h).
-        let fifo = u8::try_from(priority).ok().filter(|priority| policy == 1 && *priority > 0);
-        let (flags, start) = (number(9)?, number(22)?);
-        Some(Stat { name: printable(name), state, parent, session, flags, start, threads, fifo })
+        Some(Stat { name: printable(name), state, parent, session, flags: number(9)?, start: number(22)?, threads })
     }
 }
 
@@ -57,12 +51,6 @@ pub(crate) fn wants_to_run(folder: &str) -> Option<bool> {
 pub(crate) fn ran(folder: &str) -> Option<Span> {
     let told = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
     told.split_ascii_whitespace().next()?.parse().ok().map(Span::from_nanos)
-}
-
-/// How long it has waited for a CPU although it could run; `None` as above.
-pub(crate) fn waited(folder: &str) -> Option<Span> {
-    let told = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
-    told.split_ascii_whitespace().nth(1)?.parse().ok().map(Span::from_nanos)
 }
 
 fn line(folder: &str) -> io::Result<String> {
@@ -86,8 +74,6 @@ mod tests {
         let stat = Stat::parse(line).unwrap();
         assert_eq!((stat.name.as_str(), stat.parent, stat.flags, stat.start), ("a) (b c", 3, 4_194_560, 4711));
         assert_eq!(stat.session, 7);
-        let fifo = format!("{line} {} 55 1 0", (23..40).map(|_| "0").collect::<Vec<_>>().join(" "));
-        assert_eq!((stat.fifo, Stat::parse(&fifo).unwrap().fifo), (None, Some(55)));
         assert_eq!(Stat::parse("7 (x) S 3"), None);
         assert_eq!(Stat::parse(""), None);
     }

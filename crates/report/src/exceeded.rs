@@ -101,9 +101,6 @@ fn seen(account: &Account<'_>) -> Vec<String> {
     if account.notes.iter().any(|note| note.level == Level::Refused) {
         seen.push("the kernel refused something (see the notes)".into());
     }
-    if account.notes.iter().any(|note| note.level == Level::Failed) {
-        seen.push("the run ended with an error (see the notes)".into());
-    }
     if account.verb == "run" && account.system.processors.iter().all(|processor| processor.costs.is_none()) {
         seen.push("scheduling itself took time, and the file names no `costs`".into());
     }

@@ -63,7 +63,7 @@ impl Common {
 
     /// All processors share instant 0.
     pub fn begin(&self, clock: MonotonicClock) {
-        assert!(self.clock.set(clock).is_ok(), "the clock of a run was asked for before the run began");
+        let _ = self.clock.set(clock);
     }
 
     pub fn now(&self) -> Instant {

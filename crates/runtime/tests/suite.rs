@@ -8,5 +8,4 @@ mod calls;
 mod lanes;
 mod one_cpu;
 mod overruns;
-mod pressure;
 mod switching;

@@ -249,8 +249,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
             }
             let lane = self.dispatcher.job(slot).lane;
             let boosted = execution.level < lane;
-            let below = self.dispatcher.paused_wholly().contains(lane) || (paused.contains(lane) && !boosted);
-            let level = if below { BACKGROUND } else { execution.level };
+            let level = if paused.contains(lane) && !boosted { BACKGROUND } else { execution.level };
             // Of equal priorities the one that runs goes on: the kernel's FIFO does not preempt it.
             let runs = self.holder == Some(slot);
             if best.0.is_none() || level < best.1 || (level == best.1 && runs && !best.2) {

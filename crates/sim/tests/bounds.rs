@@ -36,7 +36,6 @@ fn system(seed: u64) -> System {
             processor.costs = Costs { timer, enqueue, dequeue, cancel: cost(), switch: cost(), watchdog: cost() };
         }
     }
-    common::drawn::hard_caps(&mut system, seed);
     for processor in &mut system.processors {
         if choose.one_in(4) {
             let strategy = choose.of(&["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"]).into();

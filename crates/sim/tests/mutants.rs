@@ -42,18 +42,6 @@ const MUTANTS: &[Mutant] = &[
         "self.kept(part, part.level, false)",
     ),
     mutant(
-        "no pauses of the hard cap",
-        "hard_cap.rs",
-        "above.extend(pauses(site, releases));",
-        "let _ = pauses(site, releases);",
-    ),
-    mutant(
-        "the hard cap's pauses once in two windows",
-        "hard_cap.rs",
-        "Demand { cost, period: WINDOW.as_nanos(), burst: 0 }",
-        "Demand { cost, period: 2 * WINDOW.as_nanos(), burst: 0 }",
-    ),
-    mutant(
         "jobs rounded down, not up",
         "fixed.rs",
         "Ok(early) => u128::from(early.div_ceil(self.period)),",

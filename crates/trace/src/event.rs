@@ -162,19 +162,6 @@ pub enum Decision {
         /// Its lane from now on.
         lane: u8,
     },
-    /// The hard cap pauses every lane, or opens them again.
-    Pause {
-        /// True while they pause.
-        on: bool,
-    },
-    /// The hard cap has paused lanes again and again: critical work is overloaded, and that lasts.
-    Overload,
-    /// In a lasting overload an operation's later jobs are no longer critical.
-    Relegate {
-        /// The operation.
-        #[serde(with = "operation")]
-        operation: OperationId,
-    },
 }
 
 /// A completion that triggers an operation on another processor.

@@ -1,11 +1,10 @@
 //! What callers ask of a dispatcher: nothing here changes what it decides.
 
-use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span};
+use hyoshi_model::{Instant, ProcessorId};
 use hyoshi_trace::{Probe, Signal, Slot};
 
 use super::Dispatcher;
 use crate::cap::{Cap, OPEN};
-use crate::hard_cap::HardCap;
 use crate::job::Job;
 use crate::lane::{Lane, LaneMask};
 use crate::operation::Successor;
@@ -17,8 +16,7 @@ impl<P: Probe> Dispatcher<P> {
         let epoch = self.system_epochs.get(self.epoch + 1).copied().unwrap_or(Instant::NEVER);
         let first =
             self.arrivals.next().min(self.next_signal()).min(self.guards.next()).min(epoch).min(self.watch_next);
-        let first = self.cap.as_ref().map_or(first, |cap| first.min(cap.timer()));
-        self.hard_cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
+        self.cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
     }
 
     /// Lanes that may have something new to decide since the last call.
@@ -39,52 +37,16 @@ impl<P: Probe> Dispatcher<P> {
         self.running
     }
 
-    /// Lanes whose queue holds something that neither cap keeps from starting.
+    /// Lanes whose queue holds something that the cap lets start.
     #[inline]
     pub(super) fn may_start(&self) -> LaneMask {
-        if self.hard_paused() {
-            return LaneMask::EMPTY;
-        }
         self.waiting.0 | (self.waiting.1 & LaneMask::before(self.gate()))
     }
 
-    /// Lanes that a cap moves below ordinary threads: gated ones without critical work, and those that the hard
-    /// cap pauses.
+    /// Lanes that the cap moves below ordinary threads: gated ones without critical work.
     #[inline]
     pub fn paused(&self) -> LaneMask {
-        self.paused_wholly() | !LaneMask::before(self.gate()) & !self.critical_lanes
-    }
-
-    /// Lanes that the hard cap pauses, ceilings included: all of them but those whose jobs held a resource when it began.
-    #[inline]
-    pub fn paused_wholly(&self) -> LaneMask {
-        if self.hard_paused() { !self.spared } else { LaneMask::EMPTY }
-    }
-
-    #[inline]
-    pub(super) fn hard_paused(&self) -> bool {
-        self.hard_cap.as_ref().is_some_and(HardCap::paused)
-    }
-
-    /// True if a job holds a resource.
-    pub fn holds(&self, slot: Slot, resource: ResourceId) -> bool {
-        self.held.contains(&(slot, resource))
-    }
-
-    /// How often the hard cap has paused the lanes, and for how long in all.
-    pub fn hard_pauses(&self) -> (u64, Span) {
-        self.hard_cap.as_ref().map_or((0, Span::ZERO), HardCap::pauses)
-    }
-
-    /// True once critical overload has lasted and the file says that the run is to end for it.
-    #[inline]
-    pub fn must_stop(&self) -> bool {
-        self.must_stop
-    }
-
-    /// Operations that are no longer critical since overload has lasted.
-    pub fn relegated(&self) -> impl Iterator<Item = OperationId> + '_ {
-        self.operations.iter().filter(|operation| operation.relegated).map(|operation| operation.id)
+        !LaneMask::before(self.gate()) & !self.critical_lanes
     }
 
     /// Completions for other processors since the last call.

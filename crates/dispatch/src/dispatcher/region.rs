@@ -2,15 +2,12 @@
 
 use alloc::{sync::Arc, vec, vec::Vec};
 
-use hyoshi_model::{Instant, OnOverload, ResourceId, Setting, System, utilisation_ppm};
+use hyoshi_model::{Instant, Setting, System, utilisation_ppm};
 use hyoshi_sched::{Placement, ProcessorPlan};
-use hyoshi_trace::{Decision, Probe, Slot};
+use hyoshi_trace::{Decision, Probe};
 
 use super::Dispatcher;
-use crate::hard_cap::Change;
-use crate::job::State;
-use crate::lane::{Lane, LaneMask, plans};
-use crate::operation::Operation;
+use crate::lane::{Lane, plans};
 
 /// What each epoch changes, ready to be copied.
 #[derive(Debug)]
@@ -57,99 +54,21 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Tells the caps whether lanes use the CPU from now on.
+    /// Tells the cap whether lanes use the CPU from now on.
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {
-        // What one of them changes changes what the other sees: each moves at most once for each lane.
-        while self.account_to_cap(now) | self.account_to_hard_cap(now) {}
-    }
-
-    #[inline]
-    fn account_to_cap(&mut self, now: Instant) -> bool {
-        let busy = !((self.running & !self.paused()) | self.may_start()).is_empty();
-        let Some(cap) = &mut self.cap else { return false };
-        if !cap.account(now, busy) {
-            return false;
-        }
-        // The gate has moved, and with it what counts as busy.
-        let lane = cap.gate();
-        self.wake_all();
-        self.decision(now, Decision::Gate { lane });
-        true
-    }
-
-    #[inline]
-    fn account_to_hard_cap(&mut self, now: Instant) -> bool {
-        if self.hard_cap.is_none() {
-            return false;
-        }
-        let busy = self.critical_work_has_the_cpu();
-        let change = self.hard_cap.as_mut().map_or(Change::None, |cap| cap.account(now, busy));
-        match change {
-            Change::None => return false,
-            Change::Open => {
-                self.spared = LaneMask::EMPTY;
-                self.decision(now, Decision::Pause { on: false });
+        loop {
+            let busy = !((self.running & !self.paused()) | self.may_start()).is_empty();
+            let Some(cap) = &mut self.cap else { return };
+            if !cap.account(now, busy) {
+                return;
             }
-            Change::Pause { lasting } => self.pause(now, lasting),
-        }
-        self.wake_all();
-        true
-    }
-
-    #[cold]
-    fn pause(&mut self, now: Instant, lasting: bool) {
-        let jobs = &self.jobs;
-        let running = self.held.iter().map(|(holder, _)| jobs.get(*holder)).filter(|job| job.state == State::Running);
-        self.spared = running.map(|job| job.lane).collect();
-        self.decision(now, Decision::Pause { on: true });
-        if lasting {
-            self.overload_lasts(now);
-        }
-    }
-
-    fn wake_all(&mut self) {
-        for lane in 0..self.lanes.len() as u8 {
-            self.wakes.insert(lane);
-        }
-    }
-
-    /// Whether the most urgent of what runs or may start is critical. A job that holds a resource may run above it.
-    fn critical_work_has_the_cpu(&self) -> bool {
-        let running = self.running & !self.paused();
-        let holds = |(holder, _): &(Slot, ResourceId)| {
-            let job = self.jobs.get(*holder);
-            job.critical && job.state == State::Running && running.contains(job.lane)
-        };
-        if !self.held.is_empty() && self.held.iter().any(holds) {
-            return true;
-        }
-        let Some(lane) = (running | self.may_start()).first() else { return false };
-        let state = &self.lanes[usize::from(lane)];
-        let first = if running.contains(lane) { state.running } else { None };
-        let first = first.or_else(|| state.best(lane >= self.gate()).map(|(_, slot)| slot));
-        first.is_some_and(|slot| self.jobs.get(slot).critical)
-    }
-
-    /// Critical overload lasts: what the file says happens now.
-    fn overload_lasts(&mut self, now: Instant) {
-        self.decision(now, Decision::Overload);
-        match self.on_overload {
-            OnOverload::Report => {}
-            OnOverload::Stop => self.must_stop = true,
-            OnOverload::Demote => {
-                let critical = |one: &&mut Operation| one.enabled && (one.critical || one.critical_legs > 0);
-                if self.operations.iter_mut().filter(critical).count() < 2 {
-                    return;
-                }
-                // Of equally important ones the last in the file.
-                let least = self.operations.iter_mut().rev().filter(critical).min_by_key(|one| one.importance);
-                if let Some(operation) = least {
-                    operation.relegate();
-                    let operation = operation.id;
-                    self.decision(now, Decision::Relegate { operation });
-                }
+            // The gate has moved, and with it what counts as busy: at most once for each lane.
+            let lane = cap.gate();
+            for index in 0..self.lanes.len() as u8 {
+                self.wakes.insert(index);
             }
+            self.decision(now, Decision::Gate { lane });
         }
     }
 }

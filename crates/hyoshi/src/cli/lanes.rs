@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::{Broker, LanePromise};
 use hyoshi_control::file::promises_of_run;
-use hyoshi_model::hard_cap::WINDOW;
-use hyoshi_model::{ProcessorId, Share, Span, System};
+use hyoshi_model::{ProcessorId, Share, System};
 use hyoshi_os::{Policy, Spawn, priority};
 use hyoshi_report::{Level, Note};
 
@@ -27,8 +25,6 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// A run's lanes, as long as the broker counts on them. Dropped, they are taken back.
 #[derive(Default)]
 pub(super) struct Lanes {
-    /// CPUs whose lanes the hard cap has paused: they take more than they declare.
-    paused: Arc<Mutex<BTreeMap<u32, Span>>>,
     told: Option<Teller>,
     notes: Vec<Note>,
 }
@@ -53,18 +49,13 @@ impl Lanes {
         }
         let named = socket.is_some();
         let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
-        let paused: Arc<Mutex<BTreeMap<u32, Span>>> = Arc::default();
-        let beyond = paused.clone();
-        let voice = Voice { name: named_as(&system.name), what: wire(&promises), beyond, socket, client: None };
+        let voice = Voice { name: named_as(&system.name), what: wire(&promises), socket, client: None };
         let (over, is_over) = channel();
         let (says, said) = channel();
         let teller = thread::Builder::new().name("lanes".into()).spawn(move || voice.tell(&says, &is_over));
         let answer = match teller {
             Ok(_) => said.recv_timeout(PATIENCE).ok(),
-            Err(error) => {
-                let notes = vec![not_counted(format_args!("no thread: {error}"))];
-                return Lanes { paused, told: None, notes };
-            }
+            Err(error) => return Lanes { told: None, notes: vec![not_counted(format_args!("no thread: {error}"))] },
         };
         let notes = match answer {
             Some(answer) => told(answer, &promises, named).into_iter().collect(),
@@ -74,12 +65,7 @@ impl Lanes {
                 vec![Note { remedy: Some(remedy), ..not_counted(late) }]
             }
         };
-        Lanes { paused, told: Some(Teller { over, said }), notes }
-    }
-
-    /// The hard cap has paused the lanes of a CPU: from now on the broker is told that they take all that it allows.
-    pub fn paused(&self, cpu: u32, budget: Span) {
-        self.paused.lock().unwrap_or_else(PoisonError::into_inner).insert(cpu, budget);
+        Lanes { told: Some(Teller { over, said }), notes }
     }
 
     /// They are over; what the run's reader must know of them.
@@ -113,7 +99,6 @@ fn above_windows() -> bool {
 struct Voice {
     name: String,
     what: Vec<LanePromise>,
-    beyond: Arc<Mutex<BTreeMap<u32, Span>>>,
     socket: Option<PathBuf>,
     client: Option<Client>,
 }
@@ -133,7 +118,6 @@ impl Voice {
             drop(self.say());
         }
         self.what.clear();
-        self.beyond.lock().unwrap_or_else(PoisonError::into_inner).clear();
         drop(self.say());
     }
 
@@ -146,20 +130,11 @@ impl Voice {
     }
 
     fn try_say(&mut self) -> Result<(), ClientError> {
-        let beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut what: Vec<LanePromise> =
-            self.what.iter().filter(|promise| !beyond.contains_key(&promise.cpu)).cloned().collect();
-        what.extend(beyond.into_iter().map(|(cpu, budget)| LanePromise {
-            cpu,
-            budget: budget.as_nanos(),
-            period: WINDOW.as_nanos(),
-            jitter: 0,
-        }));
         let client = match &mut self.client {
             Some(client) => client,
             none => none.insert(Client::connect(self.socket.as_deref())?),
         };
-        Ok(client.broker().promise_lanes(&self.name, &what)?)
+        Ok(client.broker().promise_lanes(&self.name, &self.what)?)
     }
 
     /// By whom, and whether it counts there.

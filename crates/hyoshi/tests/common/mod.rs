@@ -122,10 +122,6 @@ impl Place {
         command.args(words.split_whitespace()).current_dir(&self.0).stdin(Stdio::null()).env_remove("NO_COLOR");
         // Whatever was measured on the machine that tests: their figures are to be the same on all.
         command.env("HYOSHI_COSTS", "none");
-        // Tests run beside each other, on the CPUs that there are.
-        if words.starts_with("run ") {
-            command.arg("--share-cpu");
-        }
         command
     }
 

@@ -35,12 +35,10 @@ use hyoshi_trace::{Decision, Event, Probe, RingProbe, Slot};
 
 use crate::body::Cell;
 use crate::common::{Common, Signs};
-use crate::ended::EndedBy;
 use crate::inbox::Inbox;
 use crate::link::{Ends, InFlight, Message};
 use crate::payload::Payload;
 use crate::posts::Posts;
-use crate::seat::Seat;
 
 pub(crate) use lanes::{Begin, Returned, Step};
 pub(crate) use waits::Turn;
@@ -67,13 +65,8 @@ pub(crate) struct Crew<S> {
     preemptive: bool,
     /// Lanes whose running job may have to give way.
     pending: LaneMask,
-    /// Threads that the hard cap pauses may be below ordinary ones, and not among them: a pause is so short that these
-    /// would not all come to the CPU in it. Only root comes back from there with certainty (sched(7): RLIMIT_NICE).
-    may_idle: bool,
-    /// Lanes below ordinary threads, as the threads' policies know it.
-    paused: LaneMask,
-    /// Threads of which the kernel is to be asked for another policy once the lock is free.
-    changed: VecDeque<u16>,
+    /// The cap's gate as the threads' policies know it.
+    gate: u8,
     /// What the job that completes in this section emitted.
     emitted: Option<Arc<Payload>>,
     links: Ends,
@@ -91,7 +84,7 @@ pub(crate) struct Crew<S> {
 /// A thread of a lane.
 #[derive(Debug)]
 struct Member<S> {
-    seat: Option<Arc<Seat<S>>>,
+    handle: Option<S>,
     signs: Arc<Signs>,
     lane: u8,
     /// SCHED_FIFO was granted.
@@ -220,9 +213,7 @@ impl<S: Scheduled> Crew<S> {
             attended: LaneMask::EMPTY,
             preemptive: plan.preemption == Preemption::Full,
             pending: LaneMask::EMPTY,
-            may_idle: hyoshi_os::file::own_user() == 0,
-            paused: dispatcher.paused(),
-            changed: VecDeque::new(),
+            gate: dispatcher.gate(),
             emitted: None,
             in_flight: InFlight::of(&system, plan.processor),
             links,
@@ -240,7 +231,7 @@ impl<S: Scheduled> Crew<S> {
         let thread = self.members.len() as u16;
         let priority = self.lanes[usize::from(lane)].priority;
         self.members.push(Member {
-            seat: None,
+            handle: None,
             signs,
             lane,
             fifo: false,
@@ -252,36 +243,13 @@ impl<S: Scheduled> Crew<S> {
             demoted: false,
         });
         self.lanes[usize::from(lane)].idle.insert(0, thread);
-        // Each is in it once at most.
-        self.changed.reserve(self.members.len());
         thread
     }
 
     /// The thread exists and was given `policy`.
     pub fn arrive(&mut self, thread: u16, handle: S, policy: Policy) {
         let member = &mut self.members[usize::from(thread)];
-        (member.policy, member.fifo) = (policy, policy != Policy::Other);
-        member.seat = Some(Arc::new(Seat::new(handle, policy)));
-    }
-
-    /// A thread of which the kernel is to be asked for another policy; with the lock free.
-    pub fn take_changed(&mut self) -> Option<Arc<Seat<S>>> {
-        let thread = self.changed.pop_front()?;
-        self.members[usize::from(thread)].seat.clone()
-    }
-
-    /// True if there is such a thread.
-    #[inline]
-    pub fn has_changed(&self) -> bool {
-        !self.changed.is_empty()
-    }
-
-    /// A section has panicked: what it left is not used any more. Every thread ends, or goes on without its turn.
-    #[cold]
-    pub fn break_off(&mut self) {
-        self.closed = true;
-        self.common.stopping.store(true, Ordering::Release);
-        self.members.iter().for_each(|member| member.signs.wake.post());
+        (member.handle, member.policy, member.fifo) = (Some(handle), policy, policy != Policy::Other);
     }
 
     /// Some thread of the run was refused its priority: then all of them do without. Were only the
@@ -335,12 +303,9 @@ impl<S: Scheduled> Crew<S> {
     /// sends, the release thread's timer.
     #[inline]
     pub fn settle(&mut self, now: Instant, posts: &mut Posts) {
-        if self.dispatcher.paused() != self.paused {
-            self.paused = self.dispatcher.paused();
+        if self.dispatcher.gate() != self.gate {
+            self.gate = self.dispatcher.gate();
             self.apply_to_all();
-        }
-        if self.dispatcher.must_stop() {
-            self.overloaded();
         }
         if self.preemptive {
             self.pending = self.pending | self.dispatcher.take_wakes();
@@ -361,13 +326,6 @@ impl<S: Scheduled> Crew<S> {
             self.armed = timer;
             posts.release(self.processor);
         }
-    }
-
-    /// Critical work has been overloaded for long, and the file says that the run ends for it.
-    #[cold]
-    fn overloaded(&self) {
-        let processor = self.common.system.processor(self.processor).name.clone();
-        self.common.end(EndedBy::Overloaded { processor });
     }
 
     /// Completions leave for other processors.
@@ -411,7 +369,7 @@ impl<S: Scheduled> Crew<S> {
     fn consumed(&self, slot: Slot) -> Span {
         let started = self.started[slot.0 as usize];
         let member = self.members.get(usize::from(started.thread));
-        let time = member.and_then(|member| member.seat.as_ref()?.thread.cpu_time());
+        let time = member.and_then(|member| member.handle.as_ref()?.cpu_time());
         time.map_or(Span::ZERO, |time| time.saturating_sub(started.began))
     }
 

@@ -84,20 +84,10 @@ impl Hand {
     }
 
     fn thread(&self, thread: u16) -> &FakeThread {
-        &self.crew.members[usize::from(thread)].seat.as_ref().unwrap().thread
+        self.crew.members[usize::from(thread)].handle.as_ref().unwrap()
     }
 
-    /// As after each section.
-    fn ask_the_kernel(&mut self) {
-        while let Some(seat) = self.crew.take_changed() {
-            if !seat.settle() {
-                self.crew.common.refused_later.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn policies(&mut self, thread: u16) -> Vec<Policy> {
-        self.ask_the_kernel();
+    fn policies(&self, thread: u16) -> Vec<Policy> {
         self.thread(thread).policies()
     }
 }

@@ -18,7 +18,6 @@ use hyoshi_model::Preemption;
 
 use super::blocking::Blocking;
 use super::fixed::Demand;
-use super::hard_cap;
 use super::processor::{Found, Part, Response, Site};
 use super::release::Release;
 use super::utilisation::{self, ONE, Share};
@@ -26,16 +25,11 @@ use super::verdict::Missing;
 
 /// Turns what the cap may hold back into unknown.
 pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found]) {
-    let name = || site.system.processor(site.plan.processor).name.clone();
-    if hard_cap::may_relegate(site, releases) {
-        found.iter_mut().filter(|found| found.part.critical && is_known(found)).for_each(|found| {
-            found.response = Response::Unknown(Missing::HardCap { processor: name() });
-        });
-    }
     if !may_act(site, releases) {
         return;
     }
     let critical_fits = critical_fits(site);
+    let name = || site.system.processor(site.plan.processor).name.clone();
     let enough = enough(site, releases);
     let blocking = Blocking::new(site.system, site.plan);
     for found in found {
@@ -52,15 +46,11 @@ pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found
                 Missing::Cap { processor: name(), held, resource, enough }
             }
         };
-        if is_known(found) {
+        let known = matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime);
+        if known || matches!(found.response, Response::Tested(_)) {
             found.response = Response::Unknown(missing);
         }
     }
-}
-
-/// True if there is a bound that the cap may break.
-fn is_known(found: &Found) -> bool {
-    matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime | Response::Tested(_))
 }
 
 /// The least cap, in percent, that never acts; 100 % is none.
@@ -77,7 +67,7 @@ fn enough(site: &Site<'_>, releases: &[Release]) -> u32 {
 fn critical_fits(site: &Site<'_>) -> bool {
     let critical = site.parts.iter().filter(|part| part.critical);
     let shares = critical.map(|part| Share { cost: part.charged(), period: site.works[part.operation.index()].period });
-    let cap_ppm = u128::from(site.system.processor(site.plan.processor).shared_cap_ppm());
+    let cap_ppm = u128::from(site.system.processor(site.plan.processor).cap_ppm);
     utilisation::sum(shares).saturating_mul(1_000_000) < ONE * cap_ppm
 }
 
@@ -92,14 +82,9 @@ pub(super) fn may_act(site: &Site<'_>, releases: &[Release]) -> bool {
 /// The same with another cap.
 fn acts_at(site: &Site<'_>, releases: &[Release], cap_ppm: u32) -> bool {
     let processor = site.system.processor(site.plan.processor);
-    let cap_ppm = u128::from(cap_ppm.min(processor.hard_cap.ppm));
-    let window = u128::from(processor.cap_window.as_nanos());
+    let (cap_ppm, window) = (u128::from(cap_ppm), u128::from(processor.cap_window.as_nanos()));
     let least_urgent = site.parts.iter().filter(|part| !part.critical).map(|part| part.worst).max();
     let (Some(least_urgent), true) = (least_urgent, cap_ppm < MILLION && window > 0) else { return false };
-    // What the hard cap puts off comes later, on top of all that is released then.
-    if hard_cap::may_pause(site, releases) {
-        return true;
-    }
     let demands: Result<Vec<Demand>, Missing> = site.parts.iter().map(|part| site.demand(part, releases)).collect();
     let Ok(mut demands) = demands else { return true };
     let lanes = site.plan.preemption != Preemption::None;
@@ -121,21 +106,6 @@ const MILLION: u128 = 1_000_000;
 
 /// Whether the budget may be used up; `None` if that takes too long to tell.
 fn uses_up(demands: &[Demand], window: u128, cap_ppm: u128, reserve_ppm: u128) -> Option<bool> {
-    // In whole nanoseconds, as the dispatcher has it.
-    let budget = window.checked_mul(cap_ppm)? / MILLION * MILLION;
-    executes(demands, window, &mut |executed, at| {
-        let reserve = reserve_ppm.checked_mul(window - at)?;
-        Some(executed.checked_mul(MILLION)?.checked_add(reserve)? >= budget)
-    })
-}
-
-/// Whether what a processor executes within a window, if all is released as early as can be, `reaches` too much at an
-/// instant at which it becomes idle or at the window's end; `None` if that takes too long to tell.
-pub(super) fn executes(
-    demands: &[Demand],
-    window: u128,
-    reaches: &mut dyn FnMut(u128, u128) -> Option<bool>,
-) -> Option<bool> {
     if demands.iter().map(|demand| demand.jobs(window)).sum::<u128>() > PATIENCE {
         return None;
     }
@@ -146,6 +116,12 @@ pub(super) fn executes(
         releases.extend((0..jobs).map(|job| ((job * period).saturating_sub(burst), u128::from(demand.cost))));
     }
     releases.sort_unstable();
+    // In whole nanoseconds, as the dispatcher has it.
+    let budget = window.checked_mul(cap_ppm)? / MILLION * MILLION;
+    let reaches = |executed: u128, at: u128| -> Option<bool> {
+        let reserve = reserve_ppm.checked_mul(window - at)?;
+        Some(executed.checked_mul(MILLION)?.checked_add(reserve)? >= budget)
+    };
     let (mut executed, mut idle_from) = (0u128, 0u128);
     for (at, cost) in releases {
         if at > idle_from {

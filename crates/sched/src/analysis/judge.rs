@@ -6,7 +6,6 @@ use hyoshi_model::{Deadline, OnBusy, Preemption, Span, System};
 
 use super::cap;
 use super::failing::{self, Coming};
-use super::hard_cap;
 use super::holistic::{Agreement, finish_of};
 use super::merge;
 use super::method::{Assumption, Method, MethodNote};
@@ -278,9 +277,7 @@ fn inapplicable(site: &Site<'_>, agreement: &Agreement) -> Option<Inapplicable> 
             Some(Inapplicable::ConstrainedDeadline)
         }
         () if any(&|part| !site.system.operation(part.operation).uses.is_empty()) => Some(Inapplicable::Resources),
-        () if cap::may_act(site, &agreement.releases) || hard_cap::may_pause(site, &agreement.releases) => {
-            Some(Inapplicable::Cap)
-        }
+        () if cap::may_act(site, &agreement.releases) => Some(Inapplicable::Cap),
         () if !site.system.processor(site.plan.processor).costs.is_none() => Some(Inapplicable::Overheads),
         () => None,
     }
@@ -294,9 +291,7 @@ fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
     };
     let processor = site.system.processor(site.plan.processor);
     let uses = |work: &Work| !site.system.operation(work.operation).uses.is_empty();
-    let capped = processor.shared_cap_ppm() < 1_000_000;
-    let hard = processor.hard_cap.is_on() && site.parts.iter().any(|part| part.critical);
-    let pauses = hard_cap::pauses(site, &agreement.releases).map(|pauses| Span::from_nanos(pauses.cost));
+    let capped = processor.cap_ppm < 1_000_000;
     let held = [
         (Assumption::WorstCases, true),
         (Assumption::NoOverheads, processor.costs.is_none()),
@@ -309,9 +304,7 @@ fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
         (Assumption::BestCases, works().any(|work| work.source.is_triggered())),
         (Assumption::Sections, works().any(uses)),
         (Assumption::CapNeverActs, capped && !cap::may_act(site, &agreement.releases)),
-        (Assumption::NoThrottling, capped && !processor.hard_cap.is_on()),
-        (Assumption::HardCapNeverActs, hard && pauses.is_none()),
-        (Assumption::HardCap(pauses.unwrap_or_default()), pauses.is_some()),
+        (Assumption::NoThrottling, capped),
     ];
     held.into_iter().filter(|(_, holds)| *holds).map(|(assumption, _)| assumption).collect()
 }

@@ -18,7 +18,6 @@ mod demand;
 mod effort;
 mod failing;
 mod fixed;
-mod hard_cap;
 mod holistic;
 mod island;
 mod join;

@@ -251,11 +251,6 @@ pub enum Missing {
         /// A cap of so many percent never acts.
         enough: u32,
     },
-    /// Critical work may use up the hard cap for so long that the processor's `on_hard_cap` demotes some of it.
-    HardCap {
-        /// The processor.
-        processor: String,
-    },
     /// The cap leaves too little for critical work alone.
     CapTooSmall {
         /// The processor.
@@ -372,10 +367,6 @@ impl fmt::Display for Missing {
                      or make {held} critical"
                 )
             }
-            Missing::HardCap { processor } => write!(
-                f,
-                "critical work may exceed the hard cap of {processor}, which then demotes some of it: lower the critical load"
-            ),
             Missing::CapTooSmall { processor } => {
                 write!(f, "critical work alone needs the whole cap of {processor} or more: raise the cap")
             }

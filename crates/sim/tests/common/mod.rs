@@ -23,7 +23,6 @@ pub fn processor(strategy: &str) -> Processor {
         cancel: false,
         cap_ppm: 1_000_000,
         cap_window: Span::from_millis(100),
-        hard_cap: hyoshi_model::HardCap::OFF,
         pool: 1,
         overload: None,
         costs: hyoshi_model::Costs::NONE,
@@ -48,7 +47,6 @@ impl Build {
             chains: vec![],
             links: vec![],
             brokered: Default::default(),
-            idle_states: Default::default(),
             epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: [].into() }],
         })
     }

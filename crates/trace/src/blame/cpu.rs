@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use hyoshi_model::{Instant, JobId, OperationId, Preemption, ResourceId, System};
+use hyoshi_model::{Instant, JobId, Preemption, ResourceId, System};
 
 use super::arrival::{Arrival, Arrivals};
 use super::marks::{Holder, Mark, Runner, Turn};
@@ -77,10 +77,6 @@ pub struct Cpu<'a> {
     users: Vec<u32>,
     epoch: usize,
     gate: u8,
-    /// Lanes that go on while the hard cap pauses all others, if it does.
-    pause: Option<u64>,
-    /// Operations whose later jobs are not critical: overload lasted.
-    relegated: Vec<OperationId>,
     /// Whether the second strategy rules.
     second: bool,
     now: Instant,
@@ -107,8 +103,6 @@ impl<'a> Cpu<'a> {
             users: Vec::new(),
             epoch: 0,
             gate: u8::MAX,
-            pause: None,
-            relegated: Vec::new(),
             second: false,
             now: Instant::ZERO,
             current: None,
@@ -131,22 +125,6 @@ impl<'a> Cpu<'a> {
     /// The epoch in force.
     pub fn epoch(&self) -> usize {
         self.epoch
-    }
-
-    /// True while the hard cap pauses lanes.
-    pub fn pauses(&self) -> bool {
-        self.pause.is_some()
-    }
-
-    /// The lanes whose running jobs hold a resource.
-    fn holding(&self) -> u64 {
-        let running = self.lanes.iter().filter_map(|lane| self.jobs[lane.running? as usize].as_ref());
-        running.filter(|live| !live.held.is_empty()).fold(0, |lanes, live| lanes | bit(live.lane))
-    }
-
-    /// True if the hard cap has a lane below ordinary threads.
-    fn is_paused(&self, lane: u8) -> bool {
-        self.pause.is_some_and(|spared| spared & bit(lane) == 0)
     }
 
     /// The first lane that the cap gates; 255 if none.
@@ -247,7 +225,7 @@ impl<'a> Cpu<'a> {
         let (best, level) = self.best_started();
         let pending = self.lanes.iter().enumerate().find(|(lane, state)| {
             let open = (*lane as u8) < self.gate;
-            self.pause.is_none() && state.running.is_none() && (state.waiting[0] > 0 || (open && state.waiting[1] > 0))
+            state.running.is_none() && (state.waiting[0] > 0 || (open && state.waiting[1] > 0))
         });
         if pending.is_some_and(|(lane, _)| (lane as u8) < level) {
             return self.nobody(Holder::Dispatch);
@@ -284,8 +262,7 @@ impl<'a> Cpu<'a> {
         for index in self.lanes.iter().filter_map(|lane| lane.running) {
             let Some(live) = self.jobs[index as usize].as_ref().filter(|live| !live.blocked) else { continue };
             let paused = live.lane >= self.gate && !self.places.is_critical_lane(live.lane);
-            let below = self.is_paused(live.lane) || (paused && live.runs_at >= live.lane);
-            let level = if below { BACKGROUND } else { live.runs_at };
+            let level = if paused && live.runs_at >= live.lane { BACKGROUND } else { live.runs_at };
             // Of equal priorities the one that runs goes on.
             let runs = self.current == Some(index);
             if best.0.is_none() || level < best.1 || (level == best.1 && runs && !best.2) {
@@ -317,15 +294,10 @@ impl<'a> Cpu<'a> {
                 }
             }
             Input::Release { slot, resource } => {
-                let lane = self.at_slot(*slot).map_or(u8::MAX, |live| live.lane);
-                let by_slot = self.by_slot.get(slot).copied();
-                if let Some(live) = by_slot.and_then(|index| self.jobs.get_mut(index as usize)?.as_mut()) {
+                if let Some(live) = self.at_slot(*slot) {
                     (live.in_section, live.section) = (false, live.section.saturating_add(1));
                     if let Some(position) = live.held.iter().rposition(|held| held == resource) {
                         live.held.remove(position);
-                    }
-                    if let (true, Some(spared)) = (live.held.is_empty(), &mut self.pause) {
-                        *spared &= !bit(lane);
                     }
                 }
                 self.level_anew(*slot);
@@ -427,12 +399,6 @@ impl<'a> Cpu<'a> {
                 self.gate = *lane;
                 mark(self, Mark::Gate { lane: *lane });
             }
-            Decision::Overload => {}
-            Decision::Relegate { operation } => self.relegated.push(*operation),
-            Decision::Pause { on } => {
-                self.pause = on.then(|| self.holding());
-                mark(self, Mark::Pause { on: *on });
-            }
             Decision::Move { job, lane } => {
                 let Some(index) = self.by_job.get(job).copied() else { return };
                 let lane = (*lane).min(self.places.lanes.saturating_sub(1));
@@ -484,7 +450,6 @@ impl<'a> Cpu<'a> {
             return None;
         }
         let (critical, first) = self.places.of(self.system, self.epoch, job);
-        let critical = critical && !self.relegated.contains(&job.operation);
         let second = self.places.second_of(self.system, self.epoch, job);
         let (level, other) = if self.second { (second, first) } else { (first, second) };
         let live = Live {
@@ -597,9 +562,4 @@ mod tests {
         }
         assert_eq!((cpu.jobs.len(), cpu.by_job.len(), cpu.by_slot.len(), cpu.users.len()), (1, 1, 1, 1));
     }
-}
-
-/// A lane in a set of lanes; one that no processor has is in none.
-fn bit(lane: u8) -> u64 {
-    1u64.checked_shl(u32::from(lane)).unwrap_or(0)
 }

@@ -43,8 +43,6 @@ pub(super) struct File {
     deadline: Instant,
     phase: Phase,
     gate: u8,
-    /// The hard cap pauses every lane.
-    pause: bool,
     pauses: bool,
     full: bool,
     exact: bool,
@@ -59,7 +57,7 @@ pub(super) struct File {
 impl File {
     /// Begins as the job enters its queue. `timeline` keeps every stretch, too.
     pub fn new(cpu: &mut Cpu<'_>, job: JobId, exact: bool, next: usize, pools: Pools, timeline: bool) -> Option<Self> {
-        let (gate, pause, full) = (cpu.gate(), cpu.pauses(), preempts_within(cpu.places()));
+        let (gate, full) = (cpu.gate(), preempts_within(cpu.places()));
         let blocked = cpu.blocked().take(MOST_BLOCKED).collect();
         let live = cpu.live(job)?;
         let live_other = live.other;
@@ -73,7 +71,6 @@ impl File {
             deadline,
             phase: Phase::Waits,
             gate,
-            pause,
             pauses: !cpu.places().is_critical_lane(lane),
             full,
             exact,
@@ -110,7 +107,6 @@ impl File {
             }
             Mark::Turn { job, .. } => self.blocked.retain(|(_, other, _)| other != job),
             Mark::Gate { lane } => self.gate = *lane,
-            Mark::Pause { on } => self.pause = *on,
             Mark::Switch if self.phase == Phase::Waits => core::mem::swap(&mut self.level, &mut self.other),
             Mark::Switch => {}
         }
@@ -201,8 +197,7 @@ impl File {
     /// The cap keeps it from starting, or has it below the lanes.
     fn is_gated(&self) -> bool {
         let gated = self.lane >= self.gate;
-        self.pause
-            || gated && if matches!(self.phase, Phase::Waits | Phase::Again) { !self.critical } else { self.pauses }
+        gated && if matches!(self.phase, Phase::Waits | Phase::Again) { !self.critical } else { self.pauses }
     }
 
     /// The parts, once the job has ended: what it ran is split at its declared worst case, and

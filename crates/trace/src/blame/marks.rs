@@ -68,11 +68,6 @@ pub enum Mark {
         /// The lane.
         lane: u8,
     },
-    /// The hard cap pauses every lane, or opens them again.
-    Pause {
-        /// True while they pause.
-        on: bool,
-    },
     /// The other strategy rules: jobs that have not begun have their levels under it.
     Switch,
 }
