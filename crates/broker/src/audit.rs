@@ -263,8 +263,9 @@ mod tests {
 
     #[test]
     fn refusals_of_one_user_leave_the_lines_of_others_and_are_counted() {
-        let path = std::env::temp_dir().join(format!("hyoshi-audit-flood-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+        let folder = std::env::temp_dir().join(format!("hyoshi-audit-flood-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("log");
         let audit = Audit::to(&path).unwrap();
         let bob = Caller::Known(Credentials { pid: 8, uid: 1001, gid: 1001, groups: vec![] });
         for _ in 0..100_000 {
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(refused + dropped, 100_000);
         assert!(of(1000).any(|line| line["change"] == "importance"), "what was done has a budget of its own");
         assert_eq!(of(1001).count(), 1);
-        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
