@@ -31,18 +31,18 @@ pub struct Cap {
     used: Span,
     busy_since: Option<Instant>,
     gate: u8,
-    /// A window that lanes used wholly costs non-critical work the next one.
+    /// If lanes used a window completely, it costs non-critical work the next one.
     strict: bool,
-    /// What of `used` the window before it left.
+    /// The part of `used` that the window before left.
     carried: Span,
 }
 
 impl Cap {
     /// A cap of `cap_ppm` parts per million in each `window`, or `None` for no cap at all.
     ///
-    /// A `strict` one holds non-critical work back for a whole window after one in which lanes never rested: critical
-    /// work that takes more than it declares would else be squeezed in beside it, and ordinary threads would wait for
-    /// as many windows as it takes until the debt has grown to a budget.
+    /// If lanes never rested in a window, a `strict` cap holds non-critical work back for the whole next window.
+    /// Otherwise critical work that exceeds its declaration would share windows with it, and ordinary threads would
+    /// wait until the debt has grown to a budget.
     pub fn new(cap_ppm: u32, window: Span, lanes: usize, strict: bool) -> Option<Cap> {
         let budget = share(cap_ppm, window);
         let cap = Cap {
@@ -87,7 +87,7 @@ impl Cap {
             let here = ran_since.map_or(Span::ZERO, |since| now.since(since.max(start)));
             let rested = ran_since.is_none() && start > self.window_end;
             let total = self.used.saturating_sub(here);
-            // Non-critical work was held back all the same: what filled the window is critical.
+            // Non-critical work was held back anyway: critical work filled the window.
             let wholly = self.strict && before != OPEN && total.saturating_sub(self.carried) >= self.window;
             let owed = if wholly { self.budget } else { total.saturating_sub(self.budget) };
             self.carried = if rested { Span::ZERO } else { owed.min(self.budget) };

@@ -1,9 +1,8 @@
-//! The hard cap: what critical work may use of its CPU in any 100 ms, however much there is of it.
+//! The hard cap: the most CPU time that critical work may use in any 100 ms.
 //!
-//! The [cap](crate::cap) holds non-critical work back and never critical work. So an overload of critical work would
-//! use a CPU until the kernel throttles all real-time threads, once a second and for 50 ms: ordinary threads wait for
-//! up to 950 ms. The hard cap pauses all lanes instead, as soon as critical work has used its budget in a window that
-//! slides with time:
+//! The [cap](crate::cap) holds back non-critical work, never critical work. So an overload of critical work would use
+//! a CPU until the kernel throttles all real-time threads, once a second and for 50 ms: ordinary threads wait for up
+//! to 950 ms. Instead, the hard cap pauses all lanes as soon as critical work has used its budget in a sliding window:
 //!
 //! ```text
 //!             used in the last 100 ms reaches the budget
@@ -13,27 +12,27 @@
 //!             used has fallen to the budget less the hysteresis
 //! ```
 //!
-//! A pause does not stop a job that holds a resource: it goes on until it lets the resource go, so critical work may
-//! exceed the budget by the time for which resources are declared. Release threads and the watchdog run during a pause,
-//! too; what they use then (up to 10 us for each release) comes on top.
+//! A pause does not stop a job that holds a resource: it continues until it releases the resource. So critical work
+//! may exceed the budget by the time for which resources are declared. Release threads and the watchdog also run
+//! during a pause; their use (up to 10 us for each release) is additional.
 //!
-//! Only critical work counts here. While non-critical work has just used its own budget, critical work may follow at
-//! once: together they may use the CPU for up to two budgets on end, and a window that they use wholly costs the
-//! non-critical work the next one. Were both counted, non-critical work would get critical work paused.
+//! Only critical work counts here. If non-critical work has just used its own budget, critical work may follow at
+//! once. Together they may use the CPU for up to two budgets in a row, and a window that they use completely costs the
+//! non-critical work the next one. If both counted, non-critical work would pause critical work.
 
 use alloc::{boxed::Box, vec};
 
 use hyoshi_model::hard_cap::{LASTING, STEPS, WINDOW};
 use hyoshi_model::{HardCap as Share, Instant, Span};
 
-/// While more than this is left, the budget is looked at again after it could be used up, not when it will be.
+/// While more than this is left, the next check is after the budget could be used up, not exactly then.
 const COARSE: u64 = WINDOW.as_nanos() / 50;
 
 const STEP: u64 = Share::step().as_nanos();
-/// The step that time is in, and all that a window before any instant of it touches.
+/// The current step, and all steps that a window ending in it touches.
 const RING: usize = STEPS + 1;
 
-/// The law of the hard cap: times at which critical work has the CPU go in, pauses and a timer come out.
+/// The law of the hard cap. Input: the times at which critical work has the CPU. Output: pauses and a timer.
 #[derive(Clone, Debug)]
 pub struct HardCap {
     budget: u64,
@@ -41,7 +40,7 @@ pub struct HardCap {
     /// Critical use by step, and the sum.
     used: Box<[u32]>,
     sum: u64,
-    /// Up to when use is accounted for, and whether critical work has the CPU since.
+    /// The time up to which use is accounted for, and whether critical work has the CPU since then.
     at: u64,
     busy: bool,
     paused: bool,
@@ -54,7 +53,7 @@ pub struct HardCap {
     spent_paused: Span,
 }
 
-/// What accounting has changed.
+/// The result of accounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing.
@@ -64,7 +63,7 @@ pub enum Change {
         /// See above.
         lasting: bool,
     },
-    /// Lanes go on.
+    /// Lanes continue.
     Open,
 }
 
@@ -145,11 +144,11 @@ impl HardCap {
         Change::Pause { lasting }
     }
 
-    /// Accounts for the time until `now`, and forgets what the window has left behind.
+    /// Accounts for the time until `now`, and forgets what is older than the window.
     fn advance(&mut self, now: u64) {
         let now = now.max(self.at);
         if now / STEP - self.at / STEP >= RING as u64 {
-            // Everything that was known is older than the window.
+            // All recorded use is older than the window.
             self.used.fill(if self.busy { STEP as u32 } else { 0 });
             let step = (now / STEP) as usize % RING;
             self.used[step] = if self.busy { (now % STEP) as u32 } else { 0 };
@@ -174,7 +173,7 @@ impl HardCap {
         }
     }
 
-    /// When the budget is used up if critical work keeps the CPU; earlier while it is far from that.
+    /// When the budget is used up if critical work keeps the CPU; earlier if that is far away.
     fn used_up(&self) -> u64 {
         let mut left = self.budget.saturating_sub(self.sum);
         if left > COARSE {
@@ -225,8 +224,8 @@ mod tests {
         Instant::ZERO + Span::from_micros(micros)
     }
 
-    /// A processor whose critical work wants the CPU for so long after it was idle for so long, in microseconds, one
-    /// after the other. In each pause, `held` microseconds of it run nevertheless. Returns when it ran and paused.
+    /// A processor whose critical work wants the CPU for these times after being idle for these times, in
+    /// microseconds, in turn. In each pause, `held` microseconds of it still run. Returns when it ran and paused.
     fn run(cap: &mut HardCap, wanted: &[(u64, u64)], held: u64) -> (Vec<(u64, u64)>, Vec<(u64, u64)>) {
         let (mut ran, mut pauses): (Vec<(u64, u64)>, Vec<(u64, u64)>) = (Vec::new(), Vec::new());
         let (mut now, mut spare) = (0, 0);
@@ -274,7 +273,7 @@ mod tests {
         spans.iter().map(|(begin, end)| (*end).min(to).saturating_sub((*begin).max(from))).sum()
     }
 
-    /// The most that lies in any window of this length: it begins or ends where some span does.
+    /// The most in any window of this length: the window begins or ends where some span does.
     fn most(spans: &[(u64, u64)], window: u64) -> u64 {
         let begins = spans
             .iter()
@@ -359,7 +358,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-        /// In any window of 100 ms critical work uses the budget at most, plus what holders of resources take beyond it.
+        /// In any window of 100 ms critical work uses the budget at most, plus the time of resource holders beyond it.
         #[test]
         fn no_window_contains_more_than_the_budget_and_the_overshoot(
             wanted in demand(), percent in 30u32..100, held in prop_oneof![Just(0u64), 1u64..5_000]
@@ -370,7 +369,7 @@ mod tests {
             prop_assert!(most <= share(percent).budget().as_nanos() + held * 1_000, "{most} ns with {} pauses", pauses.len());
         }
 
-        /// No starvation: pauses of any window together last no longer than the analysis counts on.
+        /// No starvation: pauses of any window together last no longer than the analysis assumes.
         #[test]
         fn pauses_withhold_no_more_than_the_analysis_subtracts(wanted in demand(), percent in 30u32..100) {
             let mut cap = HardCap::new(share(percent)).unwrap();
@@ -380,7 +379,7 @@ mod tests {
             prop_assert!(pauses.iter().all(|(from, to)| to - from <= longest));
         }
 
-        /// It acts where it must: work that always wants the CPU gets all but the longest pause of every window.
+        /// It leaves enough: work that always wants the CPU gets all but the longest pause of every window.
         #[test]
         fn work_that_wants_more_gets_the_budget(percent in 30u32..100, windows in 3u64..20) {
             let mut cap = HardCap::new(share(percent)).unwrap();
@@ -392,7 +391,7 @@ mod tests {
             prop_assert!(end - paused >= least, "{} of {end}", end - paused);
         }
 
-        /// The ring's sum is what a plain log of the accounted window says.
+        /// The ring's sum equals that of a plain log of the accounted window.
         #[test]
         fn the_sum_is_the_use_of_the_accounted_window(steps in prop::collection::vec((1u64..3_000_000, any::<bool>()), 1..400)) {
             let mut cap = HardCap::new(Share { ppm: 999_999, ..Share::OFF }).unwrap();

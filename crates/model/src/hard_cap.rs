@@ -1,7 +1,7 @@
-//! How much of a CPU critical work may use in any 100 ms: the one share that no declaration can exceed.
+//! How much of a CPU critical work may use in any 100 ms, whatever it declares.
 //!
-//! The constants live here because two crates must agree on them: `dispatch` enforces the cap, `sched` subtracts
-//! what it may withhold from the supply that its proofs count on.
+//! The constants are here because two crates must agree on them: `dispatch` enforces the cap, and `sched` subtracts
+//! the pauses from the supply of its proofs.
 
 use crate::time::Span;
 
@@ -26,7 +26,7 @@ pub struct HardCap {
 /// What happens when the hard cap has paused a processor's lanes again and again for [`LASTING`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnOverload {
-    /// The report says so.
+    /// The report shows it.
     #[default]
     Report,
     /// The critical operation of least importance becomes non-critical.
@@ -54,7 +54,7 @@ impl HardCap {
         Span::from_nanos(WINDOW.as_nanos() / 1_000_000 * self.ppm as u64)
     }
 
-    /// A pause ends once this much may be used: it keeps a processor from pausing at every step.
+    /// A pause ends once this much may be used; without it a processor would pause at every step.
     pub const fn hysteresis(self) -> Span {
         let (half, usual) = (self.budget().as_nanos() / 2, WINDOW.as_nanos() / 200);
         Span::from_nanos(if half < usual { half } else { usual })
@@ -62,10 +62,10 @@ impl HardCap {
 
     /// The longest time for which lanes are paused in any window.
     ///
-    /// While they are paused, critical work has used more than `budget - hysteresis` of the accounted window, which is
-    /// at most a window and a step long. All pauses of that window lie in the rest of it. So pauses withhold no more
-    /// than a task of this cost and a period of one window would, which ran above everything
-    /// (the request bound of a periodic task: Lehoczky, RTSS 1990).
+    /// While lanes are paused, critical work has used more than `budget - hysteresis` of the accounted window, which
+    /// is at most a window and a step long. All pauses of that window are in the rest of it. So pauses withhold no
+    /// more than a task of this cost, with a period of one window and the highest priority (the request bound of a
+    /// periodic task: Lehoczky, RTSS 1990).
     pub const fn longest_pause(self) -> Span {
         let rest = WINDOW.as_nanos() - self.budget().as_nanos();
         Span::from_nanos(rest + Self::step().as_nanos() + self.hysteresis().as_nanos())

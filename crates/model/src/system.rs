@@ -35,17 +35,17 @@ pub struct System {
     pub epochs: Vec<Epoch>,
     /// Programs under the CPU broker.
     pub brokered: Brokered,
-    /// Whether CPUs may sleep deeply while it runs.
+    /// Whether CPUs may sleep deeply during a run.
     pub idle_states: IdleStates,
 }
 
-/// Whether a run lets the machine's CPUs enter idle states that take time to leave.
+/// Whether a run allows the machine's CPUs to enter idle states with a long exit time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IdleStates {
     /// Not while critical operations run.
     #[default]
     Auto,
-    /// As the machine is set.
+    /// The machine's setting stays.
     Allow,
     /// Never.
     Forbid,
@@ -108,7 +108,7 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// What all work may use in each `cap_window`, in parts per million: the cap, which leaves no less than the hard cap.
+    /// The share of all work in each `cap_window`, in parts per million: the cap, which is at least the hard cap.
     pub fn shared_cap_ppm(&self) -> u32 {
         self.cap_ppm.min(self.hard_cap.ppm)
     }
@@ -260,7 +260,7 @@ pub struct Setting {
     pub phase: Span,
     /// Release after the begin of each period, or after the trigger.
     pub offset: Span,
-    /// Releases are late by up to this, drawn uniformly; they keep their order where it exceeds the period.
+    /// Releases are late by up to this, drawn uniformly; they keep their order even if it exceeds the period.
     pub jitter: Span,
     /// Declared worst-case execution time; what analysis and cancellation use.
     pub wcet: Span,

@@ -89,9 +89,9 @@ pub struct Dispatcher<P> {
     cap: Option<Cap>,
     hard_cap: Option<HardCap>,
     on_overload: OnOverload,
-    /// Lanes whose running jobs held a resource when the hard cap paused all others, and still do.
+    /// Lanes whose running jobs held a resource when the hard cap paused all others, and still hold it.
     spared: LaneMask,
-    /// The hard cap's overload lasts, and the run is to end for it.
+    /// The hard cap's overload lasts, and the run must end because of it.
     must_stop: bool,
     arrival: u64,
     signal_count: u64,
@@ -169,7 +169,7 @@ impl<P: Probe> Dispatcher<P> {
                 }
             }
         }
-        // Without critical work only the cap acts, which then leaves as much as the hard cap does.
+        // Without critical work only the cap acts, and it leaves as much as the hard cap.
         let any_critical = lanes.iter().any(|lane| lane.critical);
         let hard_cap = HardCap::new(processor.hard_cap).filter(|_| any_critical);
         let cap = Cap::new(processor.shared_cap_ppm(), processor.cap_window, lanes.len(), hard_cap.is_some());
@@ -185,7 +185,7 @@ impl<P: Probe> Dispatcher<P> {
             processor: plan.processor,
             seed: system.seed,
             cancel: processor.cancel,
-            // The file's reader has no more.
+            // The file reader allows no more.
             system_epochs: system.epochs.iter().map(|epoch| epoch.at).collect(),
             epoch: 0,
             disciplines,
@@ -203,7 +203,7 @@ impl<P: Probe> Dispatcher<P> {
             free_in_flight: Vec::with_capacity(in_flight),
             watches: Vec::with_capacity(bound),
             watch_next: Instant::NEVER,
-            // Each live job that uses resources may hold one, with what it is then kept from.
+            // Each live job that uses resources may hold one, with the job that this blocks.
             held: Vec::with_capacity(users),
             ceilings: ceilings(plan),
             ceiling_deadlines,

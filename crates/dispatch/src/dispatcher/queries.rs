@@ -39,7 +39,7 @@ impl<P: Probe> Dispatcher<P> {
         self.running
     }
 
-    /// Lanes whose queue holds something that neither cap keeps from starting.
+    /// Lanes with a queued job that neither cap holds back.
     #[inline]
     pub(super) fn may_start(&self) -> LaneMask {
         if self.hard_paused() {
@@ -48,14 +48,15 @@ impl<P: Probe> Dispatcher<P> {
         self.waiting.0 | (self.waiting.1 & LaneMask::before(self.gate()))
     }
 
-    /// Lanes that a cap moves below ordinary threads: gated ones without critical work, and those that the hard
-    /// cap pauses.
+    /// Lanes that a cap moves below ordinary threads: gated lanes without critical work, and lanes that the hard cap
+    /// pauses.
     #[inline]
     pub fn paused(&self) -> LaneMask {
         self.paused_wholly() | !LaneMask::before(self.gate()) & !self.critical_lanes
     }
 
-    /// Lanes that the hard cap pauses, ceilings included: all of them but those whose jobs held a resource when it began.
+    /// Lanes that the hard cap pauses, ceilings included: all except those whose jobs held a resource when the pause
+    /// began.
     #[inline]
     pub fn paused_wholly(&self) -> LaneMask {
         if self.hard_paused() { !self.spared } else { LaneMask::EMPTY }
@@ -71,18 +72,18 @@ impl<P: Probe> Dispatcher<P> {
         self.held.contains(&(slot, resource))
     }
 
-    /// How often the hard cap has paused the lanes, and for how long in all.
+    /// How often the hard cap has paused the lanes, and for how long in total.
     pub fn hard_pauses(&self) -> (u64, Span) {
         self.hard_cap.as_ref().map_or((0, Span::ZERO), HardCap::pauses)
     }
 
-    /// True once critical overload has lasted and the file says that the run is to end for it.
+    /// True once critical overload has lasted and the file requests the end of the run.
     #[inline]
     pub fn must_stop(&self) -> bool {
         self.must_stop
     }
 
-    /// Operations that are no longer critical since overload has lasted.
+    /// Operations that are no longer critical because overload has lasted.
     pub fn relegated(&self) -> impl Iterator<Item = OperationId> + '_ {
         self.operations.iter().filter(|operation| operation.relegated).map(|operation| operation.id)
     }

@@ -57,10 +57,10 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Tells the caps whether lanes use the CPU from now on.
+    /// Informs the caps whether lanes use the CPU from now on.
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {
-        // What one of them changes changes what the other sees: each moves at most once for each lane.
+        // Each cap's change affects the other: each moves at most once for each lane.
         while self.account_to_cap(now) | self.account_to_hard_cap(now) {}
     }
 
@@ -71,7 +71,7 @@ impl<P: Probe> Dispatcher<P> {
         if !cap.account(now, busy) {
             return false;
         }
-        // The gate has moved, and with it what counts as busy.
+        // The gate has moved, so the busy state may have changed, too.
         let lane = cap.gate();
         self.wake_all();
         self.decision(now, Decision::Gate { lane });
@@ -114,7 +114,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Whether the most urgent of what runs or may start is critical. A job that holds a resource may run above it.
+    /// Whether the most urgent job that runs or may start is critical. A job that holds a resource may run above it.
     fn critical_work_has_the_cpu(&self) -> bool {
         let running = self.running & !self.paused();
         let holds = |(holder, _): &(Slot, ResourceId)| {
@@ -131,7 +131,7 @@ impl<P: Probe> Dispatcher<P> {
         first.is_some_and(|slot| self.jobs.get(slot).critical)
     }
 
-    /// Critical overload lasts: what the file says happens now.
+    /// Critical overload lasts: the reaction in the file happens now.
     fn overload_lasts(&mut self, now: Instant) {
         self.decision(now, Decision::Overload);
         match self.on_overload {
@@ -142,7 +142,7 @@ impl<P: Probe> Dispatcher<P> {
                 if self.operations.iter_mut().filter(critical).count() < 2 {
                     return;
                 }
-                // Of equally important ones the last in the file.
+                // With equal importance the last in the file.
                 let least = self.operations.iter_mut().rev().filter(critical).min_by_key(|one| one.importance);
                 if let Some(operation) = least {
                     operation.relegate();

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// A run's lanes, as long as the broker counts on them. Dropped, they are taken back.
 #[derive(Default)]
 pub(super) struct Lanes {
-    /// CPUs whose lanes the hard cap has paused: they take more than they declare.
+    /// CPUs whose lanes the hard cap has paused: they use more than they declare.
     paused: Arc<Mutex<BTreeMap<u32, Span>>>,
     told: Option<Teller>,
     notes: Vec<Note>,
@@ -77,7 +77,7 @@ impl Lanes {
         Lanes { paused, told: Some(Teller { over, said }), notes }
     }
 
-    /// The hard cap has paused the lanes of a CPU: from now on the broker is told that they take all that it allows.
+    /// The hard cap has paused the lanes of a CPU: from now on the run reports the whole hard cap to the broker.
     pub fn paused(&self, cpu: u32, budget: Span) {
         self.paused.lock().unwrap_or_else(PoisonError::into_inner).insert(cpu, budget);
     }

@@ -55,7 +55,7 @@ impl Recorded {
         recalled.costs.recalled(&header.files, &mut system)?;
         system.seed = header.seed;
         if version < hyoshi_trace::recording::HARD_CAP {
-            // It was made without one, whatever the file's default is today.
+            // It was recorded without one, whatever the file's default is.
             system.processors.iter_mut().for_each(|processor| processor.hard_cap = HardCap::OFF);
         }
         let plan = plan(&system, strategies)?;

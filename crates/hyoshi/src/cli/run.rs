@@ -62,7 +62,7 @@ struct Watching<'a> {
     reigns: Reigns,
     recorder: Option<Recorder>,
     failed: Option<Failure>,
-    /// Processors whose lanes the hard cap has paused, until the broker knows.
+    /// Processors whose paused lanes are not yet reported to the broker.
     paused: Vec<ProcessorId>,
 }
 
