@@ -6,7 +6,7 @@ use std::io;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-/// Flags to open a file with so that no link is followed in its place, and no pipe there blocks (open(2)).
+/// Flags to open a file without following a link in its place, and without blocking on a pipe there (open(2)).
 pub const NOT_FOLLOWED: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
 /// The effective user of this process.
@@ -27,11 +27,11 @@ pub fn take(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether another has taken the file. Those who ask at the same time do not see each other.
+/// Whether another process has locked the file. Processes that check at the same time do not see each other.
 ///
 /// # Errors
 ///
-/// As of [`take`].
+/// As for [`take`].
 pub fn is_taken(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(flock(file, FlockOperation::Unlock).map(|()| false)?),

@@ -8,7 +8,7 @@ use hyoshi_model::{Span, printable};
 /// The line `stat`, as far as we read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// What the program calls itself, printable.
+    /// The program's name, printable.
     pub name: String,
     /// Of a zombie `Z`, or `X` for a moment.
     pub state: u8,
@@ -59,7 +59,7 @@ pub(crate) fn ran(folder: &str) -> Option<Span> {
     told.split_ascii_whitespace().next()?.parse().ok().map(Span::from_nanos)
 }
 
-/// How long it has waited for a CPU although it could run; `None` as above.
+/// How long it has waited for a CPU while it was ready to run; `None` as above.
 pub(crate) fn waited(folder: &str) -> Option<Span> {
     let told = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
     told.split_ascii_whitespace().nth(1)?.parse().ok().map(Span::from_nanos)

@@ -1,4 +1,4 @@
-//! Which CPUs real-time threads of other programs are on.
+//! CPUs that are used by real-time threads of other programs.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ pub struct RealTimeThread {
 const KERNEL: u64 = 0x0020_0000;
 
 /// All threads but this process's own that are pinned to one CPU at a SCHED_FIFO priority in `priorities`, of all users.
-/// A process that hides in another namespace, or ends meanwhile, is left out. About 10 us a thread.
+/// Processes in another namespace, or that end during the call, are missing. About 10 us a thread.
 pub fn real_time_threads(priorities: std::ops::RangeInclusive<u8>) -> Vec<RealTimeThread> {
     let mut found = Vec::new();
     let own = std::process::id();

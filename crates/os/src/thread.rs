@@ -184,8 +184,8 @@ impl ThreadHandle {
         self.thread.tid
     }
 
-    /// How long the thread of this process has waited for a CPU although it could run; `None` once it has ended, or
-    /// where the kernel does not tell (CONFIG_SCHED_INFO). 3 us.
+    /// How long a thread of this process has waited for a CPU while it was ready to run; `None` once it has ended, or
+    /// without CONFIG_SCHED_INFO. 3 us.
     pub fn waited(&self) -> Option<Span> {
         crate::proc::waited(&format!("/proc/self/task/{}", self.tid()))
     }
