@@ -1,9 +1,9 @@
-//! Which CPUs other runs have: two runs with real-time priority on one CPU delay each other, and neither sees why.
+//! CPUs used by other runs: two runs with real-time priority on one CPU delay each other, and neither can see why.
 //!
-//! A run claims each of its CPUs by a lock on a file of its user's own directory, where no other user can open the file
-//! (`flock` needs no more than that, and would let anybody block all runs): `/run/hyoshi/cpus` for root,
-//! `$XDG_RUNTIME_DIR/hyoshi/cpus` for others. The lock ends with the process. Runs of other users, and programs that are
-//! none of ours, are seen by their threads: at SCHED_FIFO, at the priorities of lanes, pinned to the CPU.
+//! A run claims each of its CPUs by a lock on a file in its user's own directory, where no other user can open the
+//! file (with `flock` an open file is enough to block all runs): `/run/hyoshi/cpus` for root,
+//! `$XDG_RUNTIME_DIR/hyoshi/cpus` for other users. The lock ends with the process. Runs of other users, and other
+//! programs, are found by their threads: at SCHED_FIFO, at the priorities of lanes, pinned to the CPU.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -18,12 +18,12 @@ use hyoshi_os::realtime::real_time_threads;
 /// `O_NOFOLLOW` and `O_NONBLOCK` of Linux: no link is followed, and a pipe in the file's place does not block.
 const SAFELY: i32 = hyoshi_os::file::NOT_FOLLOWED;
 
-/// Who has a CPU.
+/// The program that uses a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupied {
     /// The CPU.
     pub cpu: u32,
-    /// The process; `None` where its lock is known and its number is not.
+    /// The process; `None` if only its lock is known.
     pub pid: Option<u32>,
     /// What it is: a run of Hyoshi, or a thread's name.
     pub by: String,
@@ -33,7 +33,7 @@ pub struct Occupied {
 #[derive(Debug, Default)]
 pub(crate) struct Claims(Vec<File>);
 
-/// CPUs that are others', each with one who has it.
+/// CPUs of other programs, each with one program that uses it.
 pub(crate) fn occupied(cpus: &[u32], folder: Option<&Path>) -> BTreeMap<u32, Occupied> {
     let mut occupied = BTreeMap::new();
     for thread in real_time_threads(LANES).into_iter().filter(|thread| cpus.contains(&thread.cpu)) {
@@ -51,15 +51,15 @@ pub(crate) fn occupied(cpus: &[u32], folder: Option<&Path>) -> BTreeMap<u32, Occ
 }
 
 impl Claims {
-    /// Claims these CPUs, or names who has taken one of them since. Where this user has no directory for claims nothing
-    /// is claimed: others see the threads.
+    /// Claims these CPUs, or returns the program that has taken one of them meanwhile. If this user has no directory
+    /// for claims, nothing is claimed: other runs see the threads.
     pub fn take(cpus: &[u32], folder: Option<&Path>) -> Result<Claims, Occupied> {
         let mut claims = Claims::default();
         for cpu in cpus {
             let Some(Ok(mut file)) = folder.map(|folder| open(folder, *cpu)) else { continue };
             match file::take(&file) {
                 Ok(true) => {
-                    // For whoever is refused the CPU.
+                    // For the message to a run that is refused the CPU.
                     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
                     claims.0.push(file);
                 }
@@ -75,7 +75,7 @@ impl Claims {
     }
 }
 
-/// Where this user's runs claim CPUs.
+/// The directory for this user's claims.
 pub(crate) fn folder() -> Option<PathBuf> {
     if hyoshi_os::file::own_user() == 0 {
         return Some(PathBuf::from("/run/hyoshi/cpus"));
@@ -113,7 +113,7 @@ fn open(folder: &Path, cpu: u32) -> io::Result<File> {
     Ok(file)
 }
 
-/// A directory of this user's own, which nobody else may write to.
+/// A directory of this user's own, which no other user may write to.
 fn own(directory: &Path) -> io::Result<()> {
     let metadata = std::fs::symlink_metadata(directory)?;
     let own = metadata.is_dir() && metadata.uid() == hyoshi_os::file::own_user() && metadata.mode() & 0o022 == 0;

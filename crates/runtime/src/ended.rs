@@ -30,11 +30,11 @@ pub enum EndedBy {
         /// The processor.
         processor: String,
     },
-    /// The dispatcher of a processor panicked: an error of Hyoshi's own.
+    /// The dispatcher of a processor panicked: an internal error of Hyoshi.
     Broken {
         /// The processor.
         processor: String,
-        /// What the panic said.
+        /// The panic's message.
         message: String,
     },
     /// A body panicked.
@@ -74,7 +74,7 @@ impl fmt::Display for EndedBy {
     }
 }
 
-/// A body that has used less CPU time than this when the run ends waits for something.
+/// A body that has used less CPU time than this at the end of the run waits for something.
 const BUSY: Span = Span::from_millis(100);
 
 /// Something that a report says about a run beside its figures.
@@ -109,18 +109,18 @@ pub enum Note {
     NotReturned {
         /// The operation.
         operation: String,
-        /// CPU time that its job had used since it began: a body that waits has used next to nothing.
+        /// CPU time of its job since its start: a body that waits has used almost none.
         consumed: Span,
     },
     /// The hard cap paused a processor's lanes.
     HardCapped {
         /// The processor.
         processor: String,
-        /// How often.
+        /// How many times.
         times: u64,
-        /// For how long in all.
+        /// Total time.
         paused: Span,
-        /// Operations that are no longer critical for it (`on_hard_cap = "demote"`).
+        /// Operations that are no longer critical because of it (`on_hard_cap = "demote"`).
         demoted: Vec<String>,
     },
     /// A processor with critical work has no hard cap.
@@ -130,7 +130,7 @@ pub enum Note {
     },
     /// `/dev/cpu_dma_latency` is held: no CPU of the machine sleeps deeply.
     Awake,
-    /// CPUs may sleep deeply, which delays wake-ups: the kernel does not let this run forbid it.
+    /// CPUs may sleep deeply, which delays wake-ups: the kernel does not let this run prevent it.
     MaySleep {
         /// The kernel's error.
         error: String,
@@ -139,7 +139,7 @@ pub enum Note {
     Throttled {
         /// The CPU.
         cpu: u32,
-        /// For how long in all.
+        /// Total time.
         stopped: Span,
     },
     /// Jobs blocked and kept their lane waiting, because no other thread was left in its pool.

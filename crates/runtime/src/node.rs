@@ -60,7 +60,7 @@ pub struct Node {
 struct Placed {
     cpus: Vec<u32>,
     notes: Vec<Note>,
-    /// That they are this run's.
+    /// The claims of these CPUs.
     claims: Claims,
 }
 
@@ -81,11 +81,11 @@ pub enum StartError {
         /// Those that there are.
         allowed: Vec<u32>,
     },
-    /// Another program has a CPU that the system needs.
+    /// Another program uses a CPU that the system needs.
     Occupied {
         /// The processor.
         processor: String,
-        /// Who has it.
+        /// The program.
         by: Occupied,
     },
     /// The kernel refused something, and the run is strict.
@@ -216,18 +216,18 @@ impl Node {
         self
     }
 
-    /// Whether its CPUs may be those of other runs, and of other programs' real-time threads; they may unless told.
-    /// If not, the node claims them, and the file's processors without a `cpu` get others.
+    /// Whether its CPUs may also belong to other runs, and to real-time threads of other programs; the default is yes.
+    /// If not, the node claims them, and the file's processors without a `cpu` get other CPUs.
     pub fn share_cpu(mut self, share: bool) -> Self {
         self.share_cpu = share;
         self
     }
 
-    /// The CPU of each processor, as [`Node::start`] takes them. From now on they are claimed.
+    /// The CPU of each processor, for [`Node::start`]. From now on they are claimed.
     ///
     /// # Errors
     ///
-    /// If the system names one that this process may not use, or that others have.
+    /// If the system names a CPU that this process may not use, or that another program uses.
     pub fn cpus(&mut self) -> Result<Vec<(ProcessorId, u32)>, StartError> {
         if self.placed.is_none() {
             self.placed = Some(self.place()?);
@@ -238,7 +238,7 @@ impl Node {
 
     fn place(&self) -> Result<Placed, StartError> {
         let allowed = allowed_cpus();
-        // Without real-time priorities its threads are above nobody.
+        // Without real-time priorities its threads delay no other run.
         if self.share_cpu || !real_time_granted() {
             let (cpus, notes) = place(&self.system, &allowed, &BTreeMap::new())?;
             return Ok(Placed { cpus, notes, claims: Claims::default() });
@@ -247,7 +247,7 @@ impl Node {
         loop {
             let occupied = claim::occupied(&allowed, folder.as_deref());
             let (cpus, notes) = place(&self.system, &allowed, &occupied)?;
-            // Another run may have been faster: then it is seen the next time.
+            // Another run may have been faster; the next try sees it.
             if let Ok(claims) = Claims::take(
                 &cpus.iter().copied().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(),
                 folder.as_deref(),
@@ -403,7 +403,7 @@ fn real_time_granted() -> bool {
     })
 }
 
-/// Processors whose critical work nothing holds back.
+/// Processors whose critical work has no limit.
 fn no_hard_cap(system: &System) -> Option<Note> {
     let critical = |id: &ProcessorId| {
         let settings = |operation: OperationId| {

@@ -12,8 +12,8 @@ use crate::node::StartError;
 /// from the last allowed CPU down (interrupts and housekeeping are mostly on the first), else, where
 /// there are fewer, one that others have too, which is noted.
 ///
-/// CPUs that others have are chosen last of all, and those that the file names are refused, unless they may be shared:
-/// `occupied` is empty then.
+/// CPUs of other programs are chosen last, and refused if the file names them, unless sharing is allowed: then
+/// `occupied` is empty.
 pub(crate) fn place(
     system: &System,
     allowed: &[u32],

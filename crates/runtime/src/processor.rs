@@ -31,12 +31,12 @@ impl Processor {
         Posts::new(self.common.clone(), self.signs.clone(), self.background.clone())
     }
 
-    /// A section: `act` has the crew and the time, which is read under the lock. What it decided about threads'
-    /// priorities is done when this returns, outside the lock.
+    /// A section: `act` gets the crew and the time, which is read under the lock. Priorities of threads that it
+    /// decided on are set when this returns, outside the lock.
     ///
     /// # Panics
     ///
-    /// If `act` does, after the run was told to end for it: no thread enters what it left behind.
+    /// If `act` panics, after the run was ended for it: no thread enters the state that it left.
     #[inline]
     pub fn section<R>(&self, act: impl FnOnce(&mut Crew<ThreadHandle>, Instant) -> R) -> R {
         let mut crew = self.crew.lock();
@@ -62,7 +62,7 @@ impl Processor {
     #[cold]
     fn ask_the_kernel(&self) {
         loop {
-            // In a statement of its own, or the lock would be held for as long as the kernel takes.
+            // In a statement of its own; otherwise the lock would be held during the system call.
             let changed = self.crew.lock().take_changed();
             let Some(seat) = changed else { return };
             if !seat.settle() {
@@ -71,7 +71,7 @@ impl Processor {
         }
     }
 
-    /// The run ends with an error: its dispatcher cannot go on.
+    /// The run ends with an error: its dispatcher cannot continue.
     #[cold]
     fn broke(&self, panic: Box<dyn Any + Send>) -> ! {
         let processor = self.common.system.processor(self.id).name.clone();

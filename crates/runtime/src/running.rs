@@ -20,7 +20,7 @@ use crate::watchdog::Late;
 /// Bodies that are running when the run ends have so long to return until they are left behind.
 const GRACE: Span = Span::from_millis(500);
 
-/// A release thread that has waited this long for its CPU was stopped: else it waits for microseconds.
+/// A release thread that has waited this long for its CPU was stopped; normally it waits for microseconds.
 const THROTTLED: Span = Span::from_millis(20);
 
 /// How often [`Running::wait`] empties the rings.
@@ -158,9 +158,9 @@ pub(crate) struct Parts {
     ended_at: Instant,
     told_until: Instant,
     over: bool,
-    /// Its CPUs are no other run's, and do not sleep deeply.
+    /// The claims of its CPUs, and the request against deep sleep.
     kept: (Claims, Option<AwakeCpus>),
-    /// What each release thread had waited for its CPU when the run began.
+    /// Each release thread's waiting time for its CPU when the run began.
     waited: Vec<Option<Span>>,
 }
 
@@ -187,7 +187,7 @@ impl Parts {
         Parts { common, processors, watchdog, lookout, interrupt, ended_at, told_until, over, kept, waited }
     }
 
-    /// The run's CPUs are its own, and awake, until it is over.
+    /// Claims the run's CPUs and keeps them awake until it is over.
     pub fn keep(&mut self, claims: Claims, awake: Option<AwakeCpus>) {
         self.kept = (claims, awake);
     }
@@ -264,7 +264,7 @@ impl Parts {
         let common = self.common.clone();
         self.ended_at = common.now().min(common.until);
         for part in &self.processors {
-            // One that is broken is closed.
+            // A broken one is closed.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 part.processor.section(|crew, now| crew.close(now));
             }));
@@ -305,8 +305,9 @@ impl Parts {
         }
     }
 
-    /// The kernel lets a release thread wait for its CPU only while its own throttle, or its server of ordinary threads,
-    /// holds all real-time threads back; or while something of a higher priority, or another machine, has the CPU.
+    /// The kernel lets a release thread wait for its CPU only while its own throttle, or its server of ordinary
+    /// threads, holds back all real-time threads, or while a thread of higher priority, or another machine, has the
+    /// CPU.
     fn note_throttling(
         &self,
         waited: &[Option<Span>],
@@ -359,7 +360,7 @@ impl Parts {
 }
 
 impl Part {
-    /// What its release thread has waited for its CPU.
+    /// The waiting time of its release thread for its CPU.
     fn waited(&self) -> Option<Span> {
         self.others.first()?.handle.waited()
     }

@@ -1,8 +1,8 @@
-//! What a lane's thread should run at, decided under the crew's lock, and what the kernel was asked for, outside of it:
-//! a change of priority is a system call of up to 10 us, for which no lane need wait.
+//! The policy decided for a lane's thread under the crew's lock, and the policy last set in the kernel, outside of it:
+//! a change of priority is a system call of up to 10 us, for which no lane should wait.
 //!
-//! Whoever decided asks the kernel once the lock is free. Two sections may decide about one thread, and ask in either
-//! order: each asks for what was decided last.
+//! The section that decided makes the system call once the lock is free. Two sections may decide about one thread and
+//! make their calls in either order: each sets the latest decision.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
@@ -24,12 +24,12 @@ impl<S: Scheduled> Seat<S> {
         Seat { thread, wanted, given: PiMutex::new(policy), refused }
     }
 
-    /// Decides what it should run at.
+    /// Decides its policy.
     pub fn want(&self, policy: Policy) {
         self.wanted.store(number(policy), Ordering::Release);
     }
 
-    /// Asks the kernel for what was decided last. False if it refuses, which it is not asked again.
+    /// Sets the latest decision. False if the kernel refuses it; then it is not tried again.
     pub fn settle(&self) -> bool {
         let mut given = self.given.lock();
         let wanted = policy(self.wanted.load(Ordering::Acquire));

@@ -79,8 +79,8 @@ impl<'a> Held<'a> {
         resource: ResourceId,
         posts: &'a mut Posts,
     ) -> Self {
-        // First the ceiling, then the lock: a better job that needs the resource no longer starts, and none between
-        // them delays who holds it.
+        // First the ceiling, then the lock: a more urgent job that needs the resource no longer starts, and no job
+        // between them delays the holder.
         processor.section(|crew, now| crew.acquire(me, slot, resource, now));
         let mut held = Held { processor, lock: None, me, slot, resource, posts };
         held.lock = Some(processor.common.resources[resource.index()].lock());

@@ -1,4 +1,4 @@
-//! More critical work than fits: the machine stays usable, and the report says what happened.
+//! More critical work than fits: the machine stays usable, and the report shows what happened.
 
 use crate::common;
 

@@ -30,7 +30,7 @@ pub const VERSION: u16 = 3;
 /// The oldest version that this code reads. Since version 3 processors have a hard cap and record what it does.
 pub const OLDEST: u16 = 2;
 
-/// The first version with a hard cap: what is older was recorded without one.
+/// The first version with a hard cap: older recordings were made without one.
 pub const HARD_CAP: u16 = 3;
 
 /// The longest header: a system file of its greatest size and then some.

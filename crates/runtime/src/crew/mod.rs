@@ -67,12 +67,13 @@ pub(crate) struct Crew<S> {
     preemptive: bool,
     /// Lanes whose running job may have to give way.
     pending: LaneMask,
-    /// Threads that the hard cap pauses may be below ordinary ones, and not among them: a pause is so short that these
-    /// would not all come to the CPU in it. Only root comes back from there with certainty (sched(7): RLIMIT_NICE).
+    /// Threads that the hard cap pauses may be below ordinary ones instead of among them: a pause is so short that
+    /// ordinary threads would not all get the CPU in it. Only root can always return from there (sched(7):
+    /// RLIMIT_NICE).
     may_idle: bool,
-    /// Lanes below ordinary threads, as the threads' policies know it.
+    /// Lanes below ordinary threads, as in the policies of their threads.
     paused: LaneMask,
-    /// Threads of which the kernel is to be asked for another policy once the lock is free.
+    /// Threads whose policy must be set once the lock is free.
     changed: VecDeque<u16>,
     /// What the job that completes in this section emitted.
     emitted: Option<Arc<Payload>>,
@@ -252,7 +253,7 @@ impl<S: Scheduled> Crew<S> {
             demoted: false,
         });
         self.lanes[usize::from(lane)].idle.insert(0, thread);
-        // Each is in it once at most.
+        // Each is in it at most once.
         self.changed.reserve(self.members.len());
         thread
     }
@@ -264,7 +265,7 @@ impl<S: Scheduled> Crew<S> {
         member.seat = Some(Arc::new(Seat::new(handle, policy)));
     }
 
-    /// A thread of which the kernel is to be asked for another policy; with the lock free.
+    /// A thread whose policy must be set, with the lock free.
     pub fn take_changed(&mut self) -> Option<Arc<Seat<S>>> {
         let thread = self.changed.pop_front()?;
         self.members[usize::from(thread)].seat.clone()
@@ -276,7 +277,7 @@ impl<S: Scheduled> Crew<S> {
         !self.changed.is_empty()
     }
 
-    /// A section has panicked: what it left is not used any more. Every thread ends, or goes on without its turn.
+    /// A section has panicked: its state is not used any more. Every thread ends, or continues without its turn.
     #[cold]
     pub fn break_off(&mut self) {
         self.closed = true;
@@ -363,7 +364,7 @@ impl<S: Scheduled> Crew<S> {
         }
     }
 
-    /// Critical work has been overloaded for long, and the file says that the run ends for it.
+    /// Critical work has been overloaded for long, and the file requests the end of the run.
     #[cold]
     fn overloaded(&self) {
         let processor = self.common.system.processor(self.processor).name.clone();

@@ -41,7 +41,7 @@ impl<S: Scheduled> Crew<S> {
         Policy::Fifo(if lowered { LOWERED } else { lane })
     }
 
-    /// Decides the policy that a thread should have. The kernel is asked for it once the lock is free.
+    /// Decides the policy of a thread. It is set once the lock is free.
     pub(super) fn apply(&mut self, thread: u16) {
         let policy = self.policy_of(thread);
         let member = &mut self.members[usize::from(thread)];
@@ -57,7 +57,7 @@ impl<S: Scheduled> Crew<S> {
         }
     }
 
-    /// Lanes pause or go on: every thread that has a job may be concerned.
+    /// Lanes pause or continue: this may affect every thread with a job.
     #[cold]
     pub(super) fn apply_to_all(&mut self) {
         for thread in 0..self.members.len() as u16 {

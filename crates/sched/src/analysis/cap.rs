@@ -63,7 +63,7 @@ fn is_known(found: &Found) -> bool {
     matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime | Response::Tested(_))
 }
 
-/// The least cap, in percent, that never acts; 100 % is none.
+/// The smallest cap, in percent, that never acts; 100 % means no cap.
 fn enough(site: &Site<'_>, releases: &[Release]) -> u32 {
     let (mut acts, mut enough) = (site.system.processor(site.plan.processor).cap_ppm / 10_000, 100);
     while enough - acts > 1 {
@@ -96,7 +96,7 @@ fn acts_at(site: &Site<'_>, releases: &[Release], cap_ppm: u32) -> bool {
     let window = u128::from(processor.cap_window.as_nanos());
     let least_urgent = site.parts.iter().filter(|part| !part.critical).map(|part| part.worst).max();
     let (Some(least_urgent), true) = (least_urgent, cap_ppm < MILLION && window > 0) else { return false };
-    // What the hard cap puts off comes later, on top of all that is released then.
+    // Work that the hard cap delays comes later, in addition to everything released then.
     if hard_cap::may_pause(site, releases) {
         return true;
     }
@@ -121,7 +121,7 @@ const MILLION: u128 = 1_000_000;
 
 /// Whether the budget may be used up; `None` if that takes too long to tell.
 fn uses_up(demands: &[Demand], window: u128, cap_ppm: u128, reserve_ppm: u128) -> Option<bool> {
-    // In whole nanoseconds, as the dispatcher has it.
+    // In whole nanoseconds, as in the dispatcher.
     let budget = window.checked_mul(cap_ppm)? / MILLION * MILLION;
     executes(demands, window, &mut |executed, at| {
         let reserve = reserve_ppm.checked_mul(window - at)?;
@@ -129,8 +129,8 @@ fn uses_up(demands: &[Demand], window: u128, cap_ppm: u128, reserve_ppm: u128) -
     })
 }
 
-/// Whether what a processor executes within a window, if all is released as early as can be, `reaches` too much at an
-/// instant at which it becomes idle or at the window's end; `None` if that takes too long to tell.
+/// Whether the work executed within a window, if everything is released as early as possible, `reaches` too much when
+/// the processor becomes idle or at the window's end; `None` if that takes too long to compute.
 pub(super) fn executes(
     demands: &[Demand],
     window: u128,

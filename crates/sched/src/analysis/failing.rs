@@ -109,14 +109,14 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
     let uses = !site.system.operation(part.operation).uses.is_empty();
     // Of two strategies the other may rule.
     let switches = site.plan.overload.is_some();
-    // Each job looks at all that delay it: where they are very many, a simulation of the common release is quicker.
+    // Each job checks all operations that delay it: with very many, a simulation of the common release is faster.
     let many = site.parts.len() > MANY;
     if scene != Scene::Epoch(0) || switches || level.discipline != Discipline::Fifo || uses || many {
         return None;
     }
     let work = &site.works[part.operation.index()];
     let deadline = work.deadline.span();
-    // In a pause it may go on before what is more urgent: none comes before the budget is used up.
+    // In a pause it may run before more urgent work: there is no pause before the budget is used up.
     let budget = site.system.processor(site.plan.processor).hard_cap.budget();
     let at_once = || site.parts.iter().all(|other| together(site, part, other));
     if hard_cap::may_pause(site, &agreement.releases) && !(deadline <= budget && at_once()) {

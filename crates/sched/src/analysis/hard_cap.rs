@@ -1,20 +1,20 @@
-//! The hard cap: whether it can pause a processor at all, and what that takes from its operations if it can.
+//! The hard cap: whether it can pause a processor, and how much time its pauses take from the operations.
 //!
 //! Lanes are paused while critical work has used more than `budget - hysteresis` of the accounted window, which is at
-//! least as long as the cap's window P and at most a step longer. Two things follow.
+//! least as long as the cap's window P and at most a step longer. Two results follow.
 //!
-//! **Whether.** Until the first pause, critical work has the CPU in a window of length x for at most E(x), what the
-//! processor executes by x if all that can be released is released as early as can be from 0 on (the argument is in
-//! `cap`). If E(P + step) stays below the budget, no pause is ever the first. Only critical work counts, so E is that of
-//! critical work where nothing non-critical is as urgent as any of it, plus what less urgent work can put it off by:
-//! the longest blocking once, and all its sections. Else E is that of all work.
+//! **Whether.** Until the first pause, critical work has the CPU in a window of length x for at most E(x): the work
+//! that the processor executes by x if everything is released as early as possible from 0 on (the argument is in
+//! `cap`). If E(P + step) stays below the budget, there is no first pause. Only critical work counts. If no
+//! non-critical work is as urgent as any critical work, E is that of critical work, plus the delay by less urgent
+//! work: the longest blocking once, and all its sections. Otherwise E is that of all work.
 //!
-//! **How much.** All pauses of a window of length P lie in that part of it in which critical work did not have the CPU,
-//! so they last for no more than [`HardCap::longest_pause`] together, and in a window of any length x for no more than
-//! ceil(x / P) times that. This is the request bound of a periodic task above everything, without jitter: every
-//! analysis here takes it as one (the supply that is left is that of a bounded-delay resource, Mok, Feng and Chen, RTAS
-//! 2001; compare the periodic resource of Shin and Lee, RTSS 2003). In a pause a job that has begun may
-//! go on below ordinary threads and take a resource; it holds it when the pause ends, once for each pause.
+//! **How much.** All pauses of a window of length P are in that part of it in which critical work did not have the
+//! CPU. So they last for no more than [`HardCap::longest_pause`] together, and in a window of any length x for no more
+//! than ceil(x / P) times that. This is the request bound of a periodic task above everything, without jitter, and
+//! every analysis here uses it as one (the remaining supply is that of a bounded-delay resource, Mok, Feng and Chen,
+//! RTAS 2001; compare the periodic resource of Shin and Lee, RTSS 2003). In a pause a job that has begun may continue
+//! below ordinary threads and lock a resource; it then holds it when the pause ends, once for each pause.
 
 use hyoshi_model::hard_cap::WINDOW;
 use hyoshi_model::{HardCap, OnOverload, Preemption};
@@ -26,7 +26,7 @@ use super::processor::{Part, Site};
 use super::release::Release;
 use super::verdict::Missing;
 
-/// What pauses take from every lane; `None` if there are none.
+/// The time that pauses take from every lane; `None` if there are none.
 pub(super) fn pauses(site: &Site<'_>, releases: &[Release]) -> Option<Demand> {
     may_pause(site, releases).then(|| {
         let sections = |part: &Part| -> u64 {
@@ -38,7 +38,7 @@ pub(super) fn pauses(site: &Site<'_>, releases: &[Release]) -> Option<Demand> {
     })
 }
 
-/// What is done above every lane, pauses of the hard cap included.
+/// Work above every lane, pauses of the hard cap included.
 pub(super) fn above(site: &Site<'_>, releases: &[Release]) -> Result<alloc::vec::Vec<Demand>, Missing> {
     let mut above = site.overhead.above(site, releases)?;
     above.extend(pauses(site, releases));
@@ -72,11 +72,11 @@ pub(super) fn may_pause(site: &Site<'_>, releases: &[Release]) -> bool {
     let put_off = put_off.saturating_add(site.overhead.stretch());
     let window = u128::from((WINDOW + HardCap::step()).as_nanos());
     let budget = u128::from(cap.budget().as_nanos().saturating_sub(put_off));
-    // It takes too long to find out: then it may.
+    // If the computation takes too long, the answer is yes.
     cap::executes(&executed, window, &mut |executed, _| Some(executed >= budget)).unwrap_or(true)
 }
 
-/// True if critical operations may become non-critical: then nothing keeps the cap from holding them back.
+/// True if critical operations may become non-critical: then the cap may hold them back.
 pub(super) fn may_relegate(site: &Site<'_>, releases: &[Release]) -> bool {
     of(site).on_overload == OnOverload::Demote && may_pause(site, releases)
 }

@@ -160,7 +160,7 @@ pub enum Assumption {
     NoThrottling,
     /// Critical demand in no window reaches the hard cap.
     HardCapNeverActs,
-    /// The hard cap withholds so much in each 100 ms.
+    /// The hard cap withholds this much in each 100 ms.
     HardCap(Span),
 }
 

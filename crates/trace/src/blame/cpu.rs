@@ -77,9 +77,9 @@ pub struct Cpu<'a> {
     users: Vec<u32>,
     epoch: usize,
     gate: u8,
-    /// Lanes that go on while the hard cap pauses all others, if it does.
+    /// Lanes that continue while the hard cap pauses all others.
     pause: Option<u64>,
-    /// Operations whose later jobs are not critical: overload lasted.
+    /// Operations whose later jobs are not critical, because overload lasted.
     relegated: Vec<OperationId>,
     /// Whether the second strategy rules.
     second: bool,
@@ -144,7 +144,7 @@ impl<'a> Cpu<'a> {
         running.filter(|live| !live.held.is_empty()).fold(0, |lanes, live| lanes | bit(live.lane))
     }
 
-    /// True if the hard cap has a lane below ordinary threads.
+    /// True if the hard cap moves a lane below ordinary threads.
     fn is_paused(&self, lane: u8) -> bool {
         self.pause.is_some_and(|spared| spared & bit(lane) == 0)
     }
@@ -599,7 +599,7 @@ mod tests {
     }
 }
 
-/// A lane in a set of lanes; one that no processor has is in none.
+/// Whether a set of lanes has a lane; false for a lane of no processor.
 fn bit(lane: u8) -> u64 {
     1u64.checked_shl(u32::from(lane)).unwrap_or(0)
 }
