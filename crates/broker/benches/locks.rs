@@ -1,4 +1,4 @@
-//! How long one user's request holds up all others: the broker's state is behind one lock. `cargo bench -p hyoshi-broker
+//! How long one user's request delays all others: one lock protects the broker's state. `cargo bench -p hyoshi-broker
 //! --bench locks`, with 1,000 tasks; `-- --test` for a short run. The figures are in docs/benchmarks.md.
 
 use std::hint::black_box;

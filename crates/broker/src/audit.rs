@@ -28,7 +28,7 @@ pub const MOST: usize = 256;
 #[derive(Debug)]
 pub struct Audit {
     lines: Option<Lines>,
-    /// Who has no budget.
+    /// A caller without a budget.
     access: Option<Access>,
     clock: MonotonicClock,
     budgets: PiMutex<BTreeMap<Option<u32>, Budget>>,
@@ -78,7 +78,7 @@ struct Line<'a> {
     /// Why it was not done.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<&'a str>,
-    /// Lines of this user since the last one that there was no room for.
+    /// Lines of this user that were dropped since the last written line.
     #[serde(skip_serializing_if = "is_none")]
     dropped: u64,
 }
@@ -106,12 +106,12 @@ impl Audit {
         Audit { lines, access: None, clock: MonotonicClock::start(), budgets: PiMutex::default() }
     }
 
-    /// Whoever may change all tasks has no budget.
+    /// Callers who may change all tasks have no budget.
     pub(crate) fn trust(&mut self, access: Access) {
         self.access = Some(access);
     }
 
-    /// Whether there is room for a line of this caller's, and how many were dropped before it.
+    /// Whether there is room for a line of this caller, and how many lines were dropped before it.
     fn room(&self, caller: &Caller, refused: bool, now: Instant) -> Option<u64> {
         let free = match self.access {
             Some(access) => access.may_direct(caller),
@@ -172,7 +172,7 @@ impl Audit {
     }
 }
 
-/// At the end, what was dropped and is not counted yet is.
+/// At the end, counts dropped lines that are not counted yet.
 impl Drop for Audit {
     fn drop(&mut self) {
         self.count_dropped();
@@ -180,7 +180,7 @@ impl Drop for Audit {
 }
 
 impl Audit {
-    /// Lines that were dropped since the last line of their user are counted in one of their own.
+    /// Counts dropped lines, since the last line of their user, in a line of its own.
     pub(crate) fn count_dropped(&self) {
         let Some(lines) = &self.lines else { return };
         for (uid, budget) in self.budgets.lock().iter_mut().filter(|(_, budget)| budget.dropped > 0) {
@@ -193,7 +193,7 @@ impl Audit {
     }
 }
 
-/// JSON in which what could steer a terminal is escaped, too, that JSON would allow as it is (C1, direction marks).
+/// JSON that also escapes what JSON allows but could control a terminal (C1, direction marks).
 fn plain(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for char in json.chars() {

@@ -214,7 +214,7 @@ impl Client {
                 Err(_) => return Err(wrong("it names no way to get there")),
             },
         };
-        // Whatever else a reference offers, or one that it leads to.
+        // Whatever else this reference, or a reference that it forwards to, offers.
         Client::resolve(address.to_owned(), &reference, builder.tls_only(), patience)
     }
 
@@ -281,7 +281,7 @@ impl Client {
         self.broker.join(&joining)?.ok_or_else(|| nil().into())
     }
 
-    /// All tasks, by name. Tasks that come or go meanwhile may be missing.
+    /// All tasks, by name. Tasks that start or end during the call may be missing.
     ///
     /// # Errors
     ///
@@ -290,7 +290,7 @@ impl Client {
         let (mut all, mut after) = (Vec::new(), String::new());
         loop {
             let page = self.broker.tasks(&after)?;
-            // One that goes on without an end is no broker's.
+            // A list without an end does not come from a broker.
             let last = page.tasks.last().map(|task| task.name.clone()).filter(|last| *last > after);
             all.extend(page.tasks);
             match last {

@@ -1,5 +1,5 @@
-//! Bounds what one user's clients take of the broker before any of its objects hears of them: connections, and requests a
-//! second ([`crate::limits`]). Root, the broker's own user and operators are not counted.
+//! Limits the connections and requests a second of each user, before any object of the broker is called
+//! ([`crate::limits`]). Root, the broker's own user and operators are not counted.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::certificates::Certificates;
 use crate::limits::Rules;
 use crate::refusals::Refusals;
 
-/// Users that are remembered before those that owe nothing are forgotten.
+/// Number of users remembered before users without debt are forgotten.
 const USERS: usize = 1_024;
 
 /// See the module.
@@ -29,7 +29,7 @@ pub(crate) struct Gate {
     pub users: Users,
 }
 
-/// By user, or by the name of a certificate that stands for no user.
+/// By user, or by the name of a certificate that belongs to no user.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Users(Arc<PiMutex<BTreeMap<Key, Counted>>>);
 
@@ -57,7 +57,7 @@ impl Drop for Seat {
 }
 
 impl Gate {
-    /// Who is counted, and by which entry; none for those without limits.
+    /// The user to count and the entry that applies; `None` for callers without limits.
     fn counted(&self, caller: &Caller) -> Option<(Key, AccountId)> {
         let account = self.rules.account_of(&self.access, caller)?;
         let key = match caller {

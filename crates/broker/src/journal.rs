@@ -19,9 +19,9 @@ pub(crate) struct Journal {
     file: File,
     length: u64,
     lines: usize,
-    /// How long it was when it was written anew last.
+    /// Its length after it was last rewritten.
     fresh: u64,
-    /// The file that takes its place once it has all that is true.
+    /// The new file, which replaces this one once it is complete.
     beside: Option<Beside>,
 }
 
@@ -77,19 +77,20 @@ impl Journal {
         }
     }
 
-    /// Whether it is being written anew.
+    /// Whether it is being rewritten.
     pub fn is_rewritten(&self) -> bool {
         self.beside.is_some()
     }
 
-    /// Begins to write it anew, beside it. What is appended meanwhile has to be [added](Journal::add) there, too.
+    /// Begins to rewrite it in a second file. Lines appended meanwhile must be [added](Journal::add) to that file,
+    /// too.
     pub fn begin(&mut self, text: &str) -> io::Result<()> {
         let file = self.folder.anew(&self.with_extension("new"))?;
         self.beside = Some(Beside { file, length: 0, lines: 0 });
         self.add(text)
     }
 
-    /// Adds lines to what is written anew. After an error that has to begin again.
+    /// Adds lines to the new file. After an error the rewrite has to begin again.
     pub fn add(&mut self, text: &str) -> io::Result<()> {
         let Some(beside) = &mut self.beside else { return Ok(()) };
         let done = beside.file.write_all(text.as_bytes());
@@ -101,7 +102,7 @@ impl Journal {
         done
     }
 
-    /// What was written anew takes its place.
+    /// Replaces the file by the new one.
     pub fn finish(&mut self) -> io::Result<()> {
         let Some(Beside { file, length, lines }) = self.beside.take() else { return Ok(()) };
         self.folder.rename(&self.with_extension("new"), &self.name)?;
@@ -109,13 +110,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes it anew at once, beside it and then in its place.
+    /// Rewrites it at once: in a second file, which then replaces this one.
     pub fn replace(&mut self, text: &str) -> io::Result<()> {
         self.begin(text)?;
         self.finish()
     }
 
-    /// Keeps a damaged text as `NAME.damaged`, in place of an earlier one: in words, where it is.
+    /// Stores a damaged text as `NAME.damaged`, in place of an earlier one. Returns its path for a message.
     pub fn set_aside(&self, text: &str) -> String {
         let aside = self.with_extension("damaged");
         let kept = self.folder.replace(&aside, &self.with_extension("new"), text.as_bytes());

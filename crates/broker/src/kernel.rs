@@ -60,9 +60,9 @@ pub enum Watching {
 /// A member of a task that may not stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stranger {
-    /// Which.
+    /// The process.
     pub process: Identity,
-    /// What the program calls itself, printable.
+    /// The program's name, printable.
     pub name: String,
 }
 
@@ -97,8 +97,8 @@ pub trait Kernel: Send {
     /// millisecond at once: of a large tree several together see all of it.
     fn gather(&mut self, task: TaskId, may: &mut dyn FnMut(&Process) -> bool, now: Instant);
 
-    /// Asks of members of these tasks, in their order, whether they `may` stay: of each at least once a second while they are
-    /// some thousands. Returns those that may not, and when to ask again.
+    /// Checks whether members of these tasks, in their order, `may` stay: each member at least once a second, up to
+    /// some thousands of members. Returns those that may not, and when to check again.
     fn check_owners(
         &mut self,
         tasks: &[TaskId],
@@ -106,13 +106,13 @@ pub trait Kernel: Send {
         now: Instant,
     ) -> (Vec<(TaskId, Stranger)>, Instant);
 
-    /// These processes leave the task: what was changed of them is put back, and they do not come back as children.
+    /// These processes leave the task: their scheduling is restored, and they do not join again as children.
     fn expel(&mut self, task: TaskId, processes: &[Identity]);
 
     /// The task's processes, in the order in which they joined.
     fn members(&self, task: TaskId) -> Vec<Identity>;
 
-    /// How many threads they have now; no more are counted once it is more than `most`.
+    /// Number of their threads; counting stops above `most`.
     fn count_threads(&self, task: TaskId, most: usize) -> usize;
 
     /// Their numbers.
@@ -198,24 +198,24 @@ pub trait Kernel: Send {
     /// Hands over to `finder` what the watched threads did since the last time.
     fn wakeups(&mut self, task: TaskId, finder: &mut Finder) -> Watching;
 
-    /// Events that it waits for post to `wake` from now on: without them it looks more often.
+    /// From now on, events that it waits for post to `wake`. Without events it looks more often.
     fn attend(&mut self, wake: &Wake) {
         let _ = wake;
     }
 
-    /// How many threads the task had at the last look.
+    /// Number of threads at the last look.
     fn threads(&self, task: TaskId) -> usize {
         let _ = task;
         0
     }
 
-    /// Whether the task has consumed nothing lately, and [`Kernel::woke`] reports when it does again.
+    /// Whether the task has consumed nothing lately. [`Kernel::woke`] reports when it consumes again.
     fn sleeps(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
 
-    /// A task that slept and has consumed something since.
+    /// A task that slept and has consumed CPU time since.
     fn woke(&mut self) -> Option<TaskId> {
         None
     }

@@ -193,7 +193,7 @@ impl Log {
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {
-        // A device has no size, and stays where it is.
+        // A device has no size and is not renamed.
         if self.size + line.len() as u64 > LARGEST && self.file.metadata()?.is_file() {
             let mut before = self.name.clone();
             before.push(".1");
@@ -212,7 +212,7 @@ impl Log {
 mod tests {
     use super::*;
 
-    /// A directory of the test's own: in the one for temporary files others could make the log first.
+    /// A directory of the test's own: in the shared one for temporary files other users could create the log first.
     fn place(name: &str) -> std::path::PathBuf {
         let place = std::env::temp_dir().join(format!("hyoshi-lines-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();

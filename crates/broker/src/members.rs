@@ -24,9 +24,9 @@ pub struct Members {
     looked: Option<Span>,
     /// When they may be again.
     next: Instant,
-    /// Until when they may be looked at at once: new ones often start others.
+    /// Until when it may be looked at again at once: new processes often start others.
     young: Instant,
-    /// When threads were listed last, and how many there were.
+    /// When threads were last listed, and their number.
     listed: Instant,
     counted: usize,
     clock: MonotonicClock,
@@ -58,11 +58,11 @@ const LEAST_AT_ONCE: usize = 32;
 /// Looking for new processes takes at most one part in so many of the time.
 const FAMILY_SHARE: u64 = 50;
 
-/// And is done once in this time, but for a while after processes came.
+/// Listing happens once in this time, except for a while after processes joined.
 const FAMILY: Span = Span::from_millis(100);
 const YOUNG: Span = Span::from_secs(1);
 
-/// Threads are listed this often where their number stays the same.
+/// If the number of threads stays the same, they are listed this often.
 const THREADS: Span = Span::from_millis(100);
 
 /// No task has more processes than this; further children stay outside.
@@ -178,13 +178,13 @@ impl Members {
         self.outside.insert(process);
     }
 
-    /// How many threads there are, without listing them. 0.5 us a process.
+    /// Number of threads, without listing them. 0.5 us a process.
     pub fn count_threads(&self) -> usize {
         self.processes.iter().map(Process::count_threads).sum()
     }
 
-    /// Sees which threads there are now, where there may be others than at the last look: their number has changed, or that
-    /// was [`THREADS`] ago.
+    /// Lists the threads if they may have changed since the last look: their number is different, or the last list is
+    /// [`THREADS`] old.
     pub fn look_for_threads(&mut self) {
         if self.count_threads() != self.counted || self.clock.now() >= self.listed.saturating_add(THREADS) {
             self.look_at_threads();
@@ -311,7 +311,7 @@ impl Members {
         self.look_at_threads();
     }
 
-    /// These are no members any more, nor will they be as children of others.
+    /// These are no longer members, and do not join again as children of other members.
     pub fn expel(&mut self, processes: &[Identity]) {
         let here: Vec<Identity> = processes.iter().copied().filter(|process| self.has(*process)).collect();
         if !here.is_empty() {

@@ -1,24 +1,25 @@
-//! When the users of processes are checked again: a member may run a setuid program at any time, and the broker must not raise
-//! or cap that for the user who started it.
+//! When to check the users of processes again. A member may run a setuid program at any time, and the broker must not
+//! raise or cap that program for the user who started it.
 //!
 //! ```text
 //!             begin            slice, time left          last process
 //!   Resting ─────────► Checking ───────► Checking ─────────────────────► Resting until begin + ROUND
 //! ```
 //!
-//! Polling, not process events (netlink's proc connector): those come for every fork and exec of the whole machine, which any
-//! user can flood, and need CAP_NET_ADMIN in the first network namespace.
+//! It polls. Process events (netlink's proc connector) report every fork and exec of the whole machine, which any user
+//! can flood, and need CAP_NET_ADMIN in the first network namespace.
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Span};
 
-/// From the begin of one round to the next: two rounds are less than the second within which a change is to be seen.
+/// From the start of one round to the next: two rounds take less than the second within which a change must be
+/// detected.
 const ROUND: Span = Span::from_millis(400);
-/// Time of one slice: windows wait meanwhile. Some 250 processes, or 25 where the kernel has no PIDFD_GET_INFO.
+/// Time of one slice; windows wait meanwhile. Some 250 processes, or 25 without PIDFD_GET_INFO.
 pub(crate) const SLICE: Span = Span::from_micros(300);
-/// Slices take at most one part in so many of the time.
+/// Slices take at most this part of the time.
 const SHARE: u64 = 50;
-/// Slices that find something come at most so often, and with them lines of the audit log.
+/// Slices with a finding run at most this often, which also limits lines of the audit log.
 const FOUND: Span = Span::from_millis(50);
 
 /// How far the checks are; see the module.
@@ -26,8 +27,8 @@ const FOUND: Span = Span::from_millis(50);
 pub(crate) struct Rounds {
     begun: Instant,
     next: Instant,
-    /// The task that is being checked, and how many of its processes are left: from the last to the first, so that
-    /// none is passed over when others end meanwhile.
+    /// The task being checked, and how many of its processes are left. They go from last to first, so none is skipped
+    /// when others end.
     at: Option<(TaskId, Option<usize>)>,
 }
 
@@ -37,8 +38,8 @@ impl Rounds {
         self.next
     }
 
-    /// The task and how many of its processes, all of them without a number, are left; `tasks` in their order. `None` at the end
-    /// of a round.
+    /// The task, and how many of its processes are left (all of them without a number); `tasks` in their order. `None`
+    /// at the end of a round.
     pub fn place(&mut self, now: Instant, tasks: impl IntoIterator<Item = TaskId>) -> Option<(TaskId, Option<usize>)> {
         let mut tasks = tasks.into_iter();
         let found = match self.at {
@@ -52,7 +53,7 @@ impl Rounds {
         found
     }
 
-    /// So many of the task's processes are left; with none the next task follows.
+    /// This many of the task's processes are left; after the last the next task follows.
     pub fn left(&mut self, task: TaskId, left: usize) {
         self.at = Some(match left {
             0 => (TaskId(task.0.saturating_add(1)), None),
@@ -74,7 +75,7 @@ impl Rounds {
 mod tests {
     use super::*;
 
-    /// Checks until a round is over; which processes were looked at, as (task, place).
+    /// Checks until a round is over; returns the processes that were checked, as (task, place).
     fn round(
         rounds: &mut Rounds,
         counts: &mut [usize],

@@ -91,8 +91,8 @@ pub fn to_serve(uid: u32, runtime: Option<&Path>) -> Result<PathBuf, PlaceError>
     own(uid, runtime).ok_or(PlaceError::Nowhere)
 }
 
-/// Makes the socket's directory, if it is not there, and checks that no other user can put something else in its place, nor in
-/// that of a directory above it ([`hyoshi_os::trusted`]).
+/// Makes the socket's directory if it is missing, and checks that no other user can replace it or a directory above it
+/// ([`hyoshi_os::trusted`]).
 ///
 /// # Errors
 ///
@@ -150,7 +150,7 @@ mod tests {
         let error = prepare(&socket, uid).unwrap_err();
         assert!(matches!(error, PlaceError::Open { mode: 0o777, .. }), "{error}");
         assert!(error.remedy().contains("chmod go-w"));
-        // In a sticky one others could make what stands beside the socket.
+        // In a sticky directory other users could create the files beside the socket.
         fs::set_permissions(&run, fs::Permissions::from_mode(0o1777)).unwrap();
         assert!(matches!(prepare(&socket, uid), Err(PlaceError::Open { mode: 0o1777, .. })));
         fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).unwrap();

@@ -11,7 +11,7 @@ use crate::setting::Setting;
 use crate::trouble::Trouble;
 use crate::words;
 
-/// The policy that a text means: `fair`, `strict`, `weighted`, `partition(video 40% fair, rest 30% weighted)`.
+/// The policy that a text names: `fair`, `strict`, `weighted`, `partition(video 40% fair, rest 30% weighted)`.
 ///
 /// # Errors
 ///
@@ -25,7 +25,7 @@ pub fn named(text: &str) -> Result<AnyPolicy, Trouble> {
 }
 
 /// The policy that a text means, also one from elsewhere: `external --object IOR:...`, `library --path /DIR/NAME.so`;
-/// `--fallback POLICY` at its end, or fair, decides where that does not. What has blanks in it is in quotes.
+/// `--fallback POLICY` at its end, or fair, decides while the other policy does not. Words with blanks are quoted.
 ///
 /// # Errors
 ///
@@ -39,11 +39,11 @@ pub fn read(text: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Trouble
     }
 }
 
-/// What a policy from elsewhere is set to, its fallback left out; none for the broker's own policies.
+/// The setting of a policy from elsewhere, without its fallback; `None` for the broker's own policies.
 ///
 /// # Errors
 ///
-/// Of a text that is none.
+/// If the text is not a policy.
 pub fn from_elsewhere(text: &str) -> Result<Option<Setting>, Trouble> {
     Ok(split(text)?.map(|(setting, _)| setting))
 }

@@ -1,4 +1,4 @@
-//! Clients that were turned away, at the port for TLS or since they ask for too much: the operator is told once in a while.
+//! Clients that were refused, at the TLS port or for too many requests: a notice to the operator now and then.
 
 use hyoshi_model::{Instant, Span, printable};
 use hyoshi_os::PiMutex;

@@ -30,7 +30,7 @@ use crate::setting::Setting;
 /// Processes of a task that are noted: children are found by their parents.
 pub const MOST_PROCESSES: usize = 256;
 
-/// Tasks that are written anew with each further line.
+/// Number of tasks that are rewritten with each further line.
 const AT_ONCE: usize = 16;
 
 /// A task as it was.
@@ -71,7 +71,7 @@ pub struct Noted {
     /// It was begun by somebody who may change all tasks.
     #[serde(default)]
     pub directed: bool,
-    /// By which entry of the limits its user was counted.
+    /// The entry of the limits that applied to its user.
     #[serde(default)]
     pub account: String,
     /// It reports itself.
@@ -103,7 +103,7 @@ pub struct Roster {
     last: u32,
     policy: NotedPolicy,
     tasks: BTreeMap<u32, Noted>,
-    /// While the file is written anew: tasks up to this number are in it.
+    /// During a rewrite: tasks up to this number are in the new file.
     copied: u32,
 }
 
@@ -125,8 +125,8 @@ impl Noted {
         })
     }
 
-    /// Whether a broker can have noted it: its processes have numbers of processes, and its control groups lie where control
-    /// groups are.
+    /// Whether a broker can have written it: its processes have valid numbers, and its control groups are inside the
+    /// mounted hierarchies.
     fn is_possible(&self) -> bool {
         self.processes.len() <= MOST_PROCESSES
             && self.identities().all(|who| who.is_possible())
@@ -253,11 +253,11 @@ impl Roster {
         done
     }
 
-    /// Goes on with writing the file anew, some tasks with each line: nobody waits for all of them.
+    /// Continues the rewrite, some tasks with each line, so that no request waits for all of them.
     fn rewrite(&mut self, line: &str) -> io::Result<()> {
         match self.journal.is_rewritten() {
             true => self.journal.add(line)?,
-            // What is to be appended is in what it is made anew of.
+            // The appended line is part of the data that is rewritten.
             false => {
                 self.journal.begin(&self.beginning())?;
                 self.copied = 0;
@@ -282,7 +282,7 @@ impl Roster {
         text
     }
 
-    /// Writes the file anew with what is true.
+    /// Rewrites the file with the present tasks.
     fn compact(&mut self) -> io::Result<()> {
         let mut text = self.beginning();
         self.tasks.values().for_each(|task| text += &line("task", task));
@@ -510,7 +510,7 @@ mod tests {
             begun += u32::from(before.is_none() && now.is_some());
             before = now;
             if now.is_some() && round % 50 == 0 {
-                // A broker that ends now is followed by one that knows the same.
+                // If a broker ends now, the next one reads the same tasks.
                 let copy = Place::new("steps-copy");
                 fs::copy(place.0.join("tasks"), copy.0.join("tasks")).unwrap();
                 let (again, warning) = copy.open();

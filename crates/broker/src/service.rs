@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     adapter: std::sync::OnceLock<Adapter>,
     certificates: Certificates,
     refusals: Arc<Refusals>,
-    /// Of users who ask for too much.
+    /// Notices of users who ask for too much.
     excess: Arc<Refusals>,
 }
 
@@ -247,16 +247,16 @@ impl Service {
     }
 }
 
-/// Keeps the broker's thread, which is above the lanes of critical work, from having a CPU for long.
+/// Stops the broker's thread, which runs above the lanes of critical work, from using a CPU for long.
 struct Pace {
     measured: (Instant, Span),
-    /// What it may still consume at once, as it was at an instant and at a reading of its clock.
+    /// What it may still consume at once, at an instant and a reading of its clock.
     left: Span,
     since: (Instant, Span),
 }
 
 impl Pace {
-    /// It consumes at most so much at once, and beyond that a quarter of a CPU.
+    /// It consumes at most this much at once, and beyond that a quarter of a CPU.
     const BURST: Span = Span::from_millis(2);
     const PART: u64 = 4;
     const MEASURE: Span = Span::from_secs(1);
@@ -266,7 +266,7 @@ impl Pace {
         Pace { measured: (now, own), left: Pace::BURST, since: (now, own) }
     }
 
-    /// What it has taken of a CPU since the last measurement, once a second.
+    /// Its part of a CPU since the last measurement, once a second.
     fn measured(&mut self, now: Instant) -> Option<Share> {
         let (then, before) = self.measured;
         let passed = now.since(then);

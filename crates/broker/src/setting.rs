@@ -28,7 +28,7 @@ impl Setting {
         matches!(self.kind.as_str(), "external" | "library")
     }
 
-    /// What it names elsewhere, if it [is foreign](Setting::is_foreign): objects, or a library's path.
+    /// The objects or the library's path that it names, if it [is foreign](Setting::is_foreign).
     pub(crate) fn elsewhere(&self) -> impl Iterator<Item = &str> {
         let own_name = if self.kind == "library" { "path" } else { "object" };
         let is_named = self.parameters.iter().any(|(name, _)| name == own_name);

@@ -60,9 +60,9 @@ pub struct State {
     due: BTreeSet<(Instant, TaskId)>,
     last: u32,
     access: Access,
-    /// What users may have.
+    /// The limits of users.
     rules: Arc<Rules>,
-    /// Threads in tasks, by user, as they were counted last.
+    /// Number of threads in tasks, by user, at the last count.
     threads: BTreeMap<u32, usize>,
     audit: Audit,
     /// What comes from elsewhere; nothing can without it.
@@ -81,10 +81,10 @@ pub struct State {
     runs: BTreeMap<u32, runs::Run>,
     runs_seen: Instant,
     lanes_count: bool,
-    /// When the users of processes are checked again; from the first task on whose processes are to be checked.
+    /// When to check the users of processes again; `Some` once there is a task to check.
     owners_checked: Instant,
     backlog: Backlog,
-    /// The broker's own CPU time, and the tasks that were served and do not fit it any more.
+    /// The broker's own CPU time, and tasks that were served and do not fit any more.
     upkeep: Upkeep,
     unserved: VecDeque<TaskId>,
     /// What the broker's operator should know; at most [`NOTICES`].
@@ -125,14 +125,14 @@ struct Task {
     hard: bool,
     /// It was begun by somebody who may change all tasks.
     directed: bool,
-    /// Which limits it is counted by; none for tasks of those without limits.
+    /// The limits that apply to it; `None` for tasks without limits.
     account: Option<AccountId>,
-    /// Its threads, and when they were counted.
+    /// Its number of threads, and when they were counted.
     threads: usize,
     counted: Instant,
-    /// Its user has more threads than allowed: nothing is reserved for it.
+    /// Its user has too many threads: nothing is reserved for it.
     crowded: bool,
-    /// It sleeps: its reports are made up when it wakes.
+    /// It sleeps: its missed reports are generated when it wakes.
     rests: bool,
     /// It was hard under the broker before, and cannot be had so now.
     hard_before: bool,
@@ -409,7 +409,7 @@ impl State {
         done
     }
 
-    /// Events of the machine post to `wake` from now on, so that it need not be looked at all the time.
+    /// From now on, events of the machine post to `wake`, so it need not be polled.
     pub(crate) fn attend(&mut self, wake: &Wake) {
         self.kernel.attend(wake);
     }

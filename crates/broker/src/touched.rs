@@ -1,8 +1,8 @@
 //! The state file: what was changed of whose threads, written before it is changed, so that all of it is put back also
 //! when the broker did not come to do it: by the next one, at its start.
 //!
-//! Only root and the broker's user can write to the file and to all directories above it ([`hyoshi_os::trusted`]); what no
-//! broker can have written is not carried out. A damaged file is set aside, and its other lines count.
+//! Only root and the broker's user can write to the file and to all directories above it ([`hyoshi_os::trusted`]).
+//! Lines that no broker can have written are ignored. A damaged file is set aside, and its other lines count.
 //!
 //! A line that was cut off is one whose change was never made, for lines come first. The page cache holds what a killed
 //! process has written; after a crash of the machine there is nothing to put back.
@@ -70,11 +70,11 @@ pub struct PutBack {
     pub groups: usize,
     /// What could not be put back, with the reason.
     pub failed: Vec<String>,
-    /// That the state file is damaged, and where it is kept.
+    /// The state file is damaged; where the damaged copy is.
     pub damaged: Option<String>,
 }
 
-/// How many lines of a state file's text are understood: for tests of what is read. Nothing is put back.
+/// How many lines of a state file's text are readable, for tests. Restores nothing.
 pub fn understood(text: &str) -> usize {
     lines::read(text, &is_group_path).map_or(0, |said| said.lines.len())
 }
@@ -89,7 +89,7 @@ pub enum StateError {
     Version {
         /// The file.
         path: PathBuf,
-        /// Which.
+        /// The version.
         version: u32,
     },
     /// It cannot be made, read or written.

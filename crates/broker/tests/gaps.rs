@@ -1,4 +1,5 @@
-//! What windows do to ordinary threads: three programs under eight spinners, and how late an ordinary thread wakes up.
+//! The effect of windows on ordinary threads: three programs under eight spinners, and how late an ordinary thread
+//! wakes up.
 //!
 //! The measured comparison is `cargo test -p hyoshi-broker --test suite gaps::measured -- --ignored --nocapture` on a quiet machine,
 //! as root: the baseline, without a broker, is in the same run. Its figures are in docs/benchmarks.md.
@@ -23,9 +24,9 @@ const PROGRAMS: [(u64, u64); 3] = [(10, 33), (20, 100), (5, 50)];
 struct Observed {
     periods: usize,
     full: usize,
-    /// How late a thread woke up that slept for 10 ms each time, sorted.
+    /// The lateness of a thread that slept for 10 ms each time, sorted.
     late: Vec<Span>,
-    /// The broker's CPU time, of the time that passed.
+    /// The broker's CPU time, as a part of the elapsed time.
     cost: f64,
 }
 

@@ -9,8 +9,8 @@
 //! depend on other accounts as long as the shares fit into the cap together, and a reservation is not taken back
 //! because another user arrives. Reservations are soft: a task still uses idle CPU time beyond them.
 //!
-//! The idea of a share for each user, divided again by the user, is that of hierarchical fair schedulers (Goyal, Guo and
-//! Vin, "A hierarchical CPU scheduler for multimedia operating systems", OSDI 1996).
+//! Hierarchical fair schedulers also divide a share for each user again (Goyal, Guo and Vin, "A hierarchical CPU
+//! scheduler for multimedia operating systems", OSDI 1996).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,11 +24,11 @@ use crate::task::{Grant, Limit, Reason, TaskId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountId(pub u32);
 
-/// All accounts, and what their tasks ask for.
+/// All accounts, and the sums of their tasks' requests.
 #[derive(Debug, Default)]
 pub struct Accounts {
     all: Vec<Account>,
-    // Space kept from one decision to the next.
+    // Buffers reused between decisions.
     cut: Vec<Grant>,
     reduced: Vec<Ask>,
     places: Vec<u32>,
@@ -40,7 +40,7 @@ struct Account {
     name: String,
     /// Of the cap, in millionths.
     part: u32,
-    /// What its tasks ask for together.
+    /// The sum of its tasks' requests.
     asked: Share,
 }
 
@@ -60,7 +60,7 @@ impl Accounts {
         self.all.get(account.0 as usize).map(|account| account.name.as_str())
     }
 
-    /// The most that the account's tasks may hold together under this cap.
+    /// The most that the account's tasks hold together under this cap.
     pub fn share(&self, account: AccountId, cap: Share) -> Share {
         self.all.get(account.0 as usize).map_or(cap, |account| cap.scaled(account.part.into(), WHOLE.into()))
     }
@@ -72,14 +72,14 @@ impl Accounts {
         }
     }
 
-    /// Whether the account's tasks can all have what they ask for.
+    /// Whether the account's tasks can all have their requests.
     pub(crate) fn fits(&self, account: Option<AccountId>, cap: Share) -> bool {
         let counted = account.and_then(|account| Some((account, self.all.get(account.0 as usize)?)));
         counted.is_none_or(|(id, account)| account.asked <= self.share(id, cap))
     }
 
-    /// Cuts the requests of each account to its share, has `policy` settle what is left within `limit`, and pushes one
-    /// grant for each of `asks` to `grants`. `of` is each task's account.
+    /// Cuts the requests of each account to its share, has `policy` settle the cut requests within `limit`, and pushes
+    /// one grant for each of `asks` to `grants`. `of` is each task's account.
     pub(crate) fn arbitrate(
         &mut self,
         policy: &mut dyn Policy,
@@ -99,7 +99,7 @@ impl Accounts {
         });
         self.reduced.extend(reduced);
         settle(policy, &self.reduced, limit, grants);
-        // What an account cut counts as the reason, unless the policy cut it further.
+        // If an account cut the request, that is the reason, unless the policy cut it further.
         let mut settled = core::mem::take(grants).into_iter();
         grants.extend(asks.iter().zip(&self.cut).map(
             |(ask, cut)| match cut.reservation.and_then(|_| settled.next()) {
@@ -110,7 +110,7 @@ impl Accounts {
         ));
     }
 
-    /// Fills `cut` with what the accounts leave of each request. False if they leave all.
+    /// Fills `cut` with the cut requests. False if no account cuts any.
     fn cut_to_shares(
         &mut self,
         policy: &mut dyn Policy,
@@ -150,7 +150,7 @@ fn settle(policy: &mut dyn Policy, asks: &[Ask], limit: Limit, grants: &mut Vec<
     hold_to_the_laws(asks, limit, grants);
 }
 
-/// Holds even a foreign policy to the laws of all policies: one grant for each request, within it and within the limit.
+/// Enforces the laws of all policies on any policy: one grant for each request, within it and within the limit.
 fn hold_to_the_laws(asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
     grants.truncate(asks.len());
     let mut left = limit.share();

@@ -1,18 +1,18 @@
-//! How often somebody may do something: a token bucket, kept as one instant.
+//! How often an event may happen: a token bucket, stored as one instant.
 //!
-//! It is the generic cell rate algorithm in its virtual scheduling form (ITU-T I.371, annex A): each event moves the time
-//! at which it was expected on by one interval, and may come earlier than expected by what a burst takes.
+//! It is the generic cell rate algorithm in its virtual scheduling form (ITU-T I.371, annex A). Each event moves the
+//! expected time by one interval, and may arrive earlier than expected by the length of a burst.
 
 use hyoshi_model::{Instant, Span};
 
-/// A rate, and how many events may come at once.
+/// A rate, and how many events may arrive at once.
 ///
 /// Within any span of time `t` at most `burst + t / every` events conform, rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     every: Span,
     tolerance: Span,
-    /// When the next event would be due if they came evenly.
+    /// When the next event would be due if events were evenly spaced.
     expected: Instant,
 }
 
@@ -23,7 +23,7 @@ impl Rate {
         Rate { every, tolerance, expected: Instant::ZERO }
     }
 
-    /// Whether an event conforms; if so, it counts. One that does not costs nothing.
+    /// Whether an event conforms; if so, it counts. An event that does not conform costs nothing.
     pub fn take(&mut self, now: Instant) -> bool {
         if self.expected.since(now) > self.tolerance {
             return false;
@@ -32,7 +32,7 @@ impl Rate {
         true
     }
 
-    /// Whether nothing is owed: then it is as good as new.
+    /// Whether there is no debt: then it equals a new one.
     pub fn is_full(&self, now: Instant) -> bool {
         self.expected <= now
     }

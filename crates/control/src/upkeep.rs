@@ -2,8 +2,8 @@
 //!
 //! A task costs the broker a fixed part in each of its periods (a look at its window, a report) and a part for each
 //! thread (raised and lowered once). [`Upkeep`] adds these costs up by user and divides the budget by max-min fairness
-//! (Bertsekas and Gallager, *Data Networks*, section 6.5.2) weighted by the users' shares: a user who needs less than
-//! the equal part leaves the rest to the others. Of each user's tasks those are served that joined first, as long as
+//! (Bertsekas and Gallager, *Data Networks*, section 6.5.2), weighted by the users' shares: a user who needs less than
+//! the equal part leaves the rest to the others. Of each user's tasks, those that joined first are served as long as
 //! they fit the user's part.
 
 use alloc::collections::BTreeMap;
@@ -13,7 +13,7 @@ use hyoshi_model::{Share, Span};
 
 use crate::task::TaskId;
 
-/// What serving a task costs, before it is corrected by what was measured.
+/// The cost of serving a task, before measurements correct it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// The task's period.
@@ -28,7 +28,7 @@ impl Demand {
     /// For each thread: raised and lowered once a period.
     pub const THREAD: Span = Span::from_micros(6);
 
-    /// The part of one CPU that it takes; at most a thousand CPUs.
+    /// Its part of one CPU; at most a thousand CPUs.
     pub fn share(self) -> Share {
         let each = Demand::LOOK.as_nanos() + Demand::THREAD.as_nanos() * self.threads.min(1 << 20) as u64;
         let millionths = u128::from(each) * u128::from(Share::CPU.as_millionths());
@@ -57,11 +57,11 @@ pub struct Unserved {
     pub user: User,
     /// That part of a CPU.
     pub part: Share,
-    /// What the user's tasks take that are served.
+    /// The cost of the user's tasks that are served.
     pub taken: Share,
-    /// What this one would take.
+    /// The cost of this task.
     pub needs: Share,
-    /// What all users have together.
+    /// The budget of all users together.
     pub budget: Share,
 }
 
@@ -78,7 +78,7 @@ impl core::fmt::Display for Unserved {
 
 impl core::error::Error for Unserved {}
 
-/// The broker's own time, and the tasks that it is spent on.
+/// The broker's own time, and the tasks that use it.
 ///
 /// It reads no clock: the caller measures what the broker consumed and calls [`Upkeep::measured`].
 #[derive(Clone, Debug)]
@@ -88,18 +88,18 @@ pub struct Upkeep {
     shares: BTreeMap<User, Share>,
     /// By number, which is the order in which they joined.
     tasks: BTreeMap<TaskId, Entry>,
-    /// What each user has, and what of that is taken.
+    /// Each user's part, and how much of it is used.
     parts: BTreeMap<User, (Share, Share)>,
-    /// What was measured, as so many hundredths of what the model says; never below a hundred.
+    /// The measured cost, in hundredths of the model's; never below a hundred.
     scale: u64,
 }
 
 impl Upkeep {
     /// The default budget: a tenth of one CPU.
     pub const BUDGET: Share = Share::from_percent(10);
-    /// Measurements correct the model up to so many times.
+    /// Measurements scale the model by this at most.
     const MOST_SCALE: u64 = 1_000;
-    /// The model is not corrected while it says less than this: wake-ups of the process itself count more then.
+    /// The model is not corrected below this value, because wake-ups of the process itself dominate there.
     const LEAST_MODEL: Share = Share::from_percent(1);
 
     /// Without tasks.
@@ -107,7 +107,7 @@ impl Upkeep {
         Upkeep { budget, shares: BTreeMap::new(), tasks: BTreeMap::new(), parts: BTreeMap::new(), scale: 100 }
     }
 
-    /// What users have in proportion to each other; those that are not named have [`Share::CPU`] each.
+    /// The users' shares; users that are not named have [`Share::CPU`] each.
     pub fn set_shares(&mut self, shares: BTreeMap<User, Share>) -> Vec<TaskId> {
         self.shares = shares;
         self.settle()
@@ -118,12 +118,12 @@ impl Upkeep {
         self.budget
     }
 
-    /// What all tasks that are served take, as corrected by what was measured.
+    /// The cost of all served tasks, with corrections.
     pub fn taken(&self) -> Share {
         self.tasks.values().filter(|entry| entry.served).map(|entry| self.cost(entry.demand)).sum()
     }
 
-    /// A task costs this from now on. Returns the tasks that were served and are no more, this one perhaps among them.
+    /// From now on a task has this cost. Returns the tasks that are no longer served, perhaps this one among them.
     pub fn set(&mut self, task: TaskId, user: User, demand: Demand) -> Vec<TaskId> {
         let before = self.tasks.get(&task).copied();
         if before.is_some_and(|before| (before.user, before.demand) == (user, demand)) {
@@ -148,9 +148,9 @@ impl Upkeep {
         Some(Unserved { user: entry.user, part, taken, needs: self.cost(entry.demand), budget: self.budget })
     }
 
-    /// The broker has taken so much of a CPU lately. Where that is more than the model says, all costs are corrected, by a
-    /// quarter of the difference each time; where it is less, they go back towards the model as slowly. Returns the tasks
-    /// that were served and are no more.
+    /// The part of a CPU that the broker used lately. If the model's value is smaller, all costs are scaled up, by a
+    /// quarter of the difference each time; if it is larger, they return to the model at the same rate. Returns the
+    /// tasks that are no longer served.
     pub fn measured(&mut self, share: Share) -> Vec<TaskId> {
         let model: Share = self.tasks.values().filter(|entry| entry.served).map(|entry| entry.demand.share()).sum();
         if model < Upkeep::LEAST_MODEL {
@@ -170,7 +170,7 @@ impl Upkeep {
         Share::from_millionths(demand.share().as_millionths().saturating_mul(self.scale) / 100)
     }
 
-    /// Each user's part: max-min by what the tasks of each need, weighted by the shares.
+    /// Each user's part: max-min by the needs of their tasks, weighted by the shares.
     fn divide(&self) -> BTreeMap<User, Share> {
         let mut needs: BTreeMap<User, u64> = BTreeMap::new();
         for entry in self.tasks.values() {
@@ -178,7 +178,7 @@ impl Upkeep {
             *need = need.saturating_add(self.cost(entry.demand).as_millionths());
         }
         let weight = |user: &User| self.shares.get(user).copied().unwrap_or(Share::CPU).as_millionths().clamp(1, MOST);
-        // Those that need least for their weight first: what they leave is divided among the others.
+        // The smallest need for its weight first: its unused part is divided among the others.
         let mut users: Vec<(User, u64, u64)> = needs.iter().map(|(user, need)| (*user, *need, weight(user))).collect();
         users.sort_by(|(_, need, weight), (_, other, heavier)| {
             (u128::from(*need) * u128::from(*heavier)).cmp(&(u128::from(*other) * u128::from(*weight)))
@@ -195,7 +195,7 @@ impl Upkeep {
         parts
     }
 
-    /// Decides anew which tasks are served. Those that were served and are no more.
+    /// Decides again which tasks are served. Returns those that no longer are.
     fn settle(&mut self) -> Vec<TaskId> {
         let (scale, parts) = (self.scale, self.divide());
         self.parts = parts.into_iter().map(|(user, part)| (user, (part, Share::ZERO))).collect();
@@ -269,8 +269,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever there is, tasks that are served fit the budget, a user who needs no more than the equal part has all
-        /// tasks served, and nobody's tasks take more than budget and shares give while another lacks some.
+        /// Served tasks always fit the budget. A user who needs no more than the equal part has all tasks served. No
+        /// user exceeds budget and shares while another lacks time.
         #[test]
         fn users_have_their_parts_whatever_others_ask(
             tasks in prop::collection::vec((0u32..5, 1u64..200, 0usize..50), 1..60),

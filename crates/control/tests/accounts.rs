@@ -77,7 +77,7 @@ proptest! {
             }
             prop_assert!(arbiter.reserved() <= arbiter.cap());
         }
-        // What was decided for one task alone is what is decided for all together.
+        // A decision for one task alone equals the decision for all together.
         prop_assert!(arbiter.answered().changes.is_empty());
     }
 
@@ -120,7 +120,7 @@ fn two_spinners_of_a_user_leave_a_less_important_program_without_an_account_its_
     for (parts, roots) in [(&[][..], 30), (&[1_000_000][..], 0), (&[500_000][..], 30), (&[100_000][..], 30)] {
         let mut arbiter = arbiter("strict", parts);
         for (task, wish) in all.iter().enumerate() {
-            // Where there are no accounts, nobody is counted.
+            // Without accounts no user is counted.
             let wish = Wish { account: wish.account.filter(|_| !parts.is_empty()), ..wish.clone() };
             arbiter.join(TaskId(task as u32), joining(&wish), Instant::ZERO).unwrap();
         }

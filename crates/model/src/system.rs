@@ -219,7 +219,7 @@ pub struct Setting {
     pub phase: Span,
     /// Release after the begin of each period, or after the trigger.
     pub offset: Span,
-    /// Releases are late by up to this, drawn uniformly; they keep their order where it exceeds the period.
+    /// Releases are late by up to this, drawn uniformly; they keep their order even if it exceeds the period.
     pub jitter: Span,
     /// Declared worst-case execution time; what analysis and cancellation use.
     pub wcet: Span,

@@ -74,7 +74,7 @@ pub fn uniform(bits: u64, least: Span, most: Span) -> Span {
     Span::from_nanos(least.as_nanos() + ((u128::from(bits) * width) >> 64) as u64)
 }
 
-/// How late a periodic job is released, as drawn: no release comes before the one before it, however late that is.
+/// How late a periodic job is released, as drawn: no release precedes the one before it.
 pub fn lateness(seed: u64, job: JobId, jitter: Span, period: Span) -> Span {
     if jitter.is_zero() {
         return Span::ZERO;
@@ -88,7 +88,7 @@ pub fn lateness(seed: u64, job: JobId, jitter: Span, period: Span) -> Span {
     drawn.max().unwrap_or_default()
 }
 
-/// Releases that are asked how late they are, where jitter is many periods.
+/// How many releases are checked, for a jitter of many periods.
 const MOST_BEFORE: u64 = 1_000;
 
 /// 64 random bits for one job; `stream` separates draws for different purposes.

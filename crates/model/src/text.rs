@@ -3,11 +3,11 @@
 use alloc::string::String;
 use core::fmt::Write;
 
-/// The text with every character escaped that could steer a terminal or fake a line: control characters (newlines and
-/// terminal escapes among them, C0 and C1), and Unicode's invisible and direction-changing format characters
+/// The text with every character escaped that could control a terminal or fake a line: control characters (newlines
+/// and terminal escapes among them, C0 and C1), and Unicode's invisible and direction-changing format characters
 /// (Unicode Standard, section 23.2; "Trojan Source", CVE-2021-42574). A newline becomes `\n`, an escape `\u{1b}`.
 ///
-/// Names of processes, tasks, threads and hosts are shown with it wherever people read them. Ordinary text stays as it is.
+/// Use it wherever people read names of processes, tasks, threads and hosts. Ordinary text stays unchanged.
 ///
 /// ```
 /// assert_eq!(hyoshi_model::printable("top\x1b[2J\nroot"), r"top\u{1b}[2J\nroot");
@@ -26,7 +26,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// The same for text of several lines, whose ends remain.
+/// The same for text of several lines; line ends remain.
 pub fn printable_lines(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let server = std::env::args().nth(1).unwrap_or_else(|| "corbaloc:iiop:1.2@127.0.0.1:2809/Tracker".to_owned());
-    // The server calls it back at a port of its own. (Where it cannot: bidirectional GIOP, docs/orb.md.)
+    // The server calls the client at the client's own port. (If it cannot: bidirectional GIOP, docs/orb.md.)
     let orb = Orb::builder().listen("iiop://127.0.0.1:0")?.build()?;
     let tracker = orb.resolve::<dyn Tracker>(&server)?;
 

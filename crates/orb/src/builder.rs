@@ -22,7 +22,7 @@ use crate::server::{Lane, LaneOptions};
 use crate::tls::{Dialler, TlsClient, TlsError, TlsServer};
 use crate::transport::{TransportRuleError, TransportRules};
 
-/// A program that has not called [`Orb::ready`] by then is warned.
+/// If a program has not called [`Orb::ready`] by then, it gets a warning.
 pub(crate) const OPENS_WITHIN: Duration = Duration::from_secs(5);
 
 /// An ORB about to be.
@@ -162,23 +162,23 @@ impl OrbBuilder {
         Ok(self)
     }
 
-    /// Its calls never go over plain TCP, as with [`TlsClient::only`], also if it has no settings for TLS: then they go over
-    /// Unix sockets alone.
+    /// Its calls never use plain TCP, as with [`TlsClient::only`], even without settings for TLS: then they use only
+    /// Unix sockets.
     #[must_use]
     pub fn tls_only(mut self) -> Self {
         self.tls_only = true;
         self
     }
 
-    /// Which transports its calls use, by address; otherwise the environment's `ORBclientTransportRule` says so.
+    /// The transports of its calls, by address; by default those of the environment's `ORBclientTransportRule`.
     #[must_use]
     pub fn client_transport(mut self, rules: TransportRules) -> Self {
         self.client_transport = Some(rules);
         self
     }
 
-    /// From which addresses it takes connections over which transports; otherwise the environment's `ORBserverTransportRule`
-    /// says so. Others are closed at once.
+    /// The transports of connections that it accepts, by address; by default those of the environment's
+    /// `ORBserverTransportRule`. Other connections are closed at once.
     #[must_use]
     pub fn server_transport(mut self, rules: TransportRules) -> Self {
         self.server_transport = Some(rules);

@@ -118,7 +118,7 @@ fn tend(orb: &Weak<Shared>) {
     }
 }
 
-/// What is printed of a program that binds ports and does not serve them.
+/// The warning for a program that binds ports and does not serve them.
 fn never_opened(endpoints: &[Endpoint]) -> String {
     let at: Vec<_> = endpoints
         .iter()

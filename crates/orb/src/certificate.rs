@@ -33,12 +33,12 @@ pub fn certificate_names(certificate: &[u8]) -> Result<Vec<String>, TlsError> {
     Ok(if has_alternative_names(certificate) { names } else { common_names(read.subject()) })
 }
 
-/// Whether it says at all what it is for besides its subject; true of what cannot be read.
+/// Whether it names a use besides its subject; true if it cannot be read.
 fn has_alternative_names(certificate: &[u8]) -> bool {
     Fields::of(certificate).is_none_or(|fields| fields.extension(&ALTERNATIVE_NAME).is_none_or(|found| found.is_some()))
 }
 
-/// What else a certificate says of itself, of which `webpki` does not tell (RFC 5280, 4.1 and 4.2).
+/// Fields of a certificate that `webpki` does not provide (RFC 5280, 4.1 and 4.2).
 pub(crate) struct Fields<'a> {
     /// Seconds since 1970.
     pub(crate) not_before: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// None of what cannot be read.
+    /// Empty if it cannot be read.
     pub(crate) fn of(certificate: &'a [u8]) -> Option<Fields<'a>> {
         let signed = inside(inside(certificate)?)?;
         let mut fields = Elements(signed).peekable();
@@ -69,12 +69,12 @@ impl<'a> Fields<'a> {
         self.subject
     }
 
-    /// What an extension holds, if it is there; none if they cannot be read.
+    /// The content of an extension, if present; `None` if extensions cannot be read.
     fn extension(&self, wanted: &[u8]) -> Option<Option<&'a [u8]>> {
         for (_, extension) in Elements(self.extensions) {
             let mut parts = Elements(extension);
             if parts.next()?.1 == wanted {
-                // Behind it stands perhaps that it is critical.
+                // The optional flag that it is critical follows.
                 return Some(Some(parts.find(|(tag, _)| *tag == 0x04)?.1));
             }
         }
@@ -85,13 +85,13 @@ impl<'a> Fields<'a> {
         self.extension(wanted).is_none_or(|found| found.is_some())
     }
 
-    /// Whether it is an authority's: `basicConstraints` says `cA` (RFC 5280, 4.2.1.9).
+    /// Whether it is an authority's: `basicConstraints` contains `cA` (RFC 5280, 4.2.1.9).
     pub(crate) fn is_authority(&self) -> bool {
         let constraints = self.extension(&BASIC_CONSTRAINTS).flatten().and_then(inside);
         constraints.and_then(|content| Elements(content).next()).is_some_and(|(tag, ca)| tag == 0x01 && ca == [0xff])
     }
 
-    /// Whether its key may sign certificates: so if it has no `keyUsage`, or one with `keyCertSign` (RFC 5280, 6.1.4 n).
+    /// Whether its key may sign certificates: it has no `keyUsage`, or one with `keyCertSign` (RFC 5280, 6.1.4 n).
     pub(crate) fn may_sign(&self) -> bool {
         match self.extension(&KEY_USAGE) {
             Some(None) => true,
@@ -101,12 +101,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether it bounds the names that certificates below it may have (RFC 5280, 4.2.1.10).
+    /// Whether it constrains the names of certificates below it (RFC 5280, 4.2.1.10).
     pub(crate) fn constrains_names(&self) -> bool {
         self.holds(&NAME_CONSTRAINTS)
     }
 
-    /// Whether it has a name that constraints do not reach here: a URI, or a common name that counts.
+    /// Whether it has a name to which constraints do not apply here: a URI, or a common name that counts.
     pub(crate) fn has_free_names(&self) -> bool {
         match self.extension(&ALTERNATIVE_NAME) {
             Some(None) => !common_names(self.subject).is_empty(),
@@ -115,13 +115,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether a client can compare it with a host that it calls: a host name or address.
+    /// Whether a client can compare it with a host: it has a host name or address.
     pub(crate) fn names_hosts(&self) -> bool {
         let names = self.extension(&ALTERNATIVE_NAME).flatten().and_then(inside);
         names.is_some_and(|names| Elements(names).any(|(tag, _)| matches!(tag, 0x82 | 0x87)))
     }
 
-    /// What people call it: its subject's common name.
+    /// Its name for people: its subject's common name.
     pub(crate) fn common_name(&self) -> Option<String> {
         common_names(self.subject).into_iter().next().map(|name| name.chars().filter(|c| !c.is_control()).collect())
     }
@@ -131,7 +131,7 @@ fn inside(der: &[u8]) -> Option<&[u8]> {
     Elements(der).next().map(|(_, content)| content)
 }
 
-/// Until when a list of revoked certificates (DER) is to be replaced, if it says so (RFC 5280, 5.1).
+/// When a list of revoked certificates (DER) must be replaced, if it has that date (RFC 5280, 5.1).
 pub(crate) fn next_update(list: &[u8]) -> Option<u64> {
     let signed = inside(inside(list)?)?;
     let mut times = Elements(signed).filter(|(tag, _)| matches!(tag, 0x17 | 0x18));

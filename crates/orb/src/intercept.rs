@@ -10,7 +10,7 @@ use crate::call::{Call, Replied};
 
 /// Around requests that come. They run in the order in which they were given, and back in reverse.
 pub trait ServerInterceptor: Send + Sync {
-    /// A client has connected over a Unix socket. What is returned is dropped when the connection goes.
+    /// A client has connected over a Unix socket. The returned value is dropped when the connection closes.
     ///
     /// # Errors
     ///

@@ -18,15 +18,16 @@ pub struct ServerLimits {
     /// Octets of messages that have not come whole, of all connections together; default 256 MiB. Those beyond are
     /// closed.
     pub unfinished: usize,
-    /// Clients over TLS whose first message has not come yet; default 4,096, and no more than a quarter of the process'
-    /// descriptors. Beyond, one of the address with the most goes: its oldest if that is older than a second, else any.
+    /// TLS clients before their first message; default 4,096, and at most a quarter of the process's descriptors.
+    /// Beyond that, one of the address with the most is closed: its oldest if that is older than a second, else a
+    /// random one.
     pub strangers: usize,
-    /// Handshakes of TLS under way; default 256. Beyond, one goes in the same way.
+    /// TLS handshakes in progress; default 256. Beyond that, one is closed in the same way.
     pub handshakes: usize,
     /// How long a handshake of TLS may take; default 10 s.
     pub handshake: Span,
-    /// How often connections over TLS are looked at whose clients' certificates have expired or were revoked
-    /// ([`TlsServer::renew`](crate::TlsServer::renew)); default 1 min. They are closed.
+    /// How often TLS connections are checked for client certificates that have expired or were revoked
+    /// ([`TlsServer::renew`](crate::TlsServer::renew)); default 1 min. Such connections are closed.
     pub renewal: Span,
     /// How long a message may stop half-way, and a client take nothing of a reply; default 10 s.
     pub stalled: Span,
@@ -91,10 +92,10 @@ impl Pace {
 /// Bounds on what the client side of an ORB holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Connections to one endpoint that synchronous calls have for themselves; default 16. If more calls are made at a
-    /// time, all calls share up to four others, which carry equally many, until fewer calls are made.
+    /// Connections to one endpoint that each serve one synchronous call; default 16. If more calls run at a time, all
+    /// calls share up to four other connections evenly, until fewer calls run.
     pub connections: usize,
-    /// Requests that wait for replies on a shared connection; default 256. Those beyond get TRANSIENT.
+    /// Requests that wait for replies on a shared connection; default 256. Further ones get TRANSIENT.
     pub in_flight: usize,
     /// Octets of a reply; default 16 MiB.
     pub message: usize,
@@ -102,10 +103,11 @@ pub struct ClientLimits {
     pub idle: Span,
     /// Octets of oneways with scope [`Scope::None`] that are sent together; default 8 KiB.
     pub batch: usize,
-    /// Octets of requests on a shared connection that wait for a server which does not read, besides one request;
+    /// Octets of requests that wait on a shared connection while the server does not read, besides one request;
     /// default 1 MiB. Those beyond wait before they are let in.
     pub backlog: usize,
-    /// How long a server may take nothing of what waits on a shared connection before that is closed; default 10 s.
+    /// How long a server may read nothing on a shared connection with waiting requests before it is closed; default 10
+    /// s.
     pub stalled: Span,
 }
 

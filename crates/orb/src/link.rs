@@ -35,7 +35,7 @@ pub(crate) struct Secure {
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
     certificate: Option<Arc<[u8]>>,
-    /// When that expires, in seconds since 1970; [`FOREVER`] if there is none.
+    /// When the peer's certificate expires, in seconds since 1970; [`FOREVER`] without one.
     expires: u64,
 }
 
@@ -177,7 +177,7 @@ impl Link {
 }
 
 impl Link {
-    /// When the certificate that the peer showed expires, in seconds since 1970; never without one.
+    /// When the peer's certificate expires, in seconds since 1970; never without one.
     pub(crate) fn expires(&self) -> u64 {
         match self {
             Link::Plain(_) => FOREVER,
@@ -185,12 +185,12 @@ impl Link {
         }
     }
 
-    /// Whether it has expired since.
+    /// Whether the certificate has expired since.
     pub(crate) fn has_expired(&self) -> bool {
         self.expires() != FOREVER && self.expires() < hyoshi_os::clock::unix_seconds()
     }
 
-    /// The certificates that the peer showed, its own first.
+    /// The peer's certificates, its own first.
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
         match self {
             Link::Plain(_) => Vec::new(),
@@ -354,7 +354,7 @@ fn process(tls: &mut Connection, socket: &Stream) -> io::Result<()> {
     let _ = flush(tls, socket);
     done.map(drop).map_err(|error| {
         let error = match error {
-            // Before the server has chosen a cipher it means that there is none to choose.
+            // Before the server has chosen a cipher, the alert means that there is no common one.
             rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)
                 if tls.negotiated_cipher_suite().is_none() =>
             {

@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) adapters: Adapters,
     pub(crate) peers: Peers,
     pub(crate) server: ServerLimits,
-    /// From where connections are taken, and how.
+    /// The rules for incoming connections.
     pub(crate) server_rules: TransportRules,
     pub(crate) timeouts: Timeouts,
     pub(crate) scope: Scope,
@@ -72,7 +72,7 @@ pub(crate) struct Shared {
     pub(crate) bound: Vec<SocketAddr>,
     /// What references say that endpoints over TLS can do.
     pub(crate) tls_supports: u16,
-    /// When clients should be served by, at the latest; see [`Orb::ready`].
+    /// The deadline to start serving; see [`Orb::ready`].
     pub(crate) due: Instant,
     pub(crate) opened: AtomicBool,
     pub(crate) stopped: AtomicBool,
@@ -174,11 +174,11 @@ impl Orb {
         &self.shared.0
     }
 
-    /// Serves clients from now on. Call it when the objects are activated and published: a client that asked earlier would
-    /// get OBJECT_NOT_EXIST, which is final. The ports are bound since [`build`](OrbBuilder::build), so clients can
-    /// connect before; they wait in the kernel's queue of the port. Further calls do nothing.
+    /// Serves clients from now on. Call it when the objects are activated and published: a client that asks earlier
+    /// would get OBJECT_NOT_EXIST, which is final. [`build`](OrbBuilder::build) has already bound the ports, so
+    /// clients can connect before; they wait in the kernel's queue of the port. Further calls do nothing.
     ///
-    /// A program that listens and calls neither this nor [`run`](Self::run) within 5 s is warned on standard error.
+    /// If a program listens and calls neither this nor [`run`](Self::run) within 5 s, the ORB warns on standard error.
     pub fn ready(&self) {
         self.shared.open();
     }
@@ -220,7 +220,7 @@ impl Shared {
         self.lanes.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the transport rules let this connection in, which was just accepted.
+    /// Whether the transport rules allow this connection, which was just accepted.
     pub(crate) fn lets_in(&self, stream: &Stream, secure: bool) -> bool {
         let address = if self.server_rules.is_empty() { None } else { stream.peer_address() };
         let transport = match (secure, address) {
@@ -297,7 +297,7 @@ impl Shared {
             host.eq_ignore_ascii_case(named) || self.bound.iter().any(is_bound)
         };
         self.endpoints.iter().any(|own| match (own, endpoint) {
-            // A corbaloc says neither what a TLS server insists on nor a priority.
+            // A corbaloc contains neither a TLS server's requirements nor a priority.
             (Endpoint::Tls { host, port, .. }, Endpoint::Tls { host: named, port: at, .. })
             | (Endpoint::Tcp { host, port, .. }, Endpoint::Tcp { host: named, port: at, .. }) => {
                 port == at && same(host, named, *port)
@@ -312,7 +312,7 @@ impl Shared {
         }
     }
 
-    /// When to look whether the ORB was opened; none if it was, or has nothing to open.
+    /// When to check whether the ORB was opened; `None` if it was, or has nothing to open.
     pub(crate) fn opening_due(&self) -> Option<Instant> {
         let closed = !self.opened.load(Ordering::Acquire) && self.lanes().iter().any(|lane| lane.listens());
         closed.then_some(self.due)

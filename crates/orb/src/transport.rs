@@ -1,17 +1,18 @@
-//! Which transports are used with which addresses, as omniORB's `clientTransportRule` and `serverTransportRule` say it.
+//! Which transports are used with which addresses, as in omniORB's `clientTransportRule` and `serverTransportRule`.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Rules, the first that fits an address counts; without any, all transports may be used with all addresses, and where there
-/// are some and none fits, none may.
+/// Rules; the first that matches an address applies. Without rules all transports may be used with all addresses; if
+/// there are rules and none matches, none may.
 ///
 /// ```text
 ///   192.168.7.0/24 ssl,tcp; localhost unix; * ssl
 /// ```
 ///
-/// A rule is an address mask and transports with commas or blanks between them; semicolons or line ends stand between rules.
+/// A rule is an address mask, then transports with commas or blanks between them; semicolons or line ends separate
+/// rules.
 /// Masks are `*`, `localhost` (addresses of the loopback interface, Unix sockets), an address, and an address with `/` and a
 /// number of bits or a mask. Transports are `tcp`, `ssl`, `unix` and `none`. IPv4 addresses within IPv6 are IPv4 addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,12 +43,12 @@ pub(crate) enum Transport {
     Unix,
 }
 
-/// What is no transport rule, and why.
+/// A text that is not a transport rule, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransportRuleError {
     /// The rule.
     pub rule: String,
-    /// What is wrong with it.
+    /// The error.
     pub why: &'static str,
 }
 
@@ -129,7 +130,7 @@ impl Mask {
 }
 
 impl TransportRules {
-    /// What the environment says under this name, as omniORB reads it.
+    /// The rules in the environment under this name, as omniORB reads them.
     pub(crate) fn from_environment(variable: &str) -> Result<TransportRules, TransportRuleError> {
         hyoshi_os::secure_var_os(variable).map(|rules| rules.to_string_lossy().into_owned()).unwrap_or_default().parse()
     }
@@ -138,7 +139,7 @@ impl TransportRules {
         self.0.is_empty()
     }
 
-    /// Whether `transport` may be used with an address; none is a Unix socket's.
+    /// Whether `transport` may be used with an address; `None` is a Unix socket.
     pub(crate) fn allow(&self, transport: Transport, address: Option<IpAddr>) -> bool {
         let address = address.map(|address| address.to_canonical());
         let rule = self.0.iter().find(|rule| rule.mask.holds(address));

@@ -1,4 +1,4 @@
-//! Clients beside each other: none takes what belongs to the others, however it sends its requests.
+//! Clients beside each other: no client takes the share of another, however it sends its requests.
 
 use crate::peer;
 use crate::tracking;

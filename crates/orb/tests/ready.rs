@@ -1,4 +1,4 @@
-//! When a server begins to serve: its ports are bound from the start, its clients wait until its objects exist.
+//! When a server begins to serve: its ports are bound from the start, and its clients wait until its objects exist.
 
 use crate::peer;
 use crate::tracking;

@@ -1,6 +1,6 @@
-//! An attack on TLS as a list of checks: certificates of a hostile authority, octets of a hostile client, and OpenSSL with what
-//! should not be accepted any more. Each check is named; all that fail are printed.
-//! `cargo test -p hyoshi-orb --test tls_checks -- --nocapture` prints how many there are.
+//! An attack on TLS as a list of checks: certificates of a hostile authority, octets of a hostile client, and OpenSSL
+//! with settings that are not accepted. Each check has a name; all that fail are printed.
+//! `cargo test -p hyoshi-orb --test suite tls_checks:: -- --nocapture` prints how many there are.
 
 use crate::authority;
 use crate::tracking;

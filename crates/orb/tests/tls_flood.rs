@@ -1,5 +1,6 @@
-//! Strangers in numbers against TLS: who else is served meanwhile, and how soon. As one that measures time it runs alone:
-//! `cargo test --release -p hyoshi-orb --test tls_flood -- --ignored --nocapture`.
+//! Attackers in numbers against TLS: which other clients are served meanwhile, and how soon. It measures time, so it
+//! runs alone:
+//! `cargo test --release -p hyoshi-orb --test suite tls_flood:: -- --ignored --nocapture`.
 
 use crate::authority;
 use crate::tracking;
@@ -118,8 +119,8 @@ impl Drop for Flood {
     }
 }
 
-/// Carries octets to the server and back, each way 50 ms late: as if the client were 100 ms away. In its own network stack a
-/// connection there would be made within 100 ms, too; here it is at once, and its first octets come 50 ms later.
+/// Forwards octets to the server and back, each way 50 ms late, as if the client were 100 ms away. A real remote
+/// connection would also take 100 ms to connect; here it connects at once, and its first octets arrive 50 ms later.
 fn far_away(port: u16) -> u16 {
     let relay = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = relay.local_addr().unwrap().port();
@@ -186,7 +187,7 @@ fn calls(yard: &TrackerStub, count: usize) -> Vec<Duration> {
     (0..count).map(call).collect()
 }
 
-/// The same as the long one below, small enough to run with all others: nobody far away is locked out.
+/// The same as the long test below, small enough to run with all others: no distant client is locked out.
 #[test]
 fn clients_far_away_are_served_beside_silent_connections() {
     let server = server();

@@ -1,5 +1,5 @@
-//! Certificates, keys, authorities and lists of revoked certificates that are read again while a server runs, and what is kept
-//! of a key.
+//! Certificates, keys, authorities and lists of revoked certificates that are reloaded while a server runs, and the
+//! copies of a key in memory.
 
 use crate::authority;
 use crate::tracking;

@@ -1,10 +1,10 @@
-//! How late a foreign program's CPU budget is seen to be used up, by each kernel event that could report it:
+//! The delay until each possible kernel event reports that another program's CPU budget is used up:
 //!
 //!     cargo run --release -p hyoshi-os --example budget_events            (as root; ROUNDS=200, BUDGET_US=3000)
 //!
 //! A child process computes without end at SCHED_FIFO 30. In each round a receiver at SCHED_FIFO 90 asks to be woken
-//! when the child has run for the budget, and then reads the child's task clock. Lateness is what the child ran beyond
-//! the budget; `cpu` is the receiver's CPU time per round. The figures are in docs/reserving.md.
+//! when the child has run for the budget, and then reads the child's task clock. The delay is the child's CPU time
+//! beyond the budget; `cpu` is the receiver's CPU time per round. The figures are in docs/reserving.md.
 
 use std::fs::File;
 use std::io;
@@ -95,7 +95,7 @@ fn check(done: libc::c_int) -> io::Result<libc::c_int> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
 
-/// What the broker does where no event is granted.
+/// The broker's method where no event is granted.
 struct Sleep(Meter);
 
 impl Sleep {

@@ -1,8 +1,8 @@
-//! Events that come when a thread of another process has run for so long: a task-clock counter for each thread that
-//! overflows once (perf_event_open(2)), and one epoll(7) descriptor that is readable when any of them has.
+//! Events for the CPU time of threads of other processes: a task-clock counter for each thread that overflows once
+//! (perf_event_open(2)), and one epoll(7) descriptor that is readable when any of them has overflowed.
 //!
-//! The event comes 30 us late to a receiver on the same CPU and 100 us to one on another CPU;
-//! `cargo run --release -p hyoshi-os --example budget_events` compares it with the other events that the kernel has.
+//! The event arrives 30 us late at a receiver on the same CPU and 100 us late on another CPU. `cargo run --release -p
+//! hyoshi-os --example budget_events` compares it with the kernel's other events.
 
 use std::fmt;
 use std::io;
@@ -25,8 +25,8 @@ struct Set {
     epoll: OwnedFd,
     /// Ends a wait.
     poke: OwnedFd,
-    /// Reported by the kernel and not handed over yet. A poll of a counter takes its report, so the descriptor cannot be
-    /// watched by another poll(2): whoever waits keeps here what came.
+    /// Reported by the kernel and not handed over yet. Polling a counter consumes its report, so no other poll(2) can
+    /// watch the descriptor: a waiting thread stores its reports here.
     came: PiMutex<Vec<(u64, Rang)>>,
 }
 
@@ -57,7 +57,7 @@ pub enum Rang {
 const RING: usize = 8 << 10;
 /// The kernel does not count shorter ones.
 const LEAST: Span = Span::from_micros(10);
-/// What is set while it is silent.
+/// Set while it is silent.
 const NEVER: u64 = 1 << 50;
 
 // Of linux/perf_event.h: _IO('$', 2) and _IOW('$', 4, __u64).
@@ -72,7 +72,7 @@ impl Alarms {
     ///
     /// # Errors
     ///
-    /// The kernel's, of too many descriptors.
+    /// The kernel's, for too many descriptors.
     pub fn new() -> io::Result<Alarms> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let poke = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -80,12 +80,12 @@ impl Alarms {
         Ok(Alarms(Arc::new(Set { epoll, poke, came: PiMutex::default() })))
     }
 
-    /// An alarm of a thread, silent at first; it is reported under this key, which is below [`u64::MAX`]. 10 us.
+    /// An alarm of a thread, silent at first, reported under this key, which is below [`u64::MAX`]. 10 us.
     ///
     /// # Errors
     ///
-    /// The kernel's: EACCES or EPERM by `kernel.perf_event_paranoid`, ESRCH of a thread that has ended, EMFILE, ENOMEM of
-    /// too much locked memory.
+    /// The kernel's: EACCES or EPERM by `kernel.perf_event_paranoid`, ESRCH for a thread that has ended, EMFILE,
+    /// ENOMEM for too much locked memory.
     pub fn of(&self, tid: u32, key: u64) -> io::Result<Alarm> {
         let tid = i32::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
         let mut builder = Builder::new(Software::TASK_CLOCK);
@@ -96,14 +96,14 @@ impl Alarms {
         Ok(alarm)
     }
 
-    /// Hands over what has been reported since the last time, each alarm once. Does not wait.
+    /// Returns the alarms reported since the last call, each once. Does not wait.
     pub fn reported(&self, mut each: impl FnMut(u64, Rang)) {
         self.take_in(Some(Span::ZERO));
         let came = std::mem::take(&mut *self.0.came.lock());
         came.into_iter().for_each(|(key, rang)| each(key, rang));
     }
 
-    /// Waits until an alarm is reported, which stays to be handed over, or for [`Alarms::poke`].
+    /// Waits until an alarm is reported, without taking the report, or for [`Alarms::poke`].
     pub(crate) fn wait(&self, timeout: Option<Span>) {
         self.take_in(timeout);
     }
@@ -145,7 +145,8 @@ impl Alarms {
 }
 
 impl Alarm {
-    /// Reports once the thread has run for so long from now, in place of what was set; at least 10 us. 2 to 10 us.
+    /// Reports once the thread has run for this time from now, instead of the earlier setting; at least 10 us. 2 to 10
+    /// us.
     ///
     /// # Errors
     ///
@@ -153,7 +154,7 @@ impl Alarm {
     pub fn set(&mut self, after: Span) -> io::Result<()> {
         let nanos = after.max(LEAST).as_nanos().min(NEVER);
         if !self.armed {
-            // Records of before; the ring must not be full.
+            // Old records; the ring must not be full.
             while self.sampler.next_record().is_some() {}
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
             epoll::modify(&self.set.epoll, self.fd(), epoll::EventData::new_u64(self.key), flags)?;

@@ -44,8 +44,8 @@ pub enum Version {
     Two,
 }
 
-/// Whether a path can be that of a control group: below where one of their hierarchies is mounted, without `..`. Nothing is
-/// opened, and it need not be there.
+/// Whether a path can be that of a control group: inside the mount point of one of the hierarchies, without `..`. It
+/// opens nothing, and the path need not exist.
 pub fn is_group_path(path: &Path) -> bool {
     let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     plain && path.is_absolute() && hierarchies().iter().any(|hierarchy| path.starts_with(&hierarchy.point))

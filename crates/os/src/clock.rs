@@ -90,7 +90,7 @@ pub fn coarse() -> Span {
     span_of(clock_gettime(ClockId::MonotonicCoarse))
 }
 
-/// Seconds since 1970 (CLOCK_REALTIME): as wrong as people set the clock.
+/// Seconds since 1970 (CLOCK_REALTIME), as set on the machine.
 pub fn unix_seconds() -> u64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
 }

@@ -1,17 +1,17 @@
-//! The environment of a process that may have more rights than whoever set it.
+//! The environment of a process that may have more rights than its caller.
 
 use std::env::VarError;
 use std::ffi::{OsStr, OsString};
 
-/// True if this process got rights that its caller does not have: it is setuid, setgid, or has file capabilities (AT_SECURE,
+/// True if this process has rights that its caller lacks: it is setuid, setgid, or has file capabilities (AT_SECURE,
 /// getauxval(3)).
 pub fn is_privileged_by_file() -> bool {
     // SAFETY: the call takes one integer and reads the process's own auxiliary vector.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// A variable of the environment; `None` in a program that [`is_privileged_by_file`], as secure_getenv(3) does: there the
-/// environment belongs to somebody who has fewer rights.
+/// A variable of the environment. `None` in a program that [`is_privileged_by_file`], as secure_getenv(3) does: there
+/// a caller with fewer rights controls the environment.
 pub fn secure_var_os(name: impl AsRef<OsStr>) -> Option<OsString> {
     if is_privileged_by_file() { None } else { std::env::var_os(name) }
 }
@@ -20,7 +20,7 @@ pub fn secure_var_os(name: impl AsRef<OsStr>) -> Option<OsString> {
 ///
 /// # Errors
 ///
-/// As of [`std::env::var`].
+/// As for [`std::env::var`].
 pub fn secure_var(name: impl AsRef<OsStr>) -> Result<String, VarError> {
     secure_var_os(name).ok_or(VarError::NotPresent)?.into_string().map_err(VarError::NotUnicode)
 }

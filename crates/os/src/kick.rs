@@ -27,10 +27,10 @@ pub fn allow_kicks() -> io::Result<()> {
     refused.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
 }
 
-/// Handles the signals that were sent to the calling thread before: the kernel delivers them on the way back from a system
-/// call (signal(7)). None of them interrupts a call that the thread makes later.
+/// Handles the signals already sent to the calling thread: the kernel delivers them on return from a system call
+/// (signal(7)). None of them interrupts a later call of the thread.
 pub fn handle_signals() {
-    // The cheapest call that no library answers without the kernel, and that none restarts or interrupts.
+    // The cheapest call that always enters the kernel, and that is never restarted or interrupted.
     rustix::thread::sched_yield();
 }
 

@@ -51,7 +51,8 @@ struct ProcessClock {
 /// A program that always has new ones: those that its first threads bore are counted anyhow.
 const PASSES: usize = 4;
 
-/// Processes with more threads are metered by their CPU clocks: to read a counter for each would take as long as a period.
+/// Processes with more threads are metered by their CPU clocks: reading a counter for each would take as long as a
+/// period.
 const MOST_COUNTERS: usize = 1_024;
 
 impl Meter {

@@ -22,7 +22,7 @@ use rustix::net::{
 };
 use rustix::time::Timespec;
 
-/// Connections that the kernel keeps until they are accepted, as far as net.core.somaxconn lets it (4,096 since Linux 5.4).
+/// Connections that the kernel queues until they are accepted, at most net.core.somaxconn (4,096 since Linux 5.4).
 const BACKLOG: i32 = 4096;
 
 /// Where a socket listens or connects to.
@@ -188,7 +188,7 @@ impl Stream {
         }
     }
 
-    /// True once the peer will send nothing more, also while something that it sent waits to be read (poll(2), POLLRDHUP).
+    /// True once the peer will send nothing more, even while some of its octets wait to be read (poll(2), POLLRDHUP).
     pub fn has_ended(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut [PollFd::new(&self.socket, PollFlags::RDHUP)], Some(&now)), Ok(1..))
@@ -307,7 +307,7 @@ impl Listener {
             Address::Tcp(address) => {
                 let socket = TcpListener::bind(address)?;
                 socket.set_nonblocking(true)?;
-                // Rust's is 128: less than a burst of connections (listen(2): it may be changed later).
+                // Rust's default is 128, less than a burst of connections (it may be changed later: listen(2)).
                 rustix::net::listen(&socket, BACKLOG)?;
                 let address = Address::Tcp(socket.local_addr()?);
                 Ok(Listener { socket: Bound::Tcp(socket), address })

@@ -45,7 +45,7 @@ impl Poller {
         Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(number), flags(output))?)
     }
 
-    /// Knows a source, but does not wait for it before it is [armed](Poller::arm).
+    /// Registers a source, but does not wait for it before it is [armed](Poller::arm).
     pub fn add_unarmed(&self, source: impl AsFd, number: u64) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(number), epoll::EventFlags::ONESHOT)?)
     }
@@ -65,7 +65,7 @@ impl Poller {
         Ok(self.wait_and_see(timeout)?.map(|(ready, _)| ready))
     }
 
-    /// The same, and whether the other end of the source has ended: what it sent before can still be read.
+    /// The same, and whether the source's peer has closed its end: earlier octets can still be read.
     pub fn wait_and_see(&self, timeout: Option<Duration>) -> io::Result<Option<(Ready, bool)>> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),

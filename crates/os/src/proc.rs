@@ -8,7 +8,7 @@ use hyoshi_model::{Span, printable};
 /// The line `stat`, as far as we read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// What the program calls itself, printable.
+    /// The program's name, printable.
     pub name: String,
     /// Of a zombie `Z`, or `X` for a moment.
     pub state: u8,

@@ -121,12 +121,13 @@ impl Process {
         self.session
     }
 
-    /// What the kernel called it when it was opened, with control characters escaped: a program chooses its name itself.
+    /// The kernel's name for it when it was opened, with control characters escaped: a program chooses its name
+    /// itself.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the kernel calls it now, as [`Process::name`]; `None` once it has ended.
+    /// The kernel's name for it at present, as [`Process::name`]; `None` once it has ended.
     pub fn name_now(&self) -> Option<String> {
         stat_of(self.identity.number).ok().filter(|stat| stat.start == self.identity.start).map(|stat| stat.name)
     }
@@ -169,7 +170,7 @@ impl Process {
         }
     }
 
-    /// How many threads it has, without listing them; 0 once it has ended. 0.5 us: the links of the directory.
+    /// Number of threads, without listing them; 0 once it has ended. 0.5 us: the link count of the directory.
     pub fn count_threads(&self) -> usize {
         let links = fstat(&self.tasks).map_or(2, |stat| u64::from(stat.st_nlink));
         usize::try_from(links.saturating_sub(2)).unwrap_or(0)
@@ -181,7 +182,7 @@ impl Process {
         stat_of(self.identity.number).is_ok_and(|stat| stat.start != self.identity.start || stat.has_ended())
     }
 
-    /// How many threads it has; none once it has ended. 2 us.
+    /// Number of threads; 0 once it has ended. 2 us.
     pub fn thread_count(&self) -> usize {
         let stat = stat_of(self.identity.number).ok();
         stat.filter(|stat| stat.start == self.identity.start && !stat.has_ended()).map_or(0, |stat| stat.threads)
@@ -199,7 +200,7 @@ impl Process {
         realtime_limit(&limits)
     }
 
-    /// Which users it runs as now; `None` once it has ended. Under 1 us from Linux 6.13 on, some 12 us before.
+    /// Its users at present; `None` once it has ended. Under 1 us from Linux 6.13 on, some 12 us before.
     pub fn owner(&self) -> Option<Owner> {
         let told = self.pidfd.as_ref().and_then(credentials::of_descriptor);
         let owner = told.or_else(|| credentials::of_number(self.identity.number))?;
@@ -260,7 +261,7 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
 }
 
 impl Identity {
-    /// Whether a process or thread can have this number, and have started by now (`PID_MAX_LIMIT`, proc_sys_kernel(5)).
+    /// Whether a process or thread can have this number, and can have started (`PID_MAX_LIMIT`, proc_sys_kernel(5)).
     pub fn is_possible(self) -> bool {
         (1..=1 << 22).contains(&self.number) && self.start <= start_of_now()
     }
@@ -322,17 +323,18 @@ fn unread(pid: u32, errno: Errno) -> NoProcess {
     }
 }
 
-/// What of the real-time classes a thread may take by itself, whatever others gave it (sched(7)).
+/// The real-time classes that a thread may set by itself, without help of another process (sched(7)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RealTimeRight {
-    /// The highest priority of SCHED_FIFO and SCHED_RR that its RLIMIT_RTPRIO allows it, or that it may raise that to.
+    /// The highest priority of SCHED_FIFO and SCHED_RR that its RLIMIT_RTPRIO allows, or that it may raise this limit
+    /// to.
     pub limit: u8,
-    /// It has CAP_SYS_NICE for this machine, or may take it: any priority, and SCHED_DEADLINE.
+    /// It has CAP_SYS_NICE for this machine, or may get it: any priority, and SCHED_DEADLINE.
     pub capable: bool,
 }
 
 impl RealTimeRight {
-    /// Of a thread of a process; nothing of one that has ended or cannot be read.
+    /// For a thread of a process; none if it has ended or cannot be read.
     pub fn of(pid: u32, tid: u32) -> RealTimeRight {
         let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
         let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
@@ -340,13 +342,13 @@ impl RealTimeRight {
         RealTimeRight { limit, capable: permits_nice(&status) && in_our_user_namespace(pid) }
     }
 
-    /// Whether it may take this priority by itself.
+    /// Whether it may set this priority by itself.
     pub fn allows(self, priority: u8) -> bool {
         self.capable || priority <= self.limit
     }
 }
 
-/// Capabilities count in the user namespace that they are of: any user has all of them in one of their own.
+/// A capability counts only in its own user namespace: any user has all capabilities in a namespace of their own.
 fn in_our_user_namespace(pid: u32) -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/user")).ok();
     namespace(&pid.to_string()).is_some_and(|theirs| namespace("self") == Some(theirs))
@@ -463,7 +465,7 @@ mod tests {
     #[test]
     fn a_program_without_new_privileges_gains_none() {
         let ended = std::thread::spawn(|| {
-            // For the thread alone, and what it starts.
+            // For the thread and its children only.
             set_no_new_privileges().unwrap();
             Command::new("grep").args(["NoNewPrivs", "/proc/self/status"]).output().unwrap()
         });

@@ -1,4 +1,4 @@
-//! A value that core dumps leave out, and of which nothing is left when it goes.
+//! A value that core dumps leave out, and that is overwritten when it is dropped.
 
 use std::fmt;
 use std::hint::black_box;
@@ -8,8 +8,8 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// A value in pages of its own: core dumps leave them out (madvise(2), MADV_DONTDUMP), and they are overwritten before they
-/// go back to the kernel. What the value itself has on the heap is not in them.
+/// A value in pages of its own: core dumps leave them out (madvise(2), MADV_DONTDUMP), and they are overwritten before
+/// they return to the kernel. Memory that the value itself has on the heap is not in them.
 pub struct Secret<T> {
     at: NonNull<T>,
     octets: usize,
@@ -21,7 +21,7 @@ unsafe impl<T: Send> Send for Secret<T> {}
 unsafe impl<T: Sync> Sync for Secret<T> {}
 
 impl<T> Secret<T> {
-    /// Moves a value there. Copies that moving it left on the stack are for [`scrub_stack`].
+    /// Moves a value there. [`scrub_stack`] removes the copies that the move left on the stack.
     ///
     /// # Errors
     ///

@@ -52,7 +52,7 @@ impl Interrupt {
     }
 }
 
-/// A request to read files again (SIGHUP), as services have it; the process goes on.
+/// A request to reload files (SIGHUP), as services have it; the process continues.
 #[derive(Clone, Debug)]
 pub struct Hangup {
     asked: Arc<AtomicBool>,
@@ -74,9 +74,9 @@ impl Hangup {
         Ok(hangup)
     }
 
-    /// Waits for one, at most until `at`; true if it came.
+    /// Waits for a request, at most until `at`; true if there was one.
     pub fn wait_until(&self, clock: &MonotonicClock, at: Instant) -> bool {
-        // A post that is left over is no request.
+        // A leftover post is not a request.
         while !self.asked.swap(false, Ordering::AcqRel) {
             if self.wake.wait_until(clock, at) == Woken::TimedOut {
                 return false;

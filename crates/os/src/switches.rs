@@ -192,7 +192,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// What the kernel calls a thread, of whatever process (proc_pid_comm(5)), with control characters escaped; `None` once it
+/// The kernel's name for a thread of any process (proc_pid_comm(5)), with control characters escaped; `None` once it
 /// has ended.
 pub fn thread_name(tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{tid}/comm")).ok()?;
@@ -262,7 +262,7 @@ mod tests {
     fn this_thread_has_a_name() {
         assert!(thread_name(crate::lock::tid()).is_some_and(|name| !name.is_empty()));
         assert_eq!(thread_name(u32::MAX), None);
-        // It chooses that itself, and whoever prints it must not be steered by it.
+        // The thread chooses its name, which must not control a terminal when printed.
         let named = std::thread::Builder::new().name("a\x1b[2J\nb".into());
         let thread = named.spawn(|| thread_name(crate::lock::tid())).unwrap();
         assert_eq!(thread.join().unwrap().as_deref(), Some("a\\u{1b}[2J\\nb"));

@@ -1,19 +1,19 @@
 //! Paths that no other user controls.
 //!
-//! A program with root's rights must not open a file through a directory that another user can change: that user could put a
-//! link, or a file of their own, in its place. So each path is walked from `/`, one name at a time, by directory descriptor
-//! (openat(2) with `O_NOFOLLOW`):
+//! A program with root's rights must not open a file through a directory that another user can change: that user could
+//! replace the file by a link, or by a file of their own. So each path is walked from `/`, one name at a time, by
+//! directory descriptor (openat(2) with `O_NOFOLLOW`):
 //!
-//! | on the way | accepted if |
+//! | on the path | accepted if |
 //! |---|---|
-//! | a directory | root or this user owns it, and no one else may write to it |
-//! | the same, with the sticky bit | also if others may write to it, as to `/tmp`: they cannot replace what is not theirs |
+//! | a directory | root or this user owns it, and no other user may write to it |
+//! | the same, with the sticky bit | also if other users may write to it, as to `/tmp`: they cannot replace entries of other users |
 //! | the same, of a system group | also if that group may write to it, as `syslog` may to `/var/log` on Ubuntu |
 //! | a link | root or this user owns it; it is followed by the same rules |
 //!
-//! The directory that holds the file has neither exception: there others could make a file before this process does. The file
-//! itself is never a link, belongs to root or this user, and no one else may write to it. Groups and users that an access list
-//! allows to write show in the permissions of the group (acl(5)).
+//! These two exceptions do not apply to the directory of the file: there other users could create a file before this
+//! process does. The file itself is never a link, belongs to root or this user, and no other user may write to it.
+//! Write rights of groups and users in an access list show in the permissions of the group (acl(5)).
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -30,8 +30,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// A directory whose path no other user controls. Its files are opened by its descriptor: replacing a directory above it has
-/// no effect any more.
+/// A directory whose path no other user controls. Its files are opened by its descriptor, so replacing a directory
+/// above it has no effect any more.
 #[derive(Debug)]
 pub struct Folder {
     descriptor: OwnedFd,
@@ -39,14 +39,14 @@ pub struct Folder {
     user: u32,
 }
 
-/// What a file is opened for. One that is made gets mode 600.
+/// The mode of opening a file. A new file gets mode 600.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum For {
     /// Lines are added at its end. It may be a device, such as `/dev/null`.
     Appending,
     /// It is read, and written at any place.
     Changing,
-    /// It is written anew: there must be none of that name.
+    /// It is created: no file of that name may exist.
     Making,
 }
 
@@ -65,7 +65,7 @@ pub enum Mistrust {
     },
     /// The file itself is a link.
     Link(PathBuf),
-    /// It is neither a directory nor a file, where one of these is needed.
+    /// It is neither a directory nor a file.
     Kind(PathBuf),
     /// It cannot be opened or made.
     System {
@@ -76,7 +76,7 @@ pub enum Mistrust {
     },
 }
 
-/// Links that are followed on one way, as the kernel does (path_resolution(7)).
+/// Links followed on one path, as many as in the kernel (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 /// Groups below this are the system's: root decides who is in them (`SYS_GID_MAX`, login.defs(5)).
 const SYSTEM_GROUPS: u32 = 1000;
@@ -91,11 +91,11 @@ impl Folder {
         Folder::of_user(path, None, geteuid().as_raw())
     }
 
-    /// Opens a directory, and makes it and those above it that are missing, with these permissions.
+    /// Opens a directory. Creates it, and missing directories above it, with these permissions.
     ///
     /// # Errors
     ///
-    /// If it cannot be made, or another user controls its path.
+    /// If it cannot be created, or another user controls its path.
     pub fn make(path: &Path, mode: u32) -> Result<Folder, Mistrust> {
         Folder::of_user(path, Some(mode), geteuid().as_raw())
     }
@@ -104,7 +104,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// As of [`Folder::open`], and if the path ends without a name.
+    /// As for [`Folder::open`], and if the path ends without a name.
     pub fn of_file(path: &Path) -> Result<(Folder, OsString), Mistrust> {
         let Some(name) = path.file_name() else { return Err(system(path, Errno::ISDIR)) };
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -137,7 +137,7 @@ impl Folder {
             For::Changing => (OFlags::RDWR | OFlags::CREATE, OFlags::empty()),
             For::Making => (OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, OFlags::empty()),
         };
-        // Not blocking: a pipe that someone left there is seen to be one, and not waited for.
+        // Not blocking: a pipe in its place is detected, not waited for.
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let opened =
             openat(&self.descriptor, name, flags, Mode::from_raw_mode(0o600)).map_err(|errno| match errno {
@@ -155,11 +155,11 @@ impl Folder {
         Ok(opened.into())
     }
 
-    /// Makes an empty file, in place of any of that name.
+    /// Creates an empty file, in place of any of that name.
     ///
     /// # Errors
     ///
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn anew(&self, name: &OsStr) -> io::Result<File> {
         match unlinkat(&self.descriptor, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -168,11 +168,11 @@ impl Folder {
         Ok(self.file(name, For::Making)?)
     }
 
-    /// Writes a file in place of another: beside it, under the name `beside`, then under its own. The file stays open.
+    /// Replaces a file: writes it under the name `beside`, then renames it. The file stays open.
     ///
     /// # Errors
     ///
-    /// If it cannot be written; the one before remains.
+    /// If it cannot be written; the old file remains.
     pub fn replace(&self, name: &OsStr, beside: &OsStr, text: &[u8]) -> io::Result<File> {
         let mut file = self.anew(beside)?;
         io::Write::write_all(&mut file, text)?;
@@ -180,7 +180,7 @@ impl Folder {
         Ok(file)
     }
 
-    /// Gives a file another name, in place of any that has it.
+    /// Renames a file, in place of any file of that name.
     ///
     /// # Errors
     ///
@@ -190,16 +190,16 @@ impl Folder {
     }
 }
 
-/// The path, without links, of a file to read: one that only root and this user can have written, or can replace.
+/// The path, without links, of a file to read, if only root and this user can have written or can replace it.
 ///
 /// # Errors
 ///
-/// If there is none, or another user controls it or its path.
+/// If it does not exist, or another user controls it or its path.
 pub fn file(path: &Path) -> Result<PathBuf, Mistrust> {
     file_of(path, geteuid().as_raw())
 }
 
-/// The same, of a user.
+/// The same, for a user.
 pub(crate) fn file_of(path: &Path, user: u32) -> Result<PathBuf, Mistrust> {
     let Found { stat, path, .. } = walk(path, None, user)?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -222,7 +222,7 @@ enum Place {
     Last,
 }
 
-/// Follows a path by the rules of the module. What it ends at is not checked as yet.
+/// Follows a path by the rules of the module. Its last element is not checked yet.
 fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<Found, Mistrust> {
     let whole = std::path::absolute(path).map_err(|error| Mistrust::System { path: path.to_owned(), error })?;
     let mut names: VecDeque<OsString> = names(&whole).collect();
@@ -258,13 +258,13 @@ fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<Found, Mistrust> {
     Ok(at)
 }
 
-/// One name further: what is there, or a new directory.
+/// One name further: the existing entry, or a new directory.
 fn step(at: &OwnedFd, name: &OsStr, make: Option<u32>) -> Result<(OwnedFd, Stat), Errno> {
     let look = || openat(at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
     let found = look().or_else(|errno| match make {
         Some(mode) if errno == Errno::NOENT => {
             match mkdirat(at.as_fd(), name, Mode::from_raw_mode(mode)) {
-                // Someone else may have made it just now; whose it is is seen at the next name.
+                // Another process may have created it just now; its owner is checked at the next name.
                 Ok(()) | Err(Errno::EXIST) => look(),
                 Err(errno) => Err(errno),
             }
@@ -306,7 +306,7 @@ fn system(path: &Path, errno: Errno) -> Mistrust {
 }
 
 impl Mistrust {
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             Mistrust::Open { path, .. } => format!(
@@ -423,7 +423,7 @@ mod tests {
         fs::create_dir_all(place.0.join("theirs/deeper")).unwrap();
         fs::write(place.0.join("file"), "").unwrap();
         let own = fs::metadata(&place.0).unwrap().uid();
-        // For anyone else, what this test made is another user's.
+        // For other users, this test's files belong to another user.
         let other = own + 1;
         let refused = |path: &str| Folder::of_user(&place.0.join(path), None, other).unwrap_err();
         if own != 0 {
@@ -437,7 +437,7 @@ mod tests {
         let folder = Folder::open(&place.0).unwrap();
         assert!(matches!(folder.file("file".as_ref(), For::Changing), Err(Mistrust::Open { owner: 65534, .. })));
         assert!(matches!(file(&place.0.join("file")), Err(Mistrust::Open { owner: 65534, .. })));
-        // A directory that a system group may write to, and one that a group of people may.
+        // A directory that a system group may write to, and one that an ordinary group may write to.
         fs::create_dir_all(place.0.join("log/hyoshi")).unwrap();
         for (group, passed) in [(SYSTEM_GROUPS - 1, true), (SYSTEM_GROUPS, false)] {
             chown(place.0.join("log"), None, Some(group)).unwrap();

@@ -36,7 +36,7 @@ use crate::clock::{Clock, MonotonicClock};
 pub struct Wake {
     /// Bit 0: posted. The rest: how many threads sleep or are about to.
     word: AtomicU32,
-    /// What else ends a wait.
+    /// Further events that end a wait.
     attended: OnceLock<Alarms>,
 }
 
@@ -58,8 +58,8 @@ impl Wake {
         Wake { word: AtomicU32::new(0), attended: OnceLock::new() }
     }
 
-    /// From now on [`Wake::wait_until`] also returns, as by a post, when one of these alarms is reported. For one waiting
-    /// thread, and for good: further alarms are ignored.
+    /// From now on [`Wake::wait_until`] also returns, as by a post, when one of these alarms is reported. For one
+    /// waiting thread, and permanently: further alarms are ignored.
     pub fn attend(&self, alarms: &Alarms) {
         let _ = self.attended.set(alarms.clone());
     }
@@ -113,7 +113,7 @@ impl Wake {
         if !left.is_zero() {
             alarms.wait((at != Instant::NEVER).then_some(left));
         }
-        // A poke without a post is of one that was consumed before: an early return does no harm.
+        // A poke without a post belongs to one that was consumed before: an early return does no harm.
         if self.try_wait() || clock.now() < at { Woken::Posted } else { Woken::TimedOut }
     }
 

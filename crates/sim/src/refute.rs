@@ -1,5 +1,5 @@
-//! Simulates what no analysis decides: where a behaviour that the file allows is seen to miss, the verdict is
-//! *fails* and has a counterexample.
+//! Simulates what no analysis decides: if a behaviour that the file allows misses, the verdict is *fails* and has a
+//! counterexample.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,13 +11,13 @@ use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
 
 use crate::simulate;
 
-/// Jobs that are simulated in all, at most: about a second. The same system always has the same verdicts.
+/// Total number of simulated jobs: about a second. The same system always has the same verdicts.
 const MOST_JOBS: u64 = 1_000_000;
 
-/// Simulates behaviours of the regions in which something is unknown, and says *fails* of what misses there.
+/// Simulates behaviours of the regions with unknown verdicts, and changes those that miss to *fails*.
 ///
-/// `keep_on` is asked before each behaviour; false ends the search. Operations that the file's own plan merges
-/// into fewer levels are left as they are: a region alone would have another plan.
+/// `keep_on` is called before each behaviour; false ends the search. Operations that the file's own plan merges into
+/// fewer levels stay unknown: a region alone would have another plan.
 pub fn refute(
     system: &System,
     plan: &Plan,
@@ -55,7 +55,7 @@ pub fn refute(
             let watch = watch.into_inner();
             left = watch.left;
             for end in watch.missed.values() {
-                // A region alone is the first one.
+                // A single region is the first one.
                 let region = if number == 0 { usize::from(end.epoch) } else { region };
                 if wanted[region].remove(&(end.job.operation, end.critical)) {
                     misses.push(miss(region, number, end));
@@ -66,7 +66,7 @@ pub fn refute(
     report.refute(system, &misses);
 }
 
-/// The critical or the other jobs of an operation.
+/// The critical or the non-critical jobs of an operation.
 type Kind = (OperationId, bool);
 
 fn miss(region: usize, behaviour: u32, end: &JobEnd) -> Miss {

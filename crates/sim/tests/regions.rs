@@ -1,4 +1,4 @@
-//! The bounds of a region hold for its jobs, whatever the regions beside it leave behind or bring.
+//! The bounds of a region hold for its jobs, whatever the adjacent regions leave behind or release.
 
 use crate::common;
 

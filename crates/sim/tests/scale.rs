@@ -1,4 +1,5 @@
-//! Very many operations on one processor: `cargo test --release -p hyoshi-sim --test scale -- --ignored --nocapture`.
+//! Very many operations on one processor:
+//! `cargo test --release -p hyoshi-sim --test suite scale:: -- --ignored --nocapture`.
 
 use crate::common;
 

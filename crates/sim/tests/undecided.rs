@@ -1,8 +1,8 @@
-//! How often `check` leaves a set undecided that cannot be scheduled: single processors, against exact tests of
-//! their own, which know nothing of the analysis.
+//! How often `check` leaves an unschedulable set undecided: single processors, against exact tests of their own, which
+//! are independent of the analysis.
 //!
-//! A share of it runs with every `cargo test`; all of it is
-//! `cargo test --release -p hyoshi-sim --test undecided -- --ignored --nocapture`.
+//! A part of it runs with every `cargo test`; all of it is
+//! `cargo test --release -p hyoshi-sim --test suite undecided:: -- --ignored --nocapture`.
 
 use crate::common;
 

@@ -14,7 +14,7 @@ use serde::de::{Deserializer, Error as _};
 
 use super::{Holder, Limits, Rules};
 
-/// Octets of the file.
+/// Largest size of the file, in octets.
 const MOST: u64 = 1 << 20;
 
 /// Why a file of limits is not used.
@@ -22,16 +22,16 @@ const MOST: u64 = 1 << 20;
 pub enum BadFile {
     /// It cannot be read.
     System(PathBuf, io::Error),
-    /// Another user controls its path, or it is no file.
+    /// Another user controls its path, or it is not a file.
     Mistrust(Mistrust),
     /// It is larger than 1 MiB.
     TooLarge(PathBuf),
-    /// It says what it cannot.
+    /// Its content is wrong.
     Wrong(Box<Diagnostic>),
 }
 
 impl BadFile {
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             BadFile::System(..) => "make it readable for the broker, or name another with --limits".to_owned(),
@@ -72,7 +72,7 @@ pub fn read_file(path: &Path) -> Result<Option<Rules>, BadFile> {
 ///
 /// # Errors
 ///
-/// Of what is wrong in it.
+/// If the text is wrong.
 pub fn read(text: &str, file: &str) -> Result<Rules, BadFile> {
     let written: Written = toml::from_str(text).map_err(|error| {
         let message = error.message().trim_end().to_owned();
@@ -85,7 +85,7 @@ pub fn read(text: &str, file: &str) -> Result<Rules, BadFile> {
     })?;
     let base = written.default.over(Limits::of(Holder::Default));
     let named = |holder: Holder, entry: Entry| {
-        // What an entry leaves out is the default's, but for the group's that has more by itself.
+        // Keys missing in an entry come from the default, except for the group with larger defaults.
         let before = match Limits::of(holder.clone()) {
             limits if limits == (Limits { holder: holder.clone(), ..Limits::of(Holder::Default) }) => {
                 Limits { holder, ..base.clone() }
@@ -227,7 +227,7 @@ mod tests {
             assert!(text.matches(&format!("\n{key} = ")).count() >= 2, "{key} in [default] and [group.hyoshi]");
         }
         assert!(text.contains("\nlibraries = ") && text.contains("\nobjects = "));
-        // What is shown behind a comment's sign works, too.
+        // The commented examples are valid, too.
         let shown: String =
             text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
         let shown = read(&shown, "broker.toml").unwrap();

@@ -1,10 +1,10 @@
-//! What each user may have of the broker: a share of the cap, importance, tasks, threads, connections, octets of settings,
-//! requests a second. The machine's administrator sets it in `/etc/hyoshi/broker.toml` ([`file`]); without a file the
-//! defaults hold. `examples/broker.toml` is the reference, `docs/broker-limits.md` explains it.
+//! Limits of each user: share of the cap, importance, tasks, threads, connections, octets of settings, requests a
+//! second. The machine's administrator sets them in `/etc/hyoshi/broker.toml` ([`file`]); without a file the defaults
+//! apply. `examples/broker.toml` is the reference, `docs/broker-limits.md` explains it.
 //!
-//! A caller is counted by one entry: that of the user, else of the groups that the user is in the one with the largest
-//! share, else `default`. The tasks of all users that one entry counts share its part of the cap. Root, the broker's own
-//! user and operators have no limits.
+//! One entry applies to a caller: the user's own, else the one with the largest share among the user's groups, else
+//! `default`. The tasks of all users of one entry share its part of the cap. Root, the broker's own user and operators
+//! have no limits.
 
 pub mod file;
 pub mod names;
@@ -17,33 +17,33 @@ use crate::access::{Access, Caller};
 
 pub use file::{BadFile, read_file};
 
-/// Where the machine's limits are.
+/// The machine's file of limits.
 pub const FILE: &str = "/etc/hyoshi/broker.toml";
 /// Members of this group have half of the cap, unless the file says otherwise.
 pub const GROUP: &str = "hyoshi";
 
-/// What the users of one entry may have.
+/// Limits of the users of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Who they are.
+    /// The users.
     pub holder: Holder,
-    /// What all their tasks may hold together, of the cap, in millionths.
+    /// Part of the cap that all their tasks hold together, in millionths.
     pub share: u32,
-    /// The most importance that they may give.
+    /// Largest importance of a task.
     pub importance: u32,
     /// Tasks of one user.
     pub tasks: u32,
-    /// Threads in all tasks of one user; beyond, nothing is reserved for them.
+    /// Threads in all tasks of one user; with more, nothing is reserved for them.
     pub threads: u32,
     /// Connections of one user.
     pub connections: u32,
     /// Octets of the advocates' settings in all tasks of one user.
     pub settings: u64,
-    /// Requests of one user in a second, reports included; as many may come at once.
+    /// Requests of one user in a second, reports included; the same number may arrive at once.
     pub requests: u32,
 }
 
-/// Who is counted by an entry.
+/// The users of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// Users without an entry of their own.
@@ -54,7 +54,7 @@ pub enum Holder {
     User(String),
 }
 
-/// As the file has it.
+/// The name in the file.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -66,7 +66,7 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// In a sentence.
+    /// The name in a sentence.
     pub fn words(&self) -> String {
         match self {
             Holder::Default => "users without an entry".to_owned(),
@@ -76,16 +76,16 @@ impl Holder {
     }
 }
 
-/// All entries, and what operators may name.
+/// All entries, and the names that operators may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// The default's is the first.
+    /// The first one is the default.
     entries: Vec<(Limits, Option<u32>)>,
-    /// Libraries that operators who are not root may name; a name that ends in `/` allows all below it.
+    /// Libraries that operators who are not root may load; a name that ends in `/` allows every name with that prefix.
     pub libraries: Vec<String>,
     /// The same for objects.
     pub objects: Vec<String>,
-    /// Where they were read, or would be.
+    /// The file they were read from, or would be.
     pub file: String,
 }
 
@@ -96,7 +96,7 @@ impl Default for Rules {
 }
 
 impl Limits {
-    /// What holds where the file says nothing: little for everybody, and enough to work with for members of [`GROUP`].
+    /// The defaults: small for all users, and enough to work with for members of [`GROUP`].
     pub fn of(holder: Holder) -> Limits {
         let few = Limits {
             holder,
@@ -125,7 +125,7 @@ impl Limits {
 }
 
 impl Rules {
-    /// These entries, by number where the machine knows their names, and those that hold where the file says nothing.
+    /// These entries, by number if the machine knows their names, and the defaults.
     pub fn new(entries: impl IntoIterator<Item = Limits>, file: &str) -> Rules {
         let mut all = vec![Limits::of(Holder::Default), Limits::of(Holder::Group(GROUP.to_owned()))];
         for entry in entries {
@@ -143,12 +143,12 @@ impl Rules {
         Rules { entries: entries.collect(), libraries: Vec::new(), objects: Vec::new(), file: file.to_owned() }
     }
 
-    /// All entries; the default's is the first.
+    /// All entries; the first one is the default.
     pub fn entries(&self) -> impl Iterator<Item = &Limits> {
         self.entries.iter().map(|(limits, _)| limits)
     }
 
-    /// Entries whose user or group this machine does not know: they count nobody.
+    /// Entries whose user or group this machine does not know: they apply to no user.
     pub fn unknown(&self) -> impl Iterator<Item = &Limits> {
         let unknown = |(limits, number): &&(Limits, Option<u32>)| {
             number.is_none() && limits.holder != Holder::Default && limits.holder != Holder::Group(GROUP.to_owned())
@@ -156,7 +156,7 @@ impl Rules {
         self.entries.iter().filter(unknown).map(|(limits, _)| limits)
     }
 
-    /// By which entry a user is counted.
+    /// The entry that applies to a user.
     pub fn account(&self, uid: u32, groups: &[u32]) -> AccountId {
         let numbered = || (0..).zip(&self.entries).filter(|(_, (_, number))| number.is_some());
         let user =
@@ -164,12 +164,12 @@ impl Rules {
         let groups = numbered().filter(|(_, (limits, number))| {
             matches!(limits.holder, Holder::Group(_)) && number.is_some_and(|number| groups.contains(&number))
         });
-        // Of equal shares the first counts.
+        // With equal shares the first applies.
         let group = groups.min_by_key(|(_, (limits, _))| std::cmp::Reverse(limits.share));
         AccountId(user.or(group).map_or(0, |(at, _)| at))
     }
 
-    /// By which entry a caller is counted; none for those without limits.
+    /// The entry that applies to a caller; `None` for callers without limits.
     pub fn account_of(&self, access: &Access, caller: &Caller) -> Option<AccountId> {
         match caller {
             _ if access.may_direct(caller) => None,
@@ -185,21 +185,21 @@ impl Rules {
         }
     }
 
-    /// By which entry a task is counted that a broker before has noted: by its user's, else by the group's that was noted.
+    /// The entry that applies to a task stored by an earlier broker: that of its user, else that of the stored group.
     pub fn again(&self, uid: u32, noted: &str) -> AccountId {
         let groups = self.entries.iter().filter(|(limits, _)| limits.holder.to_string() == noted);
         let groups: Vec<u32> = groups.filter_map(|(_, number)| *number).collect();
         self.account(uid, &groups)
     }
 
-    /// What an entry allows.
+    /// The limits of an entry.
     pub fn limits(&self, account: AccountId) -> &Limits {
         let entry = self.entries.get(account.0 as usize).or(self.entries.first());
         // There is always a first one.
         entry.map_or_else(|| unreachable!(), |(limits, _)| limits)
     }
 
-    /// What a user may have who is in these groups. Whose own time the broker divides by user takes `share` for it.
+    /// Limits of a user in these groups. The broker's own time is divided by `share`.
     pub fn of(&self, uid: u32, groups: &[u32]) -> &Limits {
         self.limits(self.account(uid, groups))
     }
@@ -219,7 +219,7 @@ impl Rules {
         allows(&self.objects, reference)
     }
 
-    /// What to do about a limit: the file's key, and for users without an entry the command that gives them more.
+    /// The remedy for a limit: the file's key, and for users without an entry the command that grants more.
     pub fn remedy(&self, account: AccountId, uid: Option<u32>, key: &str) -> String {
         let limits = self.limits(account);
         let raise = format!("`{key}` of [{}] in {}", limits.holder, self.file);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Read;
 
-/// Octets of a file that are read: larger ones belong to a directory service, which is not asked.
+/// Largest size of a file, in octets. Larger ones belong to a directory service, which is not used.
 const MOST: u64 = 16 << 20;
 
 /// A group's number; a number stands for itself.
@@ -56,7 +56,7 @@ fn number(file: &str, name: &str) -> Option<u32> {
 
 fn read(file: &str) -> String {
     let mut text = Vec::new();
-    // A file that cannot be read knows no names.
+    // A file that cannot be read has no names.
     let _ = fs::File::open(file).and_then(|file| file.take(MOST).read_to_end(&mut text));
     String::from_utf8_lossy(&text).into_owned()
 }

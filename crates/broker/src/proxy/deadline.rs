@@ -124,7 +124,8 @@ impl Reserved {
                         continue;
                     }
                 }
-                // One that has executed a program has the number of the first thread, and what it was given.
+                // A thread that has executed a program has the number of the first thread, and the bandwidth that it
+                // was given.
                 (Class::Deadline(_), None) if !is_bandwidth(found, member.process, member.tid) => continue,
                 (Class::Fair(_), _) | (Class::Deadline(_), None) => {
                     let Some(thread) = identity_of_thread(member.process.number, member.tid) else { continue };

@@ -133,18 +133,18 @@ pub trait SchedulerProxy: Send {
         false
     }
 
-    /// Events that it waits for post to `wake` from now on.
+    /// From now on, events that it waits for post to `wake`.
     fn attend(&mut self, wake: &Wake) {
         let _ = wake;
     }
 
-    /// Whether the task has consumed nothing lately, and [`SchedulerProxy::woke`] reports when it does again.
+    /// Whether the task has consumed nothing lately. [`SchedulerProxy::woke`] reports when it consumes again.
     fn sleeps(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
 
-    /// A task that slept and has consumed something since.
+    /// A task that slept and has consumed CPU time since.
     fn woke(&mut self) -> Option<TaskId> {
         None
     }

@@ -1,4 +1,4 @@
-//! The broker's own CPU time: what each task costs of it, and the tasks that do not fit.
+//! The broker's own CPU time: the cost of each task, and the tasks that do not fit.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use hyoshi_model::{Share, Span};
 
 use super::State;
 
-/// Tasks that are not served report this often: each report costs as much as one that matters.
+/// Tasks that are not served report this often: such a report costs as much as any other.
 pub(super) const UNSERVED: Span = Span::from_secs(1);
 
 impl State {
-    /// The CPU time that the broker itself may take, of one CPU.
+    /// The CPU time that the broker may use, of one CPU.
     pub fn set_own_time(&mut self, budget: Share) {
         self.upkeep = Upkeep::new(budget);
     }
 
-    /// Divides that as the limits divide the cap: each entry has its share, in equal parts for those of its users that have
-    /// tasks; root and operators have a whole CPU's weight. For the first task of a user and after the last.
+    /// Divides it as the limits divide the cap: each entry has its share, in equal parts for its users with tasks;
+    /// root and operators have the weight of a whole CPU. Called for the first task of a user and after the last.
     pub(super) fn share_own_time(&mut self, owner: u32) {
         if self.tasks.values().filter(|task| task.owner == owner).take(2).count() > 1 {
             return;
@@ -38,26 +38,26 @@ impl State {
         self.unserved.extend(self.upkeep.set_shares(shares));
     }
 
-    /// The CPU time that the broker may take, and what serving all tasks takes of it by its model.
+    /// The broker's budget, and the cost of serving all tasks by its model.
     pub fn own_time(&self) -> (Share, Share) {
         (self.upkeep.budget(), self.upkeep.taken())
     }
 
-    /// What the broker took of a CPU lately, as its thread's clock has it.
+    /// The part of a CPU that the broker used lately, by its thread's clock.
     pub(crate) fn measured(&mut self, share: Share) {
         let all: Vec<TaskId> = self.tasks.keys().copied().collect();
         all.into_iter().for_each(|id| self.count_own(id));
         self.unserved.extend(self.upkeep.measured(share));
     }
 
-    /// What a task costs now: its threads and its period may be others than before.
+    /// The cost of a task at present: its threads and its period may have changed.
     fn count_own(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(&id).filter(|task| task.waits.is_none()) else { return };
         let demand = Demand { period: self.period(id), threads: self.kernel.threads(id) };
         self.unserved.extend(self.upkeep.set(id, task.owner, demand));
     }
 
-    /// Tasks that were served and do not fit any more hold nothing from now on. Whether there was one.
+    /// Takes the reservations of tasks that do not fit any more. Returns whether there was one.
     pub(super) fn refuse_unserved(&mut self) -> bool {
         let mut any = false;
         while let Some(id) = self.unserved.pop_front() {
@@ -71,13 +71,13 @@ impl State {
         any
     }
 
-    /// Whether the task is not served since the broker's own time does not suffice.
+    /// Whether the task is refused because the broker's own time does not suffice.
     pub(super) fn is_unserved(&self, id: TaskId) -> bool {
         self.upkeep.unserved(id).is_some()
     }
 }
 
-/// With what to do about it.
+/// With the remedy.
 pub(super) fn refused(why: &Unserved) -> String {
     format!("{why}: a longer period takes less, or start the broker with more, `hyoshi broker --own-time SHARE`")
 }

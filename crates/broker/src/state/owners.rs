@@ -1,4 +1,4 @@
-//! Members that run as other users than the task's: setuid programs leave the task, as do their children.
+//! Members that run as other users than the task's: setuid programs and their children leave the task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::trouble::Trouble;
 pub(super) struct Vouched(BTreeSet<Identity>);
 
 impl Vouched {
-    /// Whether this process, or its parent, was added by an operator.
+    /// Whether an operator added this process or its parent.
     fn covers(&mut self, process: &Process) -> bool {
         let identity = process.identity();
         if self.0.is_empty() {
@@ -31,7 +31,7 @@ impl Vouched {
         false
     }
 
-    /// An operator has added it.
+    /// An operator added it.
     pub fn add(&mut self, process: Identity, members: &[Identity]) {
         self.0.retain(|one| members.contains(one));
         self.0.insert(process);
@@ -39,8 +39,8 @@ impl Vouched {
 }
 
 impl State {
-    /// Checks which users the processes of ordinary users' tasks run as. Those that have become another user's leave the
-    /// task: the raise and the cap are taken back. Returns when to check again.
+    /// Checks the users of the processes of ordinary users' tasks. A process that became another user's leaves the
+    /// task, and its priority and cap are restored. Returns when to check again.
     pub(super) fn check_owners(&mut self, now: Instant) -> Instant {
         if now < self.owners_checked {
             return self.owners_checked;
@@ -55,7 +55,7 @@ impl State {
         }
         let mut may = |id: TaskId, process: &Process| {
             let Some(task) = tasks.get_mut(&id) else { return true };
-            // One that has ended leaves by itself.
+            // A process that has ended leaves by itself.
             process.owner().is_none_or(|owner| owner.is_only(task.owner)) || task.vouched.covers(process)
         };
         let (strangers, next) = kernel.check_owners(&checked, &mut may, now);
@@ -134,7 +134,7 @@ mod tests {
         let (anns, roots) = (task(&mut state, &ann, "anns"), task(&mut state, &root, "roots"));
         state.add_process(&ann, anns, own.number(), 0, at(1)).unwrap();
         state.add_process(&root, anns, added.number(), 0, at(1)).unwrap();
-        // As a child or a program that became another user's would be.
+        // As for a child or a program that became another user's.
         state.kernel.add(anns, Process::open(strange.number()).unwrap()).unwrap();
         let numbers = |state: &mut State, id, now| {
             state.check_owners(now);
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(numbers(&mut state, anns, at(2_000)), stay, "and stay");
         let notices = state.take_notices().join("\n");
         assert!(notices.contains(&format!("loses process {} (sleep)", strange.number())), "{notices}");
-        // In a task of root's it may be.
+        // It may be in a task of root's.
         state.kernel.add(roots, Process::open(strange.number()).unwrap()).unwrap();
         assert_eq!(numbers(&mut state, roots, at(3_000)), [strange.number()]);
         drop(state);

@@ -1,4 +1,4 @@
-//! What each user may have of the broker ([`crate::limits`]), looked at where it is asked for.
+//! Limits of each user ([`crate::limits`]), checked at each request.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::trouble::Trouble;
 const COUNT: Span = Span::from_secs(1);
 
 impl State {
-    /// Users have what these rules allow. Before any task joins.
+    /// Sets the limits of users. Before any task joins.
     pub fn limit_by(&mut self, rules: Arc<Rules>) {
         self.arbiter.set_accounts(rules.accounts());
         self.rules = rules;
@@ -27,7 +27,7 @@ impl State {
         &self.rules
     }
 
-    /// The limits that a task is counted by; none for tasks of root's and operators'.
+    /// The limits that apply to a task; `None` for tasks of root and operators.
     pub fn limits_of(&self, id: TaskId) -> Option<&Limits> {
         Some(self.rules.limits(self.tasks.get(&id)?.account?))
     }
@@ -50,7 +50,7 @@ impl State {
         Err(self.beyond(account, caller.uid(&self.access), "importance", what))
     }
 
-    /// Whether a user may have one task more.
+    /// Whether a user may have one more task.
     pub(super) fn allow_task(&self, owner: u32, account: AccountId) -> Result<(), Trouble> {
         let theirs = self.tasks.values().filter(|task| task.owner == owner && !task.directed).count();
         let most = self.rules.limits(account).tasks;
@@ -61,7 +61,7 @@ impl State {
         Err(self.beyond(account, Some(owner), "tasks", what))
     }
 
-    /// Whether a user may have so many octets more of advocates' settings, in place of those of a task.
+    /// Whether a user may have this many more octets of advocates' settings, in place of those of a task.
     pub(super) fn allow_octets(
         &self,
         owner: u32,
@@ -80,7 +80,8 @@ impl State {
         Err(self.beyond(account, Some(owner), "settings", what))
     }
 
-    /// The same for an advocate more in a task, or for other advocates; whoever may change all tasks is not asked.
+    /// The same for one more advocate in a task, or for other advocates; not checked for callers who may change all
+    /// tasks.
     pub(super) fn allow_chain(&self, caller: &Caller, id: TaskId, settings: &[Setting]) -> Result<(), Trouble> {
         match (self.account_of(caller), self.tasks.get(&id)) {
             (Some(account), Some(task)) => self.allow_octets(task.owner, account, settings, Some(id)),
@@ -102,7 +103,7 @@ impl State {
         Err(self.beyond(account, Some(owner), "threads", what))
     }
 
-    /// Counts a task's threads now and then. While its user has too many nothing is reserved for it.
+    /// Counts a task's threads now and then. While its user has too many, nothing is reserved for it.
     pub(super) fn count_threads(&mut self, id: TaskId, now: Instant) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| now.since(task.counted) >= COUNT) else { return };
         task.counted = now;
@@ -123,7 +124,7 @@ impl State {
         self.apply(now);
     }
 
-    /// Counts a task's threads. Whether its user has too many; none where there is no limit.
+    /// Counts a task's threads and returns whether its user has too many; `None` without a limit.
     pub(super) fn recount(&mut self, id: TaskId) -> Option<bool> {
         let task = self.tasks.get_mut(&id)?;
         let most = self.rules.limits(task.account?).threads as usize;
@@ -143,7 +144,7 @@ impl State {
         ))
     }
 
-    /// A task has left: its threads are its user's no more.
+    /// A task has ended: its user no longer has its threads.
     pub(super) fn forget_threads(&mut self, task: &super::Task) {
         if let Some(all) = self.threads.get_mut(&task.owner) {
             *all = all.saturating_sub(task.threads);
@@ -153,7 +154,7 @@ impl State {
         }
     }
 
-    /// Whether they may have the broker call an object or load a library: root may any, operators what root has listed.
+    /// Whether they may have the broker call an object or load a library: root any, operators those on root's list.
     pub(super) fn allow_foreign(&self, caller: &Caller, setting: &Setting) -> Result<(), Trouble> {
         if !setting.is_foreign() || self.access.is_root(caller) {
             return Ok(());

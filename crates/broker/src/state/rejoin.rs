@@ -122,7 +122,8 @@ impl State {
         Ok(true)
     }
 
-    /// Whether a process is the task's still: an ordinary user's task has no one else's, whatever the roster says.
+    /// Whether a process still belongs to the task: an ordinary user's task has only that user's, whatever the roster
+    /// lists.
     fn may_be_found(&self, noted: &Noted, process: &Process) -> bool {
         let trusted = noted.directed || noted.anybody || noted.owner == 0 || noted.owner == self.access.broker;
         trusted || process.owner().is_some_and(|owner| owner.is_only(noted.owner))

@@ -13,7 +13,7 @@ use crate::kernel::Way;
 use crate::setting::Setting;
 use crate::trouble::Trouble;
 
-/// Tasks of a page, and octets of what users say of them: what is copied while others wait is bounded.
+/// Tasks of a page, and octets of users' names in it: bounds what is copied under the lock.
 const PAGE: usize = 64;
 const PAGE_OCTETS: usize = 256 << 10;
 
@@ -54,7 +54,7 @@ pub struct Standing {
     pub held: Option<Reservation>,
     /// What is known of its period, where that is found by itself.
     pub found: Option<Found>,
-    /// Why that is less than it asks for; empty if it is not.
+    /// Why that is less than the request; empty otherwise.
     pub because: String,
 }
 
@@ -157,7 +157,7 @@ impl State {
         self.arbiter.joining(id).map_or(Vec::new(), |joining| joining.chain.iter().map(words).collect())
     }
 
-    /// The next tasks by name, those whose names follow `after`: as many as are looked at in one go. Whether there are more.
+    /// The next tasks by name, those whose names follow `after`: one page. Also whether there are more.
     pub fn page(&mut self, after: &str) -> (Vec<Standing>, bool) {
         let following = (Bound::Excluded(after), Bound::Unbounded);
         let mut ids: Vec<TaskId> = self.names.range::<str, _>(following).map(|(_, id)| *id).take(PAGE + 1).collect();

@@ -15,7 +15,7 @@ const AT_ONCE: usize = 32;
 /// How often it is seen whether tasks live that report themselves.
 const LIFE: Span = Span::from_secs(1);
 
-/// A task that sleeps is looked at so often, whether it lives; and so many of its reports are made up then.
+/// How often a sleeping task is checked for life, and how many of its reports are generated then.
 const LONGEST_REST: Span = Span::from_secs(1);
 const MADE_UP: u64 = 64;
 
@@ -117,18 +117,19 @@ impl State {
         self.note_sometimes(id, now);
     }
 
-    /// A task that sleeps reports when it wakes, or once in [`LONGEST_REST`]; any other at `next`, the end of its period.
+    /// A sleeping task reports when it wakes, or once in [`LONGEST_REST`]; any other at `next`, the end of its period.
     fn rest(&mut self, id: TaskId, next: Instant, consumed: Span) -> Instant {
         let looks = self.arbiter.looks(id);
         let rests = consumed.is_zero() && !looks && self.kernel.sleeps(id);
         let Some(task) = self.tasks.get_mut(&id) else { return next };
-        // Those elsewhere are asked once a period, not many times at once.
+        // Remote ones are called once a period, not many times at once.
         task.rests =
             rests && task.settings.iter().all(|setting| !["external", "library"].contains(&setting.kind.as_str()));
         if task.rests { next_multiple(next.saturating_add(LONGEST_REST), self.period(id)) } else { next }
     }
 
-    /// A task that slept has consumed something: it reports at the end of this period, and the periods before are made up.
+    /// A task that slept has consumed something: it reports at the end of this period, with generated reports for the
+    /// periods before.
     fn wake(&mut self, id: TaskId, now: Instant) {
         if self.tasks.get_mut(&id).is_some_and(|task| std::mem::take(&mut task.rests)) {
             self.make_up(id, now);
@@ -136,7 +137,7 @@ impl State {
         }
     }
 
-    /// Reports of the periods that a task slept through: [`MADE_UP`] at most, so that advocates forget as they would have.
+    /// Reports of the periods that a task slept through: at most [`MADE_UP`], so that advocates forget as usual.
     fn make_up(&mut self, id: TaskId, now: Instant) {
         let period = self.period(id);
         let Some(task) = self.tasks.get_mut(&id) else { return };

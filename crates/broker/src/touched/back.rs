@@ -10,8 +10,8 @@ use super::{Before, PutBack};
 use crate::members::MOST_PROCESSES;
 use crate::raised;
 
-/// True if it was changed: a thread is ours only while it has what only we give, a window's priority or bandwidth, or what it
-/// can have made of them only ([`raised`]). Whatever else it has by now is its own choice.
+/// True if it was changed. A thread is ours only while it has a window's priority or bandwidth, or what it can only
+/// have derived from them ([`raised`]). Any other scheduling is its own choice.
 pub(super) fn put_back(before: &Before) -> Result<bool, Refused> {
     let tid = before.thread.number;
     if before.has_ended() {
@@ -74,9 +74,10 @@ pub(super) fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<Identity, Before>
 /// Processes that are looked through for it.
 const MOST_UNBOUND: usize = 4 * MOST_PROCESSES;
 
-/// Undoes what a broker left changed in these processes and no line tells of any more, as after damage to the file: what only a
-/// window or bandwidth gives, unless the process may take it by itself. How such a thread was is not known: it is ordinary, and
-/// where it was bound to one CPU, as in a window, it may run on all of the broker's.
+/// Undoes changes of an earlier broker in these processes that no line records, as after damage to the file:
+/// scheduling that only a window or bandwidth gives, unless the process may set it by itself. The thread's earlier
+/// scheduling is unknown, so it becomes ordinary. If it was bound to one CPU, as in a window, it may run on all of the
+/// broker's CPUs.
 pub fn put_back_unnoted(processes: impl IntoIterator<Item = Identity>) -> PutBack {
     let mut report = PutBack::default();
     for process in processes {
@@ -86,7 +87,7 @@ pub fn put_back_unnoted(processes: impl IntoIterator<Item = Identity>) -> PutBac
                 continue;
             }
             if Affinity::of(tid).is_ok_and(|affinity| affinity.cpus().nth(1).is_none()) {
-                // Where its cpuset has none of them, it stays where it is.
+                // If its cpuset has none of them, its CPUs stay.
                 let _ = Affinity::to(allowed_cpus()).put(tid);
             }
             match Scheduling::ORDINARY.put_back(tid) {

@@ -8,9 +8,9 @@
 //! SUM done TID START                                   put back, or ended
 //! ```
 //!
-//! `SUM` is the CRC-32 of the boot's id and the rest of the line, in 8 hexadecimal digits: damage loses the lines that it is
-//! in, and a line of another boot is none. Version 1 had no sums and left the window's CPU out; it is still read. What a broker
-//! cannot have written is as unreadable as what is damaged: a broker changes ordinary threads only, makes groups named
+//! `SUM` is the CRC-32 of the boot's id and the rest of the line, in 8 hexadecimal digits. Damage loses only the
+//! damaged lines, and lines of another boot do not count. Version 1 had no sums and no window CPU; it is still read.
+//! Lines that no broker can have written count as damaged: a broker changes only ordinary threads, makes groups named
 //! `hyoshi-PID-NUMBER`, and names no group outside the mounted hierarchies.
 
 use std::path::{Path, PathBuf};
@@ -34,20 +34,20 @@ pub(super) enum Line {
     Done(Identity),
 }
 
-/// What a file says.
+/// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// The lines that can be read, in their order.
+    /// The readable lines, in their order.
     pub lines: Vec<Line>,
-    /// How many cannot.
+    /// Number of unreadable lines.
     pub unreadable: usize,
 }
 
 const NAME: &str = "hyoshi-touched";
 const VERSION: u32 = 2;
 
-/// Reads a file of this boot; `is_group` says whether a path can be a control group's. A last line without its end was cut off
-/// before its change was made. The version, if it is none that is known.
+/// Reads a file of this boot; `is_group` decides whether a path can be a control group's. A last line without its end
+/// was cut off before its change was made. The error is the version, if it is unknown.
 pub(super) fn read(text: &str, is_group: &dyn Fn(&Path) -> bool) -> Result<Said, u32> {
     let boot = boot_id();
     let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", text));
@@ -68,7 +68,7 @@ pub(super) fn read(text: &str, is_group: &dyn Fn(&Path) -> bool) -> Result<Said,
     };
     let is_whole = head == Some((VERSION, &boot));
     let mut said = parsed(true, &mut lines.clone());
-    // What the first line says counts less than sums that are right: it may be what is damaged.
+    // Correct sums count more than the first line, which may be the damaged one.
     match head {
         _ if !said.lines.is_empty() || is_whole => said.unreadable += usize::from(!is_whole),
         Some((1, of)) if of == boot => return Ok(parsed(false, &mut lines)),
@@ -88,7 +88,7 @@ fn parse_head(line: &str) -> Option<(u32, &str)> {
     is_id.then_some((version.parse().ok()?, boot))
 }
 
-/// Whether it can be the beginning of a line, whose end was not written any more.
+/// Whether it can be the beginning of a line whose end is missing.
 fn is_cut_off(rest: &str) -> bool {
     !rest.contains(|c: char| c.is_control() && c != '\t' || c == char::REPLACEMENT_CHARACTER)
 }
@@ -109,7 +109,7 @@ fn summed(line: &str) -> String {
     format!("{:08x} {line}\n", sum(line, &boot_id()))
 }
 
-/// A line without its sum, if that is right.
+/// A line without its sum, if the sum is correct.
 fn checked<'a>(line: &'a str, boot: &str) -> Option<&'a str> {
     let (told, line) = line.split_once(' ')?;
     (told.len() == 8 && u32::from_str_radix(told, 16).ok()? == sum(line, boot)).then_some(line)
@@ -189,7 +189,7 @@ fn identity(number: &str, start: &str) -> Option<Identity> {
     Some(Identity { number: number.parse().ok()?, start: start.parse().ok()? }).filter(|who| who.is_possible())
 }
 
-/// `hyoshi-PID-NUMBER`: no other group is dissolved.
+/// `hyoshi-PID-NUMBER`: no other group is removed.
 fn is_own_group(group: &Path) -> bool {
     let numbers = group.file_name().and_then(|name| name.to_str()?.strip_prefix("hyoshi-")?.split_once('-'));
     numbers.is_some_and(|(pid, number)| pid.parse::<u32>().is_ok() && number.parse::<u32>().is_ok())
@@ -294,7 +294,7 @@ mod tests {
             let same = octets[at] == octet;
             octets[at] = octet;
             let damaged = said(&String::from_utf8_lossy(&octets));
-            // An end of a line that is lost, or one too many, spoils two.
+            // A missing line end, or an additional one, damages two lines.
             let lost = lines.len() - damaged.lines.len();
             prop_assert!(lost <= 2 && damaged.lines.iter().all(|line| lines.contains(line)), "{damaged:?}");
             let cut_off = at == text.len() - 1;

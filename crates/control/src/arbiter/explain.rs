@@ -27,7 +27,7 @@ pub struct Explanation {
     pub weight: u32,
     /// Its group, by name where it has one.
     pub group: Option<String>,
-    /// The account that pays for it, by name.
+    /// The name of the account that pays for it.
     pub account: Option<String>,
     /// The least that is of use to it.
     pub least: Share,

@@ -170,7 +170,7 @@ impl Arbiter {
         self.looks.first().map_or(Instant::NEVER, |(at, _)| *at)
     }
 
-    /// Sets how much a task matters to policies that go by importance (fair, strict).
+    /// Sets a task's importance, for policies that use it (fair, strict).
     pub fn set_importance(&mut self, task: TaskId, importance: u32) -> Result<Decision<'_>, Refusal> {
         self.change(task, |joining| joining.importance = importance)
     }

@@ -165,14 +165,14 @@ impl Arbiter {
         }
     }
 
-    /// Fills `settled` with what the policy grants, within the accounts' shares and the cap.
+    /// Fills `settled` with the policy's grants, within the accounts' shares and the cap.
     pub(super) fn arbitrate(&mut self) {
         let Arbiter { policy, accounts, asks, settled, tasks, cap, .. } = self;
         let of = |task| tasks.get(&task)?.joining.account;
         accounts.arbitrate(&mut **policy, asks, of, Limit::Cap(*cap), settled);
     }
 
-    /// Whether all tasks can have what they ask for, and those of this task's account.
+    /// Whether all tasks can have their requests, and those of this task's account.
     pub(super) fn fits(&self, task: TaskId) -> bool {
         let account = self.tasks.get(&task).and_then(|entry| entry.joining.account);
         self.total <= self.cap && self.accounts.fits(account, self.cap)

@@ -17,13 +17,13 @@ pub struct Joining {
     pub name: String,
     /// What it asks for until its advocates know better, and the period for which they ask.
     pub declared: Reservation,
-    /// How much more than others it matters, for Fair and Strict; larger is more.
+    /// Its importance, for Fair and Strict; larger is more.
     pub importance: u32,
     /// How little it is to be degraded, for Weighted; at least 1, larger is less.
     pub weight: u32,
     /// Its group, where a policy divides the CPU.
     pub group: GroupId,
-    /// Whose share it is paid from; none for the cap itself.
+    /// The account that pays for it; `None` for the cap itself.
     pub account: Option<AccountId>,
     /// The least that is of use to it: rather nothing than less.
     pub least: Share,

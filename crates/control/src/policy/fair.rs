@@ -1,4 +1,4 @@
-//! Fair: by importance, and at the same importance equal shares of what is left (max-min fairness).
+//! Fair: by importance, with equal shares of the rest at the same importance (max-min fairness).
 
 use alloc::vec::Vec;
 
@@ -14,12 +14,11 @@ use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
 /// A task cannot gain by asking for more than its equals, and the order of joining does not matter, so a runaway
 /// does not starve a steady task.
 ///
-/// A task that cannot use less than its *least* gets that much where only tasks of larger demands lose by it.
-/// Otherwise it gets nothing, and its share goes to the others. So a large least is no way to get more than
-/// a task with a smaller demand.
+/// A task that cannot use less than its *least* gets that much if only tasks with larger demands lose by it. Otherwise
+/// it gets nothing, and its share goes to the other tasks. So a large least never gains more than a smaller demand.
 ///
-/// Laws, tested by property: a task gets all that it asked for, or no equal gets more; with a larger cap, or with fewer or
-/// smaller requests of others, no task gets less (both among tasks without a least; a least holds or the task gets nothing).
+/// Laws, tested by property: a task gets its whole request, or no equal gets more. With a larger cap, or with fewer or
+/// smaller requests of other tasks, no task gets less (both among tasks without a least).
 #[derive(Clone, Debug, Default)]
 pub struct Fair {
     /// One importance level at a time, smallest demand first.
@@ -29,7 +28,7 @@ pub struct Fair {
 /// A task of the level that is being filled.
 #[derive(Clone, Copy, Debug)]
 struct Filled {
-    /// Its place among the asks.
+    /// Its index among the asks.
     place: usize,
     demand: u64,
     least: u64,
@@ -37,8 +36,8 @@ struct Filled {
     share: Option<u64>,
 }
 
-/// A level is filled again after a task had to leave. After that many times all tasks leave whose least is above the
-/// equal share, which bounds the work.
+/// A level is filled again after a task had to leave. After this many times, all tasks leave whose least is above the
+/// equal share. That bounds the work.
 const REFILLS: u32 = 16;
 
 impl Fair {
@@ -117,7 +116,7 @@ impl Policy for Fair {
             self.level.sort_unstable_by_key(|task| (task.demand, task.least, task.place));
             self.fill(left.as_millionths());
             let first = grants.len();
-            // What is named to a task that got nothing: what it could have had.
+            // Named to a task that got nothing: the share that it could have had.
             let equal = left.as_millionths() / equals.len() as u64;
             grants.extend(equals.iter().map(|ask| ask.granted(None, Reason::NothingLeft(limit))));
             for task in &self.level {

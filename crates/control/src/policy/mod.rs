@@ -54,7 +54,7 @@ impl Ask {
         }
     }
 
-    /// A policy's grant, cut to what was asked and what is left.
+    /// A policy's grant, cut to the request and to the rest.
     pub(crate) fn lawful(&self, grant: Grant, left: Share, limit: Limit) -> Grant {
         let Some(reservation) = grant.reservation else {
             return self.granted(None, grant.reason);
@@ -87,8 +87,8 @@ pub trait Policy: fmt::Debug + Send {
     /// `asks` come most important first, at the same importance by number of the task.
     fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>);
 
-    /// The same for the tasks of one account, within the account's share: in the order of importance, unless the policy
-    /// divides without groups by a rule of its own.
+    /// The same for the tasks of one account, within the account's share: by importance, unless the policy divides by
+    /// its own rule without groups.
     fn within_account(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
         Strict.arbitrate(asks, limit, grants);
     }

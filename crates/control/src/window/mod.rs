@@ -27,12 +27,12 @@ impl Step {
     }
 }
 
-/// What to wait for between two looks, where the kernel reports that a thread has run for so long.
+/// What to wait for between two looks, if the kernel reports a thread's consumption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// When to look, whatever is reported.
+    /// When to look in any case.
     pub at: Instant,
-    /// How long a thread of the task may run before that is reported; `None`: no report is needed.
+    /// CPU time of a thread of the task until the report; `None`: no report is needed.
     pub alarm: Option<Span>,
 }
 
@@ -90,7 +90,7 @@ pub struct Window {
     /// Whether the meter had moved at the last look, and whether that opened a period.
     ran: bool,
     opened: bool,
-    /// Periods in a row that ended without anything consumed.
+    /// Periods in a row without consumption.
     quiet: u32,
 }
 
@@ -98,10 +98,11 @@ impl Window {
     /// The shortest time between two looks: a shorter one would cost more than it saves.
     pub const LEAST_STEP: Span = Span::from_micros(100);
 
-    /// A task that sleeps is taken to be awake again once it has consumed so much.
+    /// A sleeping task counts as awake after this much consumption.
     pub const WAKES_AFTER: Span = Span::from_micros(50);
 
-    /// A task that sleeps is looked at this often, or once a period if that is longer: threads without an alarm may run.
+    /// A sleeping task is looked at this often, or once a period if that is longer, because threads without an alarm
+    /// may run.
     pub const LONGEST_SLEEP: Span = Span::from_millis(250);
 
     /// The longest step while the meter stands still: whoever is below may wait so long for a task that wakes up.
@@ -199,12 +200,13 @@ impl Window {
         if was { Step::Look(at) } else { Step::Raise(at) }
     }
 
-    /// After a look that led to `step`: what to wait for, where each of the raised `threads` has an alarm.
+    /// After a look that led to `step`: what to wait for, if each of the raised `threads` has an alarm.
     ///
-    /// One thread consumes the budget by itself, so its alarm is what is left. Of several, one has consumed its part of
-    /// what is left before all have consumed it; from then on the window is watched by looks, as without alarms. A task
-    /// that consumed nothing in a whole period sleeps: it is looked at ever less, and [`Window::WAKES_AFTER`] of
-    /// consumption end its sleep. What it consumed until then counts in no period, so it can overshoot by that.
+    /// One thread consumes the budget by itself, so its alarm is the remaining budget. Of several threads, one has
+    /// consumed its part of the rest before all have consumed the rest; after its report the window is watched by
+    /// looks, as without alarms. A task that consumed nothing in a whole period sleeps: looks become rarer, and
+    /// [`Window::WAKES_AFTER`] of consumption end its sleep. That consumption counts in no period, so the task can
+    /// overshoot by it.
     pub fn rest(&self, step: Step, threads: usize) -> Rest {
         let left = self.reservation.budget().saturating_sub(self.consumed(self.seen));
         if !self.raised || threads == 0 {

@@ -45,7 +45,7 @@ pub struct Seat {
     pub cpu: u32,
     /// How urgent it is among the windows there: 0 is the most, below [`Placement::LEVELS`].
     pub level: u8,
-    /// In so many equal parts of its period it has its budget: see [`Placement::RUN`].
+    /// The number of equal parts of its period in which its budget is served: see [`Placement::RUN`].
     pub slices: u32,
 }
 
@@ -79,8 +79,9 @@ impl core::error::Error for NoRoom {}
 /// jitter of period less budget (Strosnider, Lehoczky and Sha 1995); where one period divides the
 /// other, the periods begin together ([`Window`]) and there is no jitter.
 ///
-/// A budget is had in [slices](sliced) where windows would otherwise run long back to back, and ordinary threads of that CPU wait:
-/// a periodic resource of the same share and a shorter period supplies no less in any time (Shin and Lee, RTSS 2003).
+/// A budget is served in [slices](sliced) if windows would otherwise run long back to back and delay ordinary threads
+/// of that CPU: a periodic resource of the same share and a shorter period supplies no less in any time (Shin and Lee,
+/// RTSS 2003).
 ///
 /// Each budget is lengthened by what switching costs and by [`Window::LEAST_STEP`], by which a window may overshoot. How much
 /// more it may is what is left when all are admitted: [`Placement::part`].
@@ -90,7 +91,7 @@ pub struct Placement {
     overhead: Span,
     /// Windows overshoot by this part of their periods, if that is longer.
     part: Option<u64>,
-    /// Windows are divided into slices where they could run longer back to back.
+    /// Windows are divided into slices if they could run longer than this back to back.
     run: Span,
 }
 
@@ -114,8 +115,8 @@ impl Placed {
     }
 }
 
-/// A reservation in so many slices: each has its part of the budget, rounded up, in its part of the period. Where the period
-/// cannot be divided so, it is left whole: slices that did not begin with the period would not all lie in it.
+/// A reservation in so many slices: each has its part of the budget, rounded up, in its part of the period. A period
+/// without that divisor stays whole, because its slices would not all lie in it.
 pub fn sliced(reservation: Reservation, slices: u32) -> Reservation {
     let (budget, period, slices) =
         (reservation.budget().as_nanos(), reservation.period().as_nanos(), u64::from(slices));
@@ -126,8 +127,8 @@ pub fn sliced(reservation: Reservation, slices: u32) -> Reservation {
     slice.unwrap_or(reservation)
 }
 
-/// The fewest slices that are no longer than `slot` and divide the period; 1 if there are none, the budget is no longer, or it
-/// is wanted before the period ends: then it is had at once.
+/// The fewest slices that are no longer than `slot` and divide the period. 1 if there are none, if the budget is no
+/// longer, or if the deadline is before the period's end: then the budget is served at once.
 fn slices(reservation: Reservation, slot: Span) -> u32 {
     let (budget, period) = (reservation.budget().as_nanos(), reservation.period().as_nanos());
     if budget <= slot.as_nanos() || reservation.deadline() != reservation.period() {
@@ -161,9 +162,9 @@ impl Placement {
         Placement { cpus, overhead: switching + Window::LEAST_STEP, part: None, run: Placement::RUN }
     }
 
-    /// Gives a task its window, or another one: on its present CPU if it fits there, else on the one that it fits and of
-    /// which least is taken, else by placing all anew, the largest first. Other windows' seats may change. The threads of a task
-    /// may be bound to some CPUs, `allowed` by the kernel's numbers; empty means any.
+    /// Gives a task its window, or another one: on its present CPU if it fits there, else on the least reserved CPU
+    /// where it fits, else by placing all windows again, the largest first. Other windows' seats may change. The
+    /// threads of a task may be bound to some CPUs, `allowed` by the kernel's numbers; empty means any.
     pub fn admit(&mut self, task: TaskId, reservation: Reservation, allowed: &[u32]) -> Result<Seat, NoRoom> {
         let before = self.cpus.clone();
         let home = self.release(task);
@@ -193,10 +194,10 @@ impl Placement {
         self.admit(task, reservation, allowed).map(|_| ())
     }
 
-    /// On its home if it fits there, else where it fits and least is taken, so that ordinary threads find room on each CPU;
-    /// else by placing all anew.
+    /// On its home if it fits there, else on the least reserved CPU where it fits, to leave room for ordinary threads
+    /// on each CPU; else by placing all again.
     fn put(&mut self, home: Option<usize>, placed: Placed) -> Result<(), NoRoom> {
-        // Whether it fits is seen of the whole.
+        // The test for room uses the whole window.
         let placed = Placed { slices: 1, ..placed };
         let mut order: Vec<usize> = (0..self.cpus.len()).collect();
         order.sort_by_cached_key(|cpu| {
@@ -275,13 +276,13 @@ impl Placement {
         let index = windows.iter().position(|window| window.task == task)?;
         let slice = self.response_of(cpu, windows, &levels(windows), index)?;
         let window = &windows[index];
-        // The last slice begins so late.
+        // The start of the last slice.
         let before = window.reservation.period().saturating_sub(window.served().period());
         Some(if window.slices > 1 { before + slice } else { slice })
     }
 
-    /// How long the windows of a CPU can run back to back at most: the longest busy period of deferrable servers, each of
-    /// which may keep its budget until its period ends and have the next at once. `None`: there is no bound below a
+    /// How long the windows of a CPU can run back to back at most: the longest busy period of deferrable servers, each
+    /// of which may keep its budget until its period ends and then have the next at once. `None`: no bound below a
     /// second.
     pub fn longest_run(&self, number: u32) -> Option<Span> {
         let (_, windows) = self.cpus.iter().find(|(cpu, _)| cpu.number == number)?;
@@ -289,7 +290,7 @@ impl Placement {
     }
 
     fn run_of(&self, windows: &[Placed]) -> Option<Span> {
-        // So that a decision does not take long.
+        // Bounds the time of a decision.
         const MOST_STEPS: usize = 200;
         let mut run: u64 = windows.iter().map(|window| self.lengthened(window.served()).as_nanos()).sum();
         for _ in 0..MOST_STEPS {
@@ -299,7 +300,7 @@ impl Placement {
             let demand = windows.iter().fold(0u64, |demand, window| {
                 let (served, budget) = (window.served(), self.lengthened(window.served()).as_nanos());
                 let period = served.period().as_nanos();
-                // One that opens just then goes on with it.
+                // A window that opens at that instant extends it.
                 let openings = run.saturating_add(period.saturating_sub(budget)) / period + 1;
                 demand.saturating_add(openings.saturating_mul(budget))
             });
@@ -315,8 +316,8 @@ impl Placement {
         (0..self.cpus.len()).for_each(|cpu| self.slice(cpu));
     }
 
-    /// Divides the windows of a CPU into the longest slices with which these run no longer than [`Placement::RUN`] back to
-    /// back, or else those with which they run the shortest, as long as all keep their deadlines.
+    /// Divides the windows of a CPU into the longest slices with which they run no longer than [`Placement::RUN`] back
+    /// to back. If there are none, it uses the slices with the shortest run. All windows keep their deadlines.
     fn slice(&mut self, cpu: usize) {
         let (place, windows) = &self.cpus[cpu];
         let mut best = whole(windows);
@@ -456,7 +457,7 @@ impl Placement {
     }
 }
 
-/// The same windows, not in slices: whether they fit is seen so.
+/// The same windows without slices, to test whether they fit.
 fn whole(windows: &[Placed]) -> Vec<Placed> {
     windows.iter().map(|window| Placed { slices: 1, ..window.clone() }).collect()
 }

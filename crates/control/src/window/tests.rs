@@ -185,8 +185,9 @@ fn of_several_threads_the_first_alarm_comes_when_all_can_have_consumed_the_budge
 }
 
 proptest! {
-    /// Whatever a task of one thread does: with alarms alone it is raised until its budget is consumed and not for longer but by
-    /// what ends its sleep and the lateness of alarms; and it is looked at at most three times in a period.
+    /// For any behaviour of a task with one thread: with alarms alone it is raised until its budget is consumed, and
+    /// longer only by the end of its sleep and the lateness of alarms. It is looked at no more than three times in a
+    /// period.
     #[test]
     fn alarms_end_windows_as_looks_do(
         budget in 100u64..9_000,

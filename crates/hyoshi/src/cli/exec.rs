@@ -134,7 +134,7 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
         failure.print("exec", format);
         return ExitCode::from(NOT_TRIED);
     }
-    // A cap on a program with root's rights would be a user's power over root.
+    // Otherwise a user could cap a program that runs with root's rights.
     if arguments.asked.hard
         && Credentials::own().uid != 0
         && let Err(error) = set_no_new_privileges()

@@ -159,7 +159,7 @@ impl Failure {
         Failure::Other { message: message.to_string(), help: None }
     }
 
-    /// What is wrong and what to do, in one line.
+    /// The error and its remedy, in one line.
     fn message(&self) -> String {
         match self {
             Failure::Other { message, help: Some(help) } => format!("{message} ({help})"),

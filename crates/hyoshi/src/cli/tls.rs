@@ -1,4 +1,4 @@
-//! TLS on the command line: which authorities to believe, and which certificate to show.
+//! TLS on the command line: the trusted authorities, and the certificate to show.
 
 mod files;
 
@@ -89,7 +89,7 @@ impl TlsService {
         ]
     }
 
-    /// The ORB that these flags ask for, which is to listen at `endpoints`, and what renews its certificates.
+    /// The ORB that these flags request, to listen at `endpoints`, and the renewal of its certificates.
     pub fn server(&self, mut builder: OrbBuilder, endpoints: &[&str]) -> Result<(OrbBuilder, Renewal), Failure> {
         let secure = endpoints.iter().find(|endpoint| endpoint.starts_with("ssliop://"));
         if self.tls_cert.is_none() {
@@ -176,7 +176,7 @@ impl TlsPapers {
         }
     }
 
-    /// How a broker serves clients of the authorities in this file, and what renews its certificates.
+    /// How a broker serves clients of the authorities in this file, and the renewal of its certificates.
     pub fn server(&self, clients: &Path) -> Result<(TlsServer, Renewal), Failure> {
         let files = Files { roots: None, guarded: true, ..self.files(Some(clients)) };
         let server = files.server()?.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! What an unprivileged user tries against a broker that runs as root: to keep a real-time priority, and to have root read or
-//! write files of the user's choice.
+//! Attacks by an unprivileged user on a broker that runs as root: keeping a real-time priority, and making root read
+//! or write files of the user's choice.
 
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
@@ -12,7 +12,7 @@ const USER: u32 = 65534;
 /// As [`SPIN`], of a user who may not signal the test.
 const USER_SPIN: &str = "while [ -d /proc/$PPID ]; do :; done";
 
-/// Whether the broker can run as root here, and someone else as another user; says so if not.
+/// Whether the broker can run as root here, with another user as attacker; prints a note if not.
 fn can_be_attacked(place: &Place) -> bool {
     if as_nobody(place, "").is_none() {
         return false;
@@ -137,7 +137,7 @@ fn damage_to_the_state_file_is_reported_and_leaves_no_thread_raised() {
     assert_eq!(place.read("run/state/touched.damaged"), format!("{head}\n{garbage}"));
 }
 
-/// What root's broker answers to a place that is not safe; it changes nothing, of a file of root's neither.
+/// The error of root's broker for an unsafe place; it changes nothing, not even root's files.
 fn refuses(place: &Place, words: &str, socket: &str) -> String {
     let mut command = place.command(&format!("broker --scheduler none {words} --socket"));
     command.arg(place.path().join(socket));
@@ -159,15 +159,15 @@ fn a_directory_that_others_write_to_is_no_place_for_a_broker_whoever_prepared_it
     if !can_be_attacked(&place) {
         return;
     }
-    // As a broker leaves it, with a program of root's in a task.
+    // Files as a broker leaves them, with a program of root's in a task.
     let mut broker = Broker::start(&place, "");
     let sleeper = Program::start(Command::new("sleep").arg("1000"));
     ask(&place, &format!("attach {} --name forged --period 50ms", sleeper.0.id())).exits(0);
     task(&place, "forged", |task| reports(task) > 0);
     broker.ends("-KILL");
 
-    // Sticky, as /tmp is: the user makes the state directory before the broker does, with what is to be carried out, and a link
-    // over which the broker would write.
+    // Sticky, as /tmp is: before the broker, the user creates the state directory with forged files and a link over
+    // which the broker would write.
     let open = place.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
@@ -195,13 +195,13 @@ fn a_directory_that_others_write_to_is_no_place_for_a_broker_whoever_prepared_it
     let said = refuses(&place, "", "open/link/broker.sock");
     assert!(said.contains("link belongs to user 65534"), "{said}");
 
-    // An ancestor that others may write to, without the sticky bit: they replace what is in it.
+    // An ancestor that others may write to, without the sticky bit: they can replace its entries.
     fs::create_dir_all(place.path().join("loose/run")).unwrap();
     fs::set_permissions(place.path().join("loose"), fs::Permissions::from_mode(0o777)).unwrap();
     let said = refuses(&place, "", "loose/run/broker.sock");
     assert!(said.contains("loose belongs to user 0 and has mode 777"), "{said}");
 
-    // Nothing of all this was carried out, and where only root writes all of it is.
+    // The broker used none of these files; where only root writes, it uses all of them.
     let _broker = Broker::start(&place, "");
     task(&place, "forged", |task| task["processes"][0] == sleeper.0.id());
 }
@@ -225,7 +225,7 @@ fn what_the_broker_appends_to_and_reads_is_where_no_one_else_writes() {
         assert!(said.contains("theirs belongs to user 65534") && !place.has("theirs/new"), "{said}");
     }
     assert_eq!(place.read("roots"), "of root's");
-    // Whoever writes the list of authorities decides who may change all tasks.
+    // A user who can write the list of authorities decides who may change all tasks.
     place.write("theirs/ca.pem", "");
     place.write("own.pem", "");
     for (clients, own) in [("theirs/ca.pem", "own.pem"), ("own.pem", "theirs/ca.pem")] {

@@ -1,6 +1,6 @@
-//! What each user may have: hostile users, through the real command.
+//! Limits of each user: hostile users, through the real command.
 //!
-//! Users are numbers that no other program here has. What they do is done by a copy of this test program, as that user.
+//! Users are numbers without other programs. A copy of this test program acts as that user.
 
 use std::os::unix::net::UnixStream;
 
@@ -21,7 +21,7 @@ const GROUP: u32 = 61_000;
 /// What [default] and [group.hyoshi] say, for a group that needs no name here.
 const LIMITS: &str = "[group.61000]\nshare = \"50%\"\nimportance = 10\ntasks = 64\n";
 
-/// A place that everybody may look into, with a broker that these limits hold for.
+/// A place that all users may read, with a broker that has these limits.
 fn limited(limits: &str, more: &str) -> Option<(Place, Broker)> {
     if !Command::new("setpriv")
         .args(["--reuid=61001", "--regid=61001", "--clear-groups", "true"])
@@ -236,7 +236,7 @@ fn a_users_requests_connections_and_settings_are_bounded_and_others_go_on() {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
 
     assert_eq!(plays(&place, OTHER, "connect 40"), [10]);
-    // Those are over: what they had is free again.
+    // Those connections are closed: their places are free again.
     wait_for(|| plays(&place, OTHER, "connect 5") == [5]).expect("it comes to pass");
     assert_eq!(plays(&place, 61_003, "join 8 300"), [3], "of 1,000 octets");
     assert_eq!(broker.ends("-TERM").code(), Some(0));
@@ -303,7 +303,7 @@ fn operators_who_are_not_root_name_only_what_root_has_listed() {
         assert!(said.contains("of [operators] in limits.toml"), "{said}");
     }
     by_operator("broker advocate add a external --object corbaloc:iiop:127.0.0.1:1/x", 0);
-    // What is listed gets as far as being looked for.
+    // A listed library is looked for.
     let said = by_operator("broker advocate add a library --path /usr/lib/hyoshi/none.so", 1);
     assert!(said.contains("/usr/lib/hyoshi/none.so cannot be looked at"), "{said}");
     ask(&place, "broker policy set external --object corbaloc:iiop:127.0.0.1:2/x").exits(0);

@@ -1,4 +1,4 @@
-//! Programs that gain another user's rights after they joined, and names of programs that would steer a terminal.
+//! Programs that gain another user's rights after they joined, and program names that would control a terminal.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -73,7 +73,7 @@ fn a_program_that_becomes_setuid_leaves_its_users_task_within_a_second() {
 #[test]
 fn a_setuid_child_leaves_the_task_and_its_parent_stays() {
     let place = Place::new();
-    // What the child is called must steer nobody's terminal.
+    // The child's name must not control a terminal.
     let Some(guard) = sleep_of_root(&place, "\x1b[2Jg\nrd", true) else { return };
     let _broker = broker(&place);
     let run = words(&place, "exec --name family --period 50ms --budget 10ms");

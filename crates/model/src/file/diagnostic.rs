@@ -61,7 +61,7 @@ const LONGEST_EXCERPT: usize = 16 * 1024;
 const LONGEST_LINE: usize = 1_000;
 
 impl Diagnostic {
-    /// An error at some bytes of a file with this text, for files other than a system's.
+    /// An error at some bytes of a file with this text, for files other than a system file.
     pub fn at(file: &str, text: &str, place: Range<usize>, message: String, help: Option<String>) -> Self {
         Source::new(file, text).diagnose(Severity::Error, place, (message, String::new(), help), &[])
     }

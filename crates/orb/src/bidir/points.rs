@@ -20,9 +20,9 @@ pub enum Claims {
     /// The address that the connection comes from; of clients on the same machine, those of the machine. And names that
     /// an ORB of this kind makes up because it listens nowhere.
     ///
-    /// Ports are not checked, for nothing shows whose they are: a client can claim the port of another program on its
-    /// machine, and gets that program's calls if it announces it first. Do not accept bidirectional GIOP from machines
-    /// whose programs do not trust each other.
+    /// Ports are not checked, because nothing shows their owner. A client can claim the port of another program on its
+    /// machine, and gets that program's calls if it announces the port first. Do not accept bidirectional GIOP from
+    /// machines whose programs do not trust each other.
     #[default]
     Own,
     /// All, as omniORB and JacORB believe them. Needed for clients that announce a name, or an address on the other
@@ -109,8 +109,8 @@ fn address(host: &str) -> Option<IpAddr> {
     host.trim_matches(['[', ']']).parse().ok().map(|ip: IpAddr| ip.to_canonical())
 }
 
-/// Whether a client that connects to that host reaches what is bound to this address of this machine. Names are not
-/// looked up, besides the machine's own and `localhost`.
+/// Whether a client that connects to that host reaches a socket bound to this address of this machine. Names are not
+/// resolved, except the machine's own and `localhost`.
 pub(crate) fn reaches(host: &str, bound: IpAddr) -> bool {
     let bound = bound.to_canonical();
     match address(host) {

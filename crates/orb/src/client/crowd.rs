@@ -1,8 +1,7 @@
-//! Which of the connections to an endpoint a call goes over, when more calls are made at a time than have connections of
-//! their own.
+//! Selects the connection to an endpoint for a call, when there are more calls at a time than own connections.
 //!
-//! A server serves its connections in turn, so calls that share one wait longer than one that has its own. Callers of one
-//! process should wait equally long:
+//! A server serves its connections in turn, so calls that share one wait longer than a call with its own. Callers of
+//! one process should wait equally long:
 //!
 //! ```text
 //!             a shared connection would carry two calls: all calls share from now on
@@ -12,7 +11,7 @@
 //!       so few calls are under way that most connections of their own would be unused
 //! ```
 //!
-//! Calls that share take the connection that carries the fewest.
+//! Calls that share use the connection with the fewest calls.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -27,12 +26,12 @@ pub(super) struct Crowd {
     /// On all of them.
     all: AtomicUsize,
     crowded: AtomicBool,
-    /// Fewer are no crowd.
+    /// With fewer calls there is no crowd.
     few: usize,
 }
 
 impl Crowd {
-    /// Of an endpoint to which `own` calls may have connections of their own.
+    /// For an endpoint to which `own` calls may have connections of their own.
     pub(super) fn new(own: usize) -> Self {
         let calls = (0..own.clamp(1, SHARED)).map(|_| AtomicUsize::new(0)).collect();
         Crowd { calls, all: AtomicUsize::new(0), crowded: AtomicBool::new(false), few: (own * 3 / 4).max(1) }
@@ -49,9 +48,9 @@ impl Crowd {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// A call shares a connection, until what is returned is dropped.
+    /// A call shares a connection until the returned value is dropped.
     pub(super) fn join(&self) -> Guest<'_> {
-        // Others may choose the same at the same time: then it carries one more than it might.
+        // Other calls may choose the same one at the same time: then it carries one more than necessary.
         let calls = self.calls.iter().enumerate().min_by_key(|(_, calls)| calls.load(Ordering::Relaxed));
         let at = calls.map_or(0, |(at, _)| at);
         self.calls[at].fetch_add(1, Ordering::Relaxed);
@@ -70,7 +69,7 @@ pub(super) struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// Which of them.
+    /// The connection's index.
     pub(super) fn at(&self) -> usize {
         self.at
     }

@@ -303,7 +303,7 @@ fn carry(
             }
             done.map_err(|(failure, _)| failure)
         }),
-        // Its place is kept until the reply has come.
+        // Its place is kept until the reply arrives.
         Over::Mux(mux, _place) => {
             let route = &*route.over(mux.chars());
             if !request.response.expected() {

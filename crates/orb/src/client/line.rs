@@ -97,7 +97,7 @@ impl Line {
         (now.saturating_sub(self.used) < FRESH && !self.doubted) || self.stream.at_rest()
     }
 
-    /// True if the server's certificate has expired: it has to prove itself again.
+    /// True if the server's certificate has expired: a new handshake is needed.
     pub(super) fn has_expired(&self) -> bool {
         self.stream.has_expired()
     }

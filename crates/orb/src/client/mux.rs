@@ -164,9 +164,10 @@ impl Mux {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Closes it if nobody has used it for long, or uses it while the server's certificate has expired. Whoever is about to finds it closed before anything is sent.
+    /// Closes it if it was unused for long, or is unused and the server's certificate has expired. A call that is
+    /// about to use it finds it closed before it sends anything.
     pub(super) fn retire(&self, now: Span) -> bool {
-        // Where it carries calls both ways, the other side may call at any time.
+        // If it carries calls both ways, the peer may call at any time.
         let Outlet::Own(link) = &self.outlet else { return false };
         let Some(out) = self.out.try_lock() else { return false };
         let is_old = now.saturating_sub(out.used) > self.limits.idle || link.has_expired();

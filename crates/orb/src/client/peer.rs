@@ -69,7 +69,7 @@ pub(crate) struct Peer {
     /// Those that nobody uses, the one used last at the end. Boxed: they are handed about.
     #[allow(clippy::vec_box)]
     idle: PiMutex<Vec<Box<Line>>>,
-    /// The first carries oneways that were put off, asynchronous calls, and calls both ways.
+    /// The first carries delayed oneways, asynchronous calls, and calls both ways.
     shared: Box<[PiMutex<Shared>]>,
     crowd: Crowd,
     lookups: Arc<Lookups>,
@@ -80,7 +80,7 @@ pub(crate) struct Peer {
     name_without_plain: OnceLock<Option<&'static str>>,
 }
 
-/// A connection that calls share. One caller connects, without the lock; others wait, each for as long as it has.
+/// A shared connection. One caller connects without the lock; the others wait, each up to its own deadline.
 ///
 /// ```text
 ///           mux                  connected
@@ -117,7 +117,7 @@ impl Patience {
 pub(super) enum Over<'a> {
     /// A connection of its own.
     Line(Box<Line>),
-    /// One that calls share, and its place there.
+    /// A shared connection, and the call's place there.
     Mux(Arc<Mux>, Option<Guest<'a>>),
 }
 
@@ -275,7 +275,7 @@ impl Peer {
         *self.name.get_or_init(|| names::of(&self.endpoint, false))
     }
 
-    /// The same where the reference has plain addresses, too, which are not used.
+    /// The same if the reference also has plain addresses, which are not used.
     #[cold]
     pub(super) fn name_without_plain(&self) -> Option<&'static str> {
         *self.name_without_plain.get_or_init(|| names::of(&self.endpoint, true))
@@ -470,7 +470,7 @@ impl Peer {
         lane.take_in_both(stream, self.limits.message, calls)
     }
 
-    /// The shared connections there are.
+    /// The existing shared connections.
     fn open_muxes(&self) -> impl Iterator<Item = Arc<Mux>> {
         self.shared.iter().filter_map(|shared| match &*shared.lock() {
             Shared::Open(mux) => Some(mux.clone()),
@@ -555,7 +555,7 @@ impl Peer {
         for shared in &self.shared {
             let shared = std::mem::replace(&mut *shared.lock(), Shared::Ended);
             if let Shared::Open(mux) = shared {
-                // Somebody may have put another off just now.
+                // Another call may have delayed a oneway just now.
                 mux.try_flush();
                 mux.end();
             }

@@ -19,7 +19,7 @@ pub(crate) struct Route {
     /// What narrow characters are, and what to tell the server of it.
     pub(super) chars: CharSet,
     pub(super) sets: Option<Transmission>,
-    /// The reference has plain addresses, too, which are not used.
+    /// The reference also has plain addresses, which are not used.
     pub(super) over_tls_alone: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn back(routes: &[Route]) -> Option<&Route> {
 /// All ways that the reference names and this ORB can go, in its order: Unix sockets first, as they are nearer.
 pub(crate) fn routes(orb: &Shared, ior: &Ior) -> Vec<Route> {
     let mut all = Vec::new();
-    // Of the reference, not of each profile: breaking its handshakes shall not bring a client to speak in plain.
+    // For the reference, not for each profile: broken handshakes must not lead a client to plain TCP.
     let tls = orb.peers.speak_tls() && offers_tls(ior);
     let over_tls_alone = tls && ior.iiop().flatten().any(|profile| profile.endpoints().iter().any(is_plain));
     for profile in ior.iiop().flatten() {
@@ -76,7 +76,7 @@ fn is_plain(endpoint: &Endpoint) -> bool {
     matches!(endpoint, Endpoint::Tcp { .. })
 }
 
-/// Whether any of its profiles offers TLS, be it in a way that this ORB cannot go.
+/// Whether any of its profiles offers TLS, even in a form that this ORB cannot use.
 fn offers_tls(ior: &Ior) -> bool {
     let secure = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tls { .. });
     let among = |profile: &Profile| {

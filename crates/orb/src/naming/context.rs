@@ -43,8 +43,8 @@ impl Context {
     ) -> Result<R, E> {
         let Refusal::Elsewhere { context, rest } = refusal else { return Err(refusal.into()) };
         let (context, rest) = (self.service.elsewhere(context)?, to_wire(rest));
-        // The lane keeps a thread for other requests: however many names lead to services that do not answer, or back
-        // here, the others are resolved. The client can go on there by itself (Naming Service 1.3, 2.2.2).
+        // The lane keeps a thread for other requests: even if many names lead to services that do not answer, or back
+        // here, other names are resolved. The client can continue there by itself (Naming Service 1.3, 2.2.2).
         let Some(_spared) = current::spare_thread() else {
             return Err(CannotProceed { cxt: Some(context), rest_of_name: rest }.into());
         };

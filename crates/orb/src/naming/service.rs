@@ -124,7 +124,7 @@ impl NamingService {
         self.adapters[0].reference::<dyn NamingContextExt>(ROOT.to_be_bytes())
     }
 
-    /// What was cut back of what is kept on disk, if something was: zeros that a loss of power left, or an empty file.
+    /// What was cut from the file on disk, if anything: zeros that a loss of power left, or an empty file.
     pub fn repaired(&self) -> Option<String> {
         self.service.store.lock().as_ref()?.repaired().map(str::to_owned)
     }
@@ -206,7 +206,7 @@ impl Service {
                     Unkept::Not(error) => (SystemKind::PersistStore.not_done(minor::NAMING_STORE), error),
                     Unkept::Perhaps(error) => (SystemKind::PersistStore.maybe_done(minor::NAMING_STORE_DOUBT), error),
                 };
-                // Once, until something was written again.
+                // Once, until the next successful write.
                 if !known {
                     eprintln!("hyoshi: the naming service cannot write a change: {error}; free space on its disk");
                 }

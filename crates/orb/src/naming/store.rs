@@ -98,16 +98,16 @@ pub(crate) struct Store {
     due: u64,
     /// A write failed: what is behind `length` is not known.
     doubtful: bool,
-    /// What was cut back when it was opened.
+    /// What was cut when it was opened.
     repaired: Option<String>,
 }
 
-/// Why changes were not kept.
+/// Why changes were not stored.
 #[derive(Debug)]
 pub(crate) enum Unkept {
     /// Nothing of them is in the log.
     Not(io::Error),
-    /// What was written of them could not be cut off again: the next run may find them.
+    /// Part of them was written and could not be cut off again: the next run may find it.
     Perhaps(io::Error),
 }
 
@@ -140,7 +140,7 @@ impl Store {
                             path.display()
                         ));
                     }
-                    // What was being written when the process ended goes.
+                    // A record that was incomplete when the process ended is dropped.
                     log.set_len(length).map_err(fail("shorten", &path))?;
                     log.seek(SeekFrom::Start(length)).map_err(fail("seek in", &path))?;
                     Some((log, length))
@@ -160,7 +160,7 @@ impl Store {
         Ok(Store { directory, _lock: lock, log, length, due: SMALL.max(4 * length), doubtful: false, repaired })
     }
 
-    /// What was cut back when it was opened, if something was.
+    /// What was cut when it was opened, if anything.
     pub(crate) fn repaired(&self) -> Option<&str> {
         self.repaired.as_deref()
     }
@@ -197,7 +197,7 @@ impl Store {
         let written = self.log.write_all(&record).and_then(|()| self.log.sync_data());
         if let Err(error) = written {
             self.doubtful = true;
-            // So that another run does not find a change that was refused.
+            // Otherwise another run could find a change that was refused.
             return match self.log.set_len(self.length).and_then(|()| self.log.sync_data()) {
                 Ok(()) => Err(Unkept::Not(error)),
                 Err(_) => Err(Unkept::Perhaps(error)),
@@ -248,7 +248,7 @@ impl Snapshot {
 enum Replayed {
     /// Not even its first octets are there.
     Empty,
-    /// To the end of its last whole record; so many octets behind that are zeros, and all there are.
+    /// To the end of its last whole record. This many octets follow, and all of them are zeros.
     To { length: u64, zeros: u64 },
 }
 
@@ -556,14 +556,14 @@ mod tests {
             place.set_log(&[log.clone(), vec![0; zeros]].concat());
             let (store, again) = place.open();
             same(&tree, &again);
-            // Fewer than a record's head may be the start of one that was cut off.
+            // Fewer octets than a record's head may be the start of a record that was cut off.
             assert_eq!(store.repaired().is_some(), zeros >= HEAD, "{zeros}");
             assert!(store.repaired().is_none_or(|what| what.contains(&format!("{zeros} octets of zeros"))));
             drop(store);
             assert_eq!(place.log(), log);
             assert_eq!(place.open().0.repaired(), None, "once");
         }
-        // Something behind them was written by somebody: that is damage.
+        // A writer added octets after them: that is damage.
         place.set_log(&[log, vec![0; 4096], vec![1]].concat());
         assert!(matches!(place.refused(), StoreError::Damaged { .. }));
     }
@@ -611,7 +611,7 @@ mod tests {
         let (mut store, mut tree) = place.open();
         keep(&mut store, &mut tree, &[bind("a")]);
         store.log = File::options().write(true).open("/dev/full").unwrap();
-        // A device cannot be shortened, so that it is not known what it holds.
+        // A device cannot be shortened, so its content is unknown.
         let Unkept::Perhaps(error) = store.append(&[bind("b")]).unwrap_err() else { panic!("it cannot be known") };
         assert_eq!(error.kind(), ErrorKind::StorageFull);
         assert!(store.is_due());

@@ -29,7 +29,7 @@ impl Bound {
     }
 }
 
-/// What a binding counts for, besides the constant that a binding takes.
+/// The octets of a binding, besides the constant for each binding.
 trait Octets {
     fn octets(&self) -> usize;
 }

@@ -267,7 +267,7 @@ impl Lane {
             } else {
                 connection.run(epoch, true);
             }
-            // A client that has ended wants no reply; what it sent otherwise is carried out.
+            // A client that has ended wants no reply; its oneways are still carried out.
             if !(connection.is_gone() && asked.waits) {
                 goes_on = self.carry_out_one(orb, connection, &asked.message.received(), &mut bench.to);
             }

@@ -50,7 +50,7 @@ pub(crate) struct Connection {
     pub(super) shared: AtomicBool,
     /// How long such requests take.
     pub(super) pipelining: Pipelining,
-    /// The client has ended, as far as is known: requests to which it would want a reply are not run any more.
+    /// The client has ended, as far as is known: its requests with a reply are not run any more.
     pub(super) gone: AtomicBool,
     /// Seconds on the ORB's coarse clock when it was accepted.
     pub(super) since: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Connection {
     pub(super) duplex: OnceLock<Arc<Duplex>>,
     /// Who connected: the kernel's answer stays the same.
     client: OnceLock<Option<Credentials>>,
-    /// What interceptors keep for as long as it lasts.
+    /// Values of interceptors that live as long as the connection.
     seats: PiMutex<Vec<Box<dyn Any + Send + Sync>>>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Intake {
     pub(super) messages: Option<Box<Reassembler>>,
     /// When they began, in seconds of the coarse clock.
     pub(super) since: Option<u64>,
-    /// What is behind the message that runs.
+    /// The octets after the message that runs.
     pub(super) parked: Parked,
 }
 
@@ -164,17 +164,17 @@ impl Connection {
         }
     }
 
-    /// Who connected, over a Unix socket.
+    /// The user and process that connected, over a Unix socket.
     pub(super) fn client(&self) -> Option<Credentials> {
         self.client.get_or_init(|| self.stream.credentials()).clone()
     }
 
-    /// What an interceptor keeps until the connection is closed.
+    /// A value of an interceptor until the connection is closed.
     pub(super) fn seat(&self, seat: Box<dyn Any + Send + Sync>) {
         self.seats.lock().push(seat);
     }
 
-    /// It is closed: interceptors count it no more.
+    /// It is closed: interceptors no longer count it.
     pub(super) fn unseat(&self) {
         drop(std::mem::take(&mut *self.seats.lock()));
     }

@@ -77,7 +77,7 @@ impl Lane {
         }
     }
 
-    /// False if an interceptor turns the client away.
+    /// False if an interceptor refuses the client.
     fn welcome(&self, connection: &Connection) -> bool {
         let Some(orb) = self.orb.upgrade() else { return true };
         if orb.server_interceptors.is_empty() {

@@ -1,9 +1,9 @@
-//! What keeps one connection from taking the threads that others wait for.
+//! Stops one connection from taking all threads that other connections wait for.
 //!
-//! Requests that a client sends without waiting for replies run side by side, each on a thread. Such further threads are
-//! a loan: a part of the lane ([`RESERVE`]) is never lent, and connections that are at work share the rest evenly. A
-//! connection whose requests are brief borrows none, for waking a thread would cost more than the request.
-//! Where no thread is idle, a connection goes to the end of the queue after a round ([`ROUND`]).
+//! Requests that a client sends without waiting for replies run side by side, each on a thread. Such additional
+//! threads are borrowed: a part of the lane ([`RESERVE`]) is never lent, and active connections share the rest evenly.
+//! A connection with brief requests borrows none, because waking a thread would cost more than the request. If no
+//! thread is idle, a connection goes to the end of the queue after a round ([`ROUND`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use super::connection::Connection;
 use super::lane::Lane;
 
-/// Of so many threads of a lane, one is not lent; none of a lane that has fewer than [`SMALL`].
+/// One of this many threads of a lane is not lent; a lane with fewer than [`SMALL`] lends all.
 const RESERVE: usize = 8;
 /// A lane with fewer threads lends them all.
 const SMALL: usize = 4;
-/// Requests that are run for one connection before another has its turn, where no thread is idle.
+/// Requests that run for one connection before the next connection's turn, if no thread is idle.
 const ROUND: u32 = 16;
 /// How long such a round takes at most, besides the request that exceeds it.
 const ROUND_TIME: Duration = Duration::from_millis(1);
@@ -47,18 +47,18 @@ fn share(threads: usize, connections: usize) -> u32 {
 }
 
 impl Lane {
-    /// How many requests of one connection may run now, if a further thread is to take one.
+    /// How many requests of one connection may run at present, if another thread will take one.
     pub(super) fn may_run(&self) -> u32 {
         self.lend(self.idle.load(Ordering::Relaxed))
     }
 
-    /// The same, if the calling thread takes it: it does not count as idle any more.
+    /// The same, if the calling thread takes it: it is no longer idle.
     pub(super) fn may_take(&self) -> u32 {
         self.lend(self.idle.load(Ordering::Relaxed) + 1)
     }
 
     fn lend(&self, idle: usize) -> u32 {
-        // Those that can be started count: the lane has them as soon as it needs them.
+        // Threads that can be started count, because the lane starts them when it needs them.
         let free = idle + self.options.threads.saturating_sub(self.started());
         if free <= self.fairness.reserve {
             return 0;
@@ -66,13 +66,13 @@ impl Lane {
         self.in_flight.min(self.fairness.share.load(Ordering::Relaxed))
     }
 
-    /// Every tick: so many connections are at work.
+    /// Every tick: the number of active connections.
     pub(super) fn tick_fairness(&self, connections: usize) {
         self.fairness.share.store(share(self.options.threads, connections), Ordering::Relaxed);
     }
 }
 
-/// What a connection that sends requests without waiting does with its turn.
+/// How a connection that sends requests without waiting uses its turn.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     count: u32,
@@ -80,13 +80,13 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// A request is run, with others behind it.
+    /// A request is run; others follow it.
     pub(super) fn begin(&mut self) {
         self.since.get_or_insert_with(Instant::now);
         self.count += 1;
     }
 
-    /// True if it has run so much that others are to have their turn.
+    /// True if it has run so much that other connections should have their turn.
     pub(super) fn is_over(&self) -> bool {
         self.count >= ROUND || self.since.is_some_and(|since| since.elapsed() > ROUND_TIME)
     }
@@ -110,12 +110,12 @@ impl Pipelining {
 }
 
 impl Connection {
-    /// The client has ended: nobody waits for replies any more.
+    /// The client has ended: it waits for no replies any more.
     pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Looks whether the client has ended.
+    /// Checks whether the client has ended.
     pub(super) fn see_whether_gone(&self) {
         if !self.is_gone() && self.stream.has_ended() {
             self.gone.store(true, Ordering::Relaxed);

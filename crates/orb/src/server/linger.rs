@@ -9,9 +9,9 @@
 //!       ticks without that
 //! ```
 //!
-//! A kick is a signal, and must not interrupt a system call that a servant makes (with EINTR, signal(7)). So whoever kicks
-//! marks the thread before, under the lock of the lane's threads; a thread that finds itself marked at the end of its
-//! read waits for that lock, and handles the signal before it runs anything.
+//! A kick is a signal, and must not interrupt a system call of a servant (with EINTR, signal(7)). So the kicker first
+//! marks the thread, under the lock of the lane's threads. A thread that finds itself marked at the end of its read
+//! waits for that lock, and handles the signal before it runs anything.
 //!
 //! While the lane is short nobody begins to linger, and each tick kicks those that still do: a kick that comes just before
 //! the read is lost. So there is no kick on the way of a request but the first when a lane becomes short.
@@ -23,11 +23,11 @@ use super::lane::Lane;
 /// Ticks for which a lane that was short of threads is taken to be: 100 ms.
 const TICKS: u32 = 10;
 
-/// The thread does something else.
+/// The thread is not lingering.
 const OUT: u8 = 0;
 /// It lingers.
 const STAYS: u8 = 1;
-/// It lingers, and a signal was sent to it, or is about to be.
+/// It lingers, and a signal was sent to it, or will be.
 const KICKED: u8 = 2;
 
 /// Of a lane.
@@ -69,10 +69,10 @@ impl Lane {
         }
     }
 
-    /// Returns when the signal of whoever kicked this thread has been handled.
+    /// Returns when the signal of the thread that kicked this one has been handled.
     #[cold]
     fn handle_kick(&self) {
-        // Held by the one that kicks until the signal is sent.
+        // The kicker holds it until the signal is sent.
         drop(self.threads.lock());
         hyoshi_os::handle_signals();
     }
@@ -100,7 +100,7 @@ impl Lane {
 
     fn kick(&self, most: usize) {
         let threads = self.threads.lock();
-        // One that was kicked in vain, just before its read, is kicked again.
+        // A thread that was kicked just before its read is kicked again.
         let marked = |stays: &AtomicU8| match stays.compare_exchange(STAYS, KICKED, Ordering::SeqCst, Ordering::SeqCst)
         {
             Ok(_) | Err(KICKED) => true,
@@ -134,7 +134,7 @@ mod tests {
             let (lane, over) = (lane.clone(), over.clone());
             move || {
                 let (own, _other) = UnixStream::pair().unwrap();
-                // As a read with a timeout of the socket: it is not started again (signal(7)).
+                // Like a read with a timeout of the socket: it is not restarted (signal(7)).
                 own.set_read_timeout(Some(Duration::from_micros(50))).unwrap();
                 let mut interrupted = 0;
                 for _ in 0..300 {
@@ -152,7 +152,7 @@ mod tests {
         lane.threads.lock().push(lingers.unwrap());
         while !over.load(Ordering::Relaxed) && !lane.threads.lock()[0].is_finished() {
             lane.call_all_back();
-            // Or it would hold the lock nearly always.
+            // Otherwise it would hold the lock nearly always.
             std::thread::sleep(Duration::from_micros(20));
         }
         let lingers = lane.threads.lock().pop().unwrap();

@@ -1,4 +1,4 @@
-//! Octets that were read from a connection and whose requests nobody runs yet.
+//! Octets that were read from a connection and whose requests no thread runs yet.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parked {
     octets: Option<Arc<[u8]>>,
-    /// So many of them are done with.
+    /// How many of them are used.
     done: usize,
 }
 

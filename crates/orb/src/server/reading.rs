@@ -178,7 +178,7 @@ impl Lane {
                 0
             };
             let own = std::mem::take(parked);
-            // What is behind a request goes on from there: a copy only of what is in the thread's buffer.
+            // The octets after a request continue from there: only those in the thread's buffer are copied.
             let park = |octets: &[u8]| if own.is_empty() { Parked::copy(octets) } else { own.last(octets.len()) };
             let mut octets = if own.is_empty() { &buffer[..came] } else { own.octets() };
             let mut ran = false;

@@ -1,4 +1,4 @@
-//! Why TLS failed, as clients hear it.
+//! Why TLS failed, as reported to clients.
 
 use std::io;
 
@@ -7,24 +7,24 @@ use rustls::{AlertDescription, CertificateError};
 
 use crate::minor;
 
-/// What TLS failed for.
+/// Reasons for a TLS failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Distrust {
-    /// No authority that is believed signed the server's certificate.
+    /// No trusted authority signed the server's certificate.
     UnknownCa,
     /// The server's certificate is not valid at this time.
     Expired,
     /// The server's certificate is for another name.
     Name,
-    /// The server's certificate is bad otherwise.
+    /// The server's certificate is otherwise bad.
     Certificate,
-    /// The server refused our certificate, or that there is none.
+    /// The server refused our certificate, or its absence.
     Refused,
-    /// Both speak TLS, and have no version or cipher in common.
+    /// Both use TLS, but have no common version or cipher.
     Incompatible,
-    /// The handshake failed otherwise: the server speaks something else, mostly.
+    /// The handshake failed otherwise: usually the server does not use TLS.
     Handshake,
-    /// The server speaks TLS where we spoke plain GIOP.
+    /// The server uses TLS on a port that we called with plain GIOP.
     Expected,
 }
 
@@ -34,7 +34,7 @@ impl Distrust {
         let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         Some(match error {
             rustls::Error::InvalidCertificate(why) => match why {
-                // Under the same name another key: another authority.
+                // The same name with another key is another authority.
                 CertificateError::UnknownIssuer | CertificateError::BadSignature => Distrust::UnknownCa,
                 CertificateError::Expired
                 | CertificateError::ExpiredContext { .. }
@@ -52,7 +52,7 @@ impl Distrust {
         })
     }
 
-    /// As callers hear it. Nothing was carried out: a server serves only clients that it trusts.
+    /// The exception for callers. Nothing was carried out: a server serves only clients that it trusts.
     pub(crate) fn exception(self) -> SystemException {
         match self {
             Distrust::UnknownCa => SystemKind::NoPermission.not_done(minor::TLS_UNKNOWN_CA),
@@ -67,8 +67,8 @@ impl Distrust {
     }
 }
 
-/// Alerts by which a server refuses a client (RFC 8446, 6.2). In TLS 1.3 they come when the client has sent its first
-/// request already.
+/// Alerts by which a server refuses a client (RFC 8446, 6.2). In TLS 1.3 they arrive after the client has sent its
+/// first request.
 fn is_about_us(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -81,15 +81,16 @@ fn is_about_us(alert: AlertDescription) -> bool {
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied
-            // A signature that is none of the authority's of that name: its key is another now.
+            // The signature is not by the known key of the authority of that name: its key has changed.
             | AlertDescription::DecryptError
-            // Before a cipher is chosen it means that there is none (`Handshake::go_on`); afterwards OpenSSL says so in
-            // TLS 1.2 to a client that shows no certificate.
+            // Before a cipher is chosen it means that there is none (`Handshake::go_on`); afterwards OpenSSL sends it
+            // in TLS 1.2 to a client without a certificate.
             | AlertDescription::HandshakeFailure
     )
 }
 
-/// What failed, for people. Of a certificate that is refused here, rustls shows what this crate found as a program text.
+/// The failure, for messages. For a certificate that is refused here, rustls prints this crate's error in debug
+/// format.
 pub(crate) fn reason(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::Other(why)) => format!("bad certificate: {}", why.0),

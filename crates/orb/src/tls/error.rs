@@ -1,4 +1,4 @@
-//! What is wrong with settings of TLS, and what will soon be.
+//! Errors in TLS settings, and warnings.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustls::InconsistentKeys;
 
-/// Why settings of TLS cannot be used. None of it shows an octet of a file.
+/// Why TLS settings cannot be used. No error shows an octet of a file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -17,23 +17,23 @@ pub enum TlsError {
         /// Why.
         error: io::Error,
     },
-    /// Text that holds no certificate or key in PEM (RFC 7468).
+    /// Text without a certificate or key in PEM (RFC 7468).
     Pem {
-        /// Where, if in a file.
+        /// The file, if there is one.
         file: Option<PathBuf>,
-        /// What was looked for.
+        /// What was expected.
         wanted: &'static str,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The private key is encrypted.
     Encrypted {
-        /// Where, if in a file.
+        /// The file, if there is one.
         file: Option<PathBuf>,
     },
     /// The private key belongs to another certificate than the one that was given with it.
     Mismatch,
-    /// What is no host name or address, and so no certificate's.
+    /// This is not a host name or address, so no certificate can contain it.
     Name(String),
     /// A certificate, key or root that TLS refuses.
     Refused(String),
@@ -68,7 +68,7 @@ pub(super) fn refused(error: impl fmt::Display) -> TlsError {
     TlsError::Refused(error.to_string())
 }
 
-/// What is wrong with a certificate and its key.
+/// The error of a certificate and its key.
 pub(super) fn unfit(error: rustls::Error) -> TlsError {
     match error {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::Mismatch,
@@ -86,7 +86,7 @@ pub(super) fn within(path: &Path, error: TlsError) -> TlsError {
     }
 }
 
-/// What works, but not well, or not for long.
+/// A problem that does not prevent use, or not yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TlsWarning {
@@ -116,12 +116,12 @@ pub enum TlsWarning {
         /// Whose.
         what: String,
     },
-    /// A server's certificate names no host, so that no client can compare it with what it calls.
+    /// A server's certificate names no host, so no client can compare it with the host that it calls.
     NoNames {
         /// Whose.
         what: String,
     },
-    /// A list of revoked certificates is older than it says that it may be.
+    /// A list of revoked certificates is past its own date for the next update.
     OldList {
         /// For how many days.
         days: u64,
@@ -149,7 +149,7 @@ impl fmt::Display for TlsWarning {
 }
 
 impl TlsWarning {
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             TlsWarning::KeyOpen { path, .. } => format!("chmod 600 {}", path.display()),

@@ -16,15 +16,15 @@ use super::key::{Key, Unread};
 use super::pem::{Fault, Kind, Section, sections};
 use crate::certificate::Fields;
 
-/// Octets of a file at most.
+/// Largest size of a file, in octets.
 const MOST: u64 = 4 << 20;
-/// Before a certificate expires this is said of it.
+/// Time before a certificate's expiry from which a warning is given.
 const SOON: u64 = 30 * DAY;
 /// In seconds.
 const DAY: u64 = 86_400;
 
-/// A certificate with those that lead to its root, and its private key. The key is kept out of core dumps, except for what
-/// RSA has on the heap, and no octets of its file are left in memory.
+/// A certificate with its chain to the root, and its private key. The key is kept out of core dumps, except for RSA
+/// numbers on the heap, and no octets of its file remain in memory.
 #[derive(Clone, Debug)]
 pub struct TlsIdentity {
     own: Arc<CertifiedKey>,
@@ -33,20 +33,20 @@ pub struct TlsIdentity {
 }
 
 impl TlsIdentity {
-    /// From PEM: the certificate first, then those that lead to the root; a key in PKCS #8, PKCS #1 or SEC 1.
+    /// From PEM: the certificate first, then its chain to the root; a key in PKCS #8, PKCS #1 or SEC 1.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If the certificate or the key is missing.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         Ok(TlsIdentity { own: Arc::new(CertifiedKey::new(certificates(chain)?, private(key)?)), open: None })
     }
 
-    /// From files of the same; both may be in one.
+    /// From files in PEM; both may be in one.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If the certificate or the key is missing.
     pub fn from_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
         let (chain, key) = (chain.as_ref(), key.as_ref());
         let certificates = certificates(&read(chain)?.0).map_err(|error| within(chain, error))?;
@@ -56,7 +56,7 @@ impl TlsIdentity {
         Ok(TlsIdentity { own: Arc::new(CertifiedKey::new(certificates, private)), open })
     }
 
-    /// What is wrong with it, or will be within 30 days.
+    /// Problems of it, present or within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let mut all = Vec::new();
         all.extend(self.open.clone().map(|(path, mode)| TlsWarning::KeyOpen { path, mode }));
@@ -85,7 +85,7 @@ pub(super) fn called(fields: &Fields<'_>) -> String {
     }
 }
 
-/// What there is to say of a certificate's dates.
+/// Warnings about a certificate's dates.
 pub(super) fn age(certificate: &[u8], now: u64) -> Option<TlsWarning> {
     let fields = Fields::of(certificate)?;
     let what = called(&fields);
@@ -99,8 +99,8 @@ pub(super) fn age(certificate: &[u8], now: u64) -> Option<TlsWarning> {
     }
 }
 
-/// What a file holds, and its permissions if other users can use it. A group may read what belongs to root, as with
-/// PostgreSQL and the group ssl-cert of Debian.
+/// The content of a file, and its permissions if other users can use it. A group may read a file of root's, as with
+/// PostgreSQL and Debian's group ssl-cert.
 pub(super) fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Option<u32>), TlsError> {
     let fail = |error| TlsError::File { path: path.to_owned(), error };
     let file = File::open(path).map_err(fail)?;
@@ -108,7 +108,7 @@ pub(super) fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Option<u32>), Tls
     if found.is_file() && found.len() > MOST {
         return Err(fail(io::Error::other(format!("it has {} octets; {MOST} are the most", found.len()))));
     }
-    // As large as it becomes: a buffer that grows leaves copies behind. What is no file, such as a pipe, has no size.
+    // As large as needed: a buffer that grows leaves copies behind. A pipe, for example, has no size.
     let room = if found.is_file() { found.len() + 1 } else { MOST };
     let mut text = Zeroizing::new(Vec::with_capacity(room as usize));
     file.take(room).read_to_end(&mut text).map_err(fail)?;
@@ -117,10 +117,10 @@ pub(super) fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Option<u32>), Tls
     Ok((text, (mode & forbidden != 0 && found.is_file()).then_some(mode)))
 }
 
-/// All sections, or what is wrong with them where `wanted` is looked for.
+/// All sections, or the error, which names what was expected.
 pub(super) fn split(text: &[u8], wanted: &'static str) -> Result<Vec<Section>, TlsError> {
     sections(text).map_err(|fault: Fault| {
-        // A broken key is no broken certificate, though it is in its file.
+        // A broken key does not make the certificate in its file broken.
         let wanted = match fault.kind {
             Some(kind) if kind.is_key() => "private key",
             Some(Kind::Certificate) => "certificate",

@@ -1,7 +1,7 @@
-//! Private keys: read once, kept where core dumps do not look, and used to sign handshakes.
+//! Private keys: read once, stored outside core dumps, and used to sign handshakes.
 //!
-//! rustls could read them itself, but keeps them on the heap, where a core dump has them. What `ring` allocates for RSA it
-//! allocates there all the same; keys of elliptic curves lie in the value itself.
+//! rustls could read them itself, but keeps them on the heap, which core dumps contain. `ring` still allocates RSA
+//! numbers there; keys of elliptic curves are in the value itself.
 
 use std::fmt;
 use std::io;
@@ -30,13 +30,13 @@ enum Pair {
 /// Why there is no key.
 #[derive(Debug)]
 pub(super) enum Unread {
-    /// It is of none of the kinds that are known.
+    /// Its kind is not supported.
     Unknown,
     /// The kernel has no memory for it.
     Memory(io::Error),
 }
 
-/// In front of a key in SEC 1, these make one in PKCS #8 (RFC 5208, 5): version 0, `id-ecPublicKey`, and the curve.
+/// These octets before a SEC 1 key make a PKCS #8 key (RFC 5208, 5): version 0, `id-ecPublicKey`, and the curve.
 const OF_P256: &[u8] = &[
     0x02, 0x01, 0x00, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48,
     0xce, 0x3d, 0x03, 0x01, 0x07,
@@ -49,7 +49,7 @@ const OF_P384: &[u8] = &[
 impl Key {
     pub(super) fn read(kind: Kind, der: &[u8]) -> Result<Key, Unread> {
         let kept = keep(kind, der);
-        // Reading and moving it has left copies there.
+        // Reading and moving it has left copies on the stack.
         scrub_stack();
         kept.map(|pair| Key(Arc::new(pair)))
     }
@@ -113,7 +113,7 @@ const RSA: [SignatureScheme; 6] = [
 ];
 
 impl Pair {
-    /// What it can sign with, the best first.
+    /// Its signature schemes, the best first.
     fn schemes(&self) -> &'static [SignatureScheme] {
         match self {
             Pair::P256(_) => &[SignatureScheme::ECDSA_NISTP256_SHA256],

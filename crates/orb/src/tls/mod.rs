@@ -1,4 +1,4 @@
-//! TLS: what this ORB shows, which authorities it believes, and what went wrong (rustls; TLS 1.2 and 1.3).
+//! TLS: this ORB's certificate, the trusted authorities, and errors (rustls; TLS 1.2 and 1.3).
 
 mod distrust;
 mod error;
@@ -36,11 +36,11 @@ fn provider() -> &'static Arc<CryptoProvider> {
     &PROVIDER
 }
 
-/// Hears of handshakes that failed: the client's address, and why.
+/// Called for failed handshakes: the client's address, and the reason.
 type Heard = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
-/// How `ssliop://` endpoints prove who they are, and what clients have to prove. Clones share what [`renew`](Self::renew)
-/// changes.
+/// How `ssliop://` endpoints authenticate, and which certificates clients need. Clones share the changes of
+/// [`renew`](Self::renew).
 #[derive(Clone)]
 pub struct TlsServer {
     settings: Arc<ArcSwap<ServerSettings>>,
@@ -64,7 +64,7 @@ const TARGET: u16 = 0x20;
 const CLIENT: u16 = 0x40;
 
 impl TlsServer {
-    /// Any client may come.
+    /// All clients may connect.
     ///
     /// # Errors
     ///
@@ -82,8 +82,8 @@ impl TlsServer {
         TlsServer::with(identity, Some(roots), true)
     }
 
-    /// Clients may show a certificate from one of these authorities; one from another is refused. Servants look with
-    /// [`current::peer_certificate`](crate::current::peer_certificate).
+    /// Clients may show a certificate from one of these authorities; one from another is refused. Servants read it
+    /// with [`current::peer_certificate`](crate::current::peer_certificate).
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl TlsServer {
             Some(roots) => builder.with_client_cert_verifier(Arc::new(OfClients { roots: roots.clone(), insists })),
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity.own()?)));
-        // Every connection proves itself anew: they live long, and a certificate that has expired shall count.
+        // Every connection does a full handshake: connections live long, and an expired certificate must be detected.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         let settings = ServerSettings { config: Arc::new(config), identity, clients: clients.cloned() };
@@ -107,21 +107,21 @@ impl TlsServer {
         Ok(TlsServer { settings, refused: None, asks: clients.is_some(), insists })
     }
 
-    /// Calls `hear` for handshakes that failed: the client's address, and why. It runs on a thread that carries out
-    /// handshakes, and should be brief.
+    /// Calls `hear` for failed handshakes: the client's address, and the reason. It runs on a handshake thread, and
+    /// should be brief.
     #[must_use]
     pub fn on_refused(mut self, hear: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
         self.refused = Some(Arc::new(hear));
         self
     }
 
-    /// Handshakes from now on are as `next` has them: certificate, key, authorities and lists of revoked certificates.
-    /// Connections stay, but for those whose clients showed a certificate that `next` says is revoked: they are closed at the
-    /// next renewal ([`ServerLimits::renewal`](crate::ServerLimits::renewal)).
+    /// From now on handshakes use `next`: certificate, key, authorities and lists of revoked certificates. Connections
+    /// stay, except those whose clients showed a certificate that `next` revokes: they are closed at the next renewal
+    /// ([`ServerLimits::renewal`](crate::ServerLimits::renewal)).
     ///
     /// # Errors
     ///
-    /// If `next` asks clients for certificates and this one does not, or the other way round: references say which.
+    /// If only one of `next` and this one asks clients for certificates: references contain that.
     pub fn renew(&self, next: &TlsServer) -> Result<(), TlsError> {
         if (self.asks, self.insists) != (next.asks, next.insists) {
             return Err(refused("whether clients must show a certificate cannot change while the server runs"));
@@ -130,7 +130,7 @@ impl TlsServer {
         Ok(())
     }
 
-    /// What is wrong with its certificate and authorities, or will be within 30 days.
+    /// Problems of its certificate and authorities, present or within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let settings = self.settings.load();
         let mut all = settings.identity.warnings();
@@ -143,7 +143,7 @@ impl TlsServer {
         self.settings.load_full()
     }
 
-    /// What references say: what it can do, and what it insists on.
+    /// The association options for references: what it supports, and what it requires.
     pub(crate) fn options(&self) -> (u16, u16) {
         let supports = PRIVATE | ORDERED | TARGET | if self.asks { CLIENT } else { 0 };
         (supports, PRIVATE | if self.insists { CLIENT } else { 0 })
@@ -151,7 +151,7 @@ impl TlsServer {
 }
 
 impl ServerSettings {
-    /// Whether these certificates, which were in order when their connection was made, are revoked now.
+    /// Whether these certificates, which were valid when their connection was made, are revoked by now.
     pub(crate) fn revokes(&self, chain: &[CertificateDer<'_>]) -> bool {
         let (Some(roots), Some((own, further))) = (&self.clients, chain.split_first()) else { return false };
         let verified = roots.verify(own, further, UnixTime::now(), KeyUsage::client_auth());
@@ -165,20 +165,19 @@ impl fmt::Debug for TlsServer {
     }
 }
 
-/// Which servers' certificates are believed, and what this ORB shows of itself. Clones share what [`renew`](Self::renew)
-/// changes.
+/// The trusted servers' certificates, and this ORB's own. Clones share the changes of [`renew`](Self::renew).
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     roots: TlsRoots,
     identity: Option<TlsIdentity>,
     name: Option<String>,
     only: bool,
-    /// Of the ORB that was built with it.
+    /// Of the ORB built with it.
     used: Arc<ArcSwapOption<ArcSwap<ClientConfig>>>,
 }
 
 impl TlsClient {
-    /// Believes servers with a certificate from one of these authorities for the host that the reference names.
+    /// Trusts servers with a certificate from one of these authorities for the host that the reference names.
     pub fn new(roots: &TlsRoots) -> Self {
         TlsClient { roots: roots.clone(), identity: None, name: None, only: false, used: Arc::default() }
     }
@@ -190,23 +189,24 @@ impl TlsClient {
         self
     }
 
-    /// All servers' certificates have this name or address, whatever host a reference names: for references with
-    /// addresses that certificates do not list.
+    /// The name or address that all servers' certificates must have, whatever host a reference names: for references
+    /// with addresses that certificates do not list.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
     }
 
-    /// Never over plain TCP, also to servers that offer nothing else. (To one that offers TLS it is never used anyway.)
+    /// Never uses plain TCP, also for servers that offer nothing else. (For a server that offers TLS it is never used
+    /// anyway.)
     #[must_use]
     pub fn only(mut self) -> Self {
         self.only = true;
         self
     }
 
-    /// Connections of the ORB that was built with this one are opened as `next` has it from now on: authorities, lists of
-    /// revoked certificates, certificate and key. Those that are open stay.
+    /// From now on the ORB built with this one opens connections with `next`: authorities, lists of revoked
+    /// certificates, certificate and key. Open connections stay.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl TlsClient {
         Ok(())
     }
 
-    /// What is wrong with its certificate and authorities, or will be within 30 days.
+    /// Problems of its certificate and authorities, present or within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         self.identity.iter().flat_map(TlsIdentity::warnings).chain(self.roots.warnings()).collect()
     }
@@ -231,7 +231,7 @@ impl TlsClient {
             None => builder.with_no_client_auth(),
             Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity.own()?))),
         };
-        // A server that resumes a session does not prove itself anew.
+        // A server that resumes a session does not prove its identity again.
         config.resumption = Resumption::disabled();
         Ok(config)
     }
@@ -245,7 +245,7 @@ pub(crate) struct Dialler {
     pub(crate) only: bool,
 }
 
-/// With whom a handshake is to be.
+/// The host to authenticate.
 #[derive(Clone, Debug)]
 pub(crate) struct Dial {
     config: Arc<ArcSwap<ClientConfig>>,
@@ -263,7 +263,7 @@ impl Dialler {
         Ok(Dialler { config, name, only: client.only })
     }
 
-    /// None if the endpoint's host is no name that a certificate could have.
+    /// `None` if the endpoint's host cannot be a name in a certificate.
     pub(crate) fn dial(&self, endpoint: &Endpoint) -> Option<Dial> {
         let Endpoint::Tls { host, .. } = endpoint else { return None };
         let name = match &self.name {

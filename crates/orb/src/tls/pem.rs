@@ -1,10 +1,10 @@
-//! PEM (RFC 7468): sections of text. What is wrong with it is said without any of it, as it may be a private key.
+//! PEM (RFC 7468): sections of text. Errors never quote the text, because it may be a private key.
 
 use std::borrow::Cow;
 
 use zeroize::Zeroizing;
 
-/// What a section holds.
+/// The content of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Certificate,
@@ -43,7 +43,7 @@ pub(super) struct Section {
     pub(super) der: Zeroizing<Vec<u8>>,
 }
 
-/// What is wrong, and in which line.
+/// The error, and its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) line: usize,
@@ -52,7 +52,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// None of the text: it may be a key.
+    /// Not the text: it may be a key.
     pub(super) fn said(self) -> Cow<'static, str> {
         format!("line {}: {}", self.line, self.what).into()
     }
@@ -72,12 +72,12 @@ pub(super) fn sections(text: &[u8]) -> Result<Vec<Section>, Fault> {
             continue;
         }
         let marked = line.strip_prefix(b"-----BEGIN ").and_then(|rest| rest.strip_suffix(b"-----"));
-        // A marker in the marker: all lines are one.
+        // A marker inside the marker: the text has one line.
         let marked = marked.filter(|label| !label.windows(5).any(|five| five == b"-----"));
         let Some(label) = marked else { return Err(Fault { line: begun, kind: None, what: JOINED }) };
         let mut kind = Kind::of(label);
         let fault = |line, what| Fault { line, kind: Some(kind), what };
-        // As large as it can become: a buffer that grows leaves copies behind.
+        // As large as needed: a buffer that grows leaves copies behind.
         let mut der = Zeroizing::new(Vec::with_capacity(text.len() / 4 * 3 + 3));
         let mut decoder = Base64::default();
         let mut encrypted = false;
@@ -93,7 +93,7 @@ pub(super) fn sections(text: &[u8]) -> Result<Vec<Section>, Fault> {
             if line.starts_with(b"-----") {
                 return Err(fault(begun, CUT_OFF));
             }
-            // Headers of old (RFC 1421).
+            // Headers of the old format (RFC 1421).
             if line.contains(&b':') {
                 encrypted |= line.starts_with(b"Proc-Type:") && line.ends_with(b"ENCRYPTED");
                 continue;
@@ -102,7 +102,7 @@ pub(super) fn sections(text: &[u8]) -> Result<Vec<Section>, Fault> {
                 return Err(fault(number, NOT_BASE64));
             }
         }
-        // What is encrypted is not looked at.
+        // Encrypted content is not decoded.
         if encrypted && kind.is_key() {
             kind = Kind::EncryptedKey;
         } else if !decoder.is_whole() {
@@ -122,7 +122,7 @@ struct Base64 {
 }
 
 impl Base64 {
-    /// False of what is none.
+    /// False if it is not one.
     fn take(&mut self, character: u8, into: &mut Vec<u8>) -> bool {
         let six = match character {
             b'A'..=b'Z' => character - b'A',

@@ -1,4 +1,4 @@
-//! The authorities that are believed, the certificates that they have revoked, and what else a chain must be.
+//! The trusted authorities, the certificates that they have revoked, and further rules for a chain.
 
 use std::cell::Cell;
 use std::error::Error as StdError;
@@ -23,12 +23,12 @@ use crate::certificate::Fields;
 
 /// Certificates that a peer may show besides its own.
 const FURTHER: usize = 8;
-/// Of them, those of one name: two where an authority is signed by an old and a new one.
+/// How many of them may have one name: two, for an authority with an old and a new issuer.
 const NAMESAKES: usize = 2;
-/// Octets of them, with its own.
+/// Their octets, with the peer's own.
 const OCTETS: usize = 32 << 10;
 
-/// The authorities that are believed, and their lists of revoked certificates.
+/// The trusted authorities, and their lists of revoked certificates.
 #[derive(Clone)]
 pub struct TlsRoots(Arc<Roots>);
 
@@ -47,11 +47,11 @@ struct List {
 }
 
 impl TlsRoots {
-    /// From certificates in PEM, and lists of revoked certificates (`X509 CRL`) that may stand beside them.
+    /// From certificates in PEM, and lists of revoked certificates (`X509 CRL`) among them.
     ///
     /// # Errors
     ///
-    /// If there is none, one is broken, or no authority's.
+    /// If there is none, one is broken, or one is not an authority's.
     pub fn from_pem(pem: &[u8]) -> Result<Self, TlsError> {
         let all = split(pem, "certificate")?;
         let (mut anchors, mut certificates, mut lists) = (Vec::new(), Vec::new(), Vec::new());
@@ -74,16 +74,16 @@ impl TlsRoots {
         Ok(TlsRoots(Arc::new(Roots { anchors, certificates, lists, subjects })))
     }
 
-    /// From a file of the same.
+    /// From a file in PEM.
     ///
     /// # Errors
     ///
-    /// If there is none, one is broken, or no authority's.
+    /// If there is none, one is broken, or one is not an authority's.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TlsError> {
         TlsRoots::from_pem(&read(path.as_ref())?.0).map_err(|error| within(path.as_ref(), error))
     }
 
-    /// What is wrong with them, or will be within 30 days. An authority that has expired vouches for nobody.
+    /// Problems of them, present or within 30 days. Certificates of an expired authority are refused.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let now = unix_seconds();
         let ages = self.0.certificates.iter().filter_map(|certificate| age(certificate, now));
@@ -95,7 +95,7 @@ impl TlsRoots {
         &self.0.subjects
     }
 
-    /// Whether a chain of certificates leads to one of them and is otherwise as it must be. Costs a few signatures at most,
+    /// Whether a chain of certificates leads to one of them and fulfils all rules. Costs a few signatures at most,
     /// whatever the peer shows.
     pub(super) fn verify(
         &self,
@@ -107,10 +107,10 @@ impl TlsRoots {
         bounded(own, further)?;
         let read = EndEntityCert::try_from(own).map_err(error)?;
         let fields = Fields::of(own).ok_or(CertificateError::BadEncoding)?;
-        // Of a server a host name counts, and nothing else.
+        // For a server only the host name counts.
         let free_names = usage == KeyUsage::client_auth() && fields.has_free_names();
         let lists: Vec<_> = self.0.lists.iter().map(|list| &list.list).collect();
-        // An old list is said to be old (`warnings`): what it names is revoked all the same.
+        // An outdated list gives a warning (`warnings`), and its certificates are still revoked.
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
             options.with_status_policy(UnknownStatusPolicy::Allow).with_depth(RevocationCheckDepth::Chain).build()
         });
@@ -130,7 +130,7 @@ impl TlsRoots {
         }
     }
 
-    /// What is asked of a chain besides what `webpki` looks at.
+    /// The rules for a chain besides those of `webpki`.
     fn fit(&self, path: &VerifiedPath<'_>, free_names: bool, now: UnixTime) -> Result<(), Unfit> {
         let at =
             self.0.anchors.iter().position(|anchor| ptr::eq(anchor.subject.as_ptr(), path.anchor().subject.as_ptr()));
@@ -178,7 +178,7 @@ fn list(der: &[u8]) -> Result<List, TlsError> {
     Ok(List { list: list.into(), next_update: crate::certificate::next_update(der) })
 }
 
-/// No more than a chain needs, so that looking for a way through it is brief.
+/// No more than a chain needs, which keeps the search short.
 fn bounded(own: &CertificateDer<'_>, further: &[CertificateDer<'_>]) -> Result<(), Unfit> {
     if further.len() > FURTHER {
         return Err(Unfit::Many(further.len()));
@@ -247,7 +247,7 @@ pub(super) fn error(error: webpki::Error) -> rustls::Error {
             CertificateError::NotValidForNameContext { expected, presented }
         }
         Error::CertRevoked => CertificateError::Revoked,
-        // Under the same name another key: another authority.
+        // The same name with another key is another authority.
         Error::InvalidSignatureForPublicKey => CertificateError::BadSignature,
         other => CertificateError::Other(OtherError(Arc::new(other))),
     };

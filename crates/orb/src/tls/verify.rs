@@ -1,4 +1,4 @@
-//! What rustls asks about a peer's certificates.
+//! Answers to rustls about a peer's certificates.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
@@ -21,7 +21,7 @@ pub(super) struct OfClients {
 #[derive(Debug)]
 pub(super) struct OfServers(pub(super) TlsRoots);
 
-/// That a peer has the key of its certificate is looked at in the same way for both.
+/// The check that a peer has the key of its certificate is the same for both.
 macro_rules! signatures {
     () => {
         fn verify_tls12_signature(

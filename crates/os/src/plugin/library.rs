@@ -83,7 +83,7 @@ fn last_error() -> String {
     }
 }
 
-/// The path without links, if only root and `user` can have written the file or can put another in its place.
+/// The path without links, if only root and `user` can have written the file or can replace it.
 pub(super) fn trusted(path: &Path, user: u32) -> Result<PathBuf, NotLoaded> {
     if !path.is_absolute() {
         return Err(NotLoaded::Relative(path.to_owned()));

@@ -17,23 +17,23 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// True if all three are this user: a setuid program has another one among them.
+    /// True if all three are this user: a setuid program has another user among them.
     pub fn is_only(&self, user: u32) -> bool {
         [self.real, self.effective, self.saved].iter().all(|id| *id == user)
     }
 }
 
-/// This process, and all programs that it starts or becomes, never gain rights by a file: setuid and setgid bits and
-/// capabilities of files have no effect for them (PR_SET_NO_NEW_PRIVS, prctl(2)). It cannot be undone.
+/// From now on this process, and all programs that it starts or executes, never gain rights by a file: setuid and
+/// setgid bits and capabilities of files have no effect (PR_SET_NO_NEW_PRIVS, prctl(2)). It cannot be undone.
 ///
 /// # Errors
 ///
-/// The kernel's, before Linux 3.5.
+/// The kernel's; before Linux 3.5 it fails.
 pub fn set_no_new_privileges() -> io::Result<()> {
     rustix::thread::set_no_new_privs(true).map_err(Into::into)
 }
 
-/// What the kernel says of a process by its descriptor (pidfs, `struct pidfd_info` of linux/pidfd.h, its first version).
+/// The kernel's data on a process by its descriptor (pidfs, `struct pidfd_info` of linux/pidfd.h, its first version).
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -57,10 +57,10 @@ const _: () = assert!(size_of::<Info>() == 64);
 
 /// `_IOWR(0xff, 11, struct pidfd_info)`, since Linux 6.13.
 const GET_INFO: libc::c_ulong = 0xc040_ff0b;
-/// Users and groups were told.
+/// The request filled in users and groups.
 const CREDENTIALS: u64 = 1 << 1;
 
-/// The kernel has no such request: it is not asked again.
+/// The kernel has no such request: it is not tried again.
 static UNKNOWN: AtomicBool = AtomicBool::new(false);
 
 /// By the descriptor, under 1 us; `None` if the process has ended or the kernel is older than 6.13.
@@ -80,7 +80,7 @@ pub(super) fn of_descriptor(process: &OwnedFd) -> Option<Owner> {
     told.then_some(Owner { real: info.ruid, effective: info.euid, saved: info.suid })
 }
 
-/// By `/proc`, some 12 us: of whatever process has the number now.
+/// By `/proc`, some 12 us: the process that has the number at present.
 pub(super) fn of_number(number: u32) -> Option<Owner> {
     of_status(&fs::read_to_string(format!("/proc/{number}/status")).ok()?)
 }

@@ -1,9 +1,8 @@
-//! Behaviours that the file allows and that are likely to miss, for a simulator to try where no analysis
-//! decides.
+//! Behaviours that the file allows and that are likely to miss, for a simulator to try if no analysis decides.
 //!
-//! A behaviour keeps the phases that the file gives. An operation without one may begin at any time: proofs
-//! count on none, so any alignment is allowed. Jobs take their worst case, or something between best and
-//! worst case; releases are late by no more than the declared jitter.
+//! A behaviour keeps the file's phases. An operation without one may begin at any time: proofs assume no phase, so any
+//! alignment is allowed. Jobs take their worst case, or a time between best and worst case. Releases are late by no
+//! more than the declared jitter.
 //!
 //! Under preemptive fixed priorities without jitter a common release is the worst alignment (Liu and Layland 1973),
 //! and the first miss by deadline follows one (Baruah, Mok and Rosier 1990). Without preemption the worst is a
@@ -19,7 +18,7 @@ use super::method::Method;
 use super::report::Report;
 use super::verdict::{Failure, Verdict};
 
-/// Jobs that are simulated of the file itself, and of each other alignment.
+/// Jobs simulated of the file itself, and of each other alignment.
 const MANY: u64 = 100_000;
 const SOME: u64 = 20_000;
 /// Alignments drawn at random.
@@ -56,9 +55,9 @@ pub fn undecided(system: &System, report: &Report, region: usize) -> Vec<(Operat
     unknown.map(|one| (one.operation, one.critical)).collect()
 }
 
-/// The numbers of the behaviours of a region, the most promising first: the file itself, the region's worst cases as
-/// they are aligned in the file, a common release, a common release just after each operation (long ones first), and
-/// some at random.
+/// The numbers of the behaviours of a region, the most promising first: the file itself, the region's worst cases with
+/// the file's alignment, a common release, a common release just after each operation (long ones first), and some
+/// random ones.
 pub fn numbers(system: &System, region: usize) -> Vec<u32> {
     let count = system.operations.len() as u32;
     let aligned = longest(system, region).into_iter().flat_map(|id| [FIRST + 2 * id.0, FIRST + 2 * id.0 + 1]);
@@ -115,7 +114,7 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
             let (id, after) = (OperationId((number - FIRST) / 2), (number - FIRST).is_multiple_of(2));
             let setting = &settings[id.index()];
             let periodic = system.operation(id).trigger == Trigger::Periodic && setting.enabled;
-            // What is free itself coincides with the others already.
+            // Operations that are free themselves already coincide with the others.
             if !any_free || !periodic || (free(id) && !after) {
                 return None;
             }
@@ -179,9 +178,10 @@ fn longest(system: &System, region: usize) -> Vec<OperationId> {
     longest
 }
 
-/// From the phase to a release that is much later than nominal while the next one is not, among the first few.
+/// The time from the phase to a release that is much later than nominal while the next one is not, among the first
+/// few.
 fn latest(seed: u64, operation: OperationId, setting: &Setting) -> Span {
-    /// Releases among which it is looked for.
+    /// How many releases are searched for it.
     const FEW: u64 = 16;
     let jitter = |number| {
         let job = JobId { operation, number, leg: 0 };
@@ -194,7 +194,7 @@ fn latest(seed: u64, operation: OperationId, setting: &Setting) -> Span {
     nominal.and_then(|nominal| nominal.checked_add(Span::from_nanos(jitter(number)))).unwrap_or_default()
 }
 
-/// Two hyperperiods behind the last first release, or less if those have more than about `jobs` releases.
+/// Two hyperperiods after the last first release, or less if those have more than about `jobs` releases.
 fn window(settings: &[Setting], jobs: u64) -> Span {
     let running = || settings.iter().filter(|one| one.enabled && !one.period.is_zero());
     let start = running().filter_map(|one| one.phase.checked_add(one.offset)).max().unwrap_or_default();
@@ -210,7 +210,7 @@ fn window(settings: &[Setting], jobs: u64) -> Span {
         running().map(|one| 1_000_000_000_000_000u128 * u128::from(one.legs) / u128::from(one.period.as_nanos()));
     let affordable = u128::from(jobs) * 1_000_000_000_000_000 / rate.sum::<u128>().max(1);
     let affordable = u64::try_from(affordable).unwrap_or(u64::MAX / 8);
-    // Whoever can be late at all is so within its deadline.
+    // An operation that can be late at all is late within its deadline.
     let least = running().map(|one| one.deadline.span().max(one.period).as_nanos()).max().unwrap_or_default();
     let twice = hyperperiod.and_then(|one| one.checked_mul(2)).unwrap_or(u64::MAX);
     let lasts = affordable.min(twice).max(least).min(u64::MAX / 8);
@@ -218,7 +218,7 @@ fn window(settings: &[Setting], jobs: u64) -> Span {
 }
 
 impl Report {
-    /// Says *fails* of what was seen to miss, where it was unknown.
+    /// Changes unknown verdicts of operations that missed to *fails*.
     pub fn refute(&mut self, system: &System, misses: &[Miss]) {
         let mut scenes = core::mem::take(&mut self.scenes);
         for scene in scenes.iter_mut().filter(|scene| !scene.change) {

@@ -44,7 +44,7 @@ impl<'a> Blocking<'a> {
         reaching.fold(0, |sum, (_, held)| sum.saturating_add(held.as_nanos()))
     }
 
-    /// The first resource that an operation holds and whose ceiling reaches `level`, by name.
+    /// The first resource, by name, that an operation holds and whose ceiling reaches `level`.
     pub fn reaching(&self, operation: OperationId, level: u8) -> Option<String> {
         let mut uses = self.system.operation(operation).uses.iter();
         let (resource, _) = uses.find(|(resource, _)| self.reaches(*resource, level))?;

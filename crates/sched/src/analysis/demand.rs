@@ -90,7 +90,7 @@ pub(super) struct KeyedLevel<'a> {
 
 /// Steps of a search after which "unknown" is the better answer.
 const PATIENCE: usize = 2_000_000;
-/// Steps that are always afforded, however many operations each adds up.
+/// Steps that are always computed, whatever the number of operations in each.
 const LEAST_PATIENCE: usize = 2_000;
 
 /// A window into which more may have to fit than does.
@@ -107,8 +107,8 @@ impl KeyedLevel<'_> {
         self.failing_of_several(least_key, (after, after))
     }
 
-    /// The same for operations that differ in `after`, the least and the greatest of which are given. If all windows
-    /// pass they do so for each of them; a window that fails may be none of a single one's.
+    /// The same for operations that differ in `after`, given the least and the greatest. If all windows pass, they
+    /// pass for each of them; a window that fails may belong to none of them alone.
     pub fn failing_of_several(&self, least_key: i128, after: (i128, i128)) -> Result<Option<TooMuch>, Missing> {
         let mut patience = (PATIENCE / self.own.len().max(1)).max(LEAST_PATIENCE);
         // From the longest: windows beyond the busy window cannot occur.
@@ -122,14 +122,14 @@ impl KeyedLevel<'_> {
         Ok(None)
     }
 
-    /// Distances at which blocking steps, the longest first, so that it is the same within each pair of neighbours.
+    /// Distances at which blocking steps, the longest first: between neighbours it is constant.
     fn edges(&self, least_key: i128) -> Vec<i128> {
         let blocking = self.own.iter().filter(|one| one.blocks > 0 && one.latest_key >= least_key);
         let mut blocking: Vec<(i128, i128)> = blocking.map(|one| (one.latest_key, one.blocks)).collect();
         blocking.sort_unstable_by(|one, other| other.cmp(one));
         let (mut edges, mut most) = (Vec::new(), self.below);
         for (key, blocks) in blocking {
-            // What blocks for no longer than another with a later key makes no step.
+            // An operation that blocks no longer than another with a later key makes no step.
             if blocks > most {
                 most = blocks;
                 edges.push(key);

@@ -106,7 +106,7 @@ impl<'a> Effort<'a> {
         self.known.map_or_else(analysed, |known| known.level(first, own, higher, below, analysed))
     }
 
-    /// What is left to spend.
+    /// The remaining effort.
     pub fn left(&self) -> u64 {
         self.left.get().unwrap_or(u64::MAX)
     }

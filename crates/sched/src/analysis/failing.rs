@@ -108,7 +108,7 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
     let uses = !site.system.operation(part.operation).uses.is_empty();
     // Of two strategies the other may rule.
     let switches = site.plan.overload.is_some();
-    // Each job looks at all that delay it: where they are very many, a simulation of the common release is quicker.
+    // Each job checks all operations that delay it: with very many, a simulation of the common release is faster.
     let many = site.parts.len() > MANY;
     if scene != Scene::Epoch(0) || switches || level.discipline != Discipline::Fifo || uses || many {
         return None;

@@ -73,7 +73,7 @@ impl Demand {
 /// Steps of a search after which "unknown" is the better answer.
 const PATIENCE: u128 = 10_000_000;
 
-/// Rounds of a busy window that are always afforded: up to a load of 93 %, however many operations there are.
+/// Rounds of a busy window that are always computed: up to a load of 93 %, for any number of operations.
 const FEW_ROUNDS: u128 = 1_000;
 
 /// The longest time for which the processor can be busy with `demands` and `blocking`, at least 1.
@@ -163,10 +163,10 @@ pub(super) fn level(own: &[Demand], higher: &[Demand], blocking: u64) -> Result<
 
 /// The same search over the releases of many operations in one pass.
 ///
-/// The crate adds up all of them at each release. Here they are sorted, their work is summed up as they come, and
-/// the finish of one is where the search for the next begins: both only grow.
+/// The crate adds up all of them at each release. Here they are sorted, their work is summed up in order, and each
+/// search begins at the finish of the previous one: both only grow.
 fn fifo(own: &[Demand], higher: &[Demand], blocking: u64, window: u64) -> Result<u64, Missing> {
-    /// Terms that are added up at most: a few seconds.
+    /// Largest number of terms to add up: a few seconds.
     const MOST: u128 = 1 << 31;
     let jobs: u128 = own.iter().map(|demand| demand.jobs(u128::from(window))).sum();
     if jobs > 1 << 24 || jobs.saturating_mul(higher.len() as u128 + 8) > MOST {

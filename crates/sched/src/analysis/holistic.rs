@@ -51,7 +51,7 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
                     _ => None,
                 };
                 if finish[index].is_some() && agreed.is_none() {
-                    // A tested bound is no reason: it is that of the last round.
+                    // A tested bound is no reason to continue: it is that of the last round.
                     let tested = |found: &Found| matches!(found.response, Response::Tested(_));
                     for found in own().filter(|found| found.response.is_unbounded() && !tested(found)) {
                         reasons.entry(key(&found.part)).or_insert_with(|| found.clone());
@@ -119,7 +119,7 @@ fn in_time(work: &Work, release: &Release, found: &Found) -> bool {
     }
 }
 
-/// Places of what was found, by operation: there may be very many.
+/// Indexes of the results, by operation: there may be very many.
 fn by_operation(found: &[Found]) -> BTreeMap<OperationId, Vec<usize>> {
     let mut places: BTreeMap<OperationId, Vec<usize>> = BTreeMap::new();
     for (place, one) in found.iter().enumerate() {

@@ -100,7 +100,7 @@ impl KeyedLevel<'_> {
         }
     }
 
-    /// About how many terms a search adds up; of more than `limit` only that it is more.
+    /// About how many terms a search adds up; above `limit` the value only shows that it is more.
     fn cost(&self, order: &[usize], limit: u64) -> u64 {
         /// Rounds until a window no longer grows, as it is in the middle.
         const ROUNDS: i128 = 6;

@@ -76,9 +76,9 @@ pub fn analyse_with(system: &System, plan: &Plan, options: Options<'_>) -> Repor
 
 /// Each epoch and each change between two, across whatever switches of strategies there may be.
 ///
-/// A change is left out only if it changes nothing. Where one side is the worse in everything, the scene of
-/// the change equals that side, and it is what bounds the jobs of the lighter side: the first ones wait for what
-/// the region before leaves behind, the last ones for what the next region brings.
+/// A change is skipped only if it changes nothing. If one side is the worse in everything, the scene of the change
+/// equals that side, and it bounds the jobs of the lighter side: the first ones wait for leftovers of the region
+/// before, the last ones for operations of the next region.
 fn scenes(system: &System, plan: &Plan, effort: &Effort<'_>) -> Vec<SceneReport> {
     let mut scenes = Vec::new();
     for epoch in 0..system.epochs.len() {

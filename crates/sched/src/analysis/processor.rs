@@ -66,10 +66,10 @@ impl Part {
     }
 }
 
-/// Pairs of an operation of a level and one that delays it, beyond which no bound is made for each by itself.
+/// Pairs of an operation of a level and one that delays it. With more, operations get no bound of their own.
 const MOST_PAIRS: usize = 1 << 18;
 
-/// Operations of a level beyond which none is searched by itself.
+/// Operations of a level. With more, none is searched by itself.
 const MANY: usize = 1 << 12;
 
 /// Why nothing is known of what is not asked for: there was no time for it.
@@ -94,7 +94,8 @@ pub(super) enum Response {
     /// From where the deadline counts to the finish of the last of the part's jobs; and a window into
     /// which more may have to fit than does, if the deadline lies beyond it.
     Counted { bound: u64, too_much: Option<TooMuch> },
-    /// From where the deadline counts to the finish: it held in all tests and is not proved, so nothing rests on it.
+    /// From the start of the deadline to the finish: it held in all tests and is not proved, so no other bound uses
+    /// it.
     Tested(u64),
     /// No bound was calculated, but no job is late.
     InTime,
@@ -285,12 +286,12 @@ impl<'a> Site<'a> {
         // The same for every plain job of the level.
         let level =
             (interruptible && plain).then(|| self.effort.level(self.parts[at.start].operation, own, &higher, at.below));
-        // Whatever the order, nothing outlasts the busy window.
+        // In any order, nothing outlasts the busy window.
         let whole = (!interruptible && own.len() > MANY).then(|| {
             let all: Vec<Demand> = at.above.iter().chain(&at.all[..at.end]).copied().collect();
             fixed::busy_window(&all, at.below)
         });
-        // Of a large level only the bound that all of its jobs share.
+        // For a large level only the common bound of all of its jobs.
         let few = own.len().saturating_mul(at.end) < MOST_PAIRS;
         for (position, part) in self.parts[at.start..at.end].iter().enumerate() {
             let punctual = self.punctual(part, own[position], releases).filter(|_| few || !interruptible);
@@ -317,7 +318,7 @@ impl<'a> Site<'a> {
                 Some((*bound).min(response))
             });
             if punctual.is_some() && self.works[part.operation.index()].source.is_triggered() {
-                // What counts from its own release has no jitter of its own that the bound leaves out.
+                // A deadline from its own release has no jitter that the bound leaves out.
                 from_release = match &level {
                     Some(level) => level.clone().ok(),
                     None if whole.is_some() => whole.clone().and_then(Result::ok),
@@ -329,7 +330,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The demand of a part whose jobs come late by up to its burst, as if none did.
+    /// The demand of a part whose jobs are late by up to its burst, computed as without lateness.
     ///
     /// Job q of a busy window, counted from 0, is nominally released no earlier than qT - J after the window's
     /// start: job 0 came at the start or later, late by at most J. So with q + 1 of its own jobs in F(q) its
@@ -405,7 +406,7 @@ impl<'a> Site<'a> {
                 Some(level.failing(least.max(0), 0))
             }
         };
-        // By laxity one search serves all if it finds nothing; each operation by itself is for small levels.
+        // By laxity one search serves all if it finds nothing; separate searches are for small levels.
         let together = match discipline {
             Discipline::Laxity if keyed.len() > MANY => {
                 let after = keyed.iter().map(|one| one.after);
@@ -428,7 +429,7 @@ impl<'a> Site<'a> {
             let failing = match (&common, &together) {
                 (Some(common), _) => common.clone(),
                 (None, Some(Ok(None))) => Ok(None),
-                // What fails together may pass alone, which takes too long to find out.
+                // Operations that fail together may pass alone, which takes too long to compute.
                 (None, Some(_)) => Err(Missing::LargeLevel { operations: keyed.len() }),
                 (None, None) => level.failing(one.key.max(0), one.after),
             };
@@ -450,9 +451,9 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Fully preemptive laxity: a running job's laxity falls behind that of waiting ones, so its order is not that of
-    /// fixed points. The bound by deadline, with the own job's point at its deadline and all others' at
-    /// their deadlines less their worst cases, held in every simulation; no proof of it is known to us.
+    /// Fully preemptive laxity: a running job's laxity decreases relative to waiting jobs, so its order is not that of
+    /// fixed points. The bound by deadline, with the own job's point at its deadline and all others' at their
+    /// deadlines less their worst cases, held in every simulation; no proof of it is known to us.
     fn solve_preemptive_laxity(&self, at: &Surroundings<'_>, releases: &[Release], found: &mut Vec<Found>) {
         let (parts, demands) = (&self.parts[at.start..at.end], &at.all[at.start..at.end]);
         let higher = at.higher();

@@ -39,7 +39,7 @@ pub struct Sensitivity {
 pub struct Scaling {
     /// In parts per million of what it is: more is room, less is what would have to be saved.
     pub factor_ppm: u64,
-    /// What is the first that is no longer proved; if no factor was found, what is not proved as it is.
+    /// The first operation that is no longer proved; if no factor was found, one that is already not proved.
     pub first: Option<String>,
     /// The processor that is fullest there.
     pub processor: String,
@@ -305,7 +305,7 @@ impl<'a> Search<'a> {
         let (mut good, mut bad, mut first) = match &as_it_is {
             None => (MILLION, 2 * MILLION, None),
             Some(first) => {
-                // Not everything gets better with less load: data age more at slower rates. So look from the top.
+                // Not everything improves with less load: data are older at slower rates. So search from the top.
                 let steps = (1..STEPS).rev().map(|step| MILLION / STEPS * step);
                 let found = steps.map(|ppm| (ppm, holds(ppm))).find(|(_, broken)| broken.is_none());
                 match found {
@@ -329,7 +329,7 @@ impl<'a> Search<'a> {
             }
         }
         if good == 0 {
-            // Whatever broke at the last try may be proved as it is.
+            // The operation that broke at the last try may be proved without change.
             first = as_it_is;
         }
         let at = scaled(system, good.max(1));
@@ -389,7 +389,7 @@ fn bisect(
 
 const MILLION: u64 = 1_000_000;
 
-/// Factors below 1 that are tried, evenly spaced, before the search between two of them.
+/// Number of evenly spaced factors below 1 to try before the search between two of them.
 const STEPS: u64 = 20;
 
 fn requirement(requirement: Requirement) -> usize {

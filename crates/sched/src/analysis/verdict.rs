@@ -167,9 +167,9 @@ pub enum Missing {
     FullLoad,
     /// A busy window too long to search.
     LongWindow,
-    /// A level of so many operations that each by itself would take too long.
+    /// A level with so many operations that analysing each by itself would take too long.
     LargeLevel {
-        /// How many.
+        /// Their number.
         operations: usize,
     },
     /// Sums leave 64 bits.
@@ -198,9 +198,9 @@ pub enum Missing {
     },
     /// A guard behind an `any` trigger, or merges of merges with very many paths.
     Streams,
-    /// Fully preemptive laxity, without even a bound that held in tests.
+    /// Fully preemptive laxity, without a tested bound.
     PreemptiveLaxity,
-    /// The bound is within the deadline and held in tests, but no proof is known to us.
+    /// The bound is within the deadline and held in tests, but no proof of it is known to us.
     TestedOnly,
     /// Waiting for a resource of another processor.
     RemoteResource {
@@ -244,11 +244,11 @@ pub enum Missing {
     Cap {
         /// The processor.
         processor: String,
-        /// The non-critical operation that it may hold back, and that delays this one; `None`: this one.
+        /// The non-critical operation that it may hold back, and that delays this one; `None` if it is this one.
         held: Option<String>,
-        /// The resource by which it does, if it is less urgent.
+        /// The resource by which it delays this one, if it is less urgent.
         resource: Option<String>,
-        /// A cap of so many percent never acts.
+        /// The smallest cap, in percent, that never acts.
         enough: u32,
     },
     /// The cap leaves too little for critical work alone.

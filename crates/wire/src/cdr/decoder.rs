@@ -196,11 +196,10 @@ impl<'a> Decoder<'a> {
         self.raw(count.saturating_mul(size))
     }
 
-    /// The same in a message whose fragments are aligned each for itself. There are two forms: omniORB lets the numbers go on
-    /// from one fragment to the next without padding, if need be within a number; omniORBpy aligns each in its
-    /// fragment. Where they differ the second takes more octets. If the message has fewer, it is the first form. If not,
-    /// nothing here shows whether the octets by which they differ are padding or what follows: an error, not wrong
-    /// numbers.
+    /// The same in a message whose fragments are each aligned separately. There are two forms: omniORB continues the
+    /// numbers in the next fragment without padding, even within a number; omniORBpy aligns each number in its
+    /// fragment. If they differ, the second form has more octets. If the message has fewer octets, it has the first
+    /// form. Otherwise the additional octets can be padding or later data: an error, not wrong numbers.
     #[cold]
     fn numbers_in_fragments(&mut self, count: usize, size: usize) -> Result<&'a [u8], DecodeError> {
         self.align_in_fragment(size)?;

@@ -52,10 +52,10 @@ pub struct WindowProxy {
     woke: VecDeque<TaskId>,
 }
 
-/// How it is seen that budgets are consumed.
+/// How the broker detects that budgets are consumed.
 #[derive(Debug)]
 enum Events {
-    /// By looks at the meter: nobody waits for events.
+    /// By looks at the meter: no thread waits for events.
     Unheard,
     /// By looks: the kernel refuses events.
     Refused(String),
@@ -63,14 +63,14 @@ enum Events {
     From(Alarms),
 }
 
-/// Threads that are raised or lowered while the broker's state is locked, about: the others follow at the next look, and other
-/// tasks' windows come between.
+/// Number of threads, about, that are raised or lowered under one lock of the broker's state. The others follow at the
+/// next look, after other tasks' windows.
 const AT_ONCE: usize = 64;
 
-/// Looks between which the broker's state is not unlocked.
+/// Looks between which the broker's state stays locked.
 const LOOKS: usize = 32;
 
-/// No window has more threads: to raise and lower them would take the broker too long.
+/// A window has at most this many threads: raising and lowering more would take the broker too long.
 const MOST_THREADS: usize = 1_024;
 
 /// A task's window.
@@ -91,13 +91,13 @@ struct Open {
     moved: Instant,
     /// How many of its threads may not run where it is.
     elsewhere: usize,
-    /// What is reserved, and in how many slices the window serves it.
+    /// The reservation, and the number of slices in which the window serves it.
     reservation: Reservation,
     slices: u32,
-    /// How many threads the last look raised and lowered, and whether there are more.
+    /// How many threads the last look raised and lowered, and whether more are left.
     changed: usize,
     unfinished: bool,
-    /// When the window came, in the kernel's ticks: threads that started earlier were not born in it.
+    /// When the window opened, in the kernel's ticks: threads that started earlier were not born in it.
     opened: u64,
     rest: rest::Resting,
 }
@@ -199,7 +199,7 @@ impl WindowProxy {
         served
     }
 
-    /// Windows whose threads have consumed what was set for them are due.
+    /// Windows are due when their threads have consumed what was set for them.
     fn hear(&mut self, now: Instant) {
         let Events::From(alarms) = &self.events else { return };
         let mut rang = Vec::new();
@@ -463,8 +463,8 @@ impl Open {
         }
     }
 
-    /// Raises every thread that there is, [`AT_ONCE`] at a time. Those born of raised ones are ordinary, so they are raised
-    /// here too.
+    /// Raises every thread, [`AT_ONCE`] at a time. Children of raised threads start as ordinary, so this raises them
+    /// too.
     fn raise(&mut self, members: &Members, now: Instant, touched: &mut Touched) -> Result<(), (u32, Refused)> {
         let threads = members.threads();
         let first = self.threads.is_empty();
@@ -531,7 +531,7 @@ impl Open {
             && let Some(mut held) = Held::of(member)
         {
             held.unbind(self.cpu, self.bound_to(member));
-            // A raised thread that executed a program has another's number.
+            // A raised thread that executed a program has a different number.
             let _ = held.undo_escape();
         }
     }
@@ -539,7 +539,7 @@ impl Open {
     /// As [`Open::lower`], for good.
     fn leave(&mut self, touched: &mut Touched) {
         for held in self.threads.values_mut() {
-            // As there.
+            // As in the case above.
             let _ = held.leave(self.cpu, touched);
         }
     }
@@ -552,7 +552,7 @@ impl Open {
                 self.unfinished = true;
                 return;
             }
-            // One that cannot be lowered is in the state file, and tried again at the next window's end.
+            // If a thread cannot be lowered, it stays in the state file, and the next window's end tries again.
             self.changed += usize::from(held.lower(cpu, touched).is_ok());
         }
     }
@@ -596,7 +596,7 @@ fn may_be_raised(members: &Members) -> Result<(), NotReserved> {
     }
 }
 
-/// So that raising them does not keep the others waiting.
+/// Bounded, because raising them delays all other windows.
 fn few_enough(members: &Members) -> Result<(), NotReserved> {
     let threads = members.count_threads();
     if threads <= MOST_THREADS {

@@ -1,5 +1,5 @@
-//! What a window waits for between two looks: an event of the kernel where it grants one, else the time at which the budget
-//! can be consumed.
+//! What a window waits for between two looks: a kernel event if there is one, else the earliest time at which the
+//! budget can be consumed.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use hyoshi_model::{Instant, Span};
 
 use super::{Alarm, Events, Open, Rang, State};
 
-/// Tasks with more threads are watched by looks: each thread would have to be set anew in each period.
+/// Tasks with more threads are watched by looks: setting each alarm again in each period would cost too much.
 const MOST_ALARMS: usize = 16;
-/// A task that has started threads is watched by looks for so long: those without an alarm may consume, too.
+/// After a task has started threads, it is watched by looks for this long: threads without an alarm may consume, too.
 const RESTLESS: Span = Span::from_secs(1);
 
 /// The alarms of a task's threads.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
     alarms: BTreeMap<u32, Alarm>,
-    /// What they were set to, and what the meter read then; `None` after one was reported.
+    /// What they were set to, and the meter's value then; `None` after one was reported.
     set: Option<(Span, Span)>,
-    /// They are what the window waits for.
+    /// Whether the window waits for them.
     heard: bool,
     restless: Instant,
     refused: Option<String>,
@@ -56,13 +56,13 @@ fn key(task: TaskId, tid: u32) -> u64 {
     u64::from(task.0) << 32 | u64::from(tid)
 }
 
-/// Whose alarm has this key.
+/// The thread whose alarm has this key.
 pub(super) fn whose(key: u64) -> (TaskId, u32) {
     (TaskId((key >> 32) as u32), key as u32) // the two halves
 }
 
 impl Open {
-    /// After a look: when the next is due, unless an alarm is reported before.
+    /// After a look: when the next one is due, unless an alarm is reported earlier.
     pub(super) fn rest(&mut self, task: TaskId, step: Step, now: Instant, reading: Span, events: &Events) -> Instant {
         self.rest.heard = false;
         if self.unfinished {
@@ -98,7 +98,7 @@ impl Open {
         self.rest.refused = None;
         let rest = self.window.rest(step, self.rest.alarms.len());
         let Some(after) = rest.alarm else { return rest.at };
-        // One that has not run since is still set.
+        // The alarm of a thread that has not run since is still set.
         if self.rest.set != Some((after, reading)) {
             let set = self.rest.alarms.values_mut().try_for_each(|alarm| match alarm.set(after) {
                 Err(error) if error.raw_os_error() != Some(ESRCH) => Err(error),

@@ -10,7 +10,7 @@ use crate::touched::{Before, Touched};
 
 /// What a thread is at present.
 ///
-/// What it makes of a window's priority without a right to it is no choice of its own ([`crate::raised`]).
+/// If it uses a window's priority without a right to it, that is not its own choice ([`crate::raised`]).
 ///
 /// ```text
 ///              raise                      it takes a real-time class of its own
@@ -137,7 +137,7 @@ impl Held {
         }
     }
 
-    /// Lowers it for good: also one that is not raised, as far as is known, and has a window's priority all the same.
+    /// Lowers it for good, also if it is not known to be raised but has a window's priority.
     pub(super) fn leave(&mut self, cpu: u32, touched: &mut Touched) -> Result<(), Refused> {
         if self.state == State::Raised {
             return self.lower(cpu, touched);
@@ -145,7 +145,7 @@ impl Held {
         self.undo_escape()
     }
 
-    /// One that is not raised has nothing of a window's.
+    /// A thread that is not raised has nothing from a window.
     pub(super) fn undo_escape(&mut self) -> Result<(), Refused> {
         match Scheduling::of(self.before.thread.number) {
             Ok(found) if self.has_ours(found) => self.put_back(),
@@ -153,14 +153,14 @@ impl Held {
         }
     }
 
-    /// One whose program had a real-time class before the broker came: its own choice.
+    /// A thread whose program had a real-time class before it joined: its own choice.
     pub(super) fn respect(&mut self) {
         if !self.before.scheduling.is_fair() {
             self.state = State::ItsOwn;
         }
     }
 
-    /// Whether what it has comes from a window.
+    /// Whether its scheduling comes from a window.
     fn has_ours(&self, found: Scheduling) -> bool {
         let Before { process, thread, scheduling, .. } = self.before;
         match self.state {
@@ -170,7 +170,7 @@ impl Held {
         }
     }
 
-    /// As it was, where that was ordinary.
+    /// Its earlier scheduling, if that was ordinary.
     fn put_back(&mut self) -> Result<(), Refused> {
         let tid = self.before.thread.number;
         let before = self.before.scheduling;

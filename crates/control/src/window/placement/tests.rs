@@ -344,9 +344,9 @@ fn slices_divide_the_period_and_lose_nothing_of_the_budget() {
     assert_eq!(slices(window(4, 40), Span::from_millis(4)), 1);
 }
 
-/// Plays one CPU of which each window has its budget in slices; those that want nothing at an instant keep what they have until
-/// the slice ends. Returns the longest time in which windows ran back to back, and whether `watched`, which always
-/// wants, had its whole budget in each period.
+/// Simulates one CPU whose windows are served in slices. Windows without work keep their budget until the slice ends.
+/// Returns the longest time in which windows ran back to back, and whether `watched`, which always has work, had its
+/// whole budget in each period.
 fn played(placement: &Placement, watched: TaskId, wants: &[bool]) -> (u64, bool) {
     const CHANGE: u64 = 3_000_000;
     let windows = &placement.cpus[0].1;
@@ -389,8 +389,8 @@ fn played(placement: &Placement, watched: TaskId, wants: &[bool]) -> (u64, bool)
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Whatever else runs, each window has its whole budget in each of its periods, although in slices, and windows do not
-    /// run back to back for longer than is said; which is no longer than [`Placement::RUN`] where finer slices fit.
+    /// Each window has its whole budget in each of its periods, although in slices, whatever else runs. Windows do not
+    /// run back to back for longer than the bound, which is at most [`Placement::RUN`] if finer slices fit.
     #[test]
     fn in_slices_each_has_its_budget_by_its_deadline_and_ordinary_threads_find_gaps(
         windows in prop::collection::vec((1u64..30, prop_oneof![Just(20u64), Just(40), Just(33), Just(100)]), 1..5),

@@ -42,7 +42,7 @@ impl Listen {
         ]
     }
 
-    /// What these flags ask for, and what renews it; none if it serves its own machine alone.
+    /// The endpoint that these flags request, and its renewal; `None` if it serves only its own machine.
     pub fn remote(&self, tls: &TlsPapers) -> Result<(Option<Remote>, Renewal), Failure> {
         if self.listen.is_empty() {
             let own = tls.own();

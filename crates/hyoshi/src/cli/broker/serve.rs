@@ -146,7 +146,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let notices = Lines::on_standard_error()
         .map_err(|error| Failure::new(format_args!("standard error cannot be used: {error}")))?;
     let notices = Arc::new(notices);
-    // At the end what was said last is written when the last owner goes: that is not the thread that renews.
+    // The last owner's end writes the last messages: that is not the thread that renews.
     let said = Arc::downgrade(&notices);
     renewal.start(hangup, move |text| {
         if let Some(said) = said.upgrade() {
@@ -170,7 +170,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     if let Some(warning) = warning {
         tell(&warning);
     }
-    // What no line of the state file tells of any more, as after damage.
+    // Leftovers that no line of the state file records, as after damage.
     let unnoted = put_back_unnoted(roster.tasks().flat_map(Noted::identities));
     if unnoted != PutBack::default() {
         tell(&format_args!("programs of the broker before had what the state file did not list: {unnoted}"));
@@ -218,7 +218,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     Ok(Held::Yes)
 }
 
-/// What to do about a path that another user controls.
+/// The remedy for a path that another user controls.
 fn mistrust(error: &std::io::Error) -> Option<String> {
     Mistrust::of(error).map(Mistrust::remedy)
 }

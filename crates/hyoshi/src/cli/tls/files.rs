@@ -1,4 +1,4 @@
-//! Files with certificates, keys and authorities: read at the start, and by services again when SIGHUP asks for it.
+//! Files with certificates, keys and authorities: read at the start, and again by services on SIGHUP.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use hyoshi_os::{Clock, Hangup, MonotonicClock, Spawn};
 
 use crate::cli::{Failure, streams};
 
-/// How often a service looks whether a certificate expires soon.
+/// How often a service checks whether a certificate expires soon.
 const DAILY: Span = Span::from_secs(24 * 60 * 60);
 
 /// See the module.
@@ -20,14 +20,14 @@ pub(super) struct Files {
     pub(super) roots: Option<PathBuf>,
     pub(super) clients: Option<PathBuf>,
     pub(super) name: Option<String>,
-    /// Refuse what a warning is about.
+    /// Turn warnings into errors.
     pub(super) strict: bool,
-    /// Refuse files that another user could replace: they decide who may do what.
+    /// Refuse files that another user could replace, because they decide who has which rights.
     pub(super) guarded: bool,
 }
 
 impl Files {
-    /// What a server shows, and whose clients it believes; none without a certificate.
+    /// The certificate that a server shows, and the clients it trusts; `None` without a certificate.
     pub(super) fn server(&self) -> Result<Option<TlsServer>, Failure> {
         let server = self.read_server()?;
         self.warn(server.iter().flat_map(TlsServer::warnings))?;
@@ -47,7 +47,7 @@ impl Files {
         server.map(Some).map_err(|error| unusable(self.flags(), &error))
     }
 
-    /// Which servers a client believes, and what it shows; none without authorities.
+    /// The servers that a client trusts, and the certificate it shows; `None` without authorities.
     pub(super) fn client(&self) -> Result<Option<TlsClient>, Failure> {
         let client = self.read_client()?;
         self.warn(client.iter().flat_map(TlsClient::warnings))?;
@@ -77,7 +77,7 @@ impl Files {
             TlsError::Pem { wanted: "private key", why, .. } if self.key.is_none() && why == "there is none" => {
                 Failure::new(error).help("--tls-key FILE names the file with the private key")
             }
-            // Of two files one is at fault.
+            // One of the two files is wrong.
             TlsError::Pem { wanted: "private key", .. } | TlsError::Encrypted { .. } if self.key.is_some() => {
                 unusable("--tls-key", &error)
             }
@@ -86,7 +86,8 @@ impl Files {
         })
     }
 
-    /// Where a file is, without links if no other user may control its path. If it is missing, the reader reports it.
+    /// The path of a file, without links if no other user may control its path. If it is missing, the reader reports
+    /// it.
     fn path(&self, flag: &str, path: &Path) -> Result<PathBuf, Failure> {
         match self.guarded.then(|| trusted::file(path)) {
             Some(Ok(path)) => Ok(path),
@@ -108,7 +109,7 @@ impl Files {
             if self.strict && is_grave(&warning) {
                 return Err(Failure::new(&warning).help(warning.remedy()));
             }
-            // A server's certificate may be a client's, too.
+            // A server's certificate may also be used as a client's.
             if !said.contains(&warning) {
                 streams::err(format_args!("warning: {warning}\nhelp: {}\n", warning.remedy()));
                 said.push(warning);
@@ -118,7 +119,7 @@ impl Files {
     }
 }
 
-/// What peers refuse, or should; other warnings are about what will be.
+/// What peers refuse, or should refuse. Other warnings are about the future.
 fn is_grave(warning: &TlsWarning) -> bool {
     !matches!(warning, TlsWarning::ExpiresSoon { .. } | TlsWarning::OldList { .. })
 }
@@ -139,12 +140,12 @@ impl Renewal {
         Renewal { files, server: None, client: None }
     }
 
-    /// From now on SIGHUP reads the files again, on a thread of its own; `say` is given what the operator should know, as is
-    /// each day what expires soon.
+    /// From now on SIGHUP reloads the files, on a separate thread. `say` is called with messages for the operator, and
+    /// each day with certificates that expire soon.
     ///
     /// # Errors
     ///
-    /// If there is no thread to be had.
+    /// If no thread can be started.
     pub fn start(self, hangup: Hangup, say: impl Fn(String) + Send + 'static) -> Result<(), Failure> {
         let work = move || {
             let clock = MonotonicClock::start();
@@ -166,7 +167,7 @@ impl Renewal {
         spawned.map(drop).map_err(|error| Failure::new(format_args!("there is no thread to be had: {error}")))
     }
 
-    /// All or nothing.
+    /// All files or none.
     fn renew(&self) -> Result<&'static str, String> {
         let refused = |failure: Failure| failure.message();
         let server = match &self.server {
@@ -178,7 +179,7 @@ impl Renewal {
             None => None,
         };
         let warnings = server.iter().flat_map(TlsServer::warnings).chain(client.iter().flat_map(TlsClient::warnings));
-        // Of what peers refuse the old one is better than the new one.
+        // If peers refuse the new set, the old one is better.
         let bad = |warning: &TlsWarning| match warning {
             TlsWarning::KeyOpen { .. } => self.files.strict,
             warning => is_grave(warning),
@@ -200,7 +201,7 @@ impl Renewal {
     }
 }
 
-/// What is wrong with the files that these flags name, and what they should be.
+/// The error in the files of these flags, and what they should contain.
 pub(super) fn unusable(flags: &str, error: &TlsError) -> Failure {
     let failure = Failure::new(error);
     match error {

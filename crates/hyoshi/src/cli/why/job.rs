@@ -112,7 +112,8 @@ pub(super) fn bound(analysis: Analysis<'_>, end: &JobEnd) -> Result<Span, String
         Analysis::LeftOut(why) => return Err(why.into()),
     };
     let epoch = usize::from(end.epoch);
-    // The change to this region brings what is left of the one before; the change to the next may find the job unfinished.
+    // The change to this region brings leftovers of the one before; the change to the next may find the job
+    // unfinished.
     let concerns = |scene: usize, change: bool| scene == epoch || (change && scene + 1 == epoch);
     let mut bound: Option<Span> = None;
     for (scene, _, one) in report.operations() {

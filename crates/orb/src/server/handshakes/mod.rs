@@ -1,4 +1,4 @@
-//! Handshakes of TLS, on threads of their own: the lane's threads see a client when it has proved what it must.
+//! TLS handshakes, on separate threads: the lane's threads only see clients whose handshake is done.
 //!
 //! ```text
 //!               the door                        workers: a turn for each step
@@ -9,10 +9,10 @@
 //!                  └── the deadline, or another has its place ──► closed ◄── from everywhere
 //! ```
 //!
-//! The door accepts, and computes nothing. Until its first message is whole a client costs a descriptor, or a buffer of some
-//! KiB, and has a place among [`ServerLimits::strangers`]; then about a millisecond of computing, in turn with others by
-//! address ([`turns`]), and a place among [`ServerLimits::handshakes`]. When places are taken, see [`places`]. After
-//! [`ServerLimits::handshake`] it is over in any case.
+//! The door accepts, and computes nothing. Until its first message is complete, a client costs a descriptor or a
+//! buffer of some KiB, and has a place among [`ServerLimits::strangers`]. Then it costs about a millisecond of
+//! computing, in turn with others by address ([`turns`]), and has a place among [`ServerLimits::handshakes`]. For full
+//! places see [`places`]. After [`ServerLimits::handshake`] it ends in any case.
 
 mod places;
 mod renewal;
@@ -38,17 +38,17 @@ use places::{Places, Source};
 use renewal::Renewal;
 use turns::Turns;
 
-/// Connections taken before others are looked at again.
+/// Connections accepted before others are checked again.
 const ACCEPTS: usize = 64;
 /// How often deadlines are looked at.
 const ROUND: Duration = Duration::from_millis(250);
-/// How long a client that was refused may go on to send.
+/// How long a refused client may continue to send.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// What such a client sends is read in pieces of this.
+/// Its octets are read in pieces of this size.
 const PIECE: usize = 4 << 10;
-/// Octets of a client's first message. Those of OpenSSL and rustls have some hundred, of browsers less than 2,000.
+/// Octets of a client's first message. Those of OpenSSL and rustls have some hundred, of browsers fewer than 2,000.
 const GREETING: usize = 16 << 10;
-/// Threads that compute: one goes on while another has a client whose step takes long.
+/// Threads that compute: one continues while the other has a client with a long step.
 const WORKERS: usize = 2;
 
 /// The threads, as their lane knows them.
@@ -80,7 +80,7 @@ struct Inside {
 
 struct Client {
     source: Source,
-    /// For people: one that has gone has none any more.
+    /// For messages: a closed socket has no address any more.
     address: String,
     until: Instant,
     /// None while a worker has it.
@@ -94,9 +94,9 @@ enum Stage {
     Told(Stream),
 }
 
-/// What a step has led to.
+/// The result of a step.
 enum After {
-    /// It waits for the client: for octets from it, or with `output` until it takes some.
+    /// It waits for the client: to send octets, or with `output` to read some.
     Wait {
         stage: Stage,
         output: bool,
@@ -121,12 +121,12 @@ impl std::fmt::Debug for Hall {
     }
 }
 
-/// What only the thread at the door has in hand.
+/// State that only the thread at the door uses.
 struct Door {
     hall: Arc<Hall>,
     listeners: Arc<[Listener]>,
     next: u64,
-    /// Listeners that are left alone for a moment, for the system lacks what a connection needs.
+    /// Listeners that pause for a moment, because the system lacks resources for a connection.
     resting: Vec<u64>,
     renewal: Renewal,
 }
@@ -143,7 +143,7 @@ impl Handshakes {
         for (number, listener) in listeners.iter().enumerate() {
             poller.add_unarmed(listener, number as u64)?;
         }
-        // Of the descriptors there are, strangers have a quarter at most.
+        // Strangers use at most a quarter of the available descriptors.
         let descriptors =
             hyoshi_os::raise_file_limit().map_or(usize::MAX, |most| usize::try_from(most / 4).unwrap_or(usize::MAX));
         let seed = RandomState::new().hash_one(0);
@@ -194,11 +194,11 @@ impl Handshakes {
         }
     }
 
-    /// Takes nobody in any more; returns when the threads have ended, but for the calling one.
+    /// Accepts no more clients; returns when the threads have ended, except the calling one.
     pub(super) fn end(self) {
         self.hall.stopping.store(true, Ordering::Release);
         self.hall.poller.poke();
-        // A worker that has looked for the end already waits by now, or has not looked yet.
+        // A worker that has checked for the end already waits, or has not checked yet.
         drop(self.hall.lock());
         self.hall.turn.notify_all();
         for thread in self.threads {
@@ -245,7 +245,7 @@ impl Door {
                 Ok(None) => break,
                 Err(error) => match Lack::of(&error) {
                     None => {}
-                    // One makes room. If that does not help, descriptors are lacking for other reasons.
+                    // One makes room. If that does not help, descriptors are missing for other reasons.
                     Some(Lack::Descriptors)
                         if !made_room && (self.hall.lane.make_room() || self.hall.lock().make_room()) =>
                     {
@@ -262,7 +262,7 @@ impl Door {
         if !self.hall.lane.orb.upgrade().is_some_and(|orb| orb.lets_in(&socket, true)) {
             return;
         }
-        // One that has gone already has no address.
+        // A closed connection has no address.
         let address = socket.peer_address();
         let source = Source::of(address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip()));
         let (number, now) = (self.next, Instant::now());
@@ -276,7 +276,7 @@ impl Door {
         let address = address.map_or_else(|| "a client that has gone".to_owned(), |address| address.to_string());
         inside.clients.insert(number, Client { source, address, until, stage: Some(Stage::Silent(socket)) });
         let loser = loser.and_then(|loser| inside.clients.remove(&loser));
-        // Closing it takes a moment, in which nobody needs to wait.
+        // Closing it takes a moment, and needs no lock.
         drop(inside);
         drop(loser);
     }
@@ -305,11 +305,11 @@ impl Inside {
 
 impl Hall {
     fn lock(&self) -> MutexGuard<'_, Inside> {
-        // A thread that panicked left nothing half done: each change is one call.
+        // A thread that panicked left consistent state: each change is one call.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something has come from a client, or it takes something: it is given a turn.
+    /// A client has sent octets, or can take some: it gets a turn.
     fn call(&self, number: u64) {
         let mut inside = self.lock();
         let Some(source) = inside.clients.get(&number).map(|client| client.source) else { return };
@@ -339,7 +339,7 @@ impl Hall {
                     continue;
                 }
             };
-            // Another has its place by now: then it goes.
+            // Another client has its place by now: then it is closed.
             let Some(client) = inside.clients.get_mut(&number) else { continue };
             if self.poller.arm(stage.socket(), number, output).is_ok() {
                 client.stage = Some(stage);
@@ -365,7 +365,7 @@ impl Hall {
         None
     }
 
-    /// Goes on with a client as far as can be without waiting.
+    /// Continues with a client as far as possible without waiting.
     fn step(&self, number: u64, stage: Stage) -> After {
         match stage {
             Stage::Silent(socket) => self.greet(number, socket, Box::default(), 0),
@@ -423,7 +423,7 @@ impl Hall {
     fn shake(&self, number: u64, mut handshake: Box<Handshake>) -> After {
         match handshake.go_on() {
             Ok(Next::Done) => {
-                // The lane watches it from now on; one that cannot even be set up is dropped, and so closed.
+                // From now on the lane watches it. If it cannot be set up, it is dropped, and so closed.
                 if self.poller.remove(handshake.socket()).is_ok() {
                     let _ = self.lane.take_in(handshake.finish());
                     self.lane.stir();

@@ -1,15 +1,15 @@
-//! Places for clients whose handshake is not over, and who loses one when there is none left.
+//! Places for clients before the end of their handshake, and which client loses its place when none is left.
 //!
-//! Whoever reaches the port can take places, as many as there are. So a new one takes that of the address that has most of
-//! them: its oldest, if that had time enough to go on; otherwise one drawn by lot, for then those that come too fast take
-//! each other's mostly, while taking the oldest would take the place of every client that is farther away than the time in
-//! which all places are taken again.
+//! Any host that reaches the port can take places. So a new client takes the place of the address with the most
+//! places: of its oldest client, if that had enough time for its next step; otherwise of a random one. Clients that
+//! arrive too fast then mostly take each other's places. Always taking the oldest would hit every client whose round
+//! trip is longer than the time in which all places are replaced.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// An address, as far as one holder can have: IPv4, or the first half of IPv6, which one network shares.
+/// An address as one holder can have it: IPv4, or the first half of IPv6, which one network shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Source(u128);
 
@@ -22,7 +22,7 @@ impl Source {
     }
 }
 
-/// A client had time enough for the next step: one on the other side of the world answers within it.
+/// Enough time for a client's next step: a client on the other side of the world answers within it.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Some clients, by number; numbers rise.
@@ -31,7 +31,7 @@ pub(super) struct Places {
     most: usize,
     all: BTreeMap<u64, (Source, Instant)>,
     of: HashMap<Source, BTreeSet<u64>>,
-    /// By how many places they have, then by the oldest of them.
+    /// By number of places, then by the oldest of them.
     ranks: BTreeSet<(usize, std::cmp::Reverse<u64>, Source)>,
     draws: u64,
 }
@@ -50,7 +50,7 @@ impl Places {
         loser
     }
 
-    /// One that goes so that another may come, if there is any.
+    /// One that leaves to make room, if there is any.
     pub(super) fn make_room(&mut self, now: Instant) -> Option<u64> {
         let (most, oldest, _) = *self.ranks.last()?;
         let (source, since) = *self.all.get(&oldest.0)?;
@@ -66,7 +66,7 @@ impl Places {
         Some(loser)
     }
 
-    /// One of those with the most places, by lot.
+    /// A random one of those with the most places.
     fn draw_source(&mut self, most: usize) -> Option<Source> {
         let (first, last) = (*self.all.keys().next()?, *self.all.keys().next_back()?);
         for _ in 0..16 {

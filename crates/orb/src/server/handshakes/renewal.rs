@@ -1,4 +1,4 @@
-//! Connections whose client's certificate has expired, or is revoked by new settings, are closed: looked for once in a while.
+//! Closes connections whose client's certificate has expired, or is revoked by new settings; checked periodically.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,21 +7,21 @@ use crate::server::connection::Connection;
 use crate::server::lane::Lane;
 use crate::tls::{ServerSettings, TlsServer};
 
-/// Connections that are looked at in one go: each may cost some signatures.
+/// Connections checked in one go: each may cost some signatures.
 const SOME: usize = 64;
-/// How often one that is busy is asked again before it is closed in the midst of a request.
+/// How often a busy connection is retried before it is closed during a request.
 const TRIES: u32 = 20;
 
 /// See the module.
 pub(super) struct Renewal {
     every: Duration,
     next: Instant,
-    /// What all that were looked at were held against.
+    /// The settings for the last complete check.
     settings: Arc<ServerSettings>,
-    /// New lists of revoked certificates are to be looked at, too.
+    /// New lists of revoked certificates must be checked, too.
     fresh: bool,
     unseen: Vec<Arc<Connection>>,
-    /// These are to go, and how often they were busy.
+    /// Connections to close, and how often they were busy.
     leaving: Vec<(Arc<Connection>, u32)>,
 }
 

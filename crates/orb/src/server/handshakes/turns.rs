@@ -1,14 +1,14 @@
-//! Whose turn it is to have a step of its handshake computed: the address for which least was computed of late, and of one
-//! address the client that waits longest. So an address that makes much work waits behind those that make little.
+//! Selects the client whose handshake step is computed next: of the address with the least recent computing time, the
+//! client that waits longest. So an address that causes much work waits behind addresses that cause little.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::places::Source;
 
-/// What was computed counts half after so long.
+/// After this time computing counts half.
 const HALF: Duration = Duration::from_secs(1);
-/// Addresses that are remembered though none of their clients waits.
+/// Addresses remembered without a waiting client.
 const MOST: usize = 4096;
 
 /// See the module.
@@ -20,7 +20,7 @@ pub(super) struct Turns {
 #[derive(Debug)]
 struct Share {
     waiting: VecDeque<u64>,
-    /// Nanoseconds, as they counted then.
+    /// Nanoseconds, as weighted at that time.
     spent: u64,
     then: Instant,
 }
@@ -36,14 +36,14 @@ impl Turns {
     /// A client waits for its turn.
     pub(super) fn wait(&mut self, source: Source, number: u64, now: Instant) {
         if self.of.len() >= MOST && !self.of.contains_key(&source) {
-            // Those that are forgotten begin anew: so do all whom nothing was computed for.
+            // Forgotten addresses start again at zero, as do new ones.
             self.of.retain(|_, share| !share.waiting.is_empty());
         }
         let share = self.of.entry(source).or_insert_with(|| Share { waiting: VecDeque::new(), spent: 0, then: now });
         share.waiting.push_back(number);
     }
 
-    /// Whose turn it is.
+    /// The next client.
     pub(super) fn next(&mut self, now: Instant) -> Option<(Source, u64)> {
         let waiting = self.of.iter().filter(|(_, share)| !share.waiting.is_empty());
         let (source, _) = waiting.min_by_key(|(_, share)| (share.spent(now), share.waiting.front().copied()))?;
@@ -51,7 +51,7 @@ impl Turns {
         Some((source, self.of.get_mut(&source)?.waiting.pop_front()?))
     }
 
-    /// So much was computed for one of an address.
+    /// Adds computing time to an address.
     pub(super) fn spend(&mut self, source: Source, time: Duration, now: Instant) {
         if let Some(share) = self.of.get_mut(&source) {
             let halves = now.saturating_duration_since(share.then).as_millis() / HALF.as_millis();
@@ -80,7 +80,7 @@ mod tests {
         turns.wait(from(2), 100, now);
         assert_eq!(turns.next(now), Some((from(2), 100)));
         assert_eq!(turns.next(now), Some((from(1), 1)));
-        // It counts less as time goes by.
+        // It counts less over time.
         turns.spend(from(2), Duration::from_millis(30), now + HALF * 3);
         turns.wait(from(2), 101, now);
         assert_eq!(turns.next(now + HALF * 3), Some((from(1), 2)));
@@ -103,7 +103,7 @@ mod tests {
                 let at = number as usize % costs.len();
                 prop_assert!(last[at] < Some(number));
                 last[at] = Some(number);
-                // Nobody had more before, by more than one turn.
+                // No address had more than one turn more before.
                 prop_assert!(spent.iter().all(|other| spent[at] <= *other));
                 spent[at] += costs[at];
                 turns.spend(source, Duration::from_millis(costs[at]), now);
