@@ -20,6 +20,7 @@ mod claims;
 mod costs;
 mod counterexamples;
 mod from;
+mod hostile_users;
 mod hourglass;
 mod idl;
 mod ior;
