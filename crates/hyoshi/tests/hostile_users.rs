@@ -69,8 +69,11 @@ fn socket(place: &Place) -> PathBuf {
     place.path().join("run/broker.sock")
 }
 
+/// What it prints on standard error goes to a file.
 fn broker(place: &Place) -> Broker {
-    Broker::start(place, "--scheduler window --limits limits.toml --audit audit.log")
+    let mut command = place.command("broker --scheduler window --limits limits.toml --audit audit.log --socket");
+    let said = fs::File::options().create(true).append(true).open(place.path().join("said")).unwrap();
+    Broker::of(command.arg(socket(place)).stderr(said))
 }
 
 /// One of the roles, or a shell that starts setuid programs. What it prints goes into a file.
@@ -146,11 +149,10 @@ impl Critical {
 
 /// Runs the flight program once. Of a recording with unexplained misses, what `hyoshi why` answers is printed.
 fn flight(place: &Place, seconds: u64, critical: &mut Critical) {
-    let words = format!(
-        "run {} --duration {seconds}s --no-report --record flight.hyo --socket",
-        example("flight-program.toml")
-    );
-    let output = place.command(&words).arg(socket(place)).output().unwrap();
+    let (example, at) = (example("flight-program.toml"), socket(place));
+    let words =
+        format!("run {example} --duration {seconds}s --no-report --record flight.hyo --socket {}", at.display());
+    let output = place.command(&words).output().unwrap();
     let ended = Ended::of(&words, &output);
     assert!(ended.code <= 1, "{}", ended.err);
     let before = critical.unexplained.len();
@@ -297,6 +299,7 @@ fn programs_and_a_run_beside_hostile_users_lose_nothing_and_nothing_is_left() {
     assert_eq!(left, [""; 0]);
     assert_eq!(files(&place), bare);
     assert_eq!(place.read("roots"), "of root's");
+    assert!(!place.read("said").contains("panicked"), "{}", place.read("said"));
 
     println!("{took:.0?}, {runs} runs of the flight program");
     println!(
