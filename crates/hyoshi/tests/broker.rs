@@ -39,30 +39,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use common::broker::{Above, Broker, kill, wait_for};
+use common::broker::{Above, Broker, Program, as_user, cpu_time, kill, wait_for};
 use common::said::Said;
 use common::{Ended, Place};
 use hyoshi_broker::idl::cpu_broker::{Advocate, Outcome, Reservation, Status};
 use hyoshi_orb::{Orb, SystemException};
 use serde_json::Value;
-
-/// A program that ends with the test, however that ends, and with it whatever it has started.
-struct Program(Child);
-
-impl Program {
-    fn start(command: &mut Command) -> Program {
-        Program(command.process_group(0).spawn().unwrap())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended as the test wanted it to; then this reaches those whom it has left behind.
-        let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", self.0.id())]).stderr(Stdio::null()).status();
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A script that uses the CPU for as long as the process lives that has started it: no guard drops in a test that is
 /// killed.

@@ -147,11 +147,9 @@ fn root() -> bool {
 /// Critical jobs of the flight program, and those of them that missed.
 fn flight(place: &Place, seconds: u64) -> (u64, u64) {
     let socket = place.path().join("run/broker.sock");
-    let words =
-        format!("run {} --duration {seconds}s --no-report --format json --socket", example("flight-program.toml"));
-    let mut command = place.command(&words);
-    let ended = common::Ended::of(&words, &command.arg(socket).output().unwrap());
-    let json = ended.json();
+    let (example, at) = (example("flight-program.toml"), socket.display());
+    let words = format!("run {example} --duration {seconds}s --no-report --format json --socket {at}");
+    let json = place.hyoshi(&words).json();
     let critical = common::class(&json, "critical");
     let count = |name: &str| critical[name].as_u64().unwrap_or_else(|| panic!("{name} of {critical}"));
     (count("released"), count("missed"))

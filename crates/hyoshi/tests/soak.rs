@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use common::Place;
+use common::broker::{comes_down, descriptors, groups};
 use common::said::Said;
 use hyoshi_broker::Joining;
 use hyoshi_broker::client::{Client, ClientError};
@@ -117,31 +118,6 @@ impl Brokers {
         let left: Vec<_> = self.pids.iter().flat_map(|pid| groups(*pid)).collect();
         assert_eq!(left, [""; 0]);
     }
-}
-
-/// Waits until what a broker has left is down to so many, which it needs a moment to find out.
-fn comes_down<T>(most: usize, left: impl Fn() -> Vec<T>) -> Vec<T> {
-    let until = Instant::now() + Duration::from_secs(20);
-    loop {
-        let there = left();
-        if there.len() <= most || Instant::now() > until {
-            return there;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// What each descriptor of a broker is of.
-fn descriptors(broker: u32) -> Vec<PathBuf> {
-    let all = fs::read_dir(format!("/proc/{broker}/fd")).unwrap();
-    all.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).collect()
-}
-
-/// Those of a broker.
-fn groups(broker: u32) -> Vec<String> {
-    let all = fs::read_dir(CpuGroup::of_this_process().top).unwrap();
-    let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.starts_with(&format!("hyoshi-{broker}-"))).collect()
 }
 
 fn join(client: &Client, name: &str, share: &str, pid: u32) -> Result<TaskStub, ClientError> {

@@ -19,6 +19,7 @@ mod check;
 mod costs;
 mod counterexamples;
 mod from;
+mod hostile_users;
 mod hourglass;
 mod idl;
 mod ior;

@@ -40,23 +40,6 @@ fn limited(limits: &str, more: &str) -> Option<(Place, Broker)> {
     Some((place, broker))
 }
 
-/// A command as a user, in a group.
-fn as_user(place: &Place, uid: u32, group: Option<u32>, program: &str) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args([
-        format!("--reuid={uid}"),
-        format!("--regid={uid}"),
-        "--bounding-set=-all".into(),
-        "--inh-caps=-all".into(),
-    ]);
-    match group {
-        Some(group) => command.arg(format!("--groups={group}")),
-        None => command.arg("--clear-groups"),
-    };
-    command.arg(place.path().join(program)).current_dir(place.path()).stdin(Stdio::null());
-    command
-}
-
 fn hyoshi(place: &Place, uid: u32, group: Option<u32>, words: &str) -> Command {
     let mut command = as_user(place, uid, group, "hyoshi");
     let (verb, rest) = words.split_once(' ').unwrap_or((words, ""));
@@ -220,16 +203,10 @@ fn a_users_requests_connections_and_settings_are_bounded_and_others_go_on() {
     let limits = "[default]\nrequests = 100\nconnections = 10\nsettings = \"1000B\"\n";
     let Some((place, mut broker)) = limited(limits, "") else { return };
     let pid = broker.child.id();
-    // Ticks of the kernel's, a hundredth of a second each (proc_pid_stat(5): 14, 15).
-    let consumed = || {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        [14, 15].map(|field| fields[field - 3].parse::<u64>().unwrap()).iter().sum::<u64>()
-    };
-    let before = consumed();
+    let before = cpu_time(pid);
     let did = plays(&place, STRANGER, "flood 2000");
     let (answered, refused) = (did[0], did[1]);
-    eprintln!("{answered} answered, {refused} refused, for {}0 ms of the broker's CPU time", consumed() - before);
+    eprintln!("{answered} answered, {refused} refused, for {:?} of the broker's CPU time", cpu_time(pid) - before);
     assert!((100..=400).contains(&answered) && refused > 300, "{answered} answered, {refused} refused");
     ask(&place, "broker list").exits(0);
     let said = hyoshi(&place, OTHER, None, "broker list").output().unwrap();

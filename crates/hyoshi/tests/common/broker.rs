@@ -1,9 +1,13 @@
 //! Brokers, as processes that end with the test.
 
 use std::borrow::BorrowMut;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::{Policy, priority, set_own_policy};
 
 use super::Place;
@@ -84,4 +88,72 @@ pub fn wait_for(mut condition: impl FnMut() -> bool) -> Option<()> {
         std::thread::sleep(Duration::from_millis(20));
     }
     Some(())
+}
+
+/// A program that ends with the test, and with it everything that it has started.
+pub struct Program(pub Child);
+
+impl Program {
+    pub fn start(command: &mut Command) -> Program {
+        Program(command.process_group(0).spawn().unwrap())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // The test may have ended it already; then this reaches the processes that it has left.
+        let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", self.0.id())]).stderr(Stdio::null()).status();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A command as a user without capabilities, in at most one supplementary group.
+pub fn as_user(place: &Place, uid: u32, group: Option<u32>, program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([
+        format!("--reuid={uid}"),
+        format!("--regid={uid}"),
+        "--bounding-set=-all".into(),
+        "--inh-caps=-all".into(),
+    ]);
+    match group {
+        Some(group) => command.arg(format!("--groups={group}")),
+        None => command.arg("--clear-groups"),
+    };
+    command.arg(place.path().join(program)).current_dir(place.path()).stdin(Stdio::null());
+    command
+}
+
+/// CPU time of a process so far, with threads that have ended, in steps of 10 ms (proc_pid_stat(5): 14, 15).
+pub fn cpu_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks = [14, 15].map(|field| fields[field - 3].parse::<u64>().unwrap());
+    Duration::from_millis(10 * ticks.iter().sum::<u64>())
+}
+
+/// Waits up to 20 s until at most so many are left, and returns those that are.
+pub fn comes_down<T>(most: usize, left: impl Fn() -> Vec<T>) -> Vec<T> {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let there = left();
+        if there.len() <= most || Instant::now() > until {
+            return there;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The files, sockets and others that a broker has open.
+pub fn descriptors(broker: u32) -> Vec<PathBuf> {
+    let all = fs::read_dir(format!("/proc/{broker}/fd")).unwrap();
+    all.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).collect()
+}
+
+/// The control groups of a broker, by name.
+pub fn groups(broker: u32) -> Vec<String> {
+    let all = fs::read_dir(CpuGroup::of_this_process().top).unwrap();
+    let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with(&format!("hyoshi-{broker}-"))).collect()
 }
