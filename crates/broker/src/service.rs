@@ -259,6 +259,8 @@ impl Pace {
     /// It consumes at most this much at once, and beyond that a quarter of a CPU.
     const BURST: Span = Span::from_millis(2);
     const PART: u64 = 4;
+    /// No rest is longer.
+    const REST: Span = Span::from_millis(20);
     const MEASURE: Span = Span::from_secs(1);
 
     fn new(now: Instant) -> Pace {
@@ -290,7 +292,8 @@ impl Pace {
         self.left = left.saturating_sub(spent);
         let owed = spent.saturating_sub(left);
         if !owed.is_zero() {
-            clock.sleep_until(now.saturating_add(owed * Pace::PART));
+            // Windows wait to be closed meanwhile.
+            clock.sleep_until(now.saturating_add((owed * Pace::PART).min(Pace::REST)));
         }
     }
 }

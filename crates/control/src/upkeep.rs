@@ -135,10 +135,9 @@ impl Upkeep {
     }
 
     /// A task costs nothing any more.
-    pub fn remove(&mut self, task: TaskId) {
-        if self.tasks.remove(&task).is_some() {
-            self.settle();
-        }
+    /// Returns the tasks that were served and are no more: an earlier task that fits now may need their part.
+    pub fn remove(&mut self, task: TaskId) -> Vec<TaskId> {
+        if self.tasks.remove(&task).is_some() { self.settle() } else { Vec::new() }
     }
 
     /// Why a task is not served; `None` if it is, or is not known.

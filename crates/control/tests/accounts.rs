@@ -25,7 +25,7 @@ fn wishes(accounts: u32) -> impl Strategy<Value = Vec<Wish>> {
 }
 
 fn policy() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec!["strict", "weighted", "partition(a 90% strict, b 40% weighted)"])
+    prop::sample::select(vec!["fair", "strict", "weighted", "partition(a 90% strict, b 40% weighted)"])
 }
 
 fn arbiter(policy: &str, parts: &[u32]) -> Arbiter {

@@ -75,7 +75,8 @@ fn every_example_loads_is_checked_and_simulated() {
     let mut simulated = 0;
     for entry in std::fs::read_dir(example("")).unwrap() {
         let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "toml") {
+        // broker.toml has a broker's limits.
+        if path.extension().is_none_or(|extension| extension != "toml") || path.ends_with("broker.toml") {
             continue;
         }
         let checked = place.hyoshi(&format!("check {}", path.display()));

@@ -80,6 +80,8 @@ pub enum Mistrust {
 const MOST_LINKS: usize = 40;
 /// Groups below this are the system's: root decides who is in them (`SYS_GID_MAX`, login.defs(5)).
 const SYSTEM_GROUPS: u32 = 1000;
+/// Group `users`, in which some distributions put all people.
+const USERS: u32 = 100;
 
 impl Folder {
     /// Opens a directory.
@@ -296,7 +298,7 @@ fn check(stat: &Stat, path: &Path, user: u32, place: Place) -> Result<(), Mistru
     let foreign = owner != 0 && owner != user;
     let on_the_way = place == Place::OnTheWay;
     let sticky = on_the_way && mode & 0o1000 != 0;
-    let system = on_the_way && stat.st_gid < SYSTEM_GROUPS;
+    let system = on_the_way && stat.st_gid < SYSTEM_GROUPS && stat.st_gid != USERS;
     let writable = (mode & 0o002 != 0 && !sticky) || (mode & 0o020 != 0 && !sticky && !system);
     if foreign || writable { Err(Mistrust::Open { path: path.to_owned(), owner, mode }) } else { Ok(()) }
 }

@@ -246,7 +246,10 @@ impl State {
         }
         self.allow_process(caller, &process)?;
         self.allow_threads(id, &process)?;
-        let (identity, directs) = (process.identity(), self.access.may_direct(caller));
+        // A process of another user, which root or an operator answers for. The owner's own must stay the owner's.
+        let owner = self.task(id)?.owner;
+        let foreign = process.owner().is_none_or(|user| !user.is_only(owner));
+        let (identity, directs) = (process.identity(), self.access.may_direct(caller) && foreign);
         self.kernel.add(id, process)?;
         if directs {
             let members = self.kernel.members(id);
@@ -336,7 +339,8 @@ impl State {
             externals.bulletin().forget(id);
         }
         self.autos.remove(&id);
-        self.upkeep.remove(id);
+        let lost = self.upkeep.remove(id);
+        self.unserved.extend(lost);
         if !self.tasks.values().any(|other| other.owner == task.owner) {
             self.share_own_time(task.owner);
         }

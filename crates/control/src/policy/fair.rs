@@ -133,6 +133,10 @@ impl Policy for Fair {
         }
     }
 
+    fn within_account(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
+        self.arbitrate(asks, limit, grants);
+    }
+
     fn grants_all_that_fits(&self) -> bool {
         true
     }

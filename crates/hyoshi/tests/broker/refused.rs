@@ -166,7 +166,7 @@ fn what_is_wrong_with_the_command_line_is_said_before_tasks_are_forgotten_or_any
     };
     let (noted, names) = (place.read("run/state/tasks"), place.names());
     for (words, wrong) in [
-        ("--forget --policy fair", "`fair`"),
+        ("--forget --policy fairly", "`fairly`"),
         ("--forget --policy library", "`path`"),
         ("--forget --scheduler sometimes", "`sometimes`"),
         ("--forget --scheduler external:file:none", "none"),

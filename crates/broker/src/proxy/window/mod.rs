@@ -26,7 +26,7 @@ use self::thread::{Held, NOT_NOTED, State};
 use super::{Abilities, Ground, SchedulerProxy};
 use crate::kernel::{Lanes, NotReserved};
 use crate::lanes::Above;
-use crate::members::{MOST_PROCESSES, Member, Members};
+use crate::members::{Member, Members};
 use crate::touched::Touched;
 
 /// Holds windows for tasks.
@@ -318,7 +318,7 @@ impl SchedulerProxy for WindowProxy {
     fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
         let Some(open) = self.open.get_mut(&task) else { return };
         for process in left {
-            let tids = threads_of(*process, MOST_PROCESSES).into_iter();
+            let tids = threads_of(*process, MOST_THREADS).into_iter();
             tids.for_each(|tid| open.free_born(&Member { tid, process: *process }));
         }
         let cpu = open.cpu;
@@ -518,11 +518,12 @@ impl Open {
         first.map(|held| held.before.affinity)
     }
 
-    /// Those that were born in the window and have not been looked at are let go, too.
+    /// Those that were born in the window and have not been looked at are let go, too, as many as a window may have: the
+    /// broker's state is locked meanwhile.
     fn let_go(&self, members: &mut Members) {
         members.look_at_processes();
         members.look_at_threads();
-        members.threads().iter().for_each(|member| self.free_born(member));
+        members.threads().iter().take(MOST_THREADS).for_each(|member| self.free_born(member));
     }
 
     /// One that has not been looked at may run where its kin may.

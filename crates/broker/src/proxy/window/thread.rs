@@ -174,7 +174,8 @@ impl Held {
     fn put_back(&mut self) -> Result<(), Refused> {
         let tid = self.before.thread.number;
         let before = self.before.scheduling;
-        self.before.affinity.put(tid)?;
+        // If its cpuset has none of these CPUs any more, the kernel has bound it to others.
+        self.before.affinity.put(tid).or_else(|refused| if refused.is_elsewhere() { Ok(()) } else { Err(refused) })?;
         if before.is_fair() { before.put_back(tid) } else { Scheduling::ORDINARY.put_back(tid) }
     }
 

@@ -35,6 +35,10 @@ impl Files {
     }
 
     fn read_server(&self) -> Result<Option<TlsServer>, Failure> {
+        // Before any of them is read.
+        for (flag, path) in [("--tls-cert", &self.cert), ("--tls-key", &self.key), ("--tls-clients", &self.clients)] {
+            path.as_ref().map(|path| self.path(flag, path)).transpose()?;
+        }
         let Some(own) = self.identity()? else { return Ok(None) };
         let server = match &self.clients {
             None => TlsServer::new(own),
