@@ -176,11 +176,12 @@ fn folder_is_refused(place: &Place) {
     assert_eq!(place.read("roots"), "of root's");
 }
 
-/// The processes of the hostile users.
+/// The processes of the hostile users that have not ended.
 fn processes() -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let theirs = all.filter(|entry| entry.metadata().is_ok_and(|found| USERS.contains(&found.uid())));
-    theirs.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    let numbers = theirs.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|pid| Process::open(*pid).is_ok_and(|process| !process.has_ended())).collect()
 }
 
 /// Threads and processes of the hostile users that a broker has left changed.
@@ -315,7 +316,7 @@ fn programs_and_a_run_beside_hostile_users_lose_nothing_and_nothing_is_left() {
     let open = comes_down(idle, || descriptors(last.child.id()));
     assert!(open.len() <= idle, "{} descriptors, {idle} at the beginning: {open:?}", open.len());
     assert_eq!(last.ends("-TERM").code(), Some(0));
-    assert_eq!(processes(), [0; 0]);
+    assert_eq!(comes_down(0, processes), [0; 0]);
     let left: Vec<_> = [&broker_one, &killed, &last].into_iter().flat_map(|broker| groups(broker.child.id())).collect();
     assert_eq!(left, [""; 0]);
     assert_eq!(files(&place), bare);
