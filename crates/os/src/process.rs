@@ -172,6 +172,7 @@ impl Process {
 
     /// Number of threads, without listing them; 0 once it has ended. 0.5 us: the link count of the directory.
     pub fn count_threads(&self) -> usize {
+        #[allow(clippy::useless_conversion, reason = "it has 32 bits on some architectures")]
         let links = fstat(&self.tasks).map_or(2, |stat| u64::from(stat.st_nlink));
         usize::try_from(links.saturating_sub(2)).unwrap_or(0)
     }

@@ -64,6 +64,9 @@ pub struct Affinity(CpuSet);
 /// What a thread is shrunk to before it leaves SCHED_DEADLINE: the least the kernel takes.
 const LEAST: Bandwidth = Bandwidth { runtime: 1_100, deadline: 4_194_000_000, period: 4_194_000_000, flags: 0 };
 
+/// How often a thread that undoes it is lowered at once.
+const LOWERINGS: u32 = 16;
+
 const RESET_ON_FORK: u64 = 0x01;
 const RECLAIM: u64 = 0x02;
 const DL_OVERRUN: u64 = 0x04;
@@ -131,7 +134,7 @@ impl Scheduling {
     ///
     /// # Errors
     ///
-    /// If the thread is gone, or without the privilege.
+    /// If the thread is gone, or without the privilege; EAGAIN if the thread undoes it again and again.
     pub fn put_back(&self, tid: u32) -> Result<(), Refused> {
         number(tid)?;
         // The calling thread does not sleep; were it throttled between the two calls, it would be for hours, and not to be killed.
@@ -140,7 +143,20 @@ impl Scheduling {
         {
             set_deadline(tid, LEAST, true)?;
         }
-        self.give(tid)
+        if tid == crate::own_thread() || !self.is_fair() { self.give(tid) } else { self.lower(tid) }
+    }
+
+    /// The kernel checks what a thread may do to its own priority before it takes the lock: a call that found the thread still
+    /// raised can undo this one. Setting it twice lets calls that already wait for the lock come first; then it is looked at.
+    fn lower(&self, tid: u32) -> Result<(), Refused> {
+        for _ in 0..LOWERINGS {
+            self.give(tid)?;
+            self.give(tid)?;
+            if !Scheduling::of(tid).is_ok_and(|found| !found.is_fair() && found.reset_on_fork) {
+                return Ok(());
+            }
+        }
+        Err(Refused::new(Asked::Policy(Policy::Other), rustix::io::Errno::AGAIN))
     }
 
     /// As [`Scheduling::put_back`], for a thread that hangs ([`crate::progress`]): leaving with the bandwidth that it has, long
