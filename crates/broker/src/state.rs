@@ -305,7 +305,8 @@ impl State {
                         return Carried::Refused(None);
                     }
                     let demand = Demand { period: reservation.period(), threads: kernel.threads(id) };
-                    unserved.extend(upkeep.set(id, task.owner, demand).into_iter().filter(|other| *other != id));
+                    let lost = own_time::count(upkeep, id, task.owner, task.account, demand);
+                    unserved.extend(lost.into_iter().filter(|other| *other != id));
                     if let Some(refused) = upkeep.unserved(id) {
                         task.why = Some(own_time::refused(&refused));
                         return Carried::Refused(None);

@@ -48,6 +48,8 @@ struct Entry {
     user: User,
     demand: Demand,
     served: bool,
+    /// It is served in any case, and takes nothing from the parts of users.
+    exempt: bool,
 }
 
 /// Why a task is not served.
@@ -125,17 +127,26 @@ impl Upkeep {
 
     /// From now on a task has this cost. Returns the tasks that are no longer served, perhaps this one among them.
     pub fn set(&mut self, task: TaskId, user: User, demand: Demand) -> Vec<TaskId> {
+        self.put(task, Entry { user, demand, served: true, exempt: false })
+    }
+
+    /// The same of a task that is served in any case: of root's and operators', which no user's tasks displace.
+    pub fn set_exempt(&mut self, task: TaskId, user: User, demand: Demand) -> Vec<TaskId> {
+        self.put(task, Entry { user, demand, served: true, exempt: true })
+    }
+
+    fn put(&mut self, task: TaskId, entry: Entry) -> Vec<TaskId> {
+        let Entry { user, demand, .. } = entry;
         let before = self.tasks.get(&task).copied();
         if before.is_some_and(|before| (before.user, before.demand) == (user, demand)) {
             return Vec::new();
         }
         let served = before.is_none_or(|before| before.served);
-        self.tasks.insert(task, Entry { user, demand, served });
+        self.tasks.insert(task, Entry { served, ..entry });
         self.settle()
     }
 
-    /// A task costs nothing any more.
-    /// Returns the tasks that were served and are no more: an earlier task that fits now may need their part.
+    /// A task costs nothing any more. Returns the tasks that were served and are no more: an earlier task that fits now may need their part.
     pub fn remove(&mut self, task: TaskId) -> Vec<TaskId> {
         if self.tasks.remove(&task).is_some() { self.settle() } else { Vec::new() }
     }
@@ -172,7 +183,7 @@ impl Upkeep {
     /// Each user's part: max-min by the needs of their tasks, weighted by the shares.
     fn divide(&self) -> BTreeMap<User, Share> {
         let mut needs: BTreeMap<User, u64> = BTreeMap::new();
-        for entry in self.tasks.values() {
+        for entry in self.tasks.values().filter(|entry| !entry.exempt) {
             let need = needs.entry(entry.user).or_default();
             *need = need.saturating_add(self.cost(entry.demand).as_millionths());
         }
@@ -199,7 +210,7 @@ impl Upkeep {
         let (scale, parts) = (self.scale, self.divide());
         self.parts = parts.into_iter().map(|(user, part)| (user, (part, Share::ZERO))).collect();
         let mut lost = Vec::new();
-        for (task, entry) in &mut self.tasks {
+        for (task, entry) in self.tasks.iter_mut().filter(|(_, entry)| !entry.exempt) {
             let cost = Share::from_millionths(entry.demand.share().as_millionths().saturating_mul(scale) / 100);
             let (part, taken) = self.parts.entry(entry.user).or_default();
             let fits = taken.saturating_add(cost) <= *part;
@@ -265,6 +276,15 @@ mod tests {
         assert!(upkeep.taken() <= Upkeep::BUDGET && upkeep.unserved(TaskId(99)).is_some());
         (0..60).for_each(|_| drop(upkeep.measured(Share::from_percent(1))));
         assert_eq!((upkeep.taken(), upkeep.unserved(TaskId(99))), (modelled, None));
+    }
+
+    #[test]
+    fn an_exempt_task_is_served_whatever_it_costs_and_takes_no_users_part() {
+        let mut upkeep = Upkeep::new(Upkeep::BUDGET);
+        assert_eq!(upkeep.set_exempt(TaskId(1), 0, demand(1, 50)), []);
+        (2..6).for_each(|task| assert_eq!(upkeep.set(TaskId(task), 1, demand(1, 1)), []));
+        assert!((1..6).all(|task| upkeep.unserved(TaskId(task)).is_none()));
+        assert!(upkeep.set(TaskId(6), 1, demand(1, 1)) == [TaskId(6)] && upkeep.unserved(TaskId(1)).is_none());
     }
 
     proptest! {

@@ -40,7 +40,7 @@ fn critical_work_that_is_too_much_by_itself_is_seen_to_miss() {
     let operations = "[operation.a]\nevery = \"10ms\"\nwcet = \"6ms\"\ncritical = true\njitter = \"1ms\"\n\
                       [operation.nav]\nevery = \"20ms\"\nwcet = \"9ms\"\ncritical = true\n\
                       [operation.log]\nevery = \"20ms\"\nwcet = \"1ms\"\n";
-    fails(operations, "main: worst cases of critical jobs alone need 105.00 % of the CPU", "nav");
+    fails(operations, "worst cases of critical jobs alone need 105.00 % of the CPU", "nav");
 }
 
 #[test]

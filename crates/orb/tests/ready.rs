@@ -71,7 +71,7 @@ fn a_program_of_its_own() {
 fn a_program_that_forgets_to_serve_is_warned() {
     let start = |what: &str| {
         let mut again = Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", "a_program_of_its_own", "--nocapture"]).env("HYOSHI_TEST_READY", what);
+        again.args(["--exact", "ready::a_program_of_its_own", "--nocapture"]).env("HYOSHI_TEST_READY", what);
         again.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let end = |mut child: Child| {

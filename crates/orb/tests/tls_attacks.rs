@@ -25,6 +25,7 @@ fn serve(tls: TlsServer, endpoints: &[&str]) -> (Orb, TrackerStub) {
     }
     let orb = builder.build().unwrap();
     let adapter = orb.adapter("yard").build().unwrap();
+    orb.ready();
     let yard = adapter.activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     orb.publish("Yard", &yard).unwrap();
     (orb, yard)
@@ -421,6 +422,7 @@ mod transports {
             let builder = builder.listen("iiop://127.0.0.1:0").unwrap().listen("ssliop://127.0.0.1:0").unwrap();
             let orb = builder.build().unwrap();
             let adapter = orb.adapter("yard").build().unwrap();
+            orb.ready();
             let yard = adapter.activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
             orb.publish("Yard", &yard).unwrap();
             orb

@@ -47,6 +47,7 @@ fn serve(tls: TlsServer) -> (Orb, u16) {
     let orb = Orb::builder().tls_server(tls).server_limits(limits).listen("ssliop://127.0.0.1:0").unwrap();
     let orb = orb.build().unwrap();
     let yard = orb.adapter("yard").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
+    orb.ready();
     orb.publish("Yard", &yard).unwrap();
     let Some(Endpoint::Tls { port, .. }) = orb.endpoints().first().cloned() else { panic!("no TLS") };
     (orb, port)

@@ -33,6 +33,7 @@ fn server() -> Server {
     let tls = TlsServer::for_clients_of(authority.papers(HERE).identity(), &authority.roots()).unwrap();
     let orb = Orb::builder().tls_server(tls).listen("ssliop://127.0.0.1:0").unwrap().build().unwrap();
     let yard = orb.adapter("yard").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
+    orb.ready();
     orb.publish("Yard", &yard).unwrap();
     let Some(Endpoint::Tls { port, .. }) = orb.endpoints().first().cloned() else { panic!("no TLS") };
     Server { orb, port, authority }

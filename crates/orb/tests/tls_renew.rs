@@ -22,6 +22,7 @@ fn serve(tls: &TlsServer) -> (Orb, TrackerStub) {
     let orb = Orb::builder().tls_server(tls.clone()).server_limits(limits).listen("ssliop://127.0.0.1:0").unwrap();
     let orb = orb.build().unwrap();
     let yard = orb.adapter("yard").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
+    orb.ready();
     (orb, yard)
 }
 

@@ -54,7 +54,7 @@ impl State {
     fn count_own(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(&id).filter(|task| task.waits.is_none()) else { return };
         let demand = Demand { period: self.period(id), threads: self.kernel.threads(id) };
-        self.unserved.extend(self.upkeep.set(id, task.owner, demand));
+        self.unserved.extend(count(&mut self.upkeep, id, task.owner, task.account, demand));
     }
 
     /// Takes the reservations of tasks that do not fit any more. Returns whether there was one.
@@ -74,6 +74,20 @@ impl State {
     /// Whether the task is refused because the broker's own time does not suffice.
     pub(super) fn is_unserved(&self, id: TaskId) -> bool {
         self.upkeep.unserved(id).is_some()
+    }
+}
+
+/// What a task costs from now on. Tasks of root's and operators', which have no account, are served in any case.
+pub(super) fn count(
+    upkeep: &mut Upkeep,
+    id: TaskId,
+    owner: u32,
+    account: Option<AccountId>,
+    demand: Demand,
+) -> Vec<TaskId> {
+    match account {
+        Some(_) => upkeep.set(id, owner, demand),
+        None => upkeep.set_exempt(id, owner, demand),
     }
 }
 

@@ -321,7 +321,7 @@ impl Placement {
     fn slice(&mut self, cpu: usize) {
         let (place, windows) = &self.cpus[cpu];
         let mut best = whole(windows);
-        if best.iter().any(|window| slices(window.reservation, Placement::SLOTS[0]) > 1) {
+        if best.iter().any(|window| slices(window.reservation, Placement::SLOTS[3]) > 1) {
             let run = |windows: &[Placed]| self.run_of(windows).map_or(u64::MAX, Span::as_nanos);
             let mut shortest = run(&best);
             for slot in Placement::SLOTS {

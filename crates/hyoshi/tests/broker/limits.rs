@@ -165,7 +165,7 @@ fn users_hold_no_more_than_their_share_however_important_their_tasks_are_and_kee
         assert!((both("stranger", "other") - 0.1).abs() < 0.001, "round {round}");
         assert!((both("member", "another") - 0.5).abs() < 0.001, "round {round}");
         let because = task(&place, "other", |_| true)["because"].as_str().unwrap().to_owned();
-        assert!(because.contains("the 10% of users without an entry leaves nothing"), "{because}");
+        assert!(because.contains("the 10% of users without an entry leaves no more"), "{because}");
         broker.ends("-KILL");
         broker = Broker::start(&place, "--limits limits.toml --cap 100% --scheduler simulated");
         task(&place, "roots", |task| reports(task) > 1 && (held(task) - 0.4).abs() < 0.001);

@@ -11,6 +11,7 @@ use hyoshi_broker::audit::Audit;
 use hyoshi_broker::certificates::Certificates;
 use hyoshi_broker::client::{Client, PATIENCE};
 use hyoshi_broker::idl::cpu_broker::Task as _;
+use hyoshi_broker::limits::{Holder, Limits, Rules};
 use hyoshi_broker::machine::Machine;
 use hyoshi_broker::{Joining, Remote, Service, State, place, policy};
 use hyoshi_control::Arbiter;
@@ -30,7 +31,10 @@ fn with_broker(name: &str, remote: Option<Remote>, client: impl FnOnce(&Path, Ve
     place::prepare(&socket, uid).unwrap();
     let (machine, _) = Machine::open(&directory.join("state"), Some("none")).unwrap();
     let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(75));
-    let state = State::new(arbiter, Box::new(machine), Access { broker: uid, group: None }, Audit::none());
+    let mut state = State::new(arbiter, Box::new(machine), Access { broker: uid, group: None }, Audit::none());
+    // A certificate of this user's is no operator's: importance has a limit.
+    let own = Limits { importance: 10, ..Limits::of(Holder::User(uid.to_string())) };
+    state.limit_by(Arc::new(Rules::new([own], "limits")));
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::manual(wake.clone());
     let service = Service::start_for(state, &socket, uid, remote, wake).unwrap();
