@@ -200,7 +200,7 @@ fn what_is_not_proved_has_no_margins_that_read_as_room() {
 }
 
 #[test]
-fn what_is_dropped_in_a_behaviour_that_the_file_allows_fails() {
+fn what_may_be_dropped_names_the_limit_to_raise_or_fails_if_a_behaviour_drops_it() {
     let place = Place::new();
     let text = |queue: &str| {
         format!(
@@ -223,7 +223,7 @@ critical = true
     place.write("skip.toml", text("on_busy = \"skip\""));
     place.write("two.toml", text("queue = { limit = 2 }"));
     let one = place.hyoshi("check one.toml").exits(1).out;
-    assert!(one.contains("Does not hold: long: its job 1 is dropped or stopped in a simulated behaviour"), "{one}");
+    assert!(one.contains("2 jobs of long may be there at once") && one.contains("raise it to 2"), "{one}");
     let skip = place.hyoshi("check skip.toml").exits(1).out;
     assert!(skip.contains("Does not hold: long: its job 1 is dropped or stopped in a simulated behaviour"), "{skip}");
     place.hyoshi("check two.toml").exits(0);

@@ -65,6 +65,7 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, and it is parsed once")]
 enum Verb {
     /// Prove before deployment what can be proved
     Check(check::Arguments),

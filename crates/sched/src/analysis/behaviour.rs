@@ -140,13 +140,13 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
                 if draw % 2 == 1 {
                     now.takes = Takes::Uniform(was.bcet.max(Span::from_nanos(1)).min(was.wcet), was.wcet);
                 }
-                if free(id) && draw % 4 > 0 {
+                if free(id) && !draw.is_multiple_of(4) {
                     let job = JobId { operation: id, number: u64::from(draw), leg: 0 };
                     let last = was.period.saturating_sub(Span::from_nanos(1));
                     now.phase = takes::uniform(takes::bits(seed, job, 7), Span::ZERO, last);
                 }
             }
-            if draw % 4 == 0 {
+            if draw.is_multiple_of(4) {
                 // Late releases coincide, early ones follow; every other time just after a long job has begun.
                 let before = (draw % 8 == 4).then(|| longest(system, region).get(draw as usize / 8).copied()).flatten();
                 let late: Vec<(OperationId, Span)> = system
