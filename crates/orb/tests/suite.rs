@@ -35,4 +35,3 @@ mod tls;
 mod tls_attacks;
 mod tls_checks;
 mod tls_flood;
-mod tls_renew;

@@ -1,8 +1,10 @@
 //! Certificates, keys, authorities and lists of revoked certificates that are reloaded while a server runs, and the
 //! copies of a key in memory.
 
-use crate::authority;
-use crate::tracking;
+#[path = "common/authority.rs"]
+mod authority;
+#[path = "common/tracking.rs"]
+mod tracking;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

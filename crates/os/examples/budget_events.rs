@@ -31,6 +31,8 @@ trait Event {
     fn wait(&mut self, budget: Span) -> io::Result<()>;
 }
 
+type Begin = fn(u32, u32) -> io::Result<Box<dyn Event>>;
+
 fn main() {
     if std::env::args().nth(1).as_deref() == Some("spin") {
         loop {
@@ -44,18 +46,18 @@ fn main() {
     let cpu = *allowed_cpus().last().unwrap();
     let own = allowed_cpus()[0];
     if let Err(refused) = Affinity::to([cpu]).put(tid).and_then(|()| raise(tid, 30)) {
-        let _ = child.kill();
+        let _ = child.kill().and_then(|()| child.wait());
         return println!("needs root or CAP_SYS_NICE: {refused}");
     }
     println!("{:<44} {:>8} {:>8} {:>8} {:>8} {:>8}", "lateness in us", "median", "p90", "p99", "most", "cpu");
     for (where_, receiver) in [("the other CPU", own), ("the same CPU", cpu)] {
         Affinity::to([receiver]).put(hyoshi_os::own_thread()).unwrap();
         set_own_policy(Policy::Fifo(90)).unwrap();
-        let all: [(&str, fn(u32, u32) -> io::Result<Box<dyn Event>>); 6] = [
-            ("sleep for the budget, look again", Sleep::new),
+        let all: [(&str, Begin); 6] = [
+            ("sleep for the budget, look again", Sleep::begin),
             ("task-clock of the thread, epoll", Polled::of_thread),
             ("task-clock of the thread, signal", Signalled::of_thread),
-            ("POSIX CPU timer of the process", Timer::new),
+            ("POSIX CPU timer of the process", Timer::begin),
             ("task-clock of a control group, epoll", Polled::of_group),
             ("cpu-clock of a control group, epoll", Polled::of_group_by_cpu_clock),
         ];
@@ -99,7 +101,7 @@ fn check(done: libc::c_int) -> io::Result<libc::c_int> {
 struct Sleep(Meter);
 
 impl Sleep {
-    fn new(tid: u32, _: u32) -> io::Result<Box<dyn Event>> {
+    fn begin(tid: u32, _: u32) -> io::Result<Box<dyn Event>> {
         let mut meter = Meter::new();
         meter.add(&Process::open(tid).unwrap(), false);
         Ok(Box::new(Sleep(meter)))
@@ -128,7 +130,7 @@ fn set_period(fd: RawFd, span: Span) -> io::Result<()> {
 struct Polled(Sampler, Poller);
 
 impl Polled {
-    fn new(mut builder: Builder<'_>) -> io::Result<Box<dyn Event>> {
+    fn begin(mut builder: Builder<'_>) -> io::Result<Box<dyn Event>> {
         let counter = builder.sample_period(1 << 40).wakeup_events(1).enabled(true).build()?;
         let sampler = counter.sampled(RING)?;
         let poller = Poller::new()?;
@@ -140,7 +142,7 @@ impl Polled {
     fn of_thread(tid: u32, _: u32) -> io::Result<Box<dyn Event>> {
         let mut builder = Builder::new(Software::TASK_CLOCK);
         builder.observe_pid(tid as i32).any_cpu();
-        Polled::new(builder)
+        Polled::begin(builder)
     }
 
     fn of_group(tid: u32, cpu: u32) -> io::Result<Box<dyn Event>> {
@@ -160,7 +162,7 @@ impl Polled {
         let group = File::open(&folder)?;
         let mut builder = Builder::new(event);
         builder.observe_cgroup(&group).one_cpu(cpu as usize);
-        Polled::new(builder)
+        Polled::begin(builder)
     }
 }
 
@@ -170,11 +172,9 @@ impl Event for Polled {
         // SAFETY: open for as long as it is borrowed.
         self.1.arm(unsafe { std::os::fd::BorrowedFd::borrow_raw(self.0.as_raw_fd()) }, 0, false)?;
         set_period(self.0.as_raw_fd(), budget)?;
-        loop {
-            match self.1.wait(Some(Duration::from_secs(2)))? {
-                None => return Err(io::ErrorKind::TimedOut.into()),
-                Some(_) => return Ok(()),
-            }
+        match self.1.wait(Some(Duration::from_secs(2)))? {
+            None => Err(io::ErrorKind::TimedOut.into()),
+            Some(_) => Ok(()),
         }
     }
 }
@@ -228,7 +228,7 @@ impl Event for Signalled {
 struct Timer(libc::timer_t);
 
 impl Timer {
-    fn new(tid: u32, _: u32) -> io::Result<Box<dyn Event>> {
+    fn begin(tid: u32, _: u32) -> io::Result<Box<dyn Event>> {
         let (signal, _) = real_time_signal();
         let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
         (event.sigev_notify, event.sigev_signo) = (libc::SIGEV_THREAD_ID, signal);

@@ -79,7 +79,7 @@ fn a_raised_thread_that_lowers_its_own_priority_keeps_none() {
         let ordinary = || scheduling(pid).is_fair();
         match way {
             // It goes on using its budget up.
-            "window's end" => drop(wait_for(ordinary).expect("it is lowered when its window ends")),
+            "window's end" => wait_for(ordinary).expect("it is lowered when its window ends"),
             "detach" => {
                 ask(&place, &format!("broker detach sly{number}")).exits(0);
                 assert!(ordinary(), "{way}: {:?}", scheduling(pid));
