@@ -230,12 +230,14 @@ struct Timer(libc::timer_t);
 impl Timer {
     fn begin(tid: u32, _: u32) -> io::Result<Box<dyn Event>> {
         let (signal, _) = real_time_signal();
+        // SAFETY: zeros are a valid sigevent.
         let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
         (event.sigev_notify, event.sigev_signo) = (libc::SIGEV_THREAD_ID, signal);
         event.sigev_notify_thread_id = hyoshi_os::own_thread() as i32;
         let mut timer = MaybeUninit::uninit();
         // SAFETY: the timer is written by the call.
         check(unsafe { libc::timer_create((!(tid as i32)) << 3 | 2, &mut event, timer.as_mut_ptr()) })?;
+        // SAFETY: timer_create has written it.
         Ok(Box::new(Timer(unsafe { timer.assume_init() })))
     }
 }
