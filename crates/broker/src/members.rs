@@ -184,7 +184,7 @@ impl Members {
     }
 
     /// Lists the threads if they may have changed since the last look: their number is different, or the last list is
-    /// [`THREADS`] old.
+    /// `THREADS` old.
     pub fn look_for_threads(&mut self) {
         if self.count_threads() != self.counted || self.clock.now() >= self.listed.saturating_add(THREADS) {
             self.look_at_threads();

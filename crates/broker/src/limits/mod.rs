@@ -1,5 +1,5 @@
 //! Limits of each user: share of the cap, importance, tasks, threads, connections, octets of settings, requests a
-//! second. The machine's administrator sets them in `/etc/hyoshi/broker.toml` ([`file`]); without a file the defaults
+//! second. The machine's administrator sets them in `/etc/hyoshi/broker.toml` ([`mod@file`]); without a file the defaults
 //! apply. `examples/broker.toml` is the reference, `docs/broker-limits.md` explains it.
 //!
 //! One entry applies to a caller: the user's own, else the one with the largest share among the user's groups, else

@@ -4,7 +4,7 @@
 //! What the program does of itself is seen at the next look:
 //!
 //! - it takes a real-time class that it may take: respected, its choice stands and the thread is left alone until it gives that
-//!   up; what it makes of a window's priority is none ([`crate::raised`]);
+//!   up; what it makes of a window's priority is none (`raised.rs`);
 //! - it becomes SCHED_BATCH, SCHED_IDLE or SCHED_OTHER: that is what it is put back to, in its windows it is raised;
 //! - it changes its nice value: kept, the kernel keeps it through windows;
 //! - it changes its affinity, or somebody its cpuset: kept, and the window follows.
