@@ -92,8 +92,8 @@ impl<'a> Decoder<'a> {
     }
 
     /// Over a message of GIOP 1.1 that came in fragments, whose data begins at `seams`, in rising order. There
-    /// numbers are aligned by their place in the fragment, not in the message (9.4.9). For sequences and arrays of numbers see
-    /// [`numbers_in_fragments`](Self::numbers_in_fragments).
+    /// numbers are aligned by their place in the fragment, not in the message (9.4.9). Sequences and arrays of numbers
+    /// go on from one fragment to the next without padding, as omniORB writes them.
     #[must_use]
     pub(crate) fn in_fragments(mut self, seams: &'a [usize]) -> Self {
         self.seams = seams;
@@ -184,39 +184,6 @@ impl<'a> Decoder<'a> {
                 _ => return self.raw(padding).map(|_| ()),
             };
         }
-    }
-
-    /// The octets of `count` numbers of `size` octets each, one behind the other.
-    #[inline]
-    pub(crate) fn numbers(&mut self, count: usize, size: usize) -> Result<&'a [u8], DecodeError> {
-        if !self.seams.is_empty() {
-            return self.numbers_in_fragments(count, size);
-        }
-        self.align(size)?;
-        self.raw(count.saturating_mul(size))
-    }
-
-    /// The same in a message whose fragments are each aligned separately. There are two forms: omniORB continues the
-    /// numbers in the next fragment without padding, even within a number; omniORBpy aligns each number in its
-    /// fragment. If they differ, the second form has more octets. If the message has fewer octets, it has the first
-    /// form. Otherwise the additional octets can be padding or later data: an error, not wrong numbers.
-    #[cold]
-    fn numbers_in_fragments(&mut self, count: usize, size: usize) -> Result<&'a [u8], DecodeError> {
-        self.align_in_fragment(size)?;
-        let start = self.clone();
-        let joined = self.raw(count.saturating_mul(size))?;
-        let mut padded = start.clone();
-        for _ in 0..count {
-            if padded.align_in_fragment(size).is_err() || padded.raw(size).is_err() {
-                return Ok(joined);
-            }
-        }
-        if padded.at == self.at {
-            return Ok(joined);
-        }
-        Err(start.error(DecodeErrorKind::Value(
-            "a sequence of numbers whose fragments, in GIOP 1.1, can be read in two ways",
-        )))
     }
 
     /// The next `count` octets, borrowed.

@@ -60,7 +60,8 @@ macro_rules! number {
                 if count == 0 {
                     return Ok(Vec::new());
                 }
-                let octets = from.numbers(count, size_of::<$type>())?.as_chunks().0.iter();
+                from.align(size_of::<$type>())?;
+                let octets = from.raw(count.saturating_mul(size_of::<$type>()))?.as_chunks().0.iter();
                 Ok(match from.order() {
                     ByteOrder::Big => octets.map(|octets| <$type>::from_be_bytes(*octets)).collect(),
                     ByteOrder::Little => octets.map(|octets| <$type>::from_le_bytes(*octets)).collect(),
@@ -71,7 +72,8 @@ macro_rules! number {
                 if N == 0 {
                     return Ok([0 as $type; N]);
                 }
-                let octets = from.numbers(N, size_of::<$type>())?.as_chunks().0;
+                from.align(size_of::<$type>())?;
+                let octets = from.raw(N.saturating_mul(size_of::<$type>()))?.as_chunks().0;
                 Ok(match from.order() {
                     ByteOrder::Big => core::array::from_fn(|place| <$type>::from_be_bytes(octets[place])),
                     ByteOrder::Little => core::array::from_fn(|place| <$type>::from_le_bytes(octets[place])),

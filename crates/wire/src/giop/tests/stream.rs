@@ -1,6 +1,5 @@
 use super::*;
 use crate::cdr::Limits;
-use crate::{Decode, DecodeError};
 
 const LIMITS: Limits = Limits { message: 4096, depth: 8 };
 
@@ -368,49 +367,4 @@ fn a_message_that_came_whole_is_not_copied() {
     let mut messages = Reassembler::new(LIMITS);
     let received = messages.next(&mut &octets[..]).unwrap().unwrap();
     assert_eq!(received.octets().as_ptr(), octets.as_ptr());
-}
-
-/// A reply of 1.1 in two fragments, the second of which holds these octets.
-fn two_fragments(first: &[f64], second: &[u8]) -> Vec<u8> {
-    let mut to = encoder(Version::V1_1, ByteOrder::Big);
-    let begun = ReplyHeader { id: 7, status: ReplyStatus::NoException, contexts: &[] }.begin(&mut to).unwrap();
-    // A sequence of four doubles, of which some are in this fragment.
-    4u32.encode(&mut to).unwrap();
-    first.iter().for_each(|number| number.encode(&mut to).unwrap());
-    begun.end(&mut to).unwrap();
-    let mut stream = to.into_bytes();
-    stream[6] |= 2;
-    let size = second.len() as u32;
-    let header = Header { version: Version::V1_1, order: ByteOrder::Big, more: false, kind: Kind::Fragment, size };
-    stream.extend(header.encode());
-    stream.extend(second);
-    stream
-}
-
-/// The sequence, and how many octets are left behind it.
-fn doubles(stream: &[u8]) -> Result<(Vec<f64>, usize), DecodeError> {
-    let mut messages = Reassembler::new(LIMITS);
-    let received = messages.next(&mut &stream[..]).unwrap().unwrap();
-    let Ok(Message::Reply(mut reply)) = received.decode() else { panic!("a reply") };
-    Vec::<f64>::decode(&mut reply.body).map(|numbers| (numbers, reply.body.left()))
-}
-
-#[test]
-fn numbers_that_go_on_in_the_next_fragment_of_1_1_are_never_read_wrong() {
-    let all = [1.0, -2.5, 3.0e300, 0.1];
-    let octets = |numbers: &[f64]| numbers.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<_>>();
-    // Without padding, as omniORB writes them: there is no room for padding.
-    assert_eq!(doubles(&two_fragments(&all[..2], &octets(&all[2..]))), Ok((all.to_vec(), 0)));
-    // Aligned in the second fragment, behind four octets of any padding, as omniORBpy writes them.
-    for padding in [[0; 4], *b"abcd"] {
-        let padded = two_fragments(&all[..2], &[&padding[..], &octets(&all[2..])].concat());
-        let refused = doubles(&padded).unwrap_err();
-        assert!(std::format!("{refused}").contains("two ways"), "{refused}");
-    }
-    // Without padding, and with another number behind them: it could be the same.
-    let followed = two_fragments(&all[..2], &[&octets(&all[2..])[..], &7u32.to_be_bytes()].concat());
-    assert!(doubles(&followed).is_err());
-    // If the fragment begins with the first of them there is but one way.
-    let fresh = two_fragments(&[], &[&[9; 4][..], &octets(&all), &7u32.to_be_bytes()].concat());
-    assert_eq!(doubles(&fresh), Ok((all.to_vec(), 4)));
 }
