@@ -1,7 +1,7 @@
 //! Control groups as floor and cap, on whichever version this machine has: as root, else each says that it skips.
 //! `.ci/v2` runs these on a kernel that has version 2.
 
-use crate::common;
+mod common;
 
 use std::fs;
 use std::io::Write;
@@ -515,4 +515,14 @@ fn an_unprivileged_broker_to_which_nothing_was_delegated_says_so() {
 fn a_floor_that_cannot_be_is_an_error_with_the_reason() {
     let error = NoMachine::NoFloor("no control groups are mounted here".into());
     assert_eq!(error.to_string(), "there can be no floor of weights: no control groups are mounted here");
+}
+
+#[test]
+#[ignore = "a role that other tests start"]
+fn role() {
+    match std::env::var("HYOSHI_ROLE").as_deref() {
+        Ok("killed") => killed(),
+        Ok("delegated") => delegated(),
+        _ => common::play(),
+    }
 }

@@ -4,15 +4,12 @@ mod common;
 
 mod behaves;
 mod gaps;
-mod groups;
 mod served;
 
 #[test]
 #[ignore = "a role that other tests start"]
 fn role() {
     match std::env::var("HYOSHI_ROLE").as_deref() {
-        Ok("killed") => groups::killed(),
-        Ok("delegated") => groups::delegated(),
         Ok(role) if role.starts_with("broker:") => behaves::broker(),
         Ok(role) if role.starts_with("swap:") => behaves::swap(),
         _ => common::play(),
