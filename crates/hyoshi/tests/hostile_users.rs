@@ -342,5 +342,5 @@ fn programs_and_a_run_beside_hostile_users_lose_nothing_and_nothing_is_left() {
     println!("left behind: no raised thread, control group, task, file or process");
     assert!(critical.unexplained.is_empty(), "{}", critical.unexplained.join("\n"));
     // Without the broker's help they have next to nothing beside the spinners; how much they are served is printed.
-    assert!(met * 2 >= all, "{met} of {all}");
+    assert!(met * 10 >= all * 9, "{met} of {all}");
 }
