@@ -89,7 +89,11 @@ fn lanes_of_the_same_cpu_come_first() {
     let of_lanes = |text: &str| of(&system(&format!("{text}{}", program("p", 50, 20, 1))));
     let alone = of_lanes("");
     assert_eq!(alone.programs[0].verdict(), Verdict::Admitted);
-    assert_eq!(alone.programs[0].response, Some(Span::from_micros(20_200)), "with switching and the overshoot");
+    assert_eq!(
+        alone.programs[0].response,
+        Some(Span::from_micros(44_200)),
+        "in slices, the last one ends before the deadline"
+    );
     let beside = of_lanes(lanes);
     assert_eq!(beside.lanes, [(0, Share::from_percent(50))]);
     let one = &beside.programs[0];

@@ -148,9 +148,6 @@ impl Placement {
     /// Windows of one CPU run no longer than this back to back, where there is room to have them in slices. Each slice costs
     /// what a window does in a period, so no finer ones are made than that needs, and none below the last of these:
     pub const RUN: Span = Span::from_millis(12);
-    /// Windows are served whole: with slices, a program whose periods do not begin with its window's would get its last slice
-    /// after its own deadline.
-    const WHOLE: Span = Span::from_secs(1_000);
     const SLOTS: [Span; 4] = [Span::from_millis(4), Span::from_millis(3), Span::from_millis(2), Span::from_millis(1)];
     /// How many levels there are for windows: real-time priorities 39 down to 20.
     pub const LEVELS: u8 = 20;
@@ -162,7 +159,7 @@ impl Placement {
     /// Without windows; one period's raising and lowering of a window's threads costs `switching`.
     pub fn new(cpus: impl IntoIterator<Item = Cpu>, switching: Span) -> Self {
         let cpus = cpus.into_iter().map(|cpu| (cpu, Vec::new())).collect();
-        Placement { cpus, overhead: switching + Window::LEAST_STEP, part: None, run: Placement::WHOLE }
+        Placement { cpus, overhead: switching + Window::LEAST_STEP, part: None, run: Placement::RUN }
     }
 
     /// Gives a task its window, or another one: on its present CPU if it fits there, else on the least reserved CPU

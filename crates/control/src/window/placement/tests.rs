@@ -7,9 +7,10 @@ fn window(budget: u64, period: u64) -> Reservation {
     Reservation::new(Span::from_millis(budget), Span::from_millis(period)).unwrap()
 }
 
+/// Without overhead, and without slices.
 fn on(cpus: u32) -> Placement {
     let cpu = |number| Cpu { number, promises: vec![], cap: Share::from_percent(95) };
-    Placement { overhead: Span::ZERO, ..Placement::new((0..cpus).map(cpu), Span::ZERO) }
+    Placement { overhead: Span::ZERO, run: Span::from_secs(1_000), ..Placement::new((0..cpus).map(cpu), Span::ZERO) }
 }
 
 #[test]
