@@ -84,9 +84,9 @@ pub struct State {
     /// When to check the users of processes again; `Some` once there is a task to check.
     owners_checked: Instant,
     backlog: Backlog,
-    /// The broker's own CPU time, and tasks that were served and do not fit any more.
+    /// The broker's own CPU time, and tasks to be kept out or let in.
     upkeep: Upkeep,
-    unserved: VecDeque<TaskId>,
+    unsettled: VecDeque<TaskId>,
     /// What the broker's operator should know; at most [`NOTICES`].
     notices: VecDeque<String>,
     /// When it must be driven next.
@@ -206,7 +206,7 @@ impl State {
             owners_checked: Instant::NEVER,
             backlog: Backlog::default(),
             upkeep: Upkeep::new(Upkeep::BUDGET),
-            unserved: VecDeque::new(),
+            unsettled: VecDeque::new(),
             notices: VecDeque::new(),
             next: Instant::ZERO,
         }
@@ -290,7 +290,7 @@ impl State {
 
     /// Carries out what the arbiter decided, and what it decides when the machine refuses some of it.
     fn apply(&mut self, now: Instant) {
-        let State { arbiter, kernel, tasks, backlog, rules, upkeep, unserved, .. } = self;
+        let State { arbiter, kernel, tasks, backlog, rules, upkeep, unsettled, .. } = self;
         let all = backlog.carry_out(arbiter, |change| {
             let id = change.task;
             // A task that has left is forgotten, not only released.
@@ -305,8 +305,8 @@ impl State {
                         return Carried::Refused(None);
                     }
                     let demand = Demand { period: reservation.period(), threads: kernel.threads(id) };
-                    let lost = own_time::count(upkeep, id, task.owner, task.account, demand);
-                    unserved.extend(lost.into_iter().filter(|other| *other != id));
+                    // Tasks of root's and operators' have no account.
+                    unsettled.extend(upkeep.set(id, task.owner, demand, task.account.is_none()));
                     if let Some(refused) = upkeep.unserved(id) {
                         task.why = Some(own_time::refused(&refused));
                         return Carried::Refused(None);
@@ -354,7 +354,7 @@ impl State {
                     settled = false;
                 }
             }
-            settled &= !self.refuse_unserved();
+            settled &= !self.settle_served();
             if !settled {
                 self.apply(now);
             }

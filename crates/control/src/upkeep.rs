@@ -125,28 +125,20 @@ impl Upkeep {
         self.tasks.values().filter(|entry| entry.served).map(|entry| self.cost(entry.demand)).sum()
     }
 
-    /// From now on a task has this cost. Returns the tasks that are no longer served, perhaps this one among them.
-    pub fn set(&mut self, task: TaskId, user: User, demand: Demand) -> Vec<TaskId> {
-        self.put(task, Entry { user, demand, served: true, exempt: false })
-    }
-
-    /// The same of a task that is served in any case: of root's and operators', which no user's tasks displace.
-    pub fn set_exempt(&mut self, task: TaskId, user: User, demand: Demand) -> Vec<TaskId> {
-        self.put(task, Entry { user, demand, served: true, exempt: true })
-    }
-
-    fn put(&mut self, task: TaskId, entry: Entry) -> Vec<TaskId> {
-        let Entry { user, demand, .. } = entry;
+    /// From now on a task has this cost. An `exempt` one, of root's or an operator's, is served in any case, and takes nothing from
+    /// users' parts. Returns the tasks that are no longer served or are served again, perhaps this one among them.
+    pub fn set(&mut self, task: TaskId, user: User, demand: Demand, exempt: bool) -> Vec<TaskId> {
         let before = self.tasks.get(&task).copied();
         if before.is_some_and(|before| (before.user, before.demand) == (user, demand)) {
             return Vec::new();
         }
         let served = before.is_none_or(|before| before.served);
-        self.tasks.insert(task, Entry { served, ..entry });
+        self.tasks.insert(task, Entry { user, demand, served, exempt });
         self.settle()
     }
 
-    /// A task costs nothing any more. Returns the tasks that were served and are no more: an earlier task that fits now may need their part.
+    /// A task costs nothing any more. Returns the tasks that are served now, and those that are not any more: an earlier task
+    /// that fits now may need their part.
     pub fn remove(&mut self, task: TaskId) -> Vec<TaskId> {
         if self.tasks.remove(&task).is_some() { self.settle() } else { Vec::new() }
     }
@@ -160,11 +152,18 @@ impl Upkeep {
 
     /// The part of a CPU that the broker used lately. If the model's value is smaller, all costs are scaled up, by a
     /// quarter of the difference each time; if it is larger, they return to the model at the same rate. Returns the
-    /// tasks that are no longer served.
-    pub fn measured(&mut self, share: Share) -> Vec<TaskId> {
+    /// same tasks as [`Upkeep::set`].
+    ///
+    /// The `demands` are those of tasks at present: their threads come and go.
+    pub fn measured(&mut self, share: Share, demands: impl IntoIterator<Item = (TaskId, Demand)>) -> Vec<TaskId> {
+        for (task, demand) in demands {
+            if let Some(entry) = self.tasks.get_mut(&task) {
+                entry.demand = demand;
+            }
+        }
         let model: Share = self.tasks.values().filter(|entry| entry.served).map(|entry| entry.demand.share()).sum();
         if model < Upkeep::LEAST_MODEL {
-            return Vec::new();
+            return self.settle();
         }
         let seen = share.as_millionths().saturating_mul(100) / model.as_millionths().max(1);
         let seen = seen.clamp(100, Upkeep::MOST_SCALE);
@@ -205,11 +204,11 @@ impl Upkeep {
         parts
     }
 
-    /// Decides again which tasks are served. Returns those that no longer are.
+    /// Decides again which tasks are served. Returns those for which that changed.
     fn settle(&mut self) -> Vec<TaskId> {
         let (scale, parts) = (self.scale, self.divide());
         self.parts = parts.into_iter().map(|(user, part)| (user, (part, Share::ZERO))).collect();
-        let mut lost = Vec::new();
+        let mut changed = Vec::new();
         for (task, entry) in self.tasks.iter_mut().filter(|(_, entry)| !entry.exempt) {
             let cost = Share::from_millionths(entry.demand.share().as_millionths().saturating_mul(scale) / 100);
             let (part, taken) = self.parts.entry(entry.user).or_default();
@@ -217,12 +216,11 @@ impl Upkeep {
             if fits {
                 *taken = taken.saturating_add(cost);
             }
-            if entry.served && !fits {
-                lost.push(*task);
+            if core::mem::replace(&mut entry.served, fits) != fits {
+                changed.push(*task);
             }
-            entry.served = fits;
         }
-        lost
+        changed
     }
 }
 
@@ -240,11 +238,11 @@ mod tests {
     fn a_hundred_tasks_at_33_ms_fit_and_a_thousand_at_1_ms_do_not() {
         let mut upkeep = Upkeep::new(Upkeep::BUDGET);
         for task in 0..100 {
-            assert_eq!(upkeep.set(TaskId(task), 1000, demand(33, 1)), []);
+            assert_eq!(upkeep.set(TaskId(task), 1000, demand(33, 1), false), []);
         }
         assert!(upkeep.taken() < Upkeep::BUDGET);
         let mut upkeep = Upkeep::new(Upkeep::BUDGET);
-        let served = (0..1_000).filter(|task| upkeep.set(TaskId(*task), 1000, demand(1, 1)).is_empty()).count();
+        let served = (0..1_000).filter(|task| upkeep.set(TaskId(*task), 1000, demand(1, 1), false).is_empty()).count();
         assert_eq!(served, 4, "22 us of each ms are 2.2 %");
         let why = upkeep.unserved(TaskId(999)).unwrap();
         assert_eq!(
@@ -252,15 +250,15 @@ mod tests {
             "serving it would take 2.2% of a CPU of the broker's own time; user 1000 has 10% of the 10% budget, and 8.8% of that is used"
         );
         // Another user's comes later and is served all the same.
-        assert_eq!(upkeep.set(TaskId(2_000), 1001, demand(10, 1)), []);
+        assert_eq!(upkeep.set(TaskId(2_000), 1001, demand(10, 1), false), []);
         assert!(upkeep.unserved(TaskId(2_000)).is_none());
     }
 
     #[test]
     fn a_user_who_comes_later_takes_the_equal_part_from_those_that_have_more() {
         let mut upkeep = Upkeep::new(Upkeep::BUDGET);
-        (0..4).for_each(|task| drop(upkeep.set(TaskId(task), 1, demand(1, 1))));
-        let lost: Vec<TaskId> = (4..8).flat_map(|task| upkeep.set(TaskId(task), 2, demand(1, 1))).collect();
+        (0..4).for_each(|task| drop(upkeep.set(TaskId(task), 1, demand(1, 1), false)));
+        let lost: Vec<TaskId> = (4..8).flat_map(|task| upkeep.set(TaskId(task), 2, demand(1, 1), false)).collect();
         assert_eq!(lost, vec![TaskId(3), TaskId(2), TaskId(6), TaskId(7)]);
         upkeep.set_shares([(1, Share::from_percent(300))].into());
         assert!(upkeep.unserved(TaskId(2)).is_none() && upkeep.unserved(TaskId(4)).is_none());
@@ -270,21 +268,21 @@ mod tests {
     #[test]
     fn what_is_measured_corrects_the_model_upwards_and_back() {
         let mut upkeep = Upkeep::new(Upkeep::BUDGET);
-        (0..100).for_each(|task| drop(upkeep.set(TaskId(task), 1, demand(33, 1))));
+        (0..100).for_each(|task| drop(upkeep.set(TaskId(task), 1, demand(33, 1), false)));
         let modelled = upkeep.taken();
-        (0..20).for_each(|_| drop(upkeep.measured(Share::from_percent(20))));
+        (0..20).for_each(|_| drop(upkeep.measured(Share::from_percent(20), [])));
         assert!(upkeep.taken() <= Upkeep::BUDGET && upkeep.unserved(TaskId(99)).is_some());
-        (0..60).for_each(|_| drop(upkeep.measured(Share::from_percent(1))));
+        (0..60).for_each(|_| drop(upkeep.measured(Share::from_percent(1), [])));
         assert_eq!((upkeep.taken(), upkeep.unserved(TaskId(99))), (modelled, None));
     }
 
     #[test]
     fn an_exempt_task_is_served_whatever_it_costs_and_takes_no_users_part() {
         let mut upkeep = Upkeep::new(Upkeep::BUDGET);
-        assert_eq!(upkeep.set_exempt(TaskId(1), 0, demand(1, 50)), []);
-        (2..6).for_each(|task| assert_eq!(upkeep.set(TaskId(task), 1, demand(1, 1)), []));
+        assert_eq!(upkeep.set(TaskId(1), 0, demand(1, 50), true), []);
+        (2..6).for_each(|task| assert_eq!(upkeep.set(TaskId(task), 1, demand(1, 1), false), []));
         assert!((1..6).all(|task| upkeep.unserved(TaskId(task)).is_none()));
-        assert!(upkeep.set(TaskId(6), 1, demand(1, 1)) == [TaskId(6)] && upkeep.unserved(TaskId(1)).is_none());
+        assert!(upkeep.set(TaskId(6), 1, demand(1, 1), false) == [TaskId(6)] && upkeep.unserved(TaskId(1)).is_none());
     }
 
     proptest! {
@@ -298,7 +296,7 @@ mod tests {
             let mut upkeep = Upkeep::new(Upkeep::BUDGET);
             upkeep.set_shares(shares.iter().map(|(user, share)| (*user, Share::from_percent(*share))).collect());
             for (task, (user, period, threads)) in (0..).zip(&tasks) {
-                upkeep.set(TaskId(task), *user, demand(*period, *threads));
+                upkeep.set(TaskId(task), *user, demand(*period, *threads), false);
             }
             prop_assert!(upkeep.taken() <= Upkeep::BUDGET);
             let weight = |user: &u32| shares.get(user).copied().unwrap_or(100);

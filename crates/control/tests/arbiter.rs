@@ -28,6 +28,7 @@ enum Event {
     Policy(&'static str),
     Cap(u64),
     Refused(u32, Option<u64>),
+    KeepOut(u32, bool),
     Answered,
 }
 
@@ -50,6 +51,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => policies.prop_map(Event::Policy),
         1 => (0u64..1_000_000).prop_map(Event::Cap),
         1 => Just(Event::Answered),
+        1 => (task.clone(), prop::bool::ANY).prop_map(|(task, out)| Event::KeepOut(task, out)),
         2 => (task, prop::option::of(1u64..10)).prop_map(|(task, most)| Event::Refused(task, most)),
     ]
 }
@@ -70,6 +72,8 @@ fn happen<'a>(arbiter: &'a mut Arbiter, event: &Event, now: Instant) -> Result<D
         Event::Policy(policy) => Ok(arbiter.set_policy(policy.parse::<PolicySpec>().unwrap().build())),
         Event::Cap(cap) => Ok(arbiter.set_cap(Share::from_millionths(*cap))),
         Event::Answered => Ok(arbiter.answered()),
+        Event::KeepOut(task, true) => arbiter.keep_out(TaskId(*task)),
+        Event::KeepOut(task, false) => arbiter.let_in(TaskId(*task)),
         Event::Refused(task, most) => {
             let held = arbiter.held(TaskId(*task));
             let most = most.and_then(|tenths| {
@@ -122,6 +126,9 @@ proptest! {
                 for holder in &explanation.because {
                     prop_assert_eq!(carried[&holder.task].share(), holder.share);
                 }
+            }
+            if let Event::KeepOut(task, true) = event {
+                prop_assert_eq!(arbiter.held(TaskId(*task)), None);
             }
             if let Event::Refused(task, most) = event
                 && let Some(held) = arbiter.held(TaskId(*task))
@@ -185,6 +192,26 @@ fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
     assert_eq!(budgets(&arbiter), [40, 0, 10]);
     arbiter.leave(TaskId(3)).unwrap();
     assert_eq!(budgets(&arbiter), [50, 25, 0]);
+}
+
+#[test]
+fn a_task_that_is_kept_out_has_nothing_whatever_it_asks_and_whoever_leaves() {
+    let mut arbiter = new();
+    for task in 1..=2 {
+        arbiter.join(TaskId(task), Joining::new("x", of(60, 100), Chain::default()), Instant::ZERO).unwrap();
+    }
+    let held = |arbiter: &Arbiter| [1, 2].map(|task| arbiter.held(TaskId(task)).is_some());
+    assert_eq!(held(&arbiter), [true, true]);
+    arbiter.keep_out(TaskId(1)).unwrap();
+    assert_eq!((held(&arbiter), arbiter.held(TaskId(2))), ([false, true], Some(of(60, 100))));
+    arbiter.set_importance(TaskId(1), 9).unwrap();
+    arbiter.declare(TaskId(1), of(5, 100), Instant::ZERO).unwrap();
+    arbiter.report(TaskId(1), Status::of_cycle(Instant::ZERO, ms(10))).unwrap();
+    arbiter.reconsider(|_| ());
+    arbiter.leave(TaskId(2)).unwrap();
+    assert_eq!(held(&arbiter), [false, false]);
+    arbiter.let_in(TaskId(1)).unwrap();
+    assert_eq!(arbiter.held(TaskId(1)), Some(of(5, 100)));
 }
 
 #[test]

@@ -339,8 +339,7 @@ impl State {
             externals.bulletin().forget(id);
         }
         self.autos.remove(&id);
-        let lost = self.upkeep.remove(id);
-        self.unserved.extend(lost);
+        self.unsettled.extend(self.upkeep.remove(id));
         if !self.tasks.values().any(|other| other.owner == task.owner) {
             self.share_own_time(task.owner);
         }

@@ -35,7 +35,7 @@ impl State {
             Share::from_millionths(u64::from(self.rules.limits(account).share) / counts[&account])
         };
         let shares = users.into_iter().map(|(user, account)| (user, share(account))).collect();
-        self.unserved.extend(self.upkeep.set_shares(shares));
+        self.unsettled.extend(self.upkeep.set_shares(shares));
     }
 
     /// The broker's budget, and the cost of serving all tasks by its model.
@@ -45,26 +45,32 @@ impl State {
 
     /// The part of a CPU that the broker used lately, by its thread's clock.
     pub(crate) fn measured(&mut self, share: Share) {
-        let all: Vec<TaskId> = self.tasks.keys().copied().collect();
-        all.into_iter().for_each(|id| self.count_own(id));
-        self.unserved.extend(self.upkeep.measured(share));
+        let counted = self.tasks.iter().filter(|(_, task)| task.waits.is_none());
+        let demands: Vec<_> = counted.map(|(id, _)| (*id, self.demand(*id))).collect();
+        self.unsettled.extend(self.upkeep.measured(share, demands));
     }
 
     /// The cost of a task at present: its threads and its period may have changed.
-    fn count_own(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get(&id).filter(|task| task.waits.is_none()) else { return };
-        let demand = Demand { period: self.period(id), threads: self.kernel.threads(id) };
-        self.unserved.extend(count(&mut self.upkeep, id, task.owner, task.account, demand));
+    fn demand(&self, id: TaskId) -> Demand {
+        Demand { period: self.period(id), threads: self.kernel.threads(id) }
     }
 
-    /// Takes the reservations of tasks that do not fit any more. Returns whether there was one.
-    pub(super) fn refuse_unserved(&mut self) -> bool {
+    /// Keeps out tasks that the broker's own time does not suffice for or whose users have too many threads, and lets in
+    /// those for which that has ended. Returns whether there was one.
+    pub(super) fn settle_served(&mut self) -> bool {
         let mut any = false;
-        while let Some(id) = self.unserved.pop_front() {
-            let (Some(why), Some(what)) = (self.upkeep.unserved(id), self.arbiter.held(id)) else { continue };
-            if let Some(task) = self.tasks.get_mut(&id) {
-                task.why = Some(refused(&why));
-                self.backlog.refused(id, what, None);
+        while let Some(id) = self.unsettled.pop_front() {
+            let Some(task) = self.tasks.get_mut(&id) else { continue };
+            let why = self.upkeep.unserved(id).map(|why| refused(&why)).or_else(|| State::crowded(&self.rules, task));
+            let decision = match why {
+                Some(_) => self.arbiter.keep_out(id),
+                None => self.arbiter.let_in(id),
+            };
+            if why.is_some() {
+                task.why = why;
+            }
+            if let Ok(decision) = decision {
+                self.backlog.add(decision);
                 any = true;
             }
         }
@@ -74,20 +80,6 @@ impl State {
     /// Whether the task is refused because the broker's own time does not suffice.
     pub(super) fn is_unserved(&self, id: TaskId) -> bool {
         self.upkeep.unserved(id).is_some()
-    }
-}
-
-/// What a task costs from now on. Tasks of root's and operators', which have no account, are served in any case.
-pub(super) fn count(
-    upkeep: &mut Upkeep,
-    id: TaskId,
-    owner: u32,
-    account: Option<AccountId>,
-    demand: Demand,
-) -> Vec<TaskId> {
-    match account {
-        Some(_) => upkeep.set(id, owner, demand),
-        None => upkeep.set_exempt(id, owner, demand),
     }
 }
 

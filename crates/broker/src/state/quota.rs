@@ -112,15 +112,8 @@ impl State {
         if std::mem::replace(&mut task.crowded, crowded) == crowded {
             return;
         }
-        if !crowded {
-            if let Ok(decision) = self.arbiter.retry(id) {
-                self.backlog.add(decision);
-            }
-        } else if let Some(held) = self.arbiter.held(id) {
-            self.kernel.release(id);
-            self.arbiter.confirmed(id, hyoshi_control::Confirmation { at: now, proxy: self.kernel.name(), held: None });
-            self.backlog.push(hyoshi_control::Change { task: id, from: None, to: Some(held) });
-        }
+        self.unsettled.push_back(id);
+        self.settle_served();
         self.apply(now);
     }
 

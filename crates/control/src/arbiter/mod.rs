@@ -264,6 +264,31 @@ impl Arbiter {
         self.change(task, |_| ())
     }
 
+    /// Nothing is reserved for a task, whatever it asks and whatever room there is, until [`Arbiter::let_in`].
+    pub fn keep_out(&mut self, task: TaskId) -> Result<Decision<'_>, Refusal> {
+        let entry = self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?;
+        let was = core::mem::replace(&mut entry.out, true);
+        let (importance, account) = (entry.joining.importance, entry.joining.account);
+        self.begin();
+        if was {
+            return Ok(self.decision());
+        }
+        self.ceilings.remove(&task);
+        self.forget(task, importance, account);
+        Ok(self.settle())
+    }
+
+    /// The end of [`Arbiter::keep_out`].
+    pub fn let_in(&mut self, task: TaskId) -> Result<Decision<'_>, Refusal> {
+        let entry = self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?;
+        if !core::mem::replace(&mut entry.out, false) {
+            self.begin();
+            return Ok(self.decision());
+        }
+        entry.ceiling = None;
+        self.change(task, |_| ())
+    }
+
     /// Settles again with what a policy from elsewhere has answered meanwhile. Ceilings stay: to lift them would be
     /// another question, whose answer another cause to lift them.
     pub fn answered(&mut self) -> Decision<'_> {

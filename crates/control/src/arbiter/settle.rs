@@ -46,7 +46,7 @@ impl Arbiter {
             entry.status = Some(status);
         }
         let changed = core::mem::replace(&mut entry.wanted, wanted) != wanted;
-        if !changed && (entry.ceiling == Some(None) || place.is_ok()) {
+        if !changed && (entry.out || entry.ceiling == Some(None) || place.is_ok()) {
             return false;
         }
         self.place(task, importance);

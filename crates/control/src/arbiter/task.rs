@@ -65,6 +65,8 @@ pub(super) struct Task {
     pub wanted: Reservation,
     /// The most that the scheduler takes, once it has refused something.
     pub ceiling: Option<Option<Reservation>>,
+    /// Kept out ([`super::Arbiter::keep_out`]): it asks for nothing.
+    pub out: bool,
     pub look: Instant,
     pub status: Option<Status>,
     pub reports: u64,
@@ -74,12 +76,13 @@ pub(super) struct Task {
 impl Task {
     pub fn new(joining: Joining) -> Self {
         let wanted = joining.declared;
-        Task { joining, wanted, ceiling: None, look: Instant::NEVER, status: None, reports: 0, confirmed: None }
+        Task { joining, wanted, ceiling: None, out: false, look: Instant::NEVER, status: None, reports: 0, confirmed: None }
     }
 
-    /// What it asks of the policy, within the scheduler's ceiling; `None`: the scheduler takes nothing.
+    /// What it asks of the policy, within the scheduler's ceiling; `None`: nothing can be reserved for it.
     pub fn ask(&self, task: TaskId) -> Option<Ask> {
         let asked = match self.ceiling {
+            _ if self.out => return None,
             None => self.wanted,
             Some(None) => return None,
             Some(Some(most)) if most.period() == self.wanted.period() => {
@@ -91,7 +94,7 @@ impl Task {
         Some(Ask { task, importance, weight, group, asked, least })
     }
 
-    /// The grant of one for which the scheduler takes nothing.
+    /// The grant of a task for which nothing can be reserved.
     pub fn barred(&self, task: TaskId) -> Grant {
         Grant { task, asked: self.wanted, reservation: None, reason: Reason::Scheduler }
     }
