@@ -163,7 +163,8 @@ pub trait Kernel: Send {
     fn consumed(&mut self, task: TaskId) -> Option<Span>;
 
     /// The same, of processes of which one lived a moment ago: whether one does is as much to ask as what they consumed.
-    fn reading(&mut self, task: TaskId) -> Option<Span> {
+    fn reading(&mut self, task: TaskId, now: Instant) -> Option<Span> {
+        let _ = now;
         self.consumed(task)
     }
 

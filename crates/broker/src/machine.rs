@@ -447,8 +447,8 @@ impl Kernel for Machine {
         (!members.all_ended()).then_some(consumed)
     }
 
-    fn reading(&mut self, task: TaskId) -> Option<Span> {
-        Some(self.ground.tasks.get_mut(&task)?.consumed())
+    fn reading(&mut self, task: TaskId, now: Instant) -> Option<Span> {
+        Some(self.ground.tasks.get_mut(&task)?.consumed_at(now))
     }
 
     fn awaits(&self, task: TaskId) -> bool {

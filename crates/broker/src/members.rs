@@ -20,6 +20,8 @@ pub struct Members {
     headless: Vec<Identity>,
     threads: Vec<Member>,
     meter: Meter,
+    /// The instant of the last reading that has one, and what it was.
+    read: Option<(Instant, Span)>,
     /// The meter's reading when processes were looked at last: a task that consumed nothing since has started nobody.
     looked: Option<Span>,
     /// When they may be again.
@@ -81,6 +83,7 @@ impl Members {
             headless,
             threads,
             meter,
+            read: None,
             looked: None,
             next: Instant::ZERO,
             young: Instant::ZERO,
@@ -348,6 +351,14 @@ impl Members {
     /// What all of them have consumed since they joined, those that have ended too.
     pub fn consumed(&mut self) -> Span {
         self.meter.read()
+    }
+
+    /// The same at this instant: read once, however often it is asked for.
+    pub fn consumed_at(&mut self, now: Instant) -> Span {
+        match self.read {
+            Some((at, consumed)) if at == now => consumed,
+            _ => self.read.insert((now, self.meter.read())).1,
+        }
     }
 
     /// How it is known what they consume.

@@ -99,8 +99,9 @@ pub struct Upkeep {
 impl Upkeep {
     /// The default budget: a tenth of one CPU.
     pub const BUDGET: Share = Share::from_percent(10);
-    /// Measurements scale the model by this at most.
-    const MOST_SCALE: u64 = 1_000;
+    /// Measurements scale the model by this at most: one user's tasks that cost more than the model says make others' no
+    /// costlier than that.
+    const MOST_SCALE: u64 = 300;
     /// The model is not corrected below this value, because wake-ups of the process itself dominate there.
     const LEAST_MODEL: Share = Share::from_percent(1);
 

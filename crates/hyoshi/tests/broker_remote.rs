@@ -260,7 +260,7 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
     (0..REFUSALS).for_each(|_| drop(place.hyoshi(&stranger).exits(2)));
     // Beside what it says of a machine that gives it no real-time priority.
     let told = || {
-        let away = |line: &&str| line.starts_with("hyoshi broker: turned away over TLS: 127.0.0.1:");
+        let away = |line: &&str| line.starts_with("hyoshi broker: refused over TLS: 127.0.0.1:");
         place.read("yard.err").lines().filter(away).count()
     };
     wait_for(|| told() > 0);

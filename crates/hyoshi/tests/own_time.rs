@@ -132,7 +132,11 @@ fn takes(pid: u32, time: Duration) -> f64 {
 /// A broker whose limits let [`USER`] have as many tasks as any test starts.
 fn broker(place: &Place) -> Broker {
     let limits = place.path().join("broker.toml");
-    std::fs::write(&limits, format!("[user.{USER}]\ntasks = 2000\nrequests = 100000\nshare = \"50%\"\n")).unwrap();
+    std::fs::write(
+        &limits,
+        format!("[user.{USER}]\ntasks = 2000\nthreads = 4000\nrequests = 100000\nshare = \"50%\"\n"),
+    )
+    .unwrap();
     Broker::start(place, &format!("--scheduler window --limits {}", limits.display()))
 }
 

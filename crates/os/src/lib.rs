@@ -83,7 +83,7 @@ pub use signals::{Hangup, Interrupt};
 pub use steal::StealReader;
 pub use switches::{CpuSwitches, Sight, SwitchSource, Switched, thread_name};
 pub use thread::{
-    Granted, Policy, Scheduled, Spawn, Thread, ThreadHandle, own_cpu_time, own_thread, pin_to, set_own_policy,
+    Granted, Policy, Scheduled, Spawn, Thread, ThreadHandle, own_cpu, own_cpu_time, own_thread, pin_to, set_own_policy,
 };
 pub use throttle::{FifoLimit, LimitedBy, fifo_limit};
 pub use wake::{Wake, Woken};

@@ -208,6 +208,11 @@ pub fn own_thread() -> u32 {
     tid()
 }
 
+/// The CPU that runs the calling thread (getcpu(2)).
+pub fn own_cpu() -> u32 {
+    u32::try_from(rustix::thread::sched_getcpu()).unwrap_or_default()
+}
+
 /// Sets the policy of the calling thread, which may be one that [`Spawn`] did not make.
 pub fn set_own_policy(policy: Policy) -> Result<(), Refused> {
     set_policy_of(0, policy)

@@ -86,7 +86,7 @@ impl State {
         let period = self.period(id);
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let total = if now.since(task.lived) < LIVES {
-            self.kernel.reading(id)
+            self.kernel.reading(id, now)
         } else {
             task.lived = now;
             self.kernel.consumed(id)

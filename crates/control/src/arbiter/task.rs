@@ -76,7 +76,16 @@ pub(super) struct Task {
 impl Task {
     pub fn new(joining: Joining) -> Self {
         let wanted = joining.declared;
-        Task { joining, wanted, ceiling: None, out: false, look: Instant::NEVER, status: None, reports: 0, confirmed: None }
+        Task {
+            joining,
+            wanted,
+            ceiling: None,
+            out: false,
+            look: Instant::NEVER,
+            status: None,
+            reports: 0,
+            confirmed: None,
+        }
     }
 
     /// What it asks of the policy, within the scheduler's ceiling; `None`: nothing can be reserved for it.

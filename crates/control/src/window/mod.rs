@@ -32,8 +32,24 @@ impl Step {
 pub struct Rest {
     /// When to look in any case.
     pub at: Instant,
-    /// CPU time of a thread of the task until the report; `None`: no report is needed.
+    /// CPU time of the task until the report, of which [`Rest::parts`] are set for its threads; `None`: no report is needed.
     pub alarm: Option<Span>,
+}
+
+impl Rest {
+    /// The shortest CPU time that an alarm can be set to.
+    pub const LEAST_ALARM: Span = Span::from_micros(10);
+
+    /// Divides the time until the report among the alarms of `threads`: the part of the thread whose alarm was reported last,
+    /// and that of each other. No more than the whole is consumed before one of them is reported. Seldom do all threads of
+    /// a task consume alike, so that thread has almost everything, unless the whole is too short.
+    pub fn parts(left: Span, threads: usize) -> (Span, Span) {
+        let threads = threads.max(1) as u64;
+        let other = Span::from_nanos(left.as_nanos() / 64).max(Rest::LEAST_ALARM);
+        let most = left.saturating_sub(other * (threads - 1));
+        let equal = Span::from_nanos(left.as_nanos() / threads);
+        if most <= equal { (equal, equal) } else { (most, other) }
+    }
 }
 
 /// One task's window.
@@ -203,7 +219,7 @@ impl Window {
     /// After a look that led to `step`: what to wait for, if each of the raised `threads` has an alarm.
     ///
     /// One thread consumes the budget by itself, so its alarm is the remaining budget. Of several threads, one has
-    /// consumed its part of the rest before all have consumed the rest; after its report the window is watched by
+    /// consumed its part ([`Rest::parts`]) before all have consumed the rest; after its report the window is watched by
     /// looks, as without alarms. A task that consumed nothing in a whole period sleeps: looks become rarer, and
     /// [`Window::WAKES_AFTER`] of consumption end its sleep. That consumption counts in no period, so the task can
     /// overshoot by it.
@@ -212,18 +228,17 @@ impl Window {
         if !self.raised || threads == 0 {
             return Rest { at: step.at(), alarm: None };
         }
-        let part = |span: Span| Span::from_nanos(span.as_nanos() / threads as u64);
         if self.sleeps() {
             let period = self.reservation.period().as_nanos();
             let longest = Window::LONGEST_SLEEP.as_nanos() / period;
             let periods = longest.min(1 << self.quiet.min(20)).saturating_sub(1);
             let more = Span::from_nanos(period.saturating_mul(periods));
-            return Rest { at: self.ends.saturating_add(more), alarm: Some(part(left.min(Window::WAKES_AFTER))) };
+            return Rest { at: self.ends.saturating_add(more), alarm: Some(left.min(Window::WAKES_AFTER)) };
         }
         if threads > 1 && self.ran && !self.opened {
             return Rest { at: step.at(), alarm: None };
         }
-        Rest { at: self.ends, alarm: Some(part(left)) }
+        Rest { at: self.ends, alarm: Some(left) }
     }
 
     /// Whether the task consumed nothing in the whole period before, nor since.

@@ -1,5 +1,6 @@
 //! On which CPU, and above whom: the placement of windows, and how much fits.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt;
@@ -100,13 +101,13 @@ struct Placed {
     task: TaskId,
     reservation: Reservation,
     /// Where it may be; empty: anywhere.
-    allowed: Vec<u32>,
+    allowed: Arc<[u32]>,
     slices: u32,
 }
 
 impl Placed {
     fn new(task: TaskId, reservation: Reservation, allowed: &[u32]) -> Self {
-        Placed { task, reservation, allowed: allowed.to_vec(), slices: 1 }
+        Placed { task, reservation, allowed: allowed.into(), slices: 1 }
     }
 
     /// What is served: the budget in equal parts of the period.
@@ -176,6 +177,47 @@ impl Placement {
         self.seat(task).ok_or(NoRoom { asked: reservation, most: None })
     }
 
+    /// Whether a task's window is placed with at least this budget and at most twice as much, for the same period, deadline and
+    /// allowed CPUs: then nothing has to be placed again.
+    pub fn covers(&self, task: TaskId, reservation: Reservation, allowed: &[u32]) -> bool {
+        let placed = self.cpus.iter().flat_map(|(_, windows)| windows).find(|window| window.task == task);
+        placed.is_some_and(|window| {
+            let placed = window.reservation;
+            *window.allowed == *allowed
+                && placed.with_budget(reservation.budget()) == reservation
+                && placed.budget() >= reservation.budget()
+                && placed.budget() <= reservation.budget() * 2
+        })
+    }
+
+    /// Places these windows with smaller budgets than they have, which takes no test; others stay.
+    pub fn lessen(&mut self, smaller: impl IntoIterator<Item = (TaskId, Reservation)>) {
+        for (task, reservation) in smaller {
+            let mut windows = self.cpus.iter_mut().flat_map(|(_, windows)| windows);
+            if let Some(window) = windows.find(|window| window.task == task)
+                && window.reservation.with_budget(reservation.budget()) == reservation
+            {
+                window.reservation =
+                    window.reservation.with_budget(reservation.budget().min(window.reservation.budget()));
+            }
+        }
+        self.slice_all();
+    }
+
+    /// Places a task's window with a larger budget, where it is and if all fit then.
+    pub fn enlarge(&mut self, task: TaskId, budget: Span) {
+        for cpu in 0..self.cpus.len() {
+            let (place, windows) = &self.cpus[cpu];
+            let Some(at) = windows.iter().position(|window| window.task == task) else { continue };
+            let mut larger = whole(windows);
+            larger[at].reservation = larger[at].reservation.with_budget(budget.max(larger[at].reservation.budget()));
+            if self.holds(place, &larger) {
+                self.cpus[cpu].1 = larger;
+                self.slice(cpu);
+            }
+        }
+    }
+
     /// From now on a task may run on these CPUs alone: its window stays where it is if that is one of them, else it is
     /// placed anew as by [`Placement::admit`].
     ///
@@ -187,7 +229,7 @@ impl Placement {
             self.cpus.iter_mut().flat_map(|(cpu, windows)| windows.iter_mut().map(|one| (cpu.number, one)));
         let Some((number, window)) = windows.find(|(_, window)| window.task == task) else { return Ok(()) };
         if allowed.is_empty() || allowed.contains(&number) {
-            window.allowed = allowed.to_vec();
+            window.allowed = allowed.into();
             return Ok(());
         }
         let reservation = window.reservation;
@@ -396,7 +438,11 @@ impl Placement {
             return false;
         }
         let levels = levels(windows);
-        (0..windows.len()).all(|index| self.response_of(cpu, windows, &levels, index).is_some())
+        // Windows of one period and deadline have the same response time: each of them interferes once.
+        let mut all: Vec<(Reservation, usize)> = windows.iter().map(Placed::served).zip(0..).collect();
+        all.sort_unstable_by_key(|(served, index)| (served.period(), served.deadline(), *index));
+        all.dedup_by_key(|(served, _)| (served.period(), served.deadline()));
+        all.iter().all(|(_, index)| self.response_of(cpu, windows, &levels, *index).is_some())
     }
 
     fn share(&self, reservation: Reservation) -> Share {

@@ -178,13 +178,24 @@ fn of_several_threads_the_first_alarm_comes_when_all_can_have_consumed_the_budge
         let step = window.look(at(now), us(meter), None);
         window.rest(step, 3)
     };
-    assert_eq!(look(0, 0), Rest { at: at(10_000), alarm: Some(us(1_000)) });
+    assert_eq!(look(0, 0), Rest { at: at(10_000), alarm: Some(us(3_000)) });
     assert_eq!(look(2_000, 1_800), Rest { at: at(3_200), alarm: None }, "watched by looks from then on");
     assert_eq!(look(3_200, 3_000), Rest { at: at(10_000), alarm: None });
-    assert_eq!(look(10_000, 3_000), Rest { at: at(20_000), alarm: Some(us(1_000)) });
+    assert_eq!(look(10_000, 3_000), Rest { at: at(20_000), alarm: Some(us(3_000)) });
 }
 
 proptest! {
+    /// Of what is left, threads have not consumed more before one is reported than there is, but for the shortest alarms.
+    #[test]
+    fn parts_of_the_rest_are_the_rest(left in 0u64..10_000_000, threads in 1usize..17) {
+        let (most, other) = Rest::parts(Span::from_nanos(left), threads);
+        prop_assert!(most.as_nanos() + other.as_nanos() * (threads as u64 - 1) <= left);
+        prop_assert!(most >= other && (threads > 1 || most.as_nanos() == left));
+        if left > 1_000_000 {
+            prop_assert!(most.as_nanos() * 4 >= left * 3, "{most} of {left}");
+        }
+    }
+
     /// For any behaviour of a task with one thread: with alarms alone it is raised until its budget is consumed, and
     /// longer only by the end of its sleep and the lateness of alarms. It is looked at no more than three times in a
     /// period.

@@ -42,32 +42,32 @@ const NEXT: Span = Span::from_millis(500);
 /// What a task asks for.
 #[derive(Debug, Args)]
 pub(super) struct Asked {
-    /// What to call the task [default: the program's name]
+    /// The task's name [default: the program's]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// How often its work comes round: 33ms for 30 frames a second; auto finds it from when the program wakes up
+    /// The period of its work, such as 33ms for 30 frames a second; auto finds it from the program's wake-ups
     #[arg(long, value_name = "TIME")]
     period: Period,
-    /// Have the time within that of each period's start [default: the period]
+    /// Deadline for the budget, from the start of each period [default: the period]
     #[arg(long, value_name = "TIME")]
     deadline: Option<Span>,
-    /// Ask for that much in each period until its needs are known
+    /// Budget in each period until its consumption is known
     #[arg(long, value_name = "TIME")]
     budget: Option<Span>,
-    /// Less than that in a period is of no use to it
+    /// Least useful budget in each period; with less it gets nothing
     #[arg(long, value_name = "TIME")]
     least: Option<Span>,
-    /// No more than what is reserved, even of time that nobody else wants; what a user other than root starts so with exec gains
-    /// no rights by setuid files (no_new_privs)
+    /// Cap it at its reservation, even when the CPU is idle; for users other than root, the program then gains no rights from
+    /// setuid files (no_new_privs)
     #[arg(long)]
     hard: bool,
-    /// The larger, the more important: everybody may give up to 10
+    /// Importance; larger is more; the limit of each user is 1 by default
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     importance: u32,
-    /// The larger, the less is taken away from it by policy weighted
+    /// Weight for policy weighted; the larger, the less is taken away
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     weight: u32,
-    /// Its group, where policy partition goes by groups
+    /// Its group, for policy partition
     #[arg(long, value_name = "GROUP", default_value = "")]
     group: String,
     /// An advocate, with its parameters: "max-decay --reports 10"; several times for a chain [default: max-decay]
@@ -77,7 +77,7 @@ pub(super) struct Asked {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code: the program's; 125 if the broker does not take it, 126 if it cannot be run, 127 if it is not there.\n  \
+    after_help = "Exit code: the program's; 125 if the broker refuses it, 126 if it cannot be run, 127 if it is not found.\n  \
                         hyoshi exec --name player --period 33ms --importance 5 -- mplayer film.mpg"
 )]
 pub(super) struct Exec {
@@ -87,7 +87,7 @@ pub(super) struct Exec {
     at: At,
     #[command(flatten)]
     here: Here,
-    /// Run the program even if there is no broker, or it does not take it
+    /// Run the program even without a broker, or if the broker refuses it
     #[arg(long)]
     anyway: bool,
     /// The program, and its arguments

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use hyoshi_control::TaskId;
+use hyoshi_control::window::placement::{NoRoom, Placement};
 use hyoshi_control::window::reach::Reach;
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::cpu::cpu_list;
@@ -52,27 +53,46 @@ impl WindowProxy {
         }
     }
 
-    /// A place for the task, on one of the CPUs: which it is.
+    /// A place for the task, on one of the CPUs: which it is, unless it has one that will do.
+    ///
+    /// Tasks ask for a little more or less after each period. A window has room for a quarter more where there is some, so that
+    /// not each time all windows are tested. Where that room is wanted for something else it is taken.
     pub(super) fn place(
         &mut self,
         task: TaskId,
         reservation: Reservation,
         allowed: &[u32],
-    ) -> Result<u32, NotReserved> {
+    ) -> Result<Option<u32>, NotReserved> {
         if allowed.is_empty() {
             return Err(self.cramp(task, Some(reservation), allowed, nowhere()));
         }
-        match self.placement.admit(task, reservation, allowed) {
+        if self.open.contains_key(&task) && self.placement.covers(task, reservation, allowed) {
+            return Ok(None);
+        }
+        match self.try_to_place(|placement| placement.admit(task, reservation, allowed)) {
             Ok(seat) => {
+                self.placement.enlarge(task, Span::from_nanos(reservation.budget().as_nanos() / 4 * 5));
                 // It has as much as it was refused.
                 let refused = self.cramped.get(&task).and_then(|cramped| cramped.refused);
                 if refused.is_some_and(|refused| reservation.share() >= refused) {
                     self.cramped.remove(&task);
                 }
-                Ok(seat.cpu)
+                Ok(Some(seat.cpu))
             }
             Err(refused) => Err(self.cramp(task, Some(reservation), allowed, self.above.refused(&refused, allowed))),
         }
+    }
+
+    /// Where there is no room, the room that windows have beyond their budgets is taken first.
+    fn try_to_place<T>(&mut self, place: impl Fn(&mut Placement) -> Result<T, NoRoom>) -> Result<T, NoRoom> {
+        place(&mut self.placement).or_else(|_| {
+            self.give_up_room();
+            place(&mut self.placement)
+        })
+    }
+
+    pub(super) fn give_up_room(&mut self) {
+        self.placement.lessen(self.open.iter().map(|(task, open)| (*task, open.reservation)));
     }
 
     /// After a look at a task's threads: if most of them may not run where the window is any more, it goes where they may.
@@ -97,7 +117,7 @@ impl WindowProxy {
         let refused = match allowed.is_empty() {
             true => Some((None, nowhere())),
             false => {
-                let refused = self.placement.confine(task, &allowed).err();
+                let refused = self.try_to_place(|placement| placement.confine(task, &allowed)).err();
                 refused.map(|refused| (Some(refused.asked), self.above.refused(&refused, &allowed)))
             }
         };

@@ -20,7 +20,7 @@ use hyoshi_control::{Step, TaskId, Window};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::process::{Identity, start_of_now, threads_of};
 use hyoshi_os::scheduling::{Affinity, nice_of, set_nice};
-use hyoshi_os::{Alarm, Alarms, Rang, Refused, Wake, allowed_cpus, fifo_limit, own_thread, priority};
+use hyoshi_os::{Alarm, Alarms, Rang, Refused, Wake, allowed_cpus, fifo_limit, own_cpu, own_thread, priority};
 
 use self::thread::{Held, NOT_NOTED, State};
 use super::{Abilities, Ground, SchedulerProxy};
@@ -52,6 +52,34 @@ pub struct WindowProxy {
     woke: VecDeque<TaskId>,
 }
 
+/// The calling thread's CPUs, put back at the end of the scope if it moved.
+#[derive(Default)]
+struct Moved(Option<Affinity>);
+
+impl Moved {
+    /// Moves the thread to a CPU, unless that is refused.
+    fn to(&mut self, cpu: u32) {
+        if own_cpu() == cpu {
+            return;
+        }
+        let own = own_thread();
+        if self.0.is_none() {
+            self.0 = Affinity::of(own).ok();
+        }
+        if self.0.as_ref().is_some_and(|before| before.has(cpu)) {
+            let _ = Affinity::to([cpu]).put(own);
+        }
+    }
+}
+
+impl Drop for Moved {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = before.put(own_thread());
+        }
+    }
+}
+
 /// How the broker detects that budgets are consumed.
 #[derive(Debug)]
 enum Events {
@@ -69,6 +97,16 @@ const AT_ONCE: usize = 64;
 
 /// Looks between which the broker's state stays locked.
 const LOOKS: usize = 32;
+
+/// Due windows that are considered for them.
+const MOST_DUE: usize = 256;
+
+/// For so many looks at the windows of one CPU the broker's thread moves there: from elsewhere, each counter that is read or set
+/// costs an interrupt of that CPU.
+const MOVE: usize = 4;
+
+/// How often it is checked that threads may be raised, besides when the window opens first.
+const VETTING: Span = Span::from_secs(1);
 
 /// A window has at most this many threads: raising and lowering more would take the broker too long.
 const MOST_THREADS: usize = 1_024;
@@ -99,6 +137,8 @@ struct Open {
     unfinished: bool,
     /// When the window opened, in the kernel's ticks: threads that started earlier were not born in it.
     opened: u64,
+    /// When it was last checked that its threads may be raised.
+    vetted: Instant,
     rest: rest::Resting,
 }
 
@@ -178,7 +218,7 @@ impl WindowProxy {
         let Some(open) = self.open.get_mut(&task) else { return Ok(()) };
         let Some(members) = ground.tasks.get_mut(&task) else { return Ok(()) };
         self.due.remove(&(open.due, task));
-        let reading = members.consumed();
+        let reading = members.consumed_at(now);
         let part = match open.window.is_still(reading) && !open.rest.hears() {
             true => *self.parts.entry(open.cpu).or_insert_with(|| self.placement.part(open.cpu)),
             false => None,
@@ -213,6 +253,22 @@ impl WindowProxy {
         }
     }
 
+    /// The tasks to look at now, with their CPUs and how many of them are there: those of the CPU that runs this first.
+    fn next_looks(&self, now: Instant) -> Vec<(u32, usize, TaskId)> {
+        let due = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, task)| *task);
+        let on = |task: &TaskId| self.open.get(task).map_or(0, |open| open.cpu);
+        let mut looks: Vec<(u32, usize, TaskId)> = due.map(|task| (on(&task), 0, task)).take(MOST_DUE).collect();
+        let here = own_cpu();
+        // Stable: among those of one CPU the longest due comes first.
+        looks.sort_by_key(|(cpu, ..)| (*cpu != here, *cpu));
+        looks.truncate(LOOKS);
+        for run in looks.chunk_by_mut(|one, other| one.0 == other.0) {
+            let together = run.len();
+            run.iter_mut().for_each(|look| look.1 = together);
+        }
+        looks
+    }
+
     fn schedule(&mut self, task: TaskId, at: Instant) {
         if let Some(open) = self.open.get_mut(&task) {
             self.due.remove(&(open.due, task));
@@ -244,29 +300,25 @@ impl SchedulerProxy for WindowProxy {
     ) -> Result<(), NotReserved> {
         let hard = ground.hard.contains(&task);
         let (members, touched) = ground.members(task)?;
-        may_be_raised(members)?;
-        few_enough(members)?;
+        if self.open.get(&task).is_none_or(|open| now >= open.vetted.saturating_add(VETTING)) {
+            may_be_raised(members)?;
+            few_enough(members)?;
+            self.open.get_mut(&task).into_iter().for_each(|open| open.vetted = now);
+        }
         let allowed = self.allowed(task, members, now);
-        let cpu = self.place(task, reservation, &allowed)?;
-        let reading = members.consumed();
-        if self.open.contains_key(&task) {
-            self.seat_all(Some(cpu), touched);
+        let placed = self.place(task, reservation, &allowed)?;
+        let reading = members.consumed_at(now);
+        if placed.is_some() && self.open.contains_key(&task) {
+            self.seat_all(placed, touched);
         }
         if let Some(open) = self.open.get_mut(&task) {
             open.window.harden(hard, reading);
             (open.allowed, open.reservation) = (allowed, reservation);
-            let slept = open.window.sleeps();
-            let step = open.window.reserve(sliced(reservation, open.slices), now, reading);
-            // What the new law says of being raised may differ from what is: `carry_out` makes it so.
-            let _ = open.carry_out(step, now, reading, members, touched);
-            let due = open.rest(task, step, now, reading, &self.events);
-            if slept && !open.window.sleeps() {
-                self.woke.push_back(task);
-            }
-            self.schedule(task, due);
+            // The look of this tick serves it.
+            self.schedule(task, now);
             return Ok(());
         }
-        let slices = self.placement.seat(task).map_or(1, |seat| seat.slices);
+        let (cpu, slices) = self.placement.seat(task).map_or((0, 1), |seat| (seat.cpu, seat.slices));
         let mut window = Window::new(sliced(reservation, slices));
         window.harden(hard, reading);
         let open = Open {
@@ -286,6 +338,7 @@ impl SchedulerProxy for WindowProxy {
             changed: 0,
             unfinished: false,
             opened: start_of_now(),
+            vetted: now,
             rest: rest::Resting::default(),
         };
         self.open.insert(task, open);
@@ -337,16 +390,19 @@ impl SchedulerProxy for WindowProxy {
 
     fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
         self.hear(now);
-        let mut changed = 0;
-        for _ in 0..LOOKS {
+        let (mut changed, mut moved) = (0, Moved::default());
+        for (cpu, together, task) in self.next_looks(now) {
             if changed >= AT_ONCE {
                 break;
             }
-            let Some((_, task)) = self.due.first().copied().filter(|(at, _)| *at <= now) else { break };
+            if together >= MOVE {
+                moved.to(cpu);
+            }
             // A refusal in mid-life has its thread left as it is; the window goes on with the others.
             let _ = self.serve(task, now, ground);
             changed += self.open.get(&task).map_or(0, |open| open.changed);
         }
+        drop(moved);
         let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
         due.min(self.look_at_cramped(now, ground))
     }
@@ -363,6 +419,7 @@ impl SchedulerProxy for WindowProxy {
         if self.cpus.contains(&cpu) {
             self.above.note(cpu, &lanes);
         }
+        self.give_up_room();
         for (task, refused) in self.placement.promise(cpu, &lanes.promises, first) {
             let open = self.open.get(&task);
             let allowed = open.map_or(&[][..], |open| &open.allowed);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_control::{Step, TaskId};
+use hyoshi_control::{Rest, Step, TaskId};
 use hyoshi_model::{Instant, Span};
 
 use super::{Alarm, Events, Open, Rang, State};
@@ -16,13 +16,21 @@ const RESTLESS: Span = Span::from_secs(1);
 /// The alarms of a task's threads.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
-    alarms: BTreeMap<u32, Alarm>,
-    /// What they were set to, and the meter's value then; `None` after one was reported.
-    set: Option<(Span, Span)>,
+    alarms: BTreeMap<u32, Set>,
+    /// The thread whose alarm was reported last, which is set anew at each look, and the meter's value when it was.
+    leader: Option<u32>,
+    reading: Span,
     /// Whether the window waits for them.
     heard: bool,
     restless: Instant,
     refused: Option<String>,
+}
+
+#[derive(Debug)]
+struct Set {
+    alarm: Alarm,
+    /// What it was set to; `None` before that, and after its report.
+    to: Option<Span>,
 }
 
 impl Resting {
@@ -43,11 +51,36 @@ impl Resting {
 
     /// An alarm was reported; false if it is not known any more.
     pub fn rang(&mut self, tid: u32, what: Rang) -> bool {
-        self.set = None;
-        match what {
-            Rang::Ended => self.alarms.remove(&tid).is_some(),
-            Rang::Ran => self.alarms.get_mut(&tid).map(Alarm::rang).is_some(),
+        if what == Rang::Ended {
+            return self.alarms.remove(&tid).is_some();
         }
+        let Some(set) = self.alarms.get_mut(&tid) else { return false };
+        set.alarm.rang();
+        (set.to, self.leader) = (None, Some(tid));
+        true
+    }
+
+    /// Sets all alarms, so that one is reported before the task has consumed `left` more.
+    ///
+    /// The leader's counts from now on. Others were set earlier to as much or less: they are reported sooner, if at all.
+    fn set(&mut self, left: Span, reading: Span) -> std::io::Result<()> {
+        let (most, other) = Rest::parts(left, self.alarms.len());
+        if let (1, Some(only)) = (self.alarms.len(), self.alarms.keys().next()) {
+            self.leader = Some(*only);
+        }
+        for (tid, set) in &mut self.alarms {
+            let leads = self.leader == Some(*tid);
+            let part = if leads { most } else { other };
+            if set.to.is_some_and(|to| if leads { to == part && self.reading == reading } else { to <= part }) {
+                continue;
+            }
+            match set.alarm.set(part) {
+                Err(error) if error.raw_os_error() != Some(ESRCH) => return Err(error),
+                _ => set.to = Some(part),
+            }
+        }
+        self.reading = reading;
+        Ok(())
     }
 }
 
@@ -84,10 +117,7 @@ impl Open {
                 continue;
             }
             match alarms.of(tid, key(task, tid)) {
-                Ok(alarm) => {
-                    self.rest.alarms.insert(tid, alarm);
-                    self.rest.set = None;
-                }
+                Ok(alarm) => drop(self.rest.alarms.insert(tid, Set { alarm, to: None })),
                 Err(error) if error.raw_os_error() == Some(ESRCH) => {}
                 Err(error) => {
                     self.rest.refused = Some(error.to_string());
@@ -97,18 +127,10 @@ impl Open {
         }
         self.rest.refused = None;
         let rest = self.window.rest(step, self.rest.alarms.len());
-        let Some(after) = rest.alarm else { return rest.at };
-        // The alarm of a thread that has not run since is still set.
-        if self.rest.set != Some((after, reading)) {
-            let set = self.rest.alarms.values_mut().try_for_each(|alarm| match alarm.set(after) {
-                Err(error) if error.raw_os_error() != Some(ESRCH) => Err(error),
-                _ => Ok(()),
-            });
-            if let Err(error) = set {
-                self.rest.refused = Some(error.to_string());
-                return step.at();
-            }
-            self.rest.set = Some((after, reading));
+        let Some(left) = rest.alarm else { return rest.at };
+        if let Err(error) = self.rest.set(left, reading) {
+            self.rest.refused = Some(error.to_string());
+            return step.at();
         }
         self.rest.heard = true;
         rest.at

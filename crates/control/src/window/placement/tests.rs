@@ -421,3 +421,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn room_for_more_is_kept_where_there_is_some_and_given_up_when_it_is_wanted() {
+    let mut placement = on(1);
+    placement.admit(TaskId(1), window(20, 100), &[]).unwrap();
+    placement.enlarge(TaskId(1), Span::from_millis(25));
+    assert!(placement.covers(TaskId(1), window(25, 100), &[]) && placement.covers(TaskId(1), window(13, 100), &[]));
+    assert!(!placement.covers(TaskId(1), window(26, 100), &[]) && !placement.covers(TaskId(1), window(12, 100), &[]));
+    assert!(!placement.covers(TaskId(1), window(20, 50), &[]) && !placement.covers(TaskId(2), window(20, 100), &[]));
+    assert!(!placement.covers(TaskId(1), window(20, 100), &[0]));
+    assert!(placement.admit(TaskId(2), window(71, 100), &[]).is_err());
+    placement.lessen([(TaskId(1), window(20, 100)), (TaskId(7), window(1, 100))]);
+    placement.admit(TaskId(2), window(71, 100), &[]).unwrap();
+    placement.enlarge(TaskId(1), Span::from_millis(25));
+    assert!(!placement.covers(TaskId(1), window(21, 100), &[]), "there is no room");
+    placement.lessen([(TaskId(1), window(30, 100))]);
+    assert!(!placement.covers(TaskId(1), window(21, 100), &[]), "it makes nothing larger");
+}

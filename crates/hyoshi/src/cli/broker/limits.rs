@@ -69,7 +69,7 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
     let unknown: Vec<String> = rules.unknown().map(|limits| limits.holder.to_string()).collect();
     let together: u64 = rules.entries().map(|limits| u64::from(limits.share)).sum();
     let mut notes: Vec<String> =
-        unknown.iter().map(|holder| format!("[{holder}] counts nobody: there is no such name here")).collect();
+        unknown.iter().map(|holder| format!("[{holder}] matches no user: unknown name")).collect();
     if defaults {
         notes.push(format!("there is no {FILE}: these are the defaults"));
     }

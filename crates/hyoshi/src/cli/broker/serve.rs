@@ -32,41 +32,41 @@ use crate::cli::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// Members of this group may change all tasks and the policy, as root may
+    /// Members of this group are operators: they may change all tasks and the policy
     #[arg(long, value_name = "GROUP")]
     operators: Option<String>,
-    /// How tasks share the CPU: fair, strict, weighted, "partition(video 40% fair, rest 30% weighted)", "external --object
+    /// Policy by which tasks share the CPU: fair, strict, weighted, "partition(video 40% fair, rest 30% weighted)", "external --object
     /// REFERENCE --fallback weighted" or "library --path PATH" [default: fair]
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
-    /// How much all tasks may have together: 75% of one CPU, 150% is one and a half [default: 75% of each CPU]
+    /// Cap on all reservations together; 150% is one and a half CPUs [default: 75% of each CPU]
     #[arg(long, value_name = "SHARE")]
     cap: Option<Share>,
-    /// How much of one CPU the broker itself may take; users have equal parts of it, and tasks that do not fit are refused
-    /// [default: 10%]
+    /// Budget of the broker's own CPU time, as a part of one CPU; each user has a part of it, and tasks that do not fit are
+    /// refused [default: 10%]
     #[arg(long, value_name = "SHARE")]
     own_time: Option<Share>,
-    /// How time is reserved: window, deadline, weights, none, or another process's, external:REFERENCE or "external --object
-    /// REFERENCE --timeout 20ms" [default: the best that this machine grants, but for deadline]
+    /// Scheduler that reserves time: window, deadline, weights, none, or one in another process, external:REFERENCE or "external
+    /// --object REFERENCE --timeout 20ms" [default: the best that this machine grants, except deadline]
     #[arg(long, value_name = "SCHEDULER")]
     scheduler: Option<String>,
-    /// Below windows, a floor for when they are not open: weights, of control groups, into which programs are moved
+    /// A guaranteed share while windows are closed: weights of control groups, into which programs are moved
     #[arg(long, value_enum, value_name = "FLOOR")]
     floor: Option<Floor>,
-    /// Note there what is changed of programs, so that it is put back even after the broker was killed [default: state,
+    /// Directory for the broker's state, from which the next broker restores programs and tasks after a crash [default: state,
     /// beside the socket]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Begin without the tasks of the broker before, and with the policy of this command line
+    /// Start without the previous broker's tasks and policy
     #[arg(long)]
     forget: bool,
-    /// What each user may have; `hyoshi broker check-config` checks it [default: /etc/hyoshi/broker.toml, if this is root's]
+    /// File with each user's limits; `hyoshi broker check-config` checks it [default: /etc/hyoshi/broker.toml, if this is root's]
     #[arg(long, value_name = "FILE")]
     limits: Option<PathBuf>,
-    /// Append what advocates of kind `log` log to this file
+    /// Append the reports of advocates of kind `log` to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Append a line to this file for each change, done or refused
+    /// Append a line for each change, made or refused, to this file
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub(super) struct Serve {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Floor {
-    /// The share that is reserved, as a control group's weight
+    /// The reserved share as a control group's weight
     Weights,
 }
 
@@ -178,7 +178,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let arbiter = arbiter(serve, policy, roster.policy(), &externals, &tell)?;
     let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
     for unknown in rules.unknown() {
-        tell(&format_args!("[{}] of {} counts nobody: there is no such name here", unknown.holder, rules.file));
+        tell(&format_args!("[{}] of {} matches no user: unknown name", unknown.holder, rules.file));
     }
     core.limit_by(Arc::new(rules));
     if let Some(share) = serve.own_time {
@@ -226,7 +226,7 @@ fn mistrust(error: &std::io::Error) -> Option<String> {
 /// Tells on standard output how it stands; it serves, so that it does not wait for long for whoever reads that.
 fn say(text: String) -> Result<(), Failure> {
     let said = Spawn::new("says").spawn(move || streams::out(text));
-    let said = said.map_err(|error| Failure::new(format_args!("there is no thread to be had: {error}")))?;
+    let said = said.map_err(|error| Failure::new(format_args!("cannot start a thread: {error}")))?;
     for _ in 0..100 {
         if said.is_finished() {
             // A panic would have been told by itself.
