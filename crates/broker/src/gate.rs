@@ -137,7 +137,7 @@ mod tests {
             rules: Arc::new(Rules::new([limits], "limits.toml")),
             certificates: Certificates::default(),
             clock: MonotonicClock::start(),
-            refusals: Arc::new(Refusals::of("turned away")),
+            refusals: Arc::new(Refusals::of("refused")),
             wake: Arc::new(Wake::new()),
             users: Users::default(),
         }
@@ -160,7 +160,7 @@ mod tests {
         held.push(gate.connected(&user(1000)).unwrap());
         assert!(gate.connected(&user(1000)).is_err());
         let told = gate.refusals.take(gate.clock.now()).unwrap();
-        assert!(told.contains("turned away: user 1000: more than 3 connections, `connections` of [default]"), "{told}");
+        assert!(told.contains("refused: user 1000: more than 3 connections, `connections` of [default]"), "{told}");
     }
 
     #[test]

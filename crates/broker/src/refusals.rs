@@ -27,7 +27,7 @@ impl Refusals {
         Refusals(what, PiMutex::default())
     }
 
-    /// A client at that address was turned away. True if [`Refusals::due`] has become another: those that follow it wake
+    /// A client at that address was refused. True if [`Refusals::due`] has become another: those that follow it wake
     /// nobody.
     pub fn note(&self, who: &str, why: &str) -> bool {
         let words =
@@ -62,16 +62,16 @@ mod tests {
 
     #[test]
     fn who_is_turned_away_is_told_at_once_and_the_many_that_follow_together() {
-        let refusals = Refusals::of("turned away over TLS");
+        let refusals = Refusals::of("refused over TLS");
         let at = |seconds| Instant::ZERO + Span::from_secs(seconds);
         assert_eq!((refusals.take(at(0)), refusals.due()), (None, Instant::NEVER));
         assert!(refusals.note("10.0.0.7:4711", "no certificate\n"));
         assert!(refusals.due() <= at(1));
-        assert_eq!(refusals.take(at(1)).unwrap(), "turned away over TLS: 10.0.0.7:4711: no certificate");
+        assert_eq!(refusals.take(at(1)).unwrap(), "refused over TLS: 10.0.0.7:4711: no certificate");
         let woken = (0..1000).filter(|port| refusals.note(&format!("10.0.0.7:{port}"), "no"));
         assert_eq!((woken.count(), refusals.due()), (1, at(11)));
         assert_eq!(refusals.take(at(10)), None);
-        assert_eq!(refusals.take(at(11)).unwrap(), "turned away over TLS: 10.0.0.7:999: no and 999 more");
+        assert_eq!(refusals.take(at(11)).unwrap(), "refused over TLS: 10.0.0.7:999: no and 999 more");
         assert_eq!(refusals.take(at(30)), None);
     }
 }

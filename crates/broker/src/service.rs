@@ -122,8 +122,8 @@ impl Service {
         let builder = Orb::builder().lane(own).listen(&format!("unix:{}", socket.display()));
         let mut builder = builder.map_err(ServiceError::Endpoint)?;
         let mut certificates = Certificates::default();
-        let refusals = Arc::new(Refusals::of("turned away over TLS"));
-        let excess = Arc::new(Refusals::of("turned away"));
+        let refusals = Arc::new(Refusals::of("refused over TLS"));
+        let excess = Arc::new(Refusals::of("refused"));
         let clock = MonotonicClock::start();
         if let Some(remote) = remote {
             let lane = LaneOptions { name: "broker-tls".to_owned(), threads: REMOTE_THREADS, ..LaneOptions::default() };

@@ -286,7 +286,7 @@ mod authorities {
         let authority = Authority::new("plant");
         let leaf = authority.papers_with(&["chief"], |params| params.is_ca = IsCa::ExplicitNoCa);
         let refused = TlsRoots::from_pem(leaf.certificate.as_bytes()).unwrap_err().to_string();
-        assert!(refused.contains("no authority"), "{refused}");
+        assert!(refused.contains("not an authority"), "{refused}");
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -68,7 +68,7 @@ impl TlsServer {
     ///
     /// # Errors
     ///
-    /// If the key is not that of the certificate.
+    /// If the key does not match the certificate.
     pub fn new(identity: TlsIdentity) -> Result<Self, TlsError> {
         TlsServer::with(identity, None, false)
     }
@@ -77,7 +77,7 @@ impl TlsServer {
     ///
     /// # Errors
     ///
-    /// If the key is not that of the certificate.
+    /// If the key does not match the certificate.
     pub fn for_clients_of(identity: TlsIdentity, roots: &TlsRoots) -> Result<Self, TlsError> {
         TlsServer::with(identity, Some(roots), true)
     }
@@ -87,7 +87,7 @@ impl TlsServer {
     ///
     /// # Errors
     ///
-    /// If the key is not that of the certificate.
+    /// If the key does not match the certificate.
     pub fn for_clients_perhaps_of(identity: TlsIdentity, roots: &TlsRoots) -> Result<Self, TlsError> {
         TlsServer::with(identity, Some(roots), false)
     }
@@ -168,24 +168,31 @@ impl fmt::Debug for TlsServer {
 /// The trusted servers' certificates, and this ORB's own. Clones share the changes of [`renew`](Self::renew).
 #[derive(Clone, Debug)]
 pub struct TlsClient {
-    roots: TlsRoots,
-    identity: Option<TlsIdentity>,
+    settings: Arc<ArcSwap<ClientSettings>>,
     name: Option<String>,
     only: bool,
     /// Of the ORB built with it.
     used: Arc<ArcSwapOption<ArcSwap<ClientConfig>>>,
 }
 
+#[derive(Clone, Debug)]
+struct ClientSettings {
+    roots: TlsRoots,
+    identity: Option<TlsIdentity>,
+}
+
 impl TlsClient {
     /// Trusts servers with a certificate from one of these authorities for the host that the reference names.
     pub fn new(roots: &TlsRoots) -> Self {
-        TlsClient { roots: roots.clone(), identity: None, name: None, only: false, used: Arc::default() }
+        let settings = ArcSwap::from_pointee(ClientSettings { roots: roots.clone(), identity: None });
+        TlsClient { settings: Arc::new(settings), name: None, only: false, used: Arc::default() }
     }
 
     /// Shows this certificate to servers that ask for one.
     #[must_use]
     pub fn identity(mut self, identity: TlsIdentity) -> Self {
-        self.identity = Some(identity);
+        let roots = self.settings.load().roots.clone();
+        self.settings = Arc::new(ArcSwap::from_pointee(ClientSettings { roots, identity: Some(identity) }));
         self
     }
 
@@ -210,24 +217,36 @@ impl TlsClient {
     ///
     /// # Errors
     ///
-    /// If the key is not that of the certificate.
+    /// If the key does not match the certificate.
     pub fn renew(&self, next: &TlsClient) -> Result<(), TlsError> {
         let config = next.config()?;
+        self.settings.store(next.settings.load_full());
         if let Some(used) = &*self.used.load() {
             used.store(Arc::new(config));
         }
         Ok(())
     }
 
+    /// Whether it can be used: then [`renew`](Self::renew) with it succeeds.
+    ///
+    /// # Errors
+    ///
+    /// If the key does not match the certificate.
+    pub fn check(&self) -> Result<(), TlsError> {
+        self.config().map(drop)
+    }
+
     /// Problems of its certificate and authorities, present or within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
-        self.identity.iter().flat_map(TlsIdentity::warnings).chain(self.roots.warnings()).collect()
+        let settings = self.settings.load();
+        settings.identity.iter().flat_map(TlsIdentity::warnings).chain(settings.roots.warnings()).collect()
     }
 
     fn config(&self) -> Result<ClientConfig, TlsError> {
+        let ClientSettings { roots, identity } = &**self.settings.load();
         let builder = versions(ClientConfig::builder_with_provider(provider().clone()))?;
-        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(OfServers(self.roots.clone())));
-        let mut config = match &self.identity {
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(OfServers(roots.clone())));
+        let mut config = match identity {
             None => builder.with_no_client_auth(),
             Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity.own()?))),
         };

@@ -68,7 +68,7 @@ impl TlsRoots {
         }
         if anchors.is_empty() {
             let keys = all.iter().any(|section| section.kind.is_key());
-            return Err(none("certificate", if keys { "there is a private key alone" } else { "there is none" }));
+            return Err(none("certificate", if keys { "it contains only a private key" } else { "there is none" }));
         }
         let subjects = anchors.iter().map(|anchor| DistinguishedName::in_sequence(&anchor.subject)).collect();
         Ok(TlsRoots(Arc::new(Roots { anchors, certificates, lists, subjects })))
@@ -161,7 +161,10 @@ fn anchor(certificate: &CertificateDer<'_>) -> Result<TrustAnchor<'static>, TlsE
     let anchor = anchor_from_trusted_cert(certificate).map_err(refused)?.to_owned();
     let fields = Fields::of(certificate).ok_or_else(|| refused("a certificate cannot be read"))?;
     if !fields.is_authority() {
-        return Err(refused(format_args!("{} is no authority's (basicConstraints without CA:TRUE)", called(&fields))));
+        return Err(refused(format_args!(
+            "{} is not an authority's (basicConstraints without CA:TRUE)",
+            called(&fields)
+        )));
     }
     if !fields.may_sign() {
         return Err(refused(format_args!(

@@ -226,7 +226,7 @@ fn mistrust(error: &std::io::Error) -> Option<String> {
 /// Tells on standard output how it stands; it serves, so that it does not wait for long for whoever reads that.
 fn say(text: String) -> Result<(), Failure> {
     let said = Spawn::new("says").spawn(move || streams::out(text));
-    let said = said.map_err(|error| Failure::new(format_args!("there is no thread to be had: {error}")))?;
+    let said = said.map_err(|error| Failure::new(format_args!("cannot start a thread: {error}")))?;
     for _ in 0..100 {
         if said.is_finished() {
             // A panic would have been told by itself.
