@@ -216,6 +216,7 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
     tell("broker --listen iiop://0.0.0.0:2811", 2);
     tell("broker --listen unix:/run/other.sock", 2);
     tell("broker --listen yard:2811", 2);
+    tell("broker --listen ssliop:yard:2811", 2);
     tell("broker --listen ssliop://127.0.0.1:0 --tls-cert yard.pem --tls-key yard.key", 2);
     tell("broker --listen ssliop://127.0.0.1:0 --tls-clients plant.pem", 2);
     tell("broker --tls-operator chief", 2);

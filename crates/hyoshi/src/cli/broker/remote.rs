@@ -82,7 +82,7 @@ impl Listen {
 
 fn check(endpoint: &str) -> Result<(), Failure> {
     match endpoint.split_once(':') {
-        Some(("ssliop", _)) => Ok(()),
+        Some(("ssliop", rest)) if rest.starts_with("//") => Ok(()),
         Some(("iiop", _)) => Err(Failure::new("the broker does not serve plain TCP: it could not identify clients")
             .help(format_args!(
                 "--listen {}, with --tls-cert, --tls-key and --tls-clients",
