@@ -110,6 +110,17 @@ impl Flood {
         })
     }
 
+    /// Threads that compute at the lowest priority and call nothing: what busy CPUs alone cost a client.
+    fn computing(threads: usize) -> Flood {
+        Flood::of(threads, |stop, count| {
+            hyoshi_os::set_own_policy(hyoshi_os::Policy::Idle).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::black_box((0..100_000u64).sum::<u64>());
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    }
+
     fn wait_for(&self, count: usize) {
         let until = Instant::now() + Duration::from_secs(30);
         while self.count.load(Ordering::Relaxed) < count {
@@ -267,31 +278,36 @@ fn floods() {
     drop(flood);
     let in_time = served == 12 && slowest < Duration::from_secs(2);
 
-    for far in [true, false] {
+    let crossed = |far| Flood::crossed(server.port, &server.authority, 8, far);
+    let floods: [(&str, &dyn Fn() -> Flood); 3] = [
+        ("8 attackers with crossed chains as from other machines", &|| crossed(true)),
+        ("8 attackers with crossed chains on this machine", &|| crossed(false)),
+        ("no attackers, 8 threads that compute at SCHED_IDLE", &|| Flood::computing(8)),
+    ];
+    for (name, begin) in floods {
         let (mut quiet, mut beside, mut near) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut handshakes, mut spent) = (0, Duration::ZERO);
+        let (mut rounds, mut spent) = (0, Duration::ZERO);
         for _ in 0..ROUNDS {
             quiet.push(percentile(&mut calls(&old, 1_000), 99));
-            let flood = Flood::crossed(server.port, &server.authority, 8, far);
+            let flood = begin();
             flood.wait_for(20);
             let (before, begun) = (flood.count.load(Ordering::Relaxed), Instant::now());
             let (times, served) = newcomers(server.port, &server.authority, 7);
             assert_eq!(served, 7);
             near.extend(times);
             beside.push(percentile(&mut calls(&old, 1_000), 99));
-            handshakes += flood.count.load(Ordering::Relaxed) - before;
+            rounds += flood.count.load(Ordering::Relaxed) - before;
             spent += begun.elapsed();
         }
         println!(
-            "8 attackers with crossed chains {}, {:.0} handshakes a second: new local clients' p50 {} us, p99 {} us",
-            if far { "as from other machines" } else { "on this machine" },
-            handshakes as f64 / spent.as_secs_f64(),
+            "{name}, {:.0} rounds a second: new local clients' p50 {} us, p99 {} us",
+            rounds as f64 / spent.as_secs_f64(),
             micros(percentile(&mut near, 50)),
             micros(percentile(&mut near, 99)),
         );
         // Other programs only lengthen times: the lower quartile has fewer of theirs.
         for of in [25, 50] {
-            let [without, with] = [&mut quiet, &mut beside].map(|rounds| micros(percentile(rounds, of)));
+            let [without, with] = [&mut quiet, &mut beside].map(|all| micros(percentile(all, of)));
             println!(
                 "    an old client's p99 {with} us, without them {without} us: {:.2} times (percentile {of} of {ROUNDS} rounds)",
                 with as f64 / without as f64
