@@ -337,6 +337,18 @@ mod authorities {
     }
 
     #[test]
+    fn a_callback_that_panics_ends_no_other_handshake() {
+        let authority = Authority::new("plant");
+        let tls = TlsServer::for_clients_of(authority.papers(HERE).identity(), &authority.roots()).unwrap();
+        let (server, _) = serve(tls.on_refused(|_, _| panic!("as the test wants it")), &["ssliop://127.0.0.1:0"]);
+        let (bad, good) = (Authority::new("elsewhere").papers(&["ann"]), authority.papers(&["ann"]));
+        for _ in 0..5 {
+            shown(&server, &authority.roots(), &bad.certificate, &bad.key).unwrap_err();
+        }
+        shown(&server, &authority.roots(), &good.certificate, &good.key).unwrap();
+    }
+
+    #[test]
     fn an_authority_with_a_new_key_under_the_same_name_is_another_one() {
         let (old, new) = (Authority::new("plant"), Authority::new("plant"));
         let server = strict(&new);

@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -352,7 +353,8 @@ impl Hall {
     fn work(&self) {
         while let Some((source, number, stage)) = self.next() {
             let before = own_cpu_time();
-            let after = self.step(number, stage);
+            // A panic is the callback's for refused clients: others still need this thread.
+            let after = catch_unwind(AssertUnwindSafe(|| self.step(number, stage))).unwrap_or(After::Over);
             let spent: Span = own_cpu_time().saturating_sub(before);
             let now = Instant::now();
             let mut inside = self.lock();
