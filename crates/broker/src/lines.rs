@@ -64,7 +64,7 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// If it cannot be opened, or there is no thread to be had.
+    /// If it cannot be opened, or no thread can be started.
     pub fn to(path: &Path) -> io::Result<Lines> {
         Lines::through(Box::new(Log::open(path)?), true)
     }
@@ -73,7 +73,7 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// If there is no descriptor or no thread to be had.
+    /// If there is no descriptor, or no thread can be started.
     pub fn on_standard_error() -> io::Result<Lines> {
         let own = io::stderr().as_fd().try_clone_to_owned()?;
         Lines::through(Box::new(Told(File::from(own))), false)

@@ -66,6 +66,24 @@ impl Drop for Service {
     }
 }
 
+#[test]
+fn it_listens_at_unix_sockets_too_and_refuses_other_schemes() {
+    let place = Place::new();
+    let socket = place.path().join("names.sock");
+    let mut command = place.command(&format!("naming --memory --listen unix:{}", socket.display()));
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let said = Said::by(child.stdout.take().unwrap());
+    let (at, reference) = (said.line().unwrap_or_default(), said.line().unwrap_or_default());
+    let _service = Service { child, at: at.clone(), reference };
+    assert_eq!(at, format!("corbaloc:omniunix:{}:/NameService", socket.display()));
+    place.hyoshi(&format!("naming context plant --at {at}")).exits(0);
+    assert_eq!(place.hyoshi(&format!("naming list --at {at}")).exits(0).out, "plant/\n");
+    for bad in ["tls://127.0.0.1:0", "127.0.0.1:0", "ssliop:127.0.0.1:0"] {
+        let refused = place.hyoshi(&format!("naming --memory --listen {bad}")).exits(2).err;
+        assert!(refused.contains(&format!("\"{bad}\" is not an endpoint: iiop://host:port")), "{refused}");
+    }
+}
+
 /// A reference that nobody answers to, of any octets.
 const NOWHERE: &str = "corbaloc:iiop:1.2@127.0.0.1:9/Nowhere";
 

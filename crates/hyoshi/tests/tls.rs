@@ -146,11 +146,11 @@ fn sighup_makes_a_service_read_its_files_again_and_keep_the_old_ones_if_they_are
     let (certificate, key) = (place.read("yard.pem"), place.read("yard.key"));
     place.write("yard.key", &key[..key.len() / 2]);
     let said = service.hang_up(&place);
-    assert!(said.starts_with("hyoshi naming: SIGHUP: everything stays as it was: yard.key: no private key"), "{said}");
+    assert!(said.starts_with("hyoshi naming: SIGHUP: old files kept: yard.key: no private key"), "{said}");
     lists("plant.pem", "operator", 0);
     // One of another certificate; one that has expired.
     place.write("yard.key", place.read("operator.key"));
-    assert!(service.hang_up(&place).contains("the private key is not that of the certificate"));
+    assert!(service.hang_up(&place).contains("the private key does not match the certificate"));
     let old = Authority::new("plant");
     let expired = old.papers_with(&["127.0.0.1"], |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
     write(&place, "yard", &expired);
@@ -166,6 +166,38 @@ fn sighup_makes_a_service_read_its_files_again_and_keep_the_old_ones_if_they_are
     lists("new.pem", "ann", 0);
     lists("new.pem", "operator", 2);
     assert_ne!(certificate, place.read("yard.pem"));
+}
+
+#[test]
+fn one_bad_file_keeps_all_old_ones_and_a_certificate_without_names_is_warned_about() {
+    let (place, plant) = (Place::new(), Authority::new("plant"));
+    place.write("plant.pem", &plant.pem);
+    place.write("roots.pem", &plant.pem);
+    write(&place, "yard", &plant.papers(&["127.0.0.1"]));
+    write(&place, "operator", &plant.papers(&["operator"]));
+    let words = "--listen ssliop://127.0.0.1:0 --tls-cert yard.pem --tls-key yard.key --tls-clients plant.pem";
+    let service = service(&place, &format!("{words} --tls-roots roots.pem"));
+    let lists = |code: i32| {
+        let flags = "--tls-roots plant.pem --tls-cert operator.pem --tls-key operator.key --tls-name named.plant";
+        place.hyoshi(&format!("naming list --at {} {flags}", service.at())).exits(code);
+    };
+    // A good certificate for the server; what it trusts as a client is broken.
+    place.write("roots.pem", "");
+    write(&place, "yard", &plant.papers(&["named.plant"]));
+    let said = service.hang_up(&place);
+    assert!(said.starts_with("hyoshi naming: SIGHUP: old files kept: roots.pem: no certificate"), "{said}");
+    lists(2);
+    place.write("roots.pem", &plant.pem);
+    assert!(service.hang_up(&place).contains("were read again"));
+    lists(0);
+    write(&place, "yard", &plant.papers(&[]));
+    service.hang_up(&place);
+    let until = Instant::now() + Duration::from_secs(20);
+    while !place.read("service.err").contains("hyoshi naming: the certificate of \"yard\" names no host") {
+        assert!(Instant::now() < until, "{}", place.read("service.err"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    lists(2);
 }
 
 #[test]

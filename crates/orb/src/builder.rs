@@ -151,12 +151,12 @@ impl OrbBuilder {
         self
     }
 
-    /// Whom its calls over TLS believe, and what they show of themselves. Where a reference offers TLS they go over that,
-    /// never in plain.
+    /// The trusted authorities of its calls over TLS, and its own certificate. If a reference offers TLS, calls never use
+    /// plain TCP.
     ///
     /// # Errors
     ///
-    /// If the key is not that of the certificate, or the name is none.
+    /// If the key does not match the certificate, or the name is neither a host name nor an address.
     pub fn tls_client(mut self, tls: TlsClient) -> Result<Self, TlsError> {
         self.tls_client = Some(Dialler::new(&tls)?);
         Ok(self)

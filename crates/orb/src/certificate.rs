@@ -1,11 +1,11 @@
-//! Whose a certificate is.
+//! The names in a certificate, and fields that `webpki` does not provide.
 
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 use crate::tls::TlsError;
 
-/// Names of a certificate that are heard; the rest is left out.
+/// Names of a certificate that are read; further ones are ignored.
 const MOST: usize = 32;
 /// `id-at-commonName`, 2.5.4.3 (X.520, 6.2.2).
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
@@ -18,13 +18,13 @@ const BASIC_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x13];
 /// `id-ce-nameConstraints`, 2.5.29.30.
 const NAME_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x1e];
 
-/// The names that a client's certificate (X.509, DER: [`peer_certificate`](crate::current::peer_certificate)) is for: host
-/// names and URIs of its `subjectAltName`, and where it has no `subjectAltName` of whatever kind, the common names of its
-/// subject (RFC 6125, 6.4.4). At most 32. Whether they are true was looked at when the connection was made.
+/// The names of a client's certificate (X.509, DER: [`peer_certificate`](crate::current::peer_certificate)), at most 32:
+/// host names and URIs in its `subjectAltName`, or without any `subjectAltName` the common names of its subject (RFC 6125,
+/// 6.4.4). The chain was verified when the connection was made.
 ///
 /// # Errors
 ///
-/// Of octets that are no certificate.
+/// If the octets are not a certificate.
 pub fn certificate_names(certificate: &[u8]) -> Result<Vec<String>, TlsError> {
     let der = CertificateDer::from(certificate);
     let read = EndEntityCert::try_from(&der).map_err(|error| TlsError::Refused(error.to_string()))?;

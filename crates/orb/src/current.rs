@@ -38,8 +38,8 @@ pub fn object_id() -> Option<Vec<u8>> {
     crate::adapter::ObjectKey::parse(&key).map(|key| key.id.to_vec())
 }
 
-/// What the client proved to be whose request this thread carries out: its certificate (X.509, DER), signed by an
-/// authority that the server believes. None over a plain connection, and of a client that showed none.
+/// The certificate (X.509, DER) of the client whose request this thread serves, signed by an authority that the server
+/// trusts. `None` over a plain connection, or if the client showed none.
 pub fn peer_certificate() -> Option<Arc<[u8]>> {
     CURRENT.with_borrow(|current| current.serving.as_ref()?.certificate())
 }

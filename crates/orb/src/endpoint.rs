@@ -28,7 +28,7 @@ impl fmt::Display for EndpointError {
             EndpointError::Scheme(given) => {
                 write!(
                     f,
-                    "\"{given}\" is no endpoint: iiop://host:port, iiop://[IPv6]:port, ssliop://host:port or unix:/path"
+                    "\"{given}\" is not an endpoint: iiop://host:port, iiop://[IPv6]:port, ssliop://host:port or unix:/path"
                 )
             }
             EndpointError::Address { given, why } => write!(f, "\"{given}\": {why}"),

@@ -7,6 +7,7 @@ use crate::tracking;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use authority::{Authority, Papers};
 use hyoshi_orb::*;
@@ -286,7 +287,7 @@ mod authorities {
         let authority = Authority::new("plant");
         let leaf = authority.papers_with(&["chief"], |params| params.is_ca = IsCa::ExplicitNoCa);
         let refused = TlsRoots::from_pem(leaf.certificate.as_bytes()).unwrap_err().to_string();
-        assert!(refused.contains("no authority"), "{refused}");
+        assert!(refused.contains("not an authority"), "{refused}");
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -325,8 +326,26 @@ mod authorities {
         let (chain, key) = authority::crossed("plant", 100);
         let refused = shown(&server, &authority.roots(), &chain, &key).unwrap_err();
         assert_eq!(refused.minor, minor::TLS_REFUSED, "{refused}");
-        let heard = heard.lock().unwrap();
+        // The client may hear of it sooner.
+        let until = Instant::now() + Duration::from_secs(20);
+        while heard.lock().unwrap().is_empty() {
+            assert!(Instant::now() < until, "the server reports nothing");
+            std::thread::yield_now();
+        }
+        let heard = heard.lock().unwrap().clone();
         assert!(heard[0].contains("100 further certificates"), "{heard:?}");
+    }
+
+    #[test]
+    fn a_callback_that_panics_ends_no_other_handshake() {
+        let authority = Authority::new("plant");
+        let tls = TlsServer::for_clients_of(authority.papers(HERE).identity(), &authority.roots()).unwrap();
+        let (server, _) = serve(tls.on_refused(|_, _| panic!("as the test wants it")), &["ssliop://127.0.0.1:0"]);
+        let (bad, good) = (Authority::new("elsewhere").papers(&["ann"]), authority.papers(&["ann"]));
+        for _ in 0..5 {
+            shown(&server, &authority.roots(), &bad.certificate, &bad.key).unwrap_err();
+        }
+        shown(&server, &authority.roots(), &good.certificate, &good.key).unwrap();
     }
 
     #[test]

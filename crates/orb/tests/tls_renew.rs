@@ -71,8 +71,14 @@ fn a_client_takes_new_authorities() {
     let (_server, yard) = serve(&TlsServer::new(new.papers(HERE).identity()).unwrap());
     let yard = orb.stub::<dyn Tracker>(yard.ior().clone());
     assert_eq!(yard.nothing().unwrap_err().minor, minor::TLS_UNKNOWN_CA);
+    // Another ORB with the same settings is renewed, too; one with a certificate besides is not.
+    let [second, third] = [tls.clone(), tls.clone().identity(old.papers(&["ann"]).identity())]
+        .map(|tls| Orb::builder().tls_client(tls).unwrap().build().unwrap());
     tls.renew(&TlsClient::new(&new.roots())).unwrap();
     yard.nothing().unwrap();
+    second.stub::<dyn Tracker>(yard.ior().clone()).nothing().unwrap();
+    let raised = third.stub::<dyn Tracker>(yard.ior().clone()).nothing().unwrap_err();
+    assert_eq!(raised.minor, minor::TLS_UNKNOWN_CA);
 }
 
 #[test]

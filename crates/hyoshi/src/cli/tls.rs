@@ -12,26 +12,25 @@ use files::{Files, unusable};
 
 use super::Failure;
 
-/// How verbs that call objects speak TLS.
+/// TLS of verbs that call objects.
 #[derive(Debug, Args)]
 pub(super) struct Tls {
-    /// Over TLS, where references offer it: believe servers with a certificate from one of the authorities in this file
-    /// (PEM)
+    /// Use TLS where references offer it; trust servers with a certificate from one of the authorities in this file (PEM)
     #[arg(long, value_name = "FILE")]
     tls_roots: Option<PathBuf>,
-    /// Show this certificate to servers that ask for one (PEM: it, then those that lead to its root)
+    /// Show this certificate to servers that ask for one (PEM, then its chain to the root)
     #[arg(long, value_name = "FILE", requires = "tls_roots")]
     tls_cert: Option<PathBuf>,
     /// Its private key [default: in the certificate's file]
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Servers' certificates are for this name, whatever host the reference tells
+    /// The name that servers' certificates must have, whatever host the reference names
     #[arg(long, value_name = "NAME", requires = "tls_roots")]
     tls_name: Option<String>,
-    /// Never speak plain TCP, also where a reference offers nothing else
+    /// Never use plain TCP, even if a reference offers nothing else
     #[arg(long, requires = "tls_roots")]
     tls_only: bool,
-    /// Refuse a key file that other users can use, and certificates that have expired
+    /// Refuse a key file that other users can use, and expired certificates
     #[arg(long, requires = "tls_roots")]
     strict: bool,
 }
@@ -49,26 +48,26 @@ impl Tls {
             strict: self.strict,
             guarded: false,
         };
-        calling(builder, files.client()?)
+        calling(builder, files.load(false)?.client)
     }
 }
 
-/// How a server speaks it, with its clients and with other servers.
+/// TLS of a server, with its clients and with other servers.
 #[derive(Debug, Args)]
 pub(super) struct TlsService {
-    /// Endpoints over TLS (ssliop://HOST:PORT) show this certificate (PEM: it, then those that lead to its root)
+    /// The certificate of endpoints over TLS, ssliop://HOST:PORT (PEM, then its chain to the root)
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// Its private key [default: in the certificate's file]
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Serve over TLS only clients with a certificate from one of the authorities in this file (PEM)
+    /// Over TLS, serve only clients with a certificate from one of the authorities in this file (PEM)
     #[arg(long, value_name = "FILE")]
     tls_clients: Option<PathBuf>,
-    /// Ask other services over TLS: believe those with a certificate from one of the authorities in this file (PEM)
+    /// Call other services over TLS; trust those with a certificate from one of the authorities in this file (PEM)
     #[arg(long, value_name = "FILE")]
     tls_roots: Option<PathBuf>,
-    /// Never ask other services over plain TCP
+    /// Never call other services over plain TCP
     #[arg(long, requires = "tls_roots")]
     tls_only: bool,
     /// Refuse a key file that other users can use, and certificates that have expired or name no host
@@ -95,8 +94,8 @@ impl TlsService {
         if self.tls_cert.is_none() {
             let without = [("--tls-key", &self.tls_key), ("--tls-clients", &self.tls_clients)];
             if let Some((flag, _)) = without.into_iter().find(|(_, file)| file.is_some()) {
-                return Err(Failure::new(format!("{flag} without a certificate of the service's own"))
-                    .help("--tls-cert FILE names it, --listen ssliop://HOST:PORT where it is shown"));
+                return Err(Failure::new(format!("{flag} needs the service's own certificate"))
+                    .help("add --tls-cert FILE and --listen ssliop://HOST:PORT"));
             }
         }
         let files = Files {
@@ -108,44 +107,43 @@ impl TlsService {
             strict: self.strict,
             guarded: false,
         };
-        let server = match (secure, &self.tls_cert) {
+        let used = match (secure, &self.tls_cert) {
             (Some(endpoint), None) => {
                 return Err(Failure::new(format!("{endpoint} needs a certificate"))
                     .help("--tls-cert FILE names it, --tls-key FILE its private key"));
             }
-            (Some(_), Some(_)) => files.server()?,
+            (Some(_), Some(_)) => files.load(true)?,
             (None, Some(_)) if self.tls_roots.is_none() || self.tls_clients.is_some() => {
                 files.identity()?;
-                return Err(Failure::new("the service listens nowhere over TLS")
-                    .help("--listen ssliop://HOST:PORT does; leave the certificate out otherwise"));
+                return Err(Failure::new("no endpoint uses TLS")
+                    .help("add --listen ssliop://HOST:PORT, or leave the certificate out"));
             }
-            (None, _) => None,
+            (None, _) => files.load(false)?,
         };
-        if let Some(server) = &server {
+        if let Some(server) = &used.server {
             builder = builder.tls_server(server.clone());
         }
         if self.tls_only {
             builder = builder.tls_only();
         }
-        let client = files.client()?;
-        let builder = calling(builder, client.clone())?;
-        Ok((builder, Renewal { files, server, client }))
+        let builder = calling(builder, used.client.clone())?;
+        Ok((builder, Renewal { files, used }))
     }
 }
 
-/// How the broker's verbs speak TLS, whichever side they are: the same flags name their papers.
+/// TLS of the broker's verbs, of servers and clients alike.
 #[derive(Debug, Args)]
 pub(super) struct TlsPapers {
-    /// Over TLS, show this certificate (PEM: it, then those that lead to its root)
+    /// Over TLS, show this certificate (PEM, then its chain to the root)
     #[arg(long, value_name = "FILE", global = true)]
     tls_cert: Option<PathBuf>,
     /// Its private key [default: in the certificate's file]
     #[arg(long, value_name = "FILE", global = true)]
     tls_key: Option<PathBuf>,
-    /// Believe servers with a certificate from one of the authorities in this file (PEM)
+    /// Trust servers with a certificate from one of the authorities in this file (PEM)
     #[arg(long, value_name = "FILE", global = true)]
     tls_roots: Option<PathBuf>,
-    /// Servers' certificates are for this name, whatever host their address tells
+    /// The name that servers' certificates must have, whatever host their address names
     #[arg(long, value_name = "NAME", global = true)]
     tls_name: Option<String>,
     /// Refuse a key file that other users can use, and certificates that have expired or name no host
@@ -154,14 +152,14 @@ pub(super) struct TlsPapers {
 }
 
 impl TlsPapers {
-    /// The ORB of one who asks.
+    /// The ORB of a client.
     pub fn client(&self, builder: OrbBuilder) -> Result<OrbBuilder, Failure> {
         let with_roots = [("--tls-name", self.tls_name.is_some()), self.own()];
         if let (None, Some((flag, _))) = (&self.tls_roots, with_roots.into_iter().find(|(_, given)| *given)) {
-            return Err(Failure::new(format_args!("{flag} without --tls-roots"))
-                .help("--tls-roots FILE names the authorities whose servers are believed"));
+            return Err(Failure::new(format_args!("{flag} needs --tls-roots"))
+                .help("--tls-roots FILE names trusted authorities"));
         }
-        calling(builder, self.files(None).client()?)
+        calling(builder, self.files(None).load(false)?.client)
     }
 
     fn files(&self, clients: Option<&Path>) -> Files {
@@ -179,19 +177,20 @@ impl TlsPapers {
     /// How a broker serves clients of the authorities in this file, and the renewal of its certificates.
     pub fn server(&self, clients: &Path) -> Result<(TlsServer, Renewal), Failure> {
         let files = Files { roots: None, guarded: true, ..self.files(Some(clients)) };
-        let server = files.server()?.ok_or_else(|| {
-            Failure::new("to serve over TLS needs a certificate")
+        let used = files.load(true)?;
+        let server = used.server.clone().ok_or_else(|| {
+            Failure::new("serving over TLS needs a certificate")
                 .help("--tls-cert FILE names it, --tls-key FILE its private key")
         })?;
-        Ok((server.clone(), Renewal { files, server: Some(server), client: None }))
+        Ok((server, Renewal { files, used }))
     }
 
-    /// What is of use to one who asks only.
+    /// Flags for clients only.
     pub fn for_asking(&self) -> [(&'static str, bool); 2] {
         [("--tls-roots", self.tls_roots.is_some()), ("--tls-name", self.tls_name.is_some())]
     }
 
-    /// One's own papers.
+    /// A flag for one's own certificate or key.
     pub fn own(&self) -> (&'static str, bool) {
         if self.tls_cert.is_some() { ("--tls-cert", true) } else { ("--tls-key", self.tls_key.is_some()) }
     }
@@ -207,25 +206,21 @@ fn calling(builder: OrbBuilder, client: Option<TlsClient>) -> Result<OrbBuilder,
 /// What to do about an exception that TLS raised, if it did.
 pub(super) fn help(raised: &SystemException) -> Option<&'static str> {
     Some(match raised.minor {
-        minor::TLS_UNKNOWN_CA => "see that --tls-roots holds the authority that signed the server's certificate",
-        minor::TLS_EXPIRED => {
-            "compare this machine's clock with the certificate's dates; else the server needs a new one"
-        }
-        minor::TLS_NAME => "name the host as the certificate does, or say which name that is with --tls-name NAME",
-        minor::TLS_CERTIFICATE => "whoever runs the server has to give it another certificate",
+        minor::TLS_UNKNOWN_CA => "--tls-roots must contain the authority that signed the server's certificate",
+        minor::TLS_EXPIRED => "check this machine's clock; if it is right, the server needs a new certificate",
+        minor::TLS_NAME => "call the host by a name in the certificate, or set that name with --tls-name NAME",
+        minor::TLS_CERTIFICATE => "the server needs another certificate",
         minor::TLS_REFUSED => {
-            "show a certificate from an authority that the server believes: --tls-cert FILE, --tls-key FILE"
+            "show a certificate from an authority that the server trusts: --tls-cert FILE, --tls-key FILE"
         }
-        minor::TLS_HANDSHAKE => "see that the server speaks TLS at that port (ssliop), 1.2 or 1.3",
+        minor::TLS_HANDSHAKE => "check that the server uses TLS 1.2 or 1.3 at that port (ssliop)",
         minor::TLS_EXPECTED => "call it over TLS: corbaloc:ssliop:..., with --tls-roots FILE",
-        minor::TLS_INCOMPATIBLE => {
-            "the server must speak TLS 1.2 or 1.3, with ECDHE, and AES-GCM or ChaCha20-Poly1305: see its settings"
-        }
+        minor::TLS_INCOMPATIBLE => "the server must offer TLS 1.2 or 1.3 with ECDHE, and AES-GCM or ChaCha20-Poly1305",
         minor::TLS_NOT_SET_UP => {
-            "say which authorities to believe: --tls-roots FILE; to call over plain TCP, leave out --tls-only"
+            "name trusted authorities: --tls-roots FILE; to call over plain TCP, leave out --tls-only"
         }
-        minor::TRANSPORT_RULE => "see ORBclientTransportRule in the environment",
-        minor::BROKER_NAME => "whoever runs that broker lets a certificate in by its name: --tls-reader NAME",
+        minor::TRANSPORT_RULE => "check ORBclientTransportRule in the environment",
+        minor::BROKER_NAME => "start that broker with --tls-reader NAME, a name in the certificate",
         _ => return None,
     })
 }

@@ -58,3 +58,23 @@ fn started_as_the_unit_starts_it_it_says_when_it_serves() {
         manager.set_nonblocking(false).unwrap();
     }
 }
+
+#[test]
+fn reloaded_as_the_unit_reloads_it_it_goes_on() {
+    let place = Place::new();
+    for (_, name) in UNITS {
+        let unit = unit(name);
+        let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=")).expect("systemctl reload");
+        place.write("err", "");
+        let mut command = place.command("broker --scheduler none --socket");
+        command.arg(place.path().join("run/broker.sock"));
+        command.stderr(fs::File::create(place.path().join("err")).unwrap());
+        let mut broker = Broker::of(command);
+        let words = reload.replace("$MAINPID", &broker.child.id().to_string());
+        let (program, words) = words.split_once(' ').unwrap();
+        assert!(Command::new(program).args(words.split(' ')).status().unwrap().success());
+        wait_for(|| place.read("err").contains("hyoshi broker: SIGHUP: "));
+        ask(&place, "broker list").exits(0);
+        assert_eq!(broker.ends("-TERM").code(), Some(0));
+    }
+}

@@ -31,7 +31,7 @@ pub enum TlsError {
         /// The file, if there is one.
         file: Option<PathBuf>,
     },
-    /// The private key belongs to another certificate than the one that was given with it.
+    /// The private key does not match the certificate.
     Mismatch,
     /// This is not a host name or address, so no certificate can contain it.
     Name(String),
@@ -55,8 +55,8 @@ impl fmt::Display for TlsError {
                 }
                 f.write_str("the private key is encrypted")
             }
-            TlsError::Mismatch => f.write_str("the private key is not that of the certificate"),
-            TlsError::Name(name) => write!(f, "\"{name}\" is no host name or address"),
+            TlsError::Mismatch => f.write_str("the private key does not match the certificate"),
+            TlsError::Name(name) => write!(f, "\"{name}\" is not a host name or address"),
             TlsError::Refused(why) => write!(f, "TLS cannot use the certificate, key or root: {why}"),
         }
     }

@@ -139,7 +139,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Vec<_> = all.iter().filter(|section| section.kind == Kind::Certificate).map(certificate).collect();
     if found.is_empty() {
         let keys = all.iter().any(|section| section.kind.is_key());
-        return Err(none("certificate", if keys { "there is a private key alone" } else { "there is none" }));
+        return Err(none("certificate", if keys { "it contains only a private key" } else { "there is none" }));
     }
     Ok(found)
 }

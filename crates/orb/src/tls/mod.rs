@@ -10,9 +10,9 @@ mod verify;
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use hyoshi_wire::ior::Endpoint;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
@@ -68,7 +68,7 @@ impl TlsServer {
     ///
     /// # Errors
     ///
-    /// If the key is not that of the certificate.
+    /// If the key does not match the certificate.
     pub fn new(identity: TlsIdentity) -> Result<Self, TlsError> {
         TlsServer::with(identity, None, false)
     }
@@ -77,7 +77,7 @@ impl TlsServer {
     ///
     /// # Errors
     ///
-    /// If the key is not that of the certificate.
+    /// If the key does not match the certificate.
     pub fn for_clients_of(identity: TlsIdentity, roots: &TlsRoots) -> Result<Self, TlsError> {
         TlsServer::with(identity, Some(roots), true)
     }
@@ -87,7 +87,7 @@ impl TlsServer {
     ///
     /// # Errors
     ///
-    /// If the key is not that of the certificate.
+    /// If the key does not match the certificate.
     pub fn for_clients_perhaps_of(identity: TlsIdentity, roots: &TlsRoots) -> Result<Self, TlsError> {
         TlsServer::with(identity, Some(roots), false)
     }
@@ -168,24 +168,51 @@ impl fmt::Debug for TlsServer {
 /// The trusted servers' certificates, and this ORB's own. Clones share the changes of [`renew`](Self::renew).
 #[derive(Clone, Debug)]
 pub struct TlsClient {
-    roots: TlsRoots,
-    identity: Option<TlsIdentity>,
+    settings: Arc<ArcSwap<ClientSettings>>,
     name: Option<String>,
     only: bool,
-    /// Of the ORB built with it.
-    used: Arc<ArcSwapOption<ArcSwap<ClientConfig>>>,
+}
+
+#[derive(Debug)]
+struct ClientSettings {
+    roots: TlsRoots,
+    identity: Option<TlsIdentity>,
+    /// Of both, once it is needed.
+    config: OnceLock<Arc<ClientConfig>>,
+}
+
+impl ClientSettings {
+    fn new(roots: TlsRoots, identity: Option<TlsIdentity>) -> Arc<ArcSwap<ClientSettings>> {
+        Arc::new(ArcSwap::from_pointee(ClientSettings { roots, identity, config: OnceLock::new() }))
+    }
+
+    fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        if let Some(config) = self.config.get() {
+            return Ok(config.clone());
+        }
+        let builder = versions(ClientConfig::builder_with_provider(provider().clone()))?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(OfServers(self.roots.clone())));
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity.own()?))),
+        };
+        // A server that resumes a session does not prove its identity again.
+        config.resumption = Resumption::disabled();
+        Ok(self.config.get_or_init(|| Arc::new(config)).clone())
+    }
 }
 
 impl TlsClient {
     /// Trusts servers with a certificate from one of these authorities for the host that the reference names.
     pub fn new(roots: &TlsRoots) -> Self {
-        TlsClient { roots: roots.clone(), identity: None, name: None, only: false, used: Arc::default() }
+        TlsClient { settings: ClientSettings::new(roots.clone(), None), name: None, only: false }
     }
 
     /// Shows this certificate to servers that ask for one.
     #[must_use]
     pub fn identity(mut self, identity: TlsIdentity) -> Self {
-        self.identity = Some(identity);
+        let roots = self.settings.load().roots.clone();
+        self.settings = ClientSettings::new(roots, Some(identity));
         self
     }
 
@@ -205,42 +232,38 @@ impl TlsClient {
         self
     }
 
-    /// From now on the ORB built with this one opens connections with `next`: authorities, lists of revoked
-    /// certificates, certificate and key. Open connections stay.
+    /// From now on ORBs built with this one open connections with `next`: authorities, lists of revoked certificates,
+    /// certificate and key. Open connections stay.
     ///
     /// # Errors
     ///
-    /// If the key is not that of the certificate.
+    /// If the key does not match the certificate.
     pub fn renew(&self, next: &TlsClient) -> Result<(), TlsError> {
-        let config = next.config()?;
-        if let Some(used) = &*self.used.load() {
-            used.store(Arc::new(config));
-        }
+        next.check()?;
+        self.settings.store(next.settings.load_full());
         Ok(())
+    }
+
+    /// Whether it can be used: then [`renew`](Self::renew) with it succeeds.
+    ///
+    /// # Errors
+    ///
+    /// If the key does not match the certificate.
+    pub fn check(&self) -> Result<(), TlsError> {
+        self.settings.load().config().map(drop)
     }
 
     /// Problems of its certificate and authorities, present or within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
-        self.identity.iter().flat_map(TlsIdentity::warnings).chain(self.roots.warnings()).collect()
-    }
-
-    fn config(&self) -> Result<ClientConfig, TlsError> {
-        let builder = versions(ClientConfig::builder_with_provider(provider().clone()))?;
-        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(OfServers(self.roots.clone())));
-        let mut config = match &self.identity {
-            None => builder.with_no_client_auth(),
-            Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity.own()?))),
-        };
-        // A server that resumes a session does not prove its identity again.
-        config.resumption = Resumption::disabled();
-        Ok(config)
+        let settings = self.settings.load();
+        settings.identity.iter().flat_map(TlsIdentity::warnings).chain(settings.roots.warnings()).collect()
     }
 }
 
 /// A client's settings, ready for use.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialler {
-    config: Arc<ArcSwap<ClientConfig>>,
+    settings: Arc<ArcSwap<ClientSettings>>,
     name: Option<ServerName<'static>>,
     pub(crate) only: bool,
 }
@@ -248,19 +271,18 @@ pub(crate) struct Dialler {
 /// The host to authenticate.
 #[derive(Clone, Debug)]
 pub(crate) struct Dial {
-    config: Arc<ArcSwap<ClientConfig>>,
+    settings: Arc<ArcSwap<ClientSettings>>,
     name: ServerName<'static>,
 }
 
 impl Dialler {
     pub(crate) fn new(client: &TlsClient) -> Result<Self, TlsError> {
-        let config = Arc::new(ArcSwap::from_pointee(client.config()?));
+        client.check()?;
         let name = match &client.name {
             Some(name) => Some(ServerName::try_from(name.clone()).map_err(|_| TlsError::Name(name.clone()))?),
             None => None,
         };
-        client.used.store(Some(config.clone()));
-        Ok(Dialler { config, name, only: client.only })
+        Ok(Dialler { settings: client.settings.clone(), name, only: client.only })
     }
 
     /// `None` if the endpoint's host cannot be a name in a certificate.
@@ -270,13 +292,14 @@ impl Dialler {
             Some(name) => name.clone(),
             None => ServerName::try_from(host.clone()).ok()?,
         };
-        Some(Dial { config: self.config.clone(), name })
+        Some(Dial { settings: self.settings.clone(), name })
     }
 }
 
 impl Dial {
     pub(crate) fn begin(&self) -> io::Result<ClientConnection> {
-        ClientConnection::new(self.config.load_full(), self.name.clone()).map_err(io::Error::other)
+        let config = self.settings.load().config().map_err(io::Error::other)?;
+        ClientConnection::new(config, self.name.clone()).map_err(io::Error::other)
     }
 }
 

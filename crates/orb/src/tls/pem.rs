@@ -58,7 +58,7 @@ impl Fault {
     }
 }
 
-const JOINED: &str = "the marker does not stand on a line of its own; lines may have lost their ends";
+const JOINED: &str = "the marker is not on a line of its own; the file may have lost its line ends";
 const CUT_OFF: &str = "it is cut off: the section that begins here has no -----END";
 const NOT_BASE64: &str = "no base64 between the markers";
 

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use hyoshi_os::clock::unix_seconds;
-use rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use rustls::{CertificateError, DistinguishedName, OtherError};
 use webpki::{
     BorrowedCertRevocationList, CertRevocationList, EndEntityCert, KeyUsage, RevocationCheckDepth,
@@ -23,7 +23,8 @@ use crate::certificate::Fields;
 
 /// Certificates that a peer may show besides its own.
 const FURTHER: usize = 8;
-/// How many of them may have one name: two, for an authority with an old and a new issuer.
+/// How many of them may have one name (two, for an authority with an old and a new issuer), and how many such names
+/// there may be: each doubles the ways that are tried.
 const NAMESAKES: usize = 2;
 /// Their octets, with the peer's own.
 const OCTETS: usize = 32 << 10;
@@ -68,7 +69,7 @@ impl TlsRoots {
         }
         if anchors.is_empty() {
             let keys = all.iter().any(|section| section.kind.is_key());
-            return Err(none("certificate", if keys { "there is a private key alone" } else { "there is none" }));
+            return Err(none("certificate", if keys { "it contains only a private key" } else { "there is none" }));
         }
         let subjects = anchors.iter().map(|anchor| DistinguishedName::in_sequence(&anchor.subject)).collect();
         Ok(TlsRoots(Arc::new(Roots { anchors, certificates, lists, subjects })))
@@ -104,6 +105,17 @@ impl TlsRoots {
         now: UnixTime,
         usage: KeyUsage,
     ) -> Result<(), rustls::Error> {
+        self.verify_by(provider().signature_verification_algorithms.all, own, further, now, usage)
+    }
+
+    fn verify_by(
+        &self,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+        own: &CertificateDer<'_>,
+        further: &[CertificateDer<'_>],
+        now: UnixTime,
+        usage: KeyUsage,
+    ) -> Result<(), rustls::Error> {
         bounded(own, further)?;
         let read = EndEntityCert::try_from(own).map_err(error)?;
         let fields = Fields::of(own).ok_or(CertificateError::BadEncoding)?;
@@ -121,7 +133,6 @@ impl TlsRoots {
                 webpki::Error::UnknownIssuer
             })
         };
-        let algorithms = provider().signature_verification_algorithms.all;
         let verified = read.verify_for_usage(algorithms, &self.0.anchors, further, now, usage, revocation, Some(&fit));
         match (verified, wrong.get()) {
             (Ok(_), _) => Ok(()),
@@ -161,7 +172,10 @@ fn anchor(certificate: &CertificateDer<'_>) -> Result<TrustAnchor<'static>, TlsE
     let anchor = anchor_from_trusted_cert(certificate).map_err(refused)?.to_owned();
     let fields = Fields::of(certificate).ok_or_else(|| refused("a certificate cannot be read"))?;
     if !fields.is_authority() {
-        return Err(refused(format_args!("{} is no authority's (basicConstraints without CA:TRUE)", called(&fields))));
+        return Err(refused(format_args!(
+            "{} is not an authority's (basicConstraints without CA:TRUE)",
+            called(&fields)
+        )));
     }
     if !fields.may_sign() {
         return Err(refused(format_args!(
@@ -189,7 +203,9 @@ fn bounded(own: &CertificateDer<'_>, further: &[CertificateDer<'_>]) -> Result<(
     }
     let subjects: Vec<_> = further.iter().map(|certificate| Fields::of(certificate).map(|of| of.subject())).collect();
     let namesakes = |one: &Option<&[u8]>| subjects.iter().filter(|other| *other == one).count();
-    if subjects.iter().any(|one| namesakes(one) > NAMESAKES) { Err(Unfit::Namesakes) } else { Ok(()) }
+    let repeated = subjects.iter().filter(|one| namesakes(one) > 1).count();
+    let many = repeated > NAMESAKES * NAMESAKES || subjects.iter().any(|one| namesakes(one) > NAMESAKES);
+    if many { Err(Unfit::Namesakes) } else { Ok(()) }
 }
 
 /// Why a chain is refused that might lead to an authority.
@@ -209,7 +225,9 @@ impl fmt::Display for Unfit {
         match self {
             Unfit::Many(count) => write!(f, "{count} further certificates; {FURTHER} are the most"),
             Unfit::Large(octets) => write!(f, "{octets} octets of certificates; {OCTETS} are the most"),
-            Unfit::Namesakes => write!(f, "more than {NAMESAKES} certificates of authorities with one name"),
+            Unfit::Namesakes => {
+                write!(f, "too many certificates of authorities with one name; {NAMESAKES} names may have {NAMESAKES}")
+            }
             Unfit::RootExpired => f.write_str("its authority has expired or is not valid yet"),
             Unfit::NoSigner => {
                 f.write_str("one of its issuers may not sign certificates (keyUsage without keyCertSign)")
@@ -252,4 +270,76 @@ pub(super) fn error(error: webpki::Error) -> rustls::Error {
         other => CertificateError::Other(OtherError(Arc::new(other))),
     };
     called.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+    use rustls::pki_types::{AlgorithmIdentifier, InvalidSignature};
+
+    use super::*;
+
+    /// Counts checked signatures.
+    #[derive(Debug)]
+    struct Counted(&'static dyn SignatureVerificationAlgorithm, &'static AtomicUsize);
+
+    impl SignatureVerificationAlgorithm for Counted {
+        fn verify_signature(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.verify_signature(key, message, signature)
+        }
+        fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+            self.0.public_key_alg_id()
+        }
+        fn signature_alg_id(&self) -> AlgorithmIdentifier {
+            self.0.signature_alg_id()
+        }
+    }
+
+    fn named(name: &str) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+    }
+
+    /// Signatures that are checked for a leaf under so many authorities of each name, the last name's under the root. With
+    /// `valid` all are what they say, except the leaf.
+    fn cost(of_each_name: &[usize], valid: bool) -> usize {
+        let (root, wrong) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let roots = TlsRoots::from_pem(named("root").self_signed(&root).unwrap().pem().as_bytes()).unwrap();
+        let mut above = (named("root"), root);
+        let mut further = Vec::new();
+        for (level, count) in of_each_name.iter().enumerate().rev() {
+            let name = named(&format!("level {level}"));
+            let issuer = Issuer::from_params(&above.0, if valid { &above.1 } else { &wrong });
+            let keys: Vec<_> = (0..*count).map(|_| KeyPair::generate().unwrap()).collect();
+            further.extend(keys.iter().map(|key| name.signed_by(key, &issuer).unwrap().der().clone()));
+            above = (name, keys.into_iter().next_back().unwrap());
+        }
+        let mut leaf = named("chief");
+        leaf.is_ca = IsCa::NoCa;
+        let own = leaf.signed_by(&wrong, &Issuer::from_params(&above.0, &wrong)).unwrap();
+        let count: &'static AtomicUsize = Box::leak(Box::default());
+        let all = provider().signature_verification_algorithms.all.iter().map(|of| Counted(*of, count));
+        let all: Vec<_> = all.collect();
+        let all: Vec<_> = all.iter().map(|of| of as &dyn SignatureVerificationAlgorithm).collect();
+        let usage = KeyUsage::client_auth();
+        assert!(roots.verify_by(&all, own.der(), &further, UnixTime::now(), usage).is_err());
+        count.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn no_chain_costs_more_than_a_few_signatures() {
+        // Of a stranger, and of one with certificates of an authority.
+        for (levels, stranger, insider) in
+            [(&[1, 1][..], 1, 3), (&[2, 2], 4, 12), (&[1, 2, 1, 2], 4, 20), (&[2, 2, 2, 2], 0, 0), (&[3], 0, 0)]
+        {
+            let [outside, inside] = [false, true].map(|valid| cost(levels, valid));
+            assert!(outside <= stranger && inside <= insider, "{levels:?}: {outside}, {inside}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! How a broker serves other machines: over TLS, to those whose certificates it was told of.
+//! Endpoints of a broker for other machines, over TLS, and the certificates that it accepts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use crate::cli::tls::{Renewal, TlsPapers};
 
 #[derive(Debug, Args)]
 pub(super) struct Listen {
-    /// Serve other machines, too, at ssliop://HOST:PORT (TLS; port 0: any); several times for several
+    /// Also serve other machines at ssliop://HOST:PORT (TLS; port 0: any); repeatable
     #[arg(long, value_name = "ENDPOINT")]
     listen: Vec<String>,
-    /// Serve there those with a certificate from one of the authorities in this file (PEM)
+    /// Serve clients there with a certificate from one of the authorities in this file (PEM)
     #[arg(long, value_name = "FILE")]
     tls_clients: Option<PathBuf>,
     /// Certificates for this name may change all tasks and the policy; several with commas
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     tls_operator: Vec<String>,
-    /// Certificates for this name stand for that user of this machine, who has a say over tasks of their own; several with commas
+    /// Certificates for this name act as that user of this machine, for the user's own tasks; several with commas
     #[arg(long, value_name = "NAME=USER", value_delimiter = ',')]
     tls_user: Vec<String>,
     /// Besides those above, only certificates for this name may see tasks [default: all certificates may]; several with commas
@@ -48,8 +48,8 @@ impl Listen {
             let own = tls.own();
             let without = self.given().into_iter().map(|(flag, given)| (format!("--{flag}"), given));
             return match without.chain([(own.0.to_owned(), own.1)]).find(|(_, given)| *given) {
-                Some((flag, _)) => Err(Failure::new(format_args!("{flag}, and the broker listens nowhere over TLS"))
-                    .help("--listen ssliop://HOST:PORT does")),
+                Some((flag, _)) => Err(Failure::new(format_args!("{flag} needs an endpoint over TLS"))
+                    .help("add --listen ssliop://HOST:PORT")),
                 None => Ok((None, Renewal::none())),
             };
         }
@@ -57,8 +57,8 @@ impl Listen {
             check(endpoint)?;
         }
         let clients = self.tls_clients.as_ref().ok_or_else(|| {
-            Failure::new("whom shall the broker serve over TLS? Whoever reaches its port would be served")
-                .help("--tls-clients FILE names the authorities whose certificates it believes")
+            Failure::new("--tls-clients is required with --listen ssliop:")
+                .help("--tls-clients FILE names the authorities of clients' certificates")
         })?;
         let users = self.tls_user.iter().map(|given| {
             let (name, of) = given.split_once('=').ok_or_else(|| {
@@ -82,17 +82,14 @@ impl Listen {
 
 fn check(endpoint: &str) -> Result<(), Failure> {
     match endpoint.split_once(':') {
-        Some(("ssliop", _)) => Ok(()),
-        Some(("iiop", _)) => Err(Failure::new(
-            "the broker does not serve plain TCP: nobody could prove there who they are",
-        )
-        .help(format_args!(
-            "--listen {}, with --tls-cert, --tls-key and --tls-clients",
-            endpoint.replacen("iiop", "ssliop", 1)
-        ))),
-        Some(("unix", _)) => {
-            Err(Failure::new("--listen is for other machines").help("--socket PATH names the broker's Unix socket"))
-        }
-        _ => Err(Failure::new(format_args!("`{endpoint}` is no endpoint")).help("--listen ssliop://HOST:PORT")),
+        Some(("ssliop", rest)) if rest.starts_with("//") => Ok(()),
+        Some(("iiop", _)) => Err(Failure::new("the broker does not serve plain TCP: it could not identify clients")
+            .help(format_args!(
+                "--listen {}, with --tls-cert, --tls-key and --tls-clients",
+                endpoint.replacen("iiop", "ssliop", 1)
+            ))),
+        Some(("unix", _)) => Err(Failure::new("--listen is for clients on other machines")
+            .help("--socket PATH names the broker's Unix socket")),
+        _ => Err(Failure::new(format_args!("`{endpoint}` is not an endpoint")).help("--listen ssliop://HOST:PORT")),
     }
 }

@@ -13,7 +13,7 @@ use crate::cli::{Failure, streams};
 const DAILY: Span = Span::from_secs(24 * 60 * 60);
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Files {
     pub(super) cert: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
@@ -26,20 +26,54 @@ pub(super) struct Files {
     pub(super) guarded: bool,
 }
 
+/// What the files contain.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings {
+    /// The certificate that a server shows, and the clients it trusts.
+    pub(super) server: Option<TlsServer>,
+    /// The servers that a client trusts, and the certificate it shows.
+    pub(super) client: Option<TlsClient>,
+}
+
+impl Settings {
+    /// Each once: a server's certificate may also be its own as a client.
+    fn warnings(&self) -> Vec<TlsWarning> {
+        let mut all = self.server.as_ref().map(TlsServer::warnings).unwrap_or_default();
+        for warning in self.client.iter().flat_map(TlsClient::warnings) {
+            if !all.contains(&warning) {
+                all.push(warning);
+            }
+        }
+        all
+    }
+}
+
 impl Files {
-    /// The certificate that a server shows, and the clients it trusts; `None` without a certificate.
-    pub(super) fn server(&self) -> Result<Option<TlsServer>, Failure> {
-        let server = self.read_server()?;
-        self.warn(server.iter().flat_map(TlsServer::warnings))?;
-        Ok(server)
+    /// Reads all of them at the start, and prints warnings.
+    pub(super) fn load(&self, serves: bool) -> Result<Settings, Failure> {
+        let settings = self.read(serves)?;
+        for warning in settings.warnings() {
+            if self.strict && is_grave(&warning) {
+                return Err(Failure::new(&warning).help(warning.remedy()));
+            }
+            streams::err(format_args!("warning: {warning}\nhelp: {}\n", warning.remedy()));
+        }
+        Ok(settings)
     }
 
-    fn read_server(&self) -> Result<Option<TlsServer>, Failure> {
+    /// Reads each of them once. A server needs a certificate, a client authorities.
+    fn read(&self, serves: bool) -> Result<Settings, Failure> {
         // Before any of them is read.
         for (flag, path) in [("--tls-cert", &self.cert), ("--tls-key", &self.key), ("--tls-clients", &self.clients)] {
             path.as_ref().map(|path| self.path(flag, path)).transpose()?;
         }
-        let Some(own) = self.identity()? else { return Ok(None) };
+        let own = self.identity()?;
+        let server = own.clone().filter(|_| serves).map(|own| self.server(own)).transpose()?;
+        let client = self.roots.as_ref().map(|roots| self.client(roots, own)).transpose()?;
+        Ok(Settings { server, client })
+    }
+
+    fn server(&self, own: TlsIdentity) -> Result<TlsServer, Failure> {
         let server = match &self.clients {
             None => TlsServer::new(own),
             Some(file) => {
@@ -48,19 +82,10 @@ impl Files {
                 TlsServer::for_clients_of(own, &roots)
             }
         };
-        server.map(Some).map_err(|error| unusable(self.flags(), &error))
+        server.map_err(|error| unusable(self.flags(), &error))
     }
 
-    /// The servers that a client trusts, and the certificate it shows; `None` without authorities.
-    pub(super) fn client(&self) -> Result<Option<TlsClient>, Failure> {
-        let client = self.read_client()?;
-        self.warn(client.iter().flat_map(TlsClient::warnings))?;
-        Ok(client)
-    }
-
-    fn read_client(&self) -> Result<Option<TlsClient>, Failure> {
-        let own = self.identity()?;
-        let Some(roots) = &self.roots else { return Ok(None) };
+    fn client(&self, roots: &Path, own: Option<TlsIdentity>) -> Result<TlsClient, Failure> {
         let roots = TlsRoots::from_file(roots).map_err(|error| unusable("--tls-roots", &error))?;
         let mut client = TlsClient::new(&roots);
         if let Some(own) = own {
@@ -69,7 +94,7 @@ impl Files {
         if let Some(name) = &self.name {
             client = client.named(name);
         }
-        Ok(Some(client))
+        Ok(client)
     }
 
     pub(super) fn identity(&self) -> Result<Option<TlsIdentity>, Failure> {
@@ -106,21 +131,6 @@ impl Files {
     fn flags(&self) -> &'static str {
         if self.key.is_some() { "--tls-cert and --tls-key" } else { "--tls-cert" }
     }
-
-    fn warn(&self, warnings: impl Iterator<Item = TlsWarning>) -> Result<(), Failure> {
-        let mut said = Vec::new();
-        for warning in warnings {
-            if self.strict && is_grave(&warning) {
-                return Err(Failure::new(&warning).help(warning.remedy()));
-            }
-            // A server's certificate may also be used as a client's.
-            if !said.contains(&warning) {
-                streams::err(format_args!("warning: {warning}\nhelp: {}\n", warning.remedy()));
-                said.push(warning);
-            }
-        }
-        Ok(())
-    }
 }
 
 /// What peers refuse, or should refuse. Other warnings are about the future.
@@ -132,16 +142,13 @@ fn is_grave(warning: &TlsWarning) -> bool {
 #[derive(Debug)]
 pub(in crate::cli) struct Renewal {
     pub(super) files: Files,
-    pub(super) server: Option<TlsServer>,
-    pub(super) client: Option<TlsClient>,
+    pub(super) used: Settings,
 }
 
 impl Renewal {
     /// Of a service without TLS.
     pub fn none() -> Renewal {
-        let files =
-            Files { cert: None, key: None, roots: None, clients: None, name: None, strict: false, guarded: false };
-        Renewal { files, server: None, client: None }
+        Renewal { files: Files::default(), used: Settings::default() }
     }
 
     /// From now on SIGHUP reloads the files, on a separate thread. `say` is called with messages for the operator, and
@@ -158,47 +165,44 @@ impl Renewal {
                 if hangup.wait_until(&clock, next) {
                     match self.renew() {
                         Ok(what) => say(format!("SIGHUP: {what}")),
-                        Err(why) => say(format!("SIGHUP: everything stays as it was: {why}")),
+                        Err(why) => {
+                            say(format!("SIGHUP: old files kept: {why}"));
+                            continue;
+                        }
                     }
-                } else {
-                    next = clock.now() + DAILY;
-                    let server = self.server.iter().flat_map(TlsServer::warnings);
-                    server.for_each(|warning| say(format!("{warning}: {}", warning.remedy())));
+                }
+                next = clock.now() + DAILY;
+                for warning in self.used.warnings() {
+                    say(format!("{warning}: {}", warning.remedy()));
                 }
             }
         };
         let spawned = Spawn::new("renewal").spawn(work);
-        spawned.map(drop).map_err(|error| Failure::new(format_args!("there is no thread to be had: {error}")))
+        spawned.map(drop).map_err(|error| Failure::new(format_args!("cannot start a thread: {error}")))
     }
 
     /// All files or none.
     fn renew(&self) -> Result<&'static str, String> {
-        let refused = |failure: Failure| failure.message();
-        let server = match &self.server {
-            Some(_) => self.files.read_server().map_err(refused)?,
-            None => None,
-        };
-        let client = match &self.client {
-            Some(_) => self.files.read_client().map_err(refused)?,
-            None => None,
-        };
-        let warnings = server.iter().flat_map(TlsServer::warnings).chain(client.iter().flat_map(TlsClient::warnings));
+        let Settings { server, client } = &self.used;
+        let next = self.files.read(server.is_some()).map_err(|failure| failure.message())?;
         // If peers refuse the new set, the old one is better.
         let bad = |warning: &TlsWarning| match warning {
-            TlsWarning::KeyOpen { .. } => self.files.strict,
-            warning => is_grave(warning),
+            TlsWarning::Expired { .. } | TlsWarning::NotYetValid { .. } => true,
+            warning => self.files.strict && is_grave(warning),
         };
-        if let Some(warning) = warnings.into_iter().find(bad) {
+        if let Some(warning) = next.warnings().into_iter().find(bad) {
             return Err(warning.to_string());
         }
         let fails = |error: TlsError| error.to_string();
-        if let (Some(client), Some(next)) = (&self.client, &client) {
-            client.renew(next).map_err(fails)?;
-        }
-        if let (Some(server), Some(next)) = (&self.server, &server) {
+        next.client.as_ref().map_or(Ok(()), TlsClient::check).map_err(fails)?;
+        if let (Some(server), Some(next)) = (server, &next.server) {
             server.renew(next).map_err(fails)?;
         }
-        match (&self.server, &self.client) {
+        // Cannot fail any more.
+        if let (Some(client), Some(next)) = (client, &next.client) {
+            client.renew(next).map_err(fails)?;
+        }
+        match (server, client) {
             (None, None) => Ok("there is nothing to read again: no certificates are in use"),
             _ => Ok("certificates, keys, authorities and lists of revoked certificates were read again"),
         }
@@ -209,20 +213,126 @@ impl Renewal {
 pub(super) fn unusable(flags: &str, error: &TlsError) -> Failure {
     let failure = Failure::new(error);
     match error {
-        TlsError::File { .. } => failure.help(format!("{flags} names a file that can be read")),
+        TlsError::File { .. } => failure.help(format!("{flags}: name a readable file")),
         TlsError::Encrypted { .. } => {
             failure.help("decrypt it: `openssl pkey -in FILE -out PLAIN`, readable for this program's user only")
         }
-        TlsError::Pem { wanted: "private key", .. } => failure.help(format!(
-            "{flags}: a key in PEM, whole and with the ends of its lines, as `openssl genpkey` writes it"
-        )),
-        TlsError::Pem { .. } => failure.help(format!(
-            "{flags}: files in PEM; `openssl x509 -inform der -in FILE` turns a certificate in DER into it"
-        )),
-        TlsError::Name(_) => {
-            failure.help("--tls-name NAME: a host name or address of those in the server's certificate")
+        TlsError::Pem { wanted: "private key", .. } => {
+            failure.help(format!("{flags}: a complete key in PEM, with its line ends, as `openssl genpkey` writes it"))
         }
-        TlsError::Mismatch => failure.help("--tls-key names the key that the certificate was asked for with"),
-        _ => failure.help(format!("{flags}: see what `openssl x509 -noout -text -in FILE` says of it")),
+        TlsError::Pem { .. } => failure.help(format!(
+            "{flags}: files must be PEM; `openssl x509 -inform der -in FILE` converts a DER certificate"
+        )),
+        TlsError::Name(_) => failure.help("--tls-name NAME: a host name or address in the server's certificate"),
+        TlsError::Mismatch => failure.help("--tls-key names the certificate's key"),
+        _ => failure.help(format!("{flags}: `openssl x509 -noout -text -in FILE` shows the certificate")),
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../orb/tests/common/authority.rs"]
+mod authority;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::{Duration, SystemTime};
+
+    use hyoshi_orb::{Endpoint, Object, Orb, minor};
+
+    use super::authority::{Authority, Papers};
+    use super::*;
+
+    /// A directory that ends with the test.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let at = std::env::temp_dir().join(format!("hyoshi-files-{name}-{}", std::process::id()));
+            fs::create_dir_all(&at).unwrap();
+            Place(at)
+        }
+
+        fn write(&self, authority: &Authority, papers: &Papers) {
+            fs::write(self.0.join("roots.pem"), &authority.pem).unwrap();
+            let own = papers.file(&self.0, "own.pem");
+            fs::set_permissions(own, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+
+        fn files(&self) -> Files {
+            let at = |name| Some(self.0.join(name));
+            Files { cert: at("own.pem"), roots: at("roots.pem"), ..Files::default() }
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn days(days: u64) -> impl Fn(&mut rcgen::CertificateParams) {
+        move |params| params.not_after = (SystemTime::now() + Duration::from_secs(days * 86_400 + 3_600)).into()
+    }
+
+    #[test]
+    fn if_one_side_cannot_be_renewed_neither_is() {
+        let (place, old, new) = (Place::new("both"), Authority::new("old"), Authority::new("new"));
+        place.write(&old, &old.papers(&["127.0.0.1"]));
+        let used = place.files().read(true).unwrap();
+        let orb = Orb::builder().tls_client(used.client.clone().unwrap()).unwrap().build().unwrap();
+        // Another server with a certificate of the old authority, at another port each time: connections stay.
+        let trusts = || {
+            let server = TlsServer::new(old.papers(&["127.0.0.1"]).identity()).unwrap();
+            let other = Orb::builder().tls_server(server).listen("ssliop://127.0.0.1:0").unwrap().build().unwrap();
+            other.ready();
+            let Some(Endpoint::Tls { port, .. }) = other.endpoints().first().cloned() else { panic!("no TLS") };
+            let address = format!("corbaloc:ssliop:1.2@127.0.0.1:{port}/None");
+            let object = orb.resolve_unchecked::<dyn Object>(&address).unwrap();
+            object.as_ref().non_existent().map_err(|raised| raised.minor)
+        };
+        assert_eq!(trusts(), Ok(true));
+        // The server would ask clients for certificates, and did not.
+        place.write(&new, &new.papers(&["127.0.0.1"]));
+        let clients = Some(place.0.join("roots.pem"));
+        let renewal = Renewal { files: Files { clients, ..place.files() }, used: used.clone() };
+        assert!(renewal.renew().unwrap_err().contains("cannot change while the server runs"));
+        assert_eq!(trusts(), Ok(true));
+        let renewal = Renewal { files: place.files(), used };
+        renewal.renew().unwrap();
+        assert_eq!(trusts(), Err(minor::TLS_UNKNOWN_CA));
+    }
+
+    #[test]
+    fn a_clients_own_certificate_is_checked_each_day_also_after_a_renewal() {
+        let (place, authority) = (Place::new("daily"), Authority::new("plant"));
+        place.write(&authority, &authority.papers_with(&["ann"], days(20)));
+        let used = place.files().read(false).unwrap();
+        assert!(used.server.is_none());
+        let said = |used: &Settings| used.warnings().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(said(&used), ["the certificate of \"yard\" expires in 20 days"]);
+        let renewal = Renewal { files: place.files(), used };
+        place.write(&authority, &authority.papers_with(&["ann"], days(10)));
+        renewal.renew().unwrap();
+        assert_eq!(said(&renewal.used), ["the certificate of \"yard\" expires in 10 days"]);
+        place.write(&authority, &authority.papers(&["ann"]));
+        renewal.renew().unwrap();
+        assert_eq!(said(&renewal.used), [""; 0]);
+        // One certificate of both sides is reported once.
+        place.write(&authority, &authority.papers_with(&["127.0.0.1"], days(10)));
+        assert_eq!(said(&place.files().read(true).unwrap()).len(), 1);
+    }
+
+    #[test]
+    fn a_renewal_to_a_certificate_without_names_is_a_warning_and_with_strict_refused() {
+        let (place, authority) = (Place::new("nameless"), Authority::new("plant"));
+        place.write(&authority, &authority.papers(&["127.0.0.1"]));
+        let renewal = Renewal { files: place.files(), used: place.files().read(true).unwrap() };
+        place.write(&authority, &authority.papers(&[]));
+        renewal.renew().unwrap();
+        assert!(matches!(renewal.used.warnings()[..], [.., TlsWarning::NoNames { .. }]));
+        let strict = Renewal { files: Files { strict: true, ..place.files() }, used: renewal.used };
+        assert!(strict.renew().is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! TLS handshakes, on separate threads: the lane's threads only see clients whose handshake is done.
 //!
 //! ```text
-//!               the door                        workers: a turn for each step
+//!               the door                        workers: a turn for each step                the door
 //!   accepted ──► Silent ── octets ──► Greeting ── its first message is whole ──► Under way ── done ──► the lane's table
 //!                  │                     │                                          │
 //!                  │                     └─ not TLS ─► Told ◄────────── refused ────┘
@@ -22,17 +22,19 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
-use hyoshi_os::{Lack, Listener, May, Poller, Ready, Spawn, Stream, Thread, own_cpu_time};
+use hyoshi_os::scheduling::{nice_of, set_nice};
+use hyoshi_os::{Lack, Listener, May, Poller, Ready, Spawn, Stream, Thread, own_cpu_time, own_thread};
 use rustls::server::Acceptor;
 
 use super::lane::Lane;
 use crate::limits::ServerLimits;
-use crate::link::{Handshake, Next, Unwaiting};
+use crate::link::{Handshake, Link, Next, Unwaiting};
 use crate::tls::{TlsServer, reason};
 use places::{Places, Source};
 use renewal::Renewal;
@@ -50,6 +52,9 @@ const PIECE: usize = 4 << 10;
 const GREETING: usize = 16 << 10;
 /// Threads that compute: one continues while the other has a client with a long step.
 const WORKERS: usize = 2;
+/// Added to their nice value: threads with requests preempt them, and on a busy machine they still get a tenth of an
+/// ordinary thread's share. They take no lock of the lane, whose threads would wait until they run again.
+const NICE: i32 = 10;
 
 /// The threads, as their lane knows them.
 #[derive(Debug)]
@@ -76,6 +81,8 @@ struct Inside {
     strangers: Places,
     under_way: Places,
     turns: Turns,
+    /// Clients for the lane, which keep their places until the door has handed them over.
+    done: Vec<(u64, Link)>,
 }
 
 struct Client {
@@ -103,6 +110,7 @@ enum After {
     },
     /// It was refused.
     Farewell(Stream),
+    Done(Link),
     Over,
 }
 
@@ -151,7 +159,8 @@ impl Handshakes {
             clients: HashMap::new(),
             strangers: Places::new(limits.strangers.min(descriptors), seed),
             under_way: Places::new(limits.handshakes, seed.rotate_left(32)),
-            turns: Turns::default(),
+            turns: Turns::new(Instant::now()),
+            done: Vec::new(),
         };
         let renewal = Renewal::new(&tls, Duration::from_nanos(limits.renewal.as_nanos()));
         let hall = Arc::new(Hall {
@@ -169,7 +178,11 @@ impl Handshakes {
         let mut door = Door { hall: hall.clone(), listeners, next, resting: Vec::new(), renewal };
         for number in 0..WORKERS {
             let hall = hall.clone();
-            match Spawn::new(format!("{name}-{number}")).spawn(move || hall.work()) {
+            match Spawn::new(format!("{name}-{number}")).spawn(move || {
+                // Always permitted; the kernel bounds it.
+                let _ = nice_of(own_thread()).and_then(|nice| set_nice(own_thread(), nice + NICE));
+                hall.work()
+            }) {
                 Ok(thread) => handshakes.threads.push(thread),
                 // One is enough.
                 Err(_) if number > 0 => {}
@@ -202,11 +215,13 @@ impl Handshakes {
         drop(self.hall.lock());
         self.hall.turn.notify_all();
         for thread in self.threads {
-            if thread.handle.tid() != hyoshi_os::own_thread() {
+            if thread.handle.tid() != own_thread() {
                 let _ = thread.join();
             }
         }
-        self.hall.lock().clients.clear();
+        let mut inside = self.hall.lock();
+        inside.clients.clear();
+        inside.done.clear();
     }
 }
 
@@ -220,7 +235,8 @@ impl Door {
             match self.hall.poller.wait(timeout) {
                 Ok(Some(Ready::Source(number))) if number < self.listeners.len() as u64 => self.accept(number),
                 Ok(Some(Ready::Source(number))) => self.hall.call(number),
-                Ok(Some(Ready::Poked) | None) | Err(_) => {}
+                Ok(Some(Ready::Poked)) => self.hand_over(),
+                Ok(None) | Err(_) => {}
             }
             let now = Instant::now();
             if now.duration_since(looked) >= ROUND {
@@ -258,6 +274,20 @@ impl Door {
         let _ = self.hall.poller.arm(&self.listeners[number as usize], number, false);
     }
 
+    /// From now on the lane watches those whose handshake is done.
+    fn hand_over(&self) {
+        let mut inside = self.hall.lock();
+        let mut done = std::mem::take(&mut inside.done);
+        // If another client has its place by now, it is closed.
+        done.retain(|(number, _)| inside.forget(*number).is_some());
+        drop(inside);
+        for (_, link) in done {
+            // If it cannot be set up, it is dropped, and so closed.
+            let _ = self.hall.lane.take_in(link);
+            self.hall.lane.stir();
+        }
+    }
+
     fn take_in(&mut self, socket: Stream) {
         if !self.hall.lane.orb.upgrade().is_some_and(|orb| orb.lets_in(&socket, true)) {
             return;
@@ -275,7 +305,7 @@ impl Door {
         let until = now + self.hall.patience;
         let address = address.map_or_else(|| "a client that has gone".to_owned(), |address| address.to_string());
         inside.clients.insert(number, Client { source, address, until, stage: Some(Stage::Silent(socket)) });
-        let loser = loser.and_then(|loser| inside.clients.remove(&loser));
+        let loser = loser.and_then(|loser| inside.forget(loser));
         // Closing it takes a moment, and needs no lock.
         drop(inside);
         drop(loser);
@@ -285,7 +315,9 @@ impl Door {
 impl Inside {
     fn forget(&mut self, number: u64) -> Option<Client> {
         let _ = self.strangers.leave(number) || self.under_way.leave(number);
-        self.clients.remove(&number)
+        let client = self.clients.remove(&number)?;
+        self.turns.leave(client.source, number);
+        Some(client)
     }
 
     fn close_late(&mut self, now: Instant) {
@@ -299,7 +331,7 @@ impl Inside {
     /// A stranger makes room for another.
     fn make_room(&mut self) -> bool {
         let loser = self.strangers.make_room(Instant::now());
-        loser.and_then(|loser| self.clients.remove(&loser)).is_some()
+        loser.and_then(|loser| self.forget(loser)).is_some()
     }
 }
 
@@ -321,7 +353,8 @@ impl Hall {
     fn work(&self) {
         while let Some((source, number, stage)) = self.next() {
             let before = own_cpu_time();
-            let after = self.step(number, stage);
+            // A panic is the callback's for refused clients: others still need this thread.
+            let after = catch_unwind(AssertUnwindSafe(|| self.step(number, stage))).unwrap_or(After::Over);
             let spent: Span = own_cpu_time().saturating_sub(before);
             let now = Instant::now();
             let mut inside = self.lock();
@@ -333,6 +366,12 @@ impl Hall {
                         client.until = client.until.min(now + FAREWELL);
                     }
                     (Stage::Told(socket), false)
+                }
+                After::Done(link) => {
+                    inside.done.push((number, link));
+                    drop(inside);
+                    self.poller.poke();
+                    continue;
                 }
                 After::Over => {
                     inside.forget(number);
@@ -407,7 +446,7 @@ impl Hall {
                         };
                         inside.strangers.leave(number);
                         let loser = inside.under_way.take(number, source, Instant::now());
-                        loser.and_then(|loser| inside.clients.remove(&loser))
+                        loser.and_then(|loser| inside.forget(loser))
                     };
                     drop(loser);
                     self.shake(number, Box::new(Handshake::new(socket, tls.into())))
@@ -422,14 +461,10 @@ impl Hall {
 
     fn shake(&self, number: u64, mut handshake: Box<Handshake>) -> After {
         match handshake.go_on() {
-            Ok(Next::Done) => {
-                // From now on the lane watches it. If it cannot be set up, it is dropped, and so closed.
-                if self.poller.remove(handshake.socket()).is_ok() {
-                    let _ = self.lane.take_in(handshake.finish());
-                    self.lane.stir();
-                }
-                After::Over
-            }
+            Ok(Next::Done) => match self.poller.remove(handshake.socket()) {
+                Ok(()) => After::Done(handshake.finish()),
+                Err(_) => After::Over,
+            },
             Ok(Next::Wait { output }) => After::Wait { stage: Stage::UnderWay(handshake), output },
             Err(error) => {
                 let why = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
