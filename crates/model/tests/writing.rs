@@ -37,6 +37,11 @@ fn a_short_file_stays_short() {
     assert!(operation.starts_with("every = \"10ms\"\ncount = 3\nstagger = \"even\"\nwcet"), "{operation}");
 }
 
+/// The shortest period of an operation, and how much longer the longest is.
+fn range(draw: &[u64; 12]) -> (u64, u64) {
+    (1_000_000 + draw[5] % 100_000_000, draw[6] % 3 * 7_001)
+}
+
 /// One operation's lines, from a few numbers.
 fn operation(index: usize, draw: &[u64; 12]) -> String {
     let triggered = index > 0 && draw[0].is_multiple_of(3);
@@ -49,7 +54,7 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
         lines.push(format!("after = {{ {kind} = [{from}] }}"));
         lines.push(format!("guard = '{}'", ["off", "on", "idle"][draw[4] as usize % 3]));
     } else {
-        let (least, more) = (1_000_000 + draw[5] % 100_000_000, draw[6] % 3 * 7_001);
+        let (least, more) = range(draw);
         lines.push(format!("every = ['{least}ns', '{}ns']", least + more));
         lines.push(format!("jitter = '{}us'", draw[7] % 1_000));
         lines.push(format!("phase = '{}us'", draw[8] % 1_000_000));
@@ -86,7 +91,11 @@ fn epoch(index: usize, draw: &[u64; 12], operations: &[[u64; 12]]) -> String {
         lines.push(set("enabled", if draw[2].is_multiple_of(2) { "true" } else { "false" }));
         lines.push(set("wcet", &format!("'{}us'", 3_100 + draw[4] % 500)));
         if periodic && draw[1].is_multiple_of(2) {
-            lines.push(set("every", &format!("'{}us'", 2_000 + draw[5] % 70_000)));
+            // A range cannot be left.
+            let within = range(operation);
+            let every =
+                if within.1 > 0 { within.0 + draw[5] % (within.1 + 1) } else { 1_000 * (2_000 + draw[5] % 70_000) };
+            lines.push(set("every", &format!("'{every}ns'")));
         }
         if draw[1].is_multiple_of(3) {
             lines.push(set("takes", "'80us'"));

@@ -1,7 +1,7 @@
 //! The command line: one verb a file, and what they share.
 //!
 //! Exit codes: 0 what was asked for holds, 1 it does not, 2 the input was bad (a file, a flag, a
-//! missing privilege under `--strict`).
+//! missing privilege under `--strict`), 3 a run or simulation held until it was interrupted.
 
 mod attach;
 mod broker;
@@ -54,7 +54,7 @@ use crate::bodies::Bodies;
 /// Keeps mixed-criticality work on time when load is not what anyone planned for.
 #[derive(Debug, Parser)]
 #[command(name = "hyoshi", version, max_term_width = 100, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 it holds, 1 it does not, 2 bad input.\n\
+#[command(after_help = "Exit codes: 0 it holds, 1 it does not, 2 bad input, 3 it held until it was interrupted.\n\
                         Begin with: hyoshi new demo && hyoshi run demo/system.toml")]
 struct Cli {
     #[command(subcommand)]
@@ -134,6 +134,8 @@ enum Format {
 enum Held {
     Yes,
     No,
+    /// Until it was interrupted.
+    Interrupted,
 }
 
 impl Held {
@@ -281,6 +283,7 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
     match ended {
         Ok(Held::Yes) => ExitCode::SUCCESS,
         Ok(Held::No) => ExitCode::from(1),
+        Ok(Held::Interrupted) => ExitCode::from(3),
         Err(failure) => {
             failure.print(name, format);
             ExitCode::from(2)

@@ -291,6 +291,21 @@ impl Change<'_> {
         let section = if self.address.part.is_some() { "operation.repeat" } else { "operation" };
         let Some(table) = Table::open(log, section, "", self.place, &table) else { return };
         let Some(edit) = edit(log, &table, name, files) else { return };
+        if let ("rate" | "every", Some(range)) = (key, operation.written.period)
+            && range.value.0 < range.value.1
+        {
+            let mut changed = Written::clone(&operation.written);
+            edit(&mut changed);
+            let within = |period: Span| (range.value.0..=range.value.1).contains(&period);
+            if !changed.period.is_some_and(|new| within(new.value.0) && within(new.value.1)) {
+                let (shortest, longest) = range.value;
+                log.error(self.place, format!("`{key}` is beyond the range of `{}`", operation.name.value))
+                    .label(format!("not between every {shortest} and every {longest}"))
+                    .also(range.place, "the range")
+                    .help("change it within the range, or widen the range");
+                return;
+            }
+        }
         let own =
             || read_deadline(&mut Log::default(), &table).is_some_and(|one| matches!(one.value, Deadline::Own(_)));
         if key == "deadline" && operation.calls.is_some() && !operation.periodic() && own() {

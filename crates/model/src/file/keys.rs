@@ -316,9 +316,14 @@ const OPERATION: &[Key] = &[
         "rate",
         Kind::RateOrPair,
         Said("`every`, `after` or `called`"),
-        "How often it is released; a pair may be adapted within.",
+        "How often it is released; of a pair the faster, which nothing adapts yet.",
     ),
-    set("every", Kind::TimeOrPair, Said("`rate`, `after` or `called`"), "Its period; a pair may be adapted within."),
+    set(
+        "every",
+        Kind::TimeOrPair,
+        Said("`rate`, `after` or `called`"),
+        "Its period; of a pair the shorter, which nothing adapts yet.",
+    ),
     key(
         "after",
         Kind::Table("operation.after"),
