@@ -189,7 +189,7 @@ fn two_results_do_not_go_to_one_file() {
 #[test]
 fn a_simulation_that_is_interrupted_says_so_and_exits_with_3() {
     let place = Place::with_small();
-    let mut command = place.command("sim small.toml --duration 90000h --format json --record sim.rec");
+    let mut command = place.command("sim small.toml --duration 80000h --format json --record sim.rec");
     let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     place.wait_for_growth("sim.rec", 2);
     let kill = format!("kill -INT {}", child.id());

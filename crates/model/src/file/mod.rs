@@ -215,7 +215,7 @@ fn assemble(
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());
     let edges: usize = triggers.iter().map(|trigger| trigger.predecessors().len()).sum();
     programs::change(log, &epochs, &mut brokered.programs, &mut files);
-    let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files);
+    let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files, known.duration);
     if log.has_errors() {
         return None;
     }
@@ -234,7 +234,7 @@ fn assemble(
         critical: (0..triggers.len() as u32).map(|one| operations.of(OperationId(one)).critical).collect(),
         chains: system::tightest(&chains, &triggers),
     };
-    let epochs = epochs::settle(log, &ground, epochs, &written);
+    let epochs = epochs::settle(log, &ground, epochs, &written, known.duration);
     let guards = guards(&operations, &triggers);
     let built = triggers.into_iter().zip(reads).zip(roots).zip(guards).enumerate();
     let built = built.map(|(position, (((trigger, reads), roots), guard))| {
@@ -271,7 +271,7 @@ fn assemble(
         processors,
         brokered,
     };
-    warnings::warn(log, &system, &operations, &top, known.duration.unwrap_or(system.duration));
+    warnings::warn(log, &system, &operations, &top, known.duration);
     Some((system, files.into_texts()))
 }
 

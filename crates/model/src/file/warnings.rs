@@ -7,8 +7,14 @@ use crate::ids::OperationId;
 use crate::system::{Epoch, Guard, System, Trigger, utilisation_ppm};
 use crate::time::{Instant, Span};
 
-/// Warns of what the first `duration` of the system holds.
-pub(super) fn warn(log: &mut Log, system: &System, operations: &Operations<'_>, top: &Table<'_>, duration: Span) {
+/// Warns of what the regions hold that begin within `duration`.
+pub(super) fn warn(
+    log: &mut Log,
+    system: &System,
+    operations: &Operations<'_>,
+    top: &Table<'_>,
+    duration: Option<Span>,
+) {
     overload(log, system, top, duration);
     if system.operations.is_empty() && system.brokered.programs.is_empty() {
         log.warn(top.place, "there is no operation: nothing will run").help("add one: [operation.NAME]");
@@ -20,9 +26,9 @@ pub(super) fn warn(log: &mut Log, system: &System, operations: &Operations<'_>, 
 }
 
 /// Processors that cannot do all they are asked to, told once with the worst epoch.
-fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Span) {
+fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Option<Span>) {
     let mut worst: Vec<(u64, usize)> = vec![(0, 0); system.processors.len()];
-    let reached = |epoch: &Epoch| epoch.at == Instant::ZERO || epoch.at.since(Instant::ZERO) < duration;
+    let reached = |epoch: &Epoch| duration.is_none_or(|duration| epoch.at.since(Instant::ZERO) < duration);
     for (index, epoch) in system.epochs.iter().enumerate().filter(|(_, epoch)| reached(epoch)) {
         let mut ppm = vec![0u64; system.processors.len()];
         let rates = system.release_rates(index);
