@@ -18,12 +18,16 @@ use hyoshi_trace::recording::Fact;
 use hyoshi_trace::{Decision, Event, Reigns, Splits, Stats};
 
 use super::costs::CostsFrom;
+#[cfg(feature = "broker")]
 use super::lanes::Lanes;
 use super::load::{Changes, Ready, load};
 use super::notes::{note, warning};
 use super::output::{FLUSH, RecordTo, Recorder, ReportTo, apart, command_line, insight, publish, try_out, unix_now};
+#[cfg(feature = "broker")]
 use super::programs::Programs;
 use super::proved::Analysing;
+#[cfg(not(feature = "broker"))]
+use super::unbrokered::{Lanes, Programs};
 use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
 
@@ -50,6 +54,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// The socket of the CPU broker, which starts the file's programs and counts on its lanes [default: as of `hyoshi broker`]
+    #[cfg(feature = "broker")]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -128,9 +133,13 @@ pub(super) fn run(
     let not_started = |error: StartError| {
         Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")
     };
+    #[cfg(feature = "broker")]
+    let socket = arguments.socket.as_deref();
+    #[cfg(not(feature = "broker"))]
+    let socket = None;
     // First: programs are admitted beside the lanes.
-    let mut lanes = Lanes::tell(&ready.system, &node.cpus().map_err(not_started)?, arguments.socket.as_deref());
-    let programs = Programs::start(&ready.system, arguments.socket.as_deref())?;
+    let mut lanes = Lanes::tell(&ready.system, &node.cpus().map_err(not_started)?, socket);
+    let programs = Programs::start(&ready.system, socket)?;
     let started_unix_ns = unix_now();
     let running = node.start().map_err(not_started)?;
     let ordinary =
