@@ -126,7 +126,8 @@ fn a_program_without_features_refuses_reservations_and_has_the_verbs_of_a_system
     run("sim drone/system.toml").exits(0);
     let help = run("help").out;
     assert!(help.contains("\n  check ") && !help.contains("\n  broker ") && !help.contains("\n  call "), "{help}");
-    place.write("reserved.toml", "name = \"r\"\n[reservation.r]\nprogram = [\"true\"]\nperiod = \"50ms\"\n");
+    let reservation = "\n[reservation.r]\nprogram = [\"true\"]\nperiod = \"50ms\"\n";
+    place.write("reserved.toml", place.read("drone/system.toml") + reservation);
     let refused = run("run reserved.toml").exits(2);
     assert!(refused.err.contains("feature `broker`"), "{}", refused.err);
 }

@@ -45,6 +45,8 @@ fn range(draw: &[u64; 12]) -> (u64, u64) {
 /// One operation's lines, from a few numbers.
 fn operation(index: usize, draw: &[u64; 12]) -> String {
     let triggered = index > 0 && draw[0].is_multiple_of(3);
+    let many = draw[2].is_multiple_of(3);
+    let burst = many && !triggered && (draw[1] / 2).is_multiple_of(3);
     let mut lines = vec![format!("[operation.'op {index}']"), format!("on = 'p{}'", draw[1] % 2)];
     if triggered {
         let kind = if draw[2].is_multiple_of(2) { "all" } else { "any" };
@@ -56,13 +58,19 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
     } else {
         let (least, more) = range(draw);
         lines.push(format!("every = ['{least}ns', '{}ns']", least + more));
-        lines.push(format!("jitter = '{}us'", draw[7] % 1_000));
-        lines.push(format!("phase = '{}us'", draw[8] % 1_000_000));
+        if burst {
+            lines.push(format!("burst = {{ jobs = {}, within = '{}us' }}", 1 + draw[3] % 4, draw[7] % 1_000));
+        } else {
+            lines.push(format!("jitter = '{}us'", draw[7] % 1_000));
+        }
+        if !burst || draw[8].is_multiple_of(2) {
+            lines.push(format!("phase = '{}us'", draw[8] % 1_000_000));
+        }
         if draw[9].is_multiple_of(4) {
             lines.push(format!("repeat = {{ legs = {}, critical = {} }}", 1 + draw[9] % 5, draw[9] % 2));
         }
     }
-    if draw[2].is_multiple_of(3) {
+    if many && !burst {
         lines.push(format!("count = {}", 1 + draw[3] % 4));
         if !triggered {
             lines.push(format!("stagger = '{}'", ["even", "1.7ms"][draw[4] as usize % 2]));
