@@ -132,6 +132,13 @@ pub(crate) fn note(account: &Account<'_>, analysis: &AnalysisSummary) -> Option<
         text.push_str(&format!("; and {} more", all.len() - MOST_NAMED));
     }
     let (level, remedy) = match &analysis.seen[..] {
+        // No bound knows of interrupts, other threads and the host.
+        [] if account.verb == "run" => (
+            Level::Info,
+            "nothing seen explains it: interrupts, other threads or the host may have had the CPU; `--record FILE` and \
+             `hyoshi why` show it"
+                .into(),
+        ),
         [] => (Level::Degraded, "nothing seen explains it: please report this as a fault of the analysis".into()),
         seen => {
             let level = if to_act_on(account).is_empty() { Level::Info } else { Level::Degraded };
@@ -150,7 +157,7 @@ mod tests {
     use super::*;
 
     /// The note on a run in which a job that declares 2 ms took 3 ms, and consumed `consumed`.
-    fn noted(costs: &str, stolen: Span, consumed: Span) -> Note {
+    fn noted(verb: &str, costs: &str, stolen: Span, consumed: Span) -> Note {
         let text = format!("name = \"a\"\n{costs}[processor.main]\n[operation.a]\nevery = \"10ms\"\nwcet = \"2ms\"\n");
         let system = read(&text, "a.toml", None).unwrap().system;
         let plan = Plan::new(&system, &Strategies::default()).unwrap();
@@ -173,7 +180,7 @@ mod tests {
             consumed,
         });
         let account = Account {
-            verb: "run",
+            verb,
             command: String::new(),
             file: "a.toml",
             source: &text,
@@ -203,16 +210,20 @@ mod tests {
     #[test]
     fn a_time_beyond_its_bound_is_degraded_only_if_the_user_can_act_on_it() {
         let (ms, costs) = (Span::from_millis, "costs = { timer = \"1us\" }\n");
-        let stolen = noted(costs, ms(1), ms(2));
+        let stolen = noted("run", costs, ms(1), ms(2));
         assert_eq!(stolen.level, Level::Info);
         assert!(stolen.remedy.unwrap().contains("the host took 1ms of the CPU of main"));
-        let uncalibrated = noted("", Span::ZERO, ms(2));
+        let uncalibrated = noted("run", "", Span::ZERO, ms(2));
         assert_eq!(uncalibrated.level, Level::Info);
         assert!(uncalibrated.remedy.unwrap().contains("hyoshi calibrate"));
-        let overran = noted(costs, ms(1), ms(3));
+        let overran = noted("run", costs, ms(1), ms(3));
         assert_eq!(overran.level, Level::Degraded);
         assert!(overran.remedy.unwrap().starts_with("possible causes: 1 job ran longer than declared; the host"));
-        let unexplained = noted(costs, Span::ZERO, ms(2));
+        let unexplained = noted("run", costs, Span::ZERO, ms(2));
+        assert_eq!(unexplained.level, Level::Info);
+        assert!(unexplained.remedy.unwrap().contains("hyoshi why"));
+        // In virtual time there is nothing else.
+        let unexplained = noted("sim", costs, Span::ZERO, ms(2));
         assert_eq!(unexplained.level, Level::Degraded);
         assert!(unexplained.remedy.unwrap().contains("fault of the analysis"));
     }

@@ -196,7 +196,7 @@ fn larger_than_operations(system: &System) -> Option<Note> {
         short(*overhead)
     );
     let remedy = Some("give it more to do less often, or correct the costs if a unit is wrong".into());
-    Some(Note { remedy, ..note(Level::Degraded, TOPIC, text) })
+    Some(Note { remedy, ..note(Level::Info, TOPIC, text) })
 }
 
 /// What was measured on this machine, if anybody has.
