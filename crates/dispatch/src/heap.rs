@@ -82,21 +82,40 @@ impl<T: Ord + Copy> Heap<T> {
         self.entries[position] = moving;
     }
 
+    /// The entry at `top` goes down to where it belongs.
+    ///
+    /// What takes the least one's place mostly belongs far below: the least child goes up until there is none, and the
+    /// entry rises from there (Wegener, Theoretical Computer Science 1993: fewer comparisons than on the way down).
     #[inline]
-    fn sink(&mut self, mut position: usize) {
-        let moving = self.entries[position];
-        loop {
-            let first = position * ARITY + 1;
-            let children = self.entries.get(first..).unwrap_or_default();
-            let Some((offset, least)) = children.iter().take(ARITY).enumerate().min_by_key(|(_, entry)| **entry) else {
-                break;
-            };
-            if moving <= *least {
+    fn sink(&mut self, top: usize) {
+        let entries = &mut self.entries[..];
+        let moving = entries[top];
+        let mut hole = top;
+        while let Some(least) = least_child(entries, hole) {
+            entries[hole] = entries[least];
+            hole = least;
+        }
+        while hole > top {
+            let parent = (hole - 1) / ARITY;
+            if entries[parent] <= moving {
                 break;
             }
-            self.entries[position] = *least;
-            position = first + offset;
+            entries[hole] = entries[parent];
+            hole = parent;
         }
-        self.entries[position] = moving;
+        entries[hole] = moving;
     }
+}
+
+/// The place of the least child of `parent`; `None` if it has none.
+#[inline]
+fn least_child<T: Ord>(entries: &[T], parent: usize) -> Option<usize> {
+    let first = parent * ARITY + 1;
+    if let Some([a, b, c, d]) = entries.get(first..first + ARITY) {
+        let (left, one) = if b < a { (1, b) } else { (0, a) };
+        let (right, other) = if d < c { (3, d) } else { (2, c) };
+        return Some(first + if other < one { right } else { left });
+    }
+    let children = entries.get(first..).unwrap_or_default();
+    children.iter().enumerate().min_by_key(|(_, child)| *child).map(|(offset, _)| first + offset)
 }

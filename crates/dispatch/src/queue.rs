@@ -1,6 +1,8 @@
 //! The queue of a lane: waiting jobs in the order of level, the discipline's key, the tie-break,
 //! and arrival. Allocated once; no lock, no allocation after.
 
+use core::cmp::Ordering;
+
 use hyoshi_model::{Instant, Span};
 use hyoshi_sched::Discipline;
 use hyoshi_trace::Slot;
@@ -48,10 +50,45 @@ pub const fn key(discipline: Discipline, deadline: Instant, remaining: Span) -> 
     }
 }
 
+/// A waiting job. No two have one rank: each has an arrival of its own.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    rank: Rank,
+    slot: Slot,
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank.0 == other.rank.0
+    }
+}
+
+impl Eq for Waiting {}
+
+impl Ord for Waiting {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank.0.cmp(&other.rank.0)
+    }
+}
+
+impl PartialOrd for Waiting {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+
+    // One comparison of numbers, which the heap does most of its time.
+    #[inline]
+    fn lt(&self, other: &Self) -> bool {
+        self.rank.0 < other.rank.0
+    }
+}
+
 /// Waiting jobs, best first.
 #[derive(Debug, Default)]
 pub struct LaneQueue {
-    heap: Heap<(Rank, Slot)>,
+    heap: Heap<Waiting>,
 }
 
 impl LaneQueue {
@@ -73,19 +110,19 @@ impl LaneQueue {
     /// The best waiting job.
     #[inline]
     pub fn peek(&self) -> Option<(Rank, Slot)> {
-        self.heap.first().copied()
+        self.heap.first().map(|first| (first.rank, first.slot))
     }
 
     /// Adds a job.
     #[inline]
     pub fn enqueue(&mut self, rank: Rank, slot: Slot) {
-        self.heap.push((rank, slot));
+        self.heap.push(Waiting { rank, slot });
     }
 
     /// Takes the best job out.
     #[inline]
     pub fn dequeue(&mut self) -> Option<(Rank, Slot)> {
-        self.heap.pop()
+        self.heap.pop().map(|first| (first.rank, first.slot))
     }
 
     /// Takes a job out wherever it stands; linear, for the rare case that a full queue pushes one out.
@@ -101,7 +138,7 @@ impl LaneQueue {
 
     /// All waiting jobs, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Rank, Slot)> + '_ {
-        self.heap.entries().iter().copied()
+        self.heap.entries().iter().map(|one| (one.rank, one.slot))
     }
 }
 

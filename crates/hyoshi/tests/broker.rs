@@ -102,7 +102,7 @@ fn a_process_has_one_task_also_where_its_parent_has_another_and_the_broker_has_n
     let mut shell = Program::start(command.args(["-c", &script]).stdin(Stdio::piped()).current_dir(place.path()));
     wait_for(|| ask(&place, "broker list").code == 0).expect("the broker serves");
     if !ask(&place, "broker show").exits(0).out.contains("scheduler   window: ") {
-        return eprintln!("skipped: this machine grants no windows");
+        return common::missing("the broker's windows");
     }
     let broker: u32 = place.read("broker.pid").trim().parse().unwrap();
     let mut go = shell.0.stdin.take().unwrap();

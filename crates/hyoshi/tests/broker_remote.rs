@@ -401,11 +401,16 @@ fn a_server_on_our_orb_reports_its_invocations_by_configuration_alone() {
     resolve(1);
     wait_for(|| fs::read_to_string(place.path().join("reports.log")).is_ok());
     // From the first own report on the broker makes none: all that comes is of invocations.
+    // The broker reports another task of the same period meanwhile.
+    let spinner = Running::start(Command::new("sh").args(["-c", "while :; do :; done"]));
+    broker.ask(&place, &format!("attach {} --name other --period 50ms", spinner.0.id())).exits(0);
+    let others = || broker.task(&place, "other")["reports"].as_u64().unwrap_or(0);
     wait_for(|| {
-        let before = sum(&place, "reports.log", "names", "cycles");
-        std::thread::sleep(Duration::from_millis(200));
+        let (before, reports) = (sum(&place, "reports.log", "names", "cycles"), others());
+        wait_for(|| others() >= reports + 4);
         before == sum(&place, "reports.log", "names", "cycles")
     });
+    drop(spinner);
     let (before, reports) =
         (sum(&place, "reports.log", "names", "cycles"), broker.task(&place, "names")["reports"].as_u64());
     resolve(40);

@@ -21,7 +21,7 @@ fn json_says_what_the_exit_code_says() {
     for (file, code) in [("small.toml", 0), ("overloaded.toml", 1)] {
         let json = place.hyoshi(&format!("check {file} --format json")).exits(code).json();
         assert_eq!(json["holds"], code == 0);
-        assert_eq!((&json["hyoshi"]["verb"], &json["hyoshi"]["schema"]), (&"check".into(), &2.into()));
+        assert_eq!((&json["hyoshi"]["verb"], &json["hyoshi"]["schema"]), (&"check".into(), &3.into()));
         assert_eq!(
             json["scenes"][0]["processors"][0]["operations"].as_array().map(Vec::len),
             Some(if code == 0 { 2 } else { 4 })

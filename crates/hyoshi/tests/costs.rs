@@ -1,4 +1,4 @@
-//! What scheduling costs: where `check` and `sim` take it from, and what they say of it.
+//! What scheduling costs: where `check`, `sim` and `run` take it from, and what they say of it.
 
 use crate::common;
 
@@ -44,6 +44,27 @@ fn the_command_line_comes_before_the_file_and_the_file_before_what_was_measured_
         assert!(told("own.toml").starts_with("of the system's file (timer 3.0us"));
         assert!(told("own.toml --costs costs.toml").starts_with("of costs.toml, measured 2026-11-21 (timer 7.0us"));
         assert_eq!(told("own.toml --costs none"), "overheads left out, as asked");
+    }
+}
+
+/// The bounds of all operations in a summary.
+fn bounds(summary: &Value) -> Vec<Value> {
+    let operations = summary["operations"].as_array().unwrap();
+    operations.iter().map(|operation| operation["bound"]["bound_ns"].clone()).collect()
+}
+
+#[test]
+fn a_run_and_its_recording_have_the_bounds_of_check() {
+    let _alone = alone();
+    let place = calibrated();
+    for words in ["small.toml", "own.toml --costs costs.toml", "own.toml"] {
+        let json = |words: &str| where_stored(&place, &format!("{words} --format json")).json();
+        let checked = json(&format!("sim {words}"));
+        let ran = json(&format!("run {words} --duration 300ms --no-report --record run.rec"));
+        assert_eq!(said(&ran)[0], said(&json(&format!("check {words}")))[0]);
+        assert!(bounds(&ran).iter().all(Value::is_number));
+        assert_eq!(bounds(&ran), bounds(&checked), "{words}");
+        assert_eq!(bounds(&place.hyoshi("trace summary run.rec --format json").json()), bounds(&checked), "{words}");
     }
 }
 

@@ -241,7 +241,7 @@ fn refused(place: &Place) -> u64 {
 #[test]
 fn threads_that_lower_their_own_priority_without_pause_keep_none() {
     if !common::real_time() || hyoshi_os::Credentials::own().uid != 0 {
-        return println!("skipped: needs root and real-time priorities");
+        return common::missing("root and real-time priorities");
     }
     let _alone = common::alone();
     let place = place();
@@ -258,7 +258,7 @@ fn threads_that_lower_their_own_priority_without_pause_keep_none() {
 #[ignore = "takes an hour, or SOAK_SECONDS, and the machine alone"]
 fn programs_and_a_run_beside_hostile_users_lose_nothing_and_nothing_is_left() {
     if !common::real_time() || hyoshi_os::Credentials::own().uid != 0 {
-        return println!("skipped: needs root and real-time priorities");
+        return common::missing("root and real-time priorities");
     }
     let _alone = common::alone();
     let place = place();

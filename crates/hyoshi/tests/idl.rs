@@ -108,7 +108,7 @@ fn included_files_are_found_and_can_have_their_rust_elsewhere() {
     assert!(!part.contains("pub mod common {") && part.contains("use crate::common::Position;"), "{part}");
 }
 
-/// `HYOSHI_BLESS=1 cargo test -p hyoshi --test suite idl::` writes them anew; read what has changed.
+/// `BLESS=1 cargo test -p hyoshi --test suite idl::` writes them anew; read what has changed.
 #[test]
 fn golden_files_are_what_comes_out() {
     if !std::process::Command::new("rustfmt").arg("--version").output().is_ok_and(|done| done.status.success()) {
@@ -118,7 +118,7 @@ fn golden_files_are_what_comes_out() {
     let place = Place::new();
     for name in ["tracker", "types", "names"] {
         let (idl, rust) = (golden(&format!("{name}.idl")), golden(&format!("{name}.rs")));
-        let check = if std::env::var_os("HYOSHI_BLESS").is_some() { "" } else { "--check" };
+        let check = if std::env::var_os("BLESS").is_some() { "" } else { "--check" };
         place.hyoshi(&format!("idl {} -o {} --root ::hyoshi_orb {check}", idl.display(), rust.display())).exits(0);
     }
 }
@@ -136,7 +136,7 @@ fn the_orbs_own_stubs_are_up_to_date() {
         ("examples/tracking/tracking.idl", "examples/tracking/tracking.rs", "::hyoshi_orb"),
     ] {
         let (idl, rust) = (orb.join(idl), orb.join(rust));
-        let check = if std::env::var_os("HYOSHI_BLESS").is_some() { "" } else { "--check" };
+        let check = if std::env::var_os("BLESS").is_some() { "" } else { "--check" };
         Place::new().hyoshi(&format!("idl {} -o {} --root {root} {check}", idl.display(), rust.display())).exits(0);
     }
 }

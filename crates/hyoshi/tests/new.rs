@@ -82,6 +82,57 @@ fn the_new_manifest_finds_the_library() {
 }
 
 #[test]
+fn the_new_manifest_names_the_source_asked_for_and_no_other_path() {
+    let place = Place::new();
+    let manifest = |name: &str, source: &str| {
+        place.hyoshi(&format!("new {name} {source}")).exits(0);
+        let text = place.read(&format!("{name}/Cargo.toml"));
+        assert!(text.contains("default-features = false"), "{text}");
+        text
+    };
+    let here = env!("CARGO_MANIFEST_DIR");
+    let path = manifest("one", "");
+    assert_eq!(path, manifest("two", "--source path").replace("\"two\"", "\"one\""));
+    assert!(path.contains(&format!("path = {here:?}")) && path.contains("Until a release"), "{path}");
+    for (name, source, line) in [
+        ("three", "git=https://example.org/hyoshi.git", "git = \"https://example.org/hyoshi.git\""),
+        ("four", "version", concat!("version = \"", env!("CARGO_PKG_VERSION"), "\"")),
+    ] {
+        let text = manifest(name, &format!("--source {source}"));
+        assert!(text.contains(&format!("hyoshi = {{ {line}, default-features = false }}")), "{text}");
+        assert!(!text.contains(here), "{text}");
+    }
+    for bad in ["svn", "git", "path=/"] {
+        place.hyoshi(&format!("new five --source {bad}")).exits(2);
+    }
+    assert!(!place.has("five"));
+}
+
+#[test]
+#[ignore = "compiles the library and most of what it rests on once more"]
+fn a_program_without_features_refuses_reservations_and_has_the_verbs_of_a_system() {
+    let place = Place::new();
+    let built = Path::new(env!("CARGO_BIN_EXE_hyoshi")).parent().unwrap().parent().unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--offline", "--package", "hyoshi", "--example", "new-project", "--no-default-features"]);
+    cargo.arg("--target-dir").arg(built.join("featureless"));
+    assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+    let run = |words: &str| {
+        let mut program = Command::new(built.join("featureless/debug/examples/new-project"));
+        Ended::of(words, &program.args(words.split(' ')).current_dir(place.path()).output().unwrap())
+    };
+    place.hyoshi("new drone").exits(0);
+    run("check drone/system.toml").exits(0);
+    run("sim drone/system.toml").exits(0);
+    let help = run("help").out;
+    assert!(help.contains("\n  check ") && !help.contains("\n  broker ") && !help.contains("\n  call "), "{help}");
+    let reservation = "\n[reservation.r]\nprogram = [\"true\"]\nperiod = \"50ms\"\n";
+    place.write("reserved.toml", place.read("drone/system.toml") + reservation);
+    let refused = run("run reserved.toml").exits(2);
+    assert!(refused.err.contains("feature `broker`"), "{}", refused.err);
+}
+
+#[test]
 fn what_is_there_is_left_alone() {
     let place = Place::new();
     place.hyoshi("new drone").exits(0);

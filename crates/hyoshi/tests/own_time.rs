@@ -142,7 +142,7 @@ fn broker(place: &Place) -> Broker {
 
 fn root() -> bool {
     if !common::real_time() || hyoshi_os::Credentials::own().uid != 0 {
-        println!("skipped, needs root and real-time priorities");
+        common::missing("root and real-time priorities");
         return false;
     }
     true

@@ -184,6 +184,9 @@ fn a_recording_that_was_edited_is_refused() {
             let ended = place.hyoshi(&format!("trace {verb} edited.hyo")).exits(2);
             assert!(ended.err.contains("edited.hyo") && ended.err.contains(said), "{at}: {}", ended.err);
         }
+        let summary = place.hyoshi("trace summary edited.hyo");
+        // What comes before the damage is shown.
+        assert_eq!(summary.out.contains("it is damaged after"), at >= header, "{at}: {}", summary.out);
         let error = place.hyoshi("trace summary edited.hyo --format json").error();
         assert!(error["message"].as_str().unwrap().contains(said), "{error}");
     }

@@ -79,8 +79,9 @@ fn an_interrupted_run_still_writes_its_report() {
         let output = child.wait_with_output().unwrap();
         assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
         let ended = Ended::of(name, &output);
-        assert!(ended.code < 2, "{}", ended.err);
         let json = ended.json();
+        assert_eq!(ended.code, if json["holds"] == true { 3 } else { 1 }, "{}", ended.err);
+        assert_eq!(json["interrupted"], true);
         assert!(json["duration_ns"].as_u64() < Some(10_000_000_000), "{}", json["duration_ns"]);
         let interrupted = json["notes"].as_array().unwrap().iter().find(|note| note["topic"] == "end").unwrap();
         assert!(interrupted["text"].as_str().unwrap().starts_with("interrupted"), "{interrupted}");

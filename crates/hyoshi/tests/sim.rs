@@ -56,15 +56,11 @@ fn which_of_two_strategies_was_ruled_is_told() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_json_but_for_the_wall_clock() {
+fn the_same_seed_gives_the_same_json_octet_for_octet() {
     let place = Place::new();
     let words = format!("sim {} --seed 7 --duration 10s --format json", example("flight-program.toml"));
-    let json = |words: &str| {
-        let mut json = place.hyoshi(words).exits(0).json();
-        json.as_object_mut().unwrap().remove("took_ns");
-        json
-    };
-    assert_eq!(json(&words), json(&words));
+    let json = |words: &str| place.hyoshi(words).exits(0).json();
+    assert_eq!(place.hyoshi(&words).exits(0).out, place.hyoshi(&words).exits(0).out);
     let other = without_circumstances(json(&words.replace("--seed 7", "--seed 8")));
     assert_ne!(without_circumstances(json(&words))["operations"], other["operations"]);
 }
@@ -188,4 +184,51 @@ fn two_results_do_not_go_to_one_file() {
     }
     let refused = place.hyoshi("run small.toml --record x --report x").exits(2);
     assert!(refused.err.contains("one would take the place of the other"), "{}", refused.err);
+}
+
+#[test]
+fn a_simulation_that_is_interrupted_says_so_and_exits_with_3() {
+    let place = Place::with_small();
+    let mut command = place.command("sim small.toml --duration 80000h --format json --record sim.rec");
+    let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    place.wait_for_growth("sim.rec", 2);
+    let kill = format!("kill -INT {}", child.id());
+    assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let ended = common::Ended::of("sim", &child.wait_with_output().unwrap()).exits(3);
+    let json = ended.json();
+    assert_eq!((&json["interrupted"], &json["holds"]), (&true.into(), &true.into()));
+    assert_eq!(place.hyoshi("sim small.toml --format json").exits(0).json()["interrupted"], false);
+}
+
+#[test]
+fn regions_beyond_the_duration_are_not_warned_of() {
+    let place = Place::new();
+    let late = "[[epoch]]\nname = \"calm\"\nat = \"0s\"\n[[epoch]]\nname = \"busy\"\nat = \"1s\"\nset = { \"operation.steer.wcet\" = \"30ms\" }\n";
+    place.write("late.toml", format!("{}{late}", common::SMALL));
+    let said = |words: &str| place.hyoshi(words).err;
+    assert!(said("sim late.toml").contains("in epoch `busy`"));
+    assert_eq!(said("sim late.toml --duration 500ms"), "");
+    let out = place.hyoshi("sim late.toml --duration 500ms").out;
+    assert!(out.contains("busy (not reached)"), "{out}");
+}
+
+#[test]
+fn with_several_processors_the_table_names_each_operations() {
+    let place = Place::new();
+    place.write(
+        "two.toml",
+        common::SMALL
+            .replace("[operation.steer]", "[processor.other]\n[operation.steer]\non = \"main\"")
+            .replace("[operation.plan]", "[operation.plan]\non = \"other\""),
+    );
+    for verb in ["sim", "check"] {
+        let out = place.hyoshi(&format!("{verb} two.toml")).exits(0).out;
+        let of = |name: &str| {
+            out.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_else(|| panic!("{out}")).to_owned()
+        };
+        assert!(of("operation ").contains("processor"), "{out}");
+        assert!(of("steer").contains(" main ") && of("plan").contains(" other "), "{out}");
+    }
+    let one = place.hyoshi(&format!("sim {}", example("flight-program.toml"))).out;
+    assert!(!one.lines().any(|line| line.contains("operation ") && line.contains("processor")), "{one}");
 }

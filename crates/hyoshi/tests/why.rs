@@ -276,3 +276,12 @@ fn a_job_of_a_run_is_explained_too() {
     assert_ne!(json["job"]["basis"], "exact");
     place.hyoshi("trace export --perfetto run.hyo").exits(0);
 }
+
+#[test]
+fn a_job_that_never_began_is_not_late_by_being_cancelled() {
+    let place = Place::new();
+    place.write("full.toml", common::OVERLOADED.replace("\"2s\"", "\"300ms\""));
+    place.hyoshi("sim full.toml --record full.hyo").exits(0);
+    let why = place.hyoshi("why full.hyo explore").exits(1).out;
+    assert!(!why.contains("past its deadline"), "{why}");
+}

@@ -177,7 +177,6 @@ impl core::iter::Sum for Span {
     }
 }
 
-/// Writes nanoseconds in the largest unit that needs no more than three decimals: `2.5ms`, `33.333us`, `7ns`.
 /// To so many significant digits, if somebody who reads it is not to have more.
 fn round_nanos(nanos: u64, digits: usize) -> u64 {
     let all = nanos.checked_ilog10().map_or(1, |tens| tens as usize + 1);
@@ -186,24 +185,27 @@ fn round_nanos(nanos: u64, digits: usize) -> u64 {
     nanos.checked_add(step / 2).unwrap_or(nanos) / step * step
 }
 
+/// Writes nanoseconds exactly, in the largest unit: `2.5ms`, `33.333us`, `1.01084079s`, `7ns`.
 fn write_nanos(f: &mut fmt::Formatter<'_>, nanos: u64) -> fmt::Result {
     const UNITS: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     for (size, unit) in UNITS {
-        if nanos >= size && nanos.is_multiple_of(size / 1_000) {
-            let (whole, thousandths) = (nanos / size, nanos % size / (size / 1_000));
-            if thousandths == 0 {
+        if nanos >= size {
+            let (whole, mut fraction) = (nanos / size, nanos % size);
+            if fraction == 0 {
                 return write!(f, "{whole}{unit}");
             }
-            let fraction = [(100, 1), (10, 2), (1, 3)];
-            let (step, digits) = fraction.into_iter().find(|(step, _)| thousandths % step == 0).unwrap_or((1, 3));
-            return write!(f, "{whole}.{:0digits$}{unit}", thousandths / step);
+            let mut digits = size.ilog10() as usize;
+            while fraction.is_multiple_of(10) {
+                (fraction, digits) = (fraction / 10, digits - 1);
+            }
+            return write!(f, "{whole}.{fraction:0digits$}{unit}");
         }
     }
     if nanos == 0 { f.write_str("0s") } else { write!(f, "{nanos}ns") }
 }
 
-/// Exact, in the largest unit of which it has whole thousandths; with a precision in so many significant digits, for
-/// people: `{:.4}` of 5,025,006 ns is `5.025ms`, and not `5025.006us`.
+/// Exact, in the largest unit; with a precision in so many significant digits, for people: `{:.4}` of 5,025,006 ns is
+/// `5.025ms`, not `5.025006ms`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_nanos(f, f.precision().map_or(self.0, |digits| round_nanos(self.0, digits)))
@@ -254,7 +256,9 @@ mod tests {
         assert_eq!(printed(2_500_000), "2.5ms");
         assert_eq!(printed(33_333), "33.333us");
         assert_eq!(printed(1_050_000_000), "1.05s");
-        assert_eq!(printed(1_000_000_001), "1000000.001us");
+        assert_eq!(printed(1_000_000_001), "1.000000001s");
+        assert_eq!(printed(1_010_840_790), "1.01084079s");
+        assert_eq!(printed(u64::MAX), "18446744073.709551615s");
         assert_eq!(printed(7), "7ns");
         assert_eq!(printed(0), "0s");
     }

@@ -343,7 +343,10 @@ impl Template<'_> {
         if !operation.reads.is_empty() {
             line(text, "reads", list(&operation.reads));
         }
-        if let Some(count) = self.count {
+        let burst = self.count.filter(|_| periodic && !operation.phase_given);
+        if let Some(jobs) = burst {
+            line(text, "burst", format!("{{ jobs = {jobs}, within = {} }}", time(base.jitter)));
+        } else if let Some(count) = self.count {
             line(text, "count", count.to_string());
             if periodic {
                 match self.stagger {
@@ -359,7 +362,8 @@ impl Template<'_> {
             }
         }
         for (key, value) in changes(None, &base, operation, self.said) {
-            if !(self.plain() && follows(&base, key, periodic)) {
+            let within = key == "jitter" && burst.is_some();
+            if !(within || self.plain() && follows(&base, key, periodic)) {
                 line(text, key, value);
             }
         }

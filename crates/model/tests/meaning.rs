@@ -294,3 +294,23 @@ fn errors_are_given_as_data_too() {
     assert_eq!(error.severity, Severity::Error);
     assert!(error.render(true).contains("\u{1b}["));
 }
+
+#[test]
+fn a_burst_is_so_many_instances_that_come_within_its_time_in_any_order() {
+    let text = "name = \"b\"\n[operation.event]\nevery = \"100ms\"\nburst = { jobs = 3, within = \"10ms\" }\nwcet = \"1ms\"\n\
+                [operation.sum]\nafter = { any = [\"event\"] }\nwcet = \"1ms\"";
+    let system = read(text, "b.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let names: Vec<_> = system.operations.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["event.1", "event.2", "event.3", "sum"]);
+    for one in system.operation_ids().take(3) {
+        let setting = system.setting(0, one);
+        assert_eq!(
+            (setting.period, setting.phase, setting.jitter),
+            (Span::from_millis(100), Span::ZERO, Span::from_millis(10))
+        );
+        assert!(!system.operation(one).phase_given);
+    }
+    assert_eq!(system.operation(OperationId(3)).trigger.predecessors().len(), 3);
+    // 30 jobs a second of 1 ms each, and as many of the sum.
+    assert_eq!(system.utilisation_ppm(0, ProcessorId(0)), 60_000);
+}

@@ -37,9 +37,16 @@ fn a_short_file_stays_short() {
     assert!(operation.starts_with("every = \"10ms\"\ncount = 3\nstagger = \"even\"\nwcet"), "{operation}");
 }
 
+/// The shortest period of an operation, and how much longer the longest is.
+fn range(draw: &[u64; 12]) -> (u64, u64) {
+    (1_000_000 + draw[5] % 100_000_000, draw[6] % 3 * 7_001)
+}
+
 /// One operation's lines, from a few numbers.
 fn operation(index: usize, draw: &[u64; 12]) -> String {
     let triggered = index > 0 && draw[0].is_multiple_of(3);
+    let many = draw[2].is_multiple_of(3);
+    let burst = many && !triggered && (draw[1] / 2).is_multiple_of(3);
     let mut lines = vec![format!("[operation.'op {index}']"), format!("on = 'p{}'", draw[1] % 2)];
     if triggered {
         let kind = if draw[2].is_multiple_of(2) { "all" } else { "any" };
@@ -49,15 +56,21 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
         lines.push(format!("after = {{ {kind} = [{from}] }}"));
         lines.push(format!("guard = '{}'", ["off", "on", "idle"][draw[4] as usize % 3]));
     } else {
-        let (least, more) = (1_000_000 + draw[5] % 100_000_000, draw[6] % 3 * 7_001);
+        let (least, more) = range(draw);
         lines.push(format!("every = ['{least}ns', '{}ns']", least + more));
-        lines.push(format!("jitter = '{}us'", draw[7] % 1_000));
-        lines.push(format!("phase = '{}us'", draw[8] % 1_000_000));
+        if burst {
+            lines.push(format!("burst = {{ jobs = {}, within = '{}us' }}", 1 + draw[3] % 4, draw[7] % 1_000));
+        } else {
+            lines.push(format!("jitter = '{}us'", draw[7] % 1_000));
+        }
+        if !burst || draw[8].is_multiple_of(2) {
+            lines.push(format!("phase = '{}us'", draw[8] % 1_000_000));
+        }
         if draw[9].is_multiple_of(4) {
             lines.push(format!("repeat = {{ legs = {}, critical = {} }}", 1 + draw[9] % 5, draw[9] % 2));
         }
     }
-    if draw[2].is_multiple_of(3) {
+    if many && !burst {
         lines.push(format!("count = {}", 1 + draw[3] % 4));
         if !triggered {
             lines.push(format!("stagger = '{}'", ["even", "1.7ms"][draw[4] as usize % 2]));
@@ -86,7 +99,11 @@ fn epoch(index: usize, draw: &[u64; 12], operations: &[[u64; 12]]) -> String {
         lines.push(set("enabled", if draw[2].is_multiple_of(2) { "true" } else { "false" }));
         lines.push(set("wcet", &format!("'{}us'", 3_100 + draw[4] % 500)));
         if periodic && draw[1].is_multiple_of(2) {
-            lines.push(set("every", &format!("'{}us'", 2_000 + draw[5] % 70_000)));
+            // A range cannot be left.
+            let within = range(operation);
+            let every =
+                if within.1 > 0 { within.0 + draw[5] % (within.1 + 1) } else { 1_000 * (2_000 + draw[5] % 70_000) };
+            lines.push(set("every", &format!("'{every}ns'")));
         }
         if draw[1].is_multiple_of(3) {
             lines.push(set("takes", "'80us'"));

@@ -202,6 +202,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::privileges::missing;
     use crate::{MonotonicClock, Spawn, Wake, own_cpu_time};
 
     #[test]
@@ -237,7 +238,7 @@ mod tests {
             Err(error) => {
                 ends.store(true, Ordering::Relaxed);
                 thread.join().unwrap();
-                return println!("skipped, task-clock events are refused here: {error}");
+                return missing(format_args!("task-clock events: {error}"));
             }
         };
         let (clock, wake) = (MonotonicClock::start(), Wake::new());

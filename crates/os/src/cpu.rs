@@ -52,7 +52,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_runs_may_use_a_cpu() {
-        assert!(!allowed_cpus().is_empty());
+    fn the_cpus_of_a_thread_are_those_that_the_kernel_lists() {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let listed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        let all = allowed_cpus();
+        assert_eq!(Some(&all), parse_cpu_list(listed).as_ref());
+        let last = *all.last().unwrap();
+        let pinned = crate::Spawn::new("pinned").cpu(last).spawn(allowed_cpus).unwrap().join().unwrap();
+        assert_eq!(pinned, [last]);
     }
 }

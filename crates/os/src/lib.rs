@@ -87,3 +87,7 @@ pub use thread::{
 };
 pub use throttle::{FifoLimit, LimitedBy, fifo_limit};
 pub use wake::{Wake, Woken};
+
+#[cfg(test)]
+#[path = "../tests/common/privileges.rs"]
+mod privileges;

@@ -228,6 +228,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
+    use crate::privileges::missing;
 
     struct Shell(Child);
 
@@ -278,7 +279,7 @@ mod tests {
         let mut meter = Meter::new();
         meter.add(&process, false);
         if meter.source() != Source::TaskClock {
-            return println!("skipped: the task clock of other processes is refused here");
+            return missing("the task clock of other processes");
         }
         let before = meter.read();
         shell.finish();

@@ -336,6 +336,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
+    use crate::privileges::missing;
     use crate::progress::Progress;
 
     struct Sleeper(Child);
@@ -365,7 +366,7 @@ mod tests {
         let before = Scheduling::of(tid).unwrap();
         assert_eq!(before, Scheduling { class: Class::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false });
         if let Err(refused) = raise(tid, 21) {
-            return println!("skipped, needs root or CAP_SYS_NICE: {refused}");
+            return missing(format_args!("root or CAP_SYS_NICE: {refused}"));
         }
         assert_eq!(Scheduling::of(tid).unwrap(), Scheduling { class: Class::Fifo(21), reset_on_fork: true });
         set_nice(tid, 7).unwrap();
@@ -437,7 +438,7 @@ mod tests {
         let mut hung = 0;
         for round in 0..4 {
             if let Err(refused) = reserve(tid, Span::from_millis(8), period, period) {
-                return println!("skipped, needs root and SCHED_DEADLINE: {refused}");
+                return missing(format_args!("root and SCHED_DEADLINE: {refused}"));
             }
             let used_up = (0..1_000).any(|_| {
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -469,7 +470,7 @@ mod tests {
         let probe = Sleeper::start();
         let (budget, period) = (Span::from_millis(40), Span::from_millis(100));
         if let Err(refused) = reserve(probe.tid(), Span::from_millis(1), period, period) {
-            return println!("skipped, needs root and SCHED_DEADLINE: {refused}");
+            return missing(format_args!("root and SCHED_DEADLINE: {refused}"));
         }
         Scheduling { class: Class::Fair(0), reset_on_fork: false }.put_back(probe.tid()).unwrap();
         let free = admitted(probe.tid());

@@ -359,6 +359,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 
     use super::*;
+    use crate::privileges::missing;
 
     /// A directory below the sticky one for temporary files, removed at the end.
     struct Place(PathBuf);
@@ -430,7 +431,7 @@ mod tests {
         let refused = |path: &str| Folder::of_user(&place.0.join(path), None, other).unwrap_err();
         if own != 0 {
             assert!(matches!(refused("theirs"), Mistrust::Open { .. }));
-            return println!("skipped in part, needs root");
+            return missing("root, for the rest");
         }
         chown(place.0.join("theirs"), Some(65534), None).unwrap();
         assert!(matches!(refused("theirs/deeper"), Mistrust::Open { owner: 65534, .. }));
@@ -467,7 +468,7 @@ mod tests {
         symlink("round", place.0.join("round")).unwrap();
         assert!(matches!(Folder::open(&place.0.join("round")), Err(Mistrust::System { .. })));
         if lchown(place.0.join("own"), Some(65534), None).is_err() {
-            return println!("skipped in part, needs root");
+            return missing("root, for the rest");
         }
         assert!(matches!(Folder::open(&place.0.join("own")), Err(Mistrust::Open { owner: 65534, .. })));
     }

@@ -43,6 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         insight: None,
         duration: system.duration,
         asked: system.duration,
+        interrupted: false,
         took,
         started_unix_ns: None,
         time: &[],

@@ -42,6 +42,8 @@ pub struct Account<'a> {
     pub duration: Span,
     /// How long it was to run.
     pub asked: Span,
+    /// Whether the user ended it before.
+    pub interrupted: bool,
     /// How long it took by the wall clock.
     pub took: Span,
     /// When it started, in nanoseconds since 1970; `None` keeps it out, for output that can be compared.
@@ -90,7 +92,7 @@ pub const LATE_RELEASES: &str = "late releases";
 pub enum Level {
     /// Worth knowing.
     Info,
-    /// The figures are worse than they could be, or say less.
+    /// The figures are worse than they could be, or say less, and the user can do something about it.
     Degraded,
     /// Something was asked for and not granted.
     Refused,

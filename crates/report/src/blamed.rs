@@ -223,10 +223,12 @@ fn told(system: &System, kind: Kind, threads: &[String], who: impl Fn(Culprit) -
         Kind::Cap { behind } => format!("kept back by the cap{}", ran(behind)),
         Kind::Demoted { behind } => format!("below the lanes, beyond its worst case{}", ran(behind)),
         Kind::Suspended => "blocked by its own will".into(),
-        Kind::Asleep => "could have run, but its body slept or waited for something not declared".into(),
+        Kind::Asleep => {
+            "blocked: its body slept, or waited for a lock, a page or I/O that the file does not declare".into()
+        }
         Kind::Executed => "executed, within its declared worst case".into(),
         Kind::Overran => "executed, beyond its declared worst case".into(),
-        Kind::Overhead => "scheduling itself".into(),
+        Kind::Overhead => "scheduling itself: the release and lane threads".into(),
         Kind::Other(name) => match threads.get(name as usize) {
             Some(name) => format!("the thread `{}`, which is none of this processor's lanes", printable(name)),
             None => "a thread that is none of this processor's lanes".into(),

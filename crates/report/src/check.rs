@@ -216,9 +216,9 @@ impl<'a> Checked<'a> {
             about += &format!(", {} programs", self.system.brokered.programs.len());
         }
         let mut text = format!("{}  {}\n\n", look.bold(&printable(&self.report.system)), look.quiet(&about));
-        text.push_str(&format!("  {}\n", look.toned(&printable(&self.sentence()), colour)));
+        text.push_str(&look.wrap(&format!("  {}\n", look.toned(&printable(&self.sentence()), colour))));
         if let Some(seen) = self.counterexample {
-            text.push_str(&format!("  {}\n", printable(&seen.to_string())));
+            text.push_str(&look.wrap(&format!("  {}\n", printable(&seen.to_string()))));
         }
         text.push_str(&notes(self.notes, look));
         let mut section = |title: &str, body: Option<String>| {
@@ -229,19 +229,19 @@ impl<'a> Checked<'a> {
         section("Operations, where they fare worst", (!self.programs_alone()).then(|| self.operation_table(look)));
         section("Two strategies, each alone and across switches", self.strategy_table(look));
         section("Chains, where they fare worst", self.chain_table(look));
-        section("Processors", Some(self.processor_table(look) + &self.utilisation_bounds()));
+        section("Processors", Some(self.processor_table(look) + &look.wrap(&self.utilisation_bounds())));
         section("Programs under the CPU broker", programs::table(self.system, self.admissions, look));
         if let Some(sensitivity) = self.sensitivity {
             section("How much could change", Some(margins::table(sensitivity, look)));
         }
         if self.explain {
-            section("This rests on", Some(self.assumptions()));
-            section("Analyses", Some(self.methods()));
+            section("This rests on", Some(look.wrap(&self.assumptions())));
+            section("Analyses", Some(look.wrap(&self.methods())));
         } else {
             let (rests, by) = (self.assumptions().lines().count(), self.methods().lines().count() / 2);
             let more =
                 format!("It rests on {rests} assumptions and {by} analyses: --explain names them, with sources.");
-            text.push_str(&format!("\n{}\n", look.quiet(&more)));
+            text.push_str(&look.wrap(&format!("\n{}\n", look.quiet(&more))));
         }
         text
     }
@@ -289,6 +289,7 @@ impl<'a> Checked<'a> {
     fn operation_table(&self, look: Look) -> String {
         let columns = [
             column("operation"),
+            column("processor").if_any().spare(3),
             column("class").spare(4),
             column("level").spare(8),
             column("worst case").spare(7),
@@ -307,12 +308,18 @@ impl<'a> Checked<'a> {
         if worst.len() > MOST_ROWS {
             worst.sort_by_key(|worst| core::cmp::Reverse(worst.judged.badness()));
         }
-        let regions = self.report.scenes.len() > 1;
+        let (regions, several) = (self.report.scenes.len() > 1, self.system.processors.len() > 1);
+        let on = |name: &&str| self.system.operations.iter().find(|one| one.name == **name).map(|one| one.on);
+        let processor = |worst: &Worst<'_, OperationReport>| {
+            let all: BTreeSet<_> = worst.instances.iter().filter_map(on).collect();
+            all.iter().map(|id| self.system.processor(*id).name.as_str()).collect::<Vec<_>>().join(", ")
+        };
         let rows = worst.iter().map(|worst| {
             let operation = worst.judged;
             let name = if worst.instances.len() > 1 { template(&operation.name) } else { &operation.name };
             vec![
                 Value::words(label(name, worst.instances.len())),
+                Value::words(if several { processor(worst) } else { String::new() }),
                 Value::words(if operation.critical { "critical" } else { "" }),
                 Value::figure(operation.level.to_string()),
                 Value::figure(nanos(operation.wcet_ns)),

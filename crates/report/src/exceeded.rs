@@ -81,13 +81,9 @@ impl AnalysisSummary {
     }
 }
 
-/// What was seen that a proof assumes away: it is what can explain a time beyond its bound.
+/// What was seen that a proof assumes away: it can explain a time beyond its bound.
 fn seen(account: &Account<'_>) -> Vec<String> {
-    let mut seen = Vec::new();
-    let overran = account.stats.counts(None, |_| true).overran;
-    if overran > 0 {
-        seen.push(format!("{} ran longer than declared", jobs(overran)));
-    }
+    let mut seen = to_act_on(account);
     for index in 0..account.system.processors.len() {
         let told = account.time.get(index).map_or(Span::ZERO, |time| time.stolen);
         let stolen = account.stolen.get(index).copied().unwrap_or_default().max(told);
@@ -98,32 +94,137 @@ fn seen(account: &Account<'_>) -> Vec<String> {
         seen.push(format!("the host took {} of the CPU of {name}", time(stolen)));
     }
     seen.extend(account.notes.iter().filter(|note| note.topic == LATE_RELEASES).map(|note| note.text.clone()));
-    if account.notes.iter().any(|note| note.level == Level::Refused) {
-        seen.push("the kernel refused something (see the notes)".into());
-    }
     if account.verb == "run" && account.system.processors.iter().all(|processor| processor.costs.is_none()) {
-        seen.push("scheduling itself took time, and the file names no `costs`".into());
+        seen.push(UNCALIBRATED.into());
     }
     seen
 }
 
-/// The same as a note.
-pub(crate) fn note(analysis: &AnalysisSummary) -> Option<Note> {
+/// The bounds of a run leave out what scheduling costs.
+const UNCALIBRATED: &str = "the bounds leave out what scheduling costs: `hyoshi calibrate` measures it";
+
+/// Of these, what the user can change.
+fn to_act_on(account: &Account<'_>) -> Vec<String> {
+    let mut seen = Vec::new();
+    let overran = account.stats.counts(None, |_| true).overran;
+    if overran > 0 {
+        seen.push(format!("{} ran longer than declared", jobs(overran)));
+    }
+    if account.notes.iter().any(|note| note.level == Level::Refused) {
+        seen.push("the kernel refused something (see the notes)".into());
+    }
+    seen
+}
+
+/// The same as a note. It is worth no more than knowing if the file and the kernel kept to what the proof assumes, and
+/// something from outside explains the excess.
+pub(crate) fn note(account: &Account<'_>, analysis: &AnalysisSummary) -> Option<Note> {
     let all = &analysis.exceeded;
     if all.is_empty() {
         return None;
     }
     let named = all.iter().take(MOST_NAMED).map(|one| {
         let region = one.epoch.as_ref().map_or(String::new(), |epoch| format!(" in {epoch}"));
-        format!("{}{region} took {}, proved were {}", one.what, nanos(one.seen_ns), nanos(one.bound_ns))
+        format!("{}{region} took {} (bound {})", one.what, nanos(one.seen_ns), nanos(one.bound_ns))
     });
     let mut text = named.collect::<Vec<_>>().join("; ");
     if all.len() > MOST_NAMED {
         text.push_str(&format!("; and {} more", all.len() - MOST_NAMED));
     }
-    let remedy = match &analysis.seen[..] {
-        [] => "nothing was seen that explains it: please report this as a fault of the analysis".into(),
-        seen => format!("seen were: {}", seen.join("; ")),
+    let (level, remedy) = match &analysis.seen[..] {
+        // No bound knows of interrupts, other threads and the host.
+        [] if account.verb == "run" => (
+            Level::Info,
+            "nothing seen explains it: interrupts, other threads or the host may have had the CPU; `--record FILE` and \
+             `hyoshi why` show it"
+                .into(),
+        ),
+        [] => (Level::Degraded, "nothing seen explains it: please report this as a fault of the analysis".into()),
+        seen => {
+            let level = if to_act_on(account).is_empty() { Level::Info } else { Level::Degraded };
+            (level, format!("possible causes: {}", seen.join("; ")))
+        }
     };
-    Some(Note { level: Level::Degraded, topic: "beyond its bound".into(), text, remedy: Some(remedy) })
+    Some(Note { level, topic: "beyond its bound".into(), text, remedy: Some(remedy) })
+}
+
+#[cfg(test)]
+mod tests {
+    use hyoshi_model::{Instant, JobId, OperationId, read};
+    use hyoshi_sched::{Plan, Strategies, analyse};
+    use hyoshi_trace::{JobEnd, Outcome, Stats};
+
+    use super::*;
+
+    /// The note on a run in which a job that declares 2 ms took 3 ms, and consumed `consumed`.
+    fn noted(verb: &str, costs: &str, stolen: Span, consumed: Span) -> Note {
+        let text = format!("name = \"a\"\n{costs}[processor.main]\n[operation.a]\nevery = \"10ms\"\nwcet = \"2ms\"\n");
+        let system = read(&text, "a.toml", None).unwrap().system;
+        let plan = Plan::new(&system, &Strategies::default()).unwrap();
+        let report = analyse(&system, &plan);
+        let mut stats = Stats::new(&system);
+        let ms = |ms| Instant::ZERO + Span::from_millis(ms);
+        stats.record(&JobEnd {
+            job: JobId { operation: OperationId(0), number: 0, leg: 0 },
+            outcome: Outcome::Made,
+            critical: false,
+            overran: consumed > Span::from_millis(2),
+            demoted: false,
+            epoch: 0,
+            origin: Instant::ZERO,
+            release: Instant::ZERO,
+            ready: Instant::ZERO,
+            start: Instant::ZERO,
+            end: ms(3),
+            deadline: ms(10),
+            consumed,
+        });
+        let account = Account {
+            verb,
+            command: String::new(),
+            file: "a.toml",
+            source: &text,
+            system: &system,
+            plan: &plan,
+            stats: &stats,
+            analysis: Analysis::Done(&report),
+            stolen: vec![stolen],
+            queueing: Vec::new(),
+            reigns: Vec::new(),
+            insight: None,
+            duration: Span::from_millis(10),
+            asked: Span::from_millis(10),
+            interrupted: false,
+            took: Span::from_millis(10),
+            started_unix_ns: None,
+            time: &[],
+            threads: &[],
+            lost_events: 0,
+            notes: Vec::new(),
+            programs: Vec::new(),
+        };
+        let notes = account.summary().notes;
+        notes.into_iter().find(|note| note.topic == "beyond its bound").unwrap()
+    }
+
+    #[test]
+    fn a_time_beyond_its_bound_is_degraded_only_if_the_user_can_act_on_it() {
+        let (ms, costs) = (Span::from_millis, "costs = { timer = \"1us\" }\n");
+        let stolen = noted("run", costs, ms(1), ms(2));
+        assert_eq!(stolen.level, Level::Info);
+        assert!(stolen.remedy.unwrap().contains("the host took 1ms of the CPU of main"));
+        let uncalibrated = noted("run", "", Span::ZERO, ms(2));
+        assert_eq!(uncalibrated.level, Level::Info);
+        assert!(uncalibrated.remedy.unwrap().contains("hyoshi calibrate"));
+        let overran = noted("run", costs, ms(1), ms(3));
+        assert_eq!(overran.level, Level::Degraded);
+        assert!(overran.remedy.unwrap().starts_with("possible causes: 1 job ran longer than declared; the host"));
+        let unexplained = noted("run", costs, Span::ZERO, ms(2));
+        assert_eq!(unexplained.level, Level::Info);
+        assert!(unexplained.remedy.unwrap().contains("hyoshi why"));
+        // In virtual time there is nothing else.
+        let unexplained = noted("sim", costs, Span::ZERO, ms(2));
+        assert_eq!(unexplained.level, Level::Degraded);
+        assert!(unexplained.remedy.unwrap().contains("fault of the analysis"));
+    }
 }

@@ -34,7 +34,7 @@ impl Account<'_> {
         let chains = self.chains(&bounds);
         let analysis = exceeded::analysis(self, &operations, &chains);
         let mut notes = self.notes.clone();
-        notes.extend(exceeded::note(&analysis));
+        notes.extend(exceeded::note(self, &analysis));
         Summary {
             hyoshi: Head {
                 schema: SCHEMA,
@@ -52,6 +52,7 @@ impl Account<'_> {
             verdict: self.verdict(),
             duration_ns: self.duration.as_nanos(),
             asked_ns: self.asked.as_nanos(),
+            interrupted: self.interrupted,
             took_ns: self.took.as_nanos(),
             lost_events: self.lost_events,
             notes,

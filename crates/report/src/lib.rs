@@ -28,6 +28,7 @@
 //!     insight: None,
 //!     duration: Span::from_secs(1),
 //!     asked: Span::from_secs(1),
+//!     interrupted: false,
 //!     took: Span::from_millis(3),
 //!     started_unix_ns: None,
 //!     time: &[],
@@ -38,7 +39,7 @@
 //! };
 //! let summary = account.summary();
 //! assert!(summary.verdict.holds);
-//! assert!(summary.json().contains("\"schema\": 2"));
+//! assert!(summary.json().contains("\"schema\": 3"));
 //! ```
 
 #![forbid(unsafe_code)]

@@ -18,7 +18,7 @@ use crate::programs::ProgramSummary;
 use crate::time::TimeSummary;
 
 /// The version of the schema. It grows by one when a field goes or changes its meaning; new fields leave it.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// A whole report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,7 +34,10 @@ pub struct Summary {
     pub duration_ns: u64,
     /// How long it was to run.
     pub asked_ns: u64,
-    /// How long it took by the wall clock.
+    /// Whether the user ended it before.
+    pub interrupted: bool,
+    /// How long it took by the wall clock; not in JSON, which is the same for the same simulation.
+    #[serde(skip)]
     pub took_ns: u64,
     /// Events that were seen by nobody.
     pub lost_events: u64,

@@ -45,6 +45,14 @@ impl Look {
         Look { colour: !set("NO_COLOR") && !dumb, width }
     }
 
+    /// Lines wrapped at the width: the rest of a line goes below its words, or a little further in.
+    ///
+    /// Columns of a line are two spaces apart. Escape sequences count for nothing.
+    pub fn wrap(self, text: &str) -> String {
+        let Some(width) = self.width.map(usize::from) else { return text.into() };
+        text.split_inclusive('\n').map(|line| wrapped(line, width)).collect()
+    }
+
     /// Emphasised.
     pub fn bold(self, text: &str) -> String {
         if self.colour { text.attribute(Attribute::Bold).to_string() } else { text.into() }
@@ -70,6 +78,43 @@ impl Look {
     }
 }
 
+/// One line as several of at most `width` characters, if its words allow it.
+fn wrapped(line: &str, width: usize) -> String {
+    let (mut at, mut escape) = (0, false);
+    // The place of each character on the terminal; of escape sequences that of the next character.
+    let places = line.char_indices().map(|(byte, one)| {
+        let place = (byte, one, at, escape || one == '\x1b');
+        at += usize::from(!place.3 && one != '\n');
+        escape = place.3 && !one.is_ascii_alphabetic();
+        place
+    });
+    let places: Vec<_> = places.collect();
+    if at <= width {
+        return line.into();
+    }
+    let indent = places.iter().take_while(|(_, one, ..)| *one == ' ').count();
+    let columns = places.windows(3).filter(|three| three[0].1 == ' ' && three[1].1 == ' ' && three[2].1 != ' ');
+    let last = columns.map(|three| three[2].2).filter(|column| *column > indent && *column <= width / 2).max();
+    let hanging = last.unwrap_or(indent + 2).min(width / 2);
+    let (mut text, mut begun, mut space, mut left) = (String::new(), 0, None, width);
+    let (mut first, mut floor) = (0, indent);
+    for (byte, one, place, hidden) in places {
+        if one == ' ' && !hidden && place > floor {
+            space = Some((byte, place));
+        }
+        if !hidden
+            && one != '\n'
+            && place >= first + left
+            && let Some((end, column)) = space.take()
+        {
+            text.push_str(line[begun..end].trim_end_matches(' '));
+            text.push_str(&format!("\n{:hanging$}", ""));
+            (begun, first, left, floor) = (end + 1, column + 1, width - hanging, column + 1);
+        }
+    }
+    text + &line[begun..]
+}
+
 /// What a reader must know, a line each.
 pub(crate) fn notes(notes: &[Note], look: Look) -> String {
     let mut text = String::new();
@@ -83,7 +128,7 @@ pub(crate) fn notes(notes: &[Note], look: Look) -> String {
         let said = printable(&format!("{}: {}{remedy}", note.topic, note.text));
         text.push_str(&format!("  {word}: {said}\n"));
     }
-    text
+    look.wrap(&text)
 }
 
 impl Summary {
@@ -116,11 +161,12 @@ impl Summary {
             String::new()
         };
         let about = format!("{}: {ran}{took}, seed {}", hyoshi.verb, system.seed);
-        let mut text = format!("{}  {}\n\n", look.bold(&printable(&system.name)), look.quiet(&about));
+        let mut text = String::new();
         let colour = if verdict.holds { Color::Green } else { Color::Red };
         text.push_str(&format!("  {}\n", look.toned(&printable(&verdict.sentence), colour)));
         text.push_str(&format!("  {}\n", look.quiet(&printable(&self.analysis.words(self.verdict.holds)))));
-        text + &notes(&self.notes, look)
+        let title = format!("{}  {}\n\n", look.bold(&printable(&system.name)), look.quiet(&about));
+        title + &look.wrap(&text) + &notes(&self.notes, look)
     }
 
     fn class_table(&self, look: Look) -> String {
@@ -154,6 +200,7 @@ impl Summary {
     fn operation_table(&self, look: Look) -> String {
         let columns = [
             column("operation"),
+            column("processor").if_any().spare(4),
             column("class").spare(5),
             column("period").spare(10),
             column("jobs").spare(7),
@@ -177,10 +224,12 @@ impl Summary {
             let not_made = |group: &OperationSummary| group.counts.released - group.counts.made;
             groups.sort_by_key(|group| (!group.critical, std::cmp::Reverse(not_made(group))));
         }
+        let several = self.processors.len() > 1;
         let rows = groups.into_iter().map(|group| {
             let class = if group.critical { "critical" } else { "" };
             let mut row = vec![
                 Value::words(label(&group.name, group.instances)),
+                Value::words(if several { group.processor.as_str() } else { "" }),
                 Value::words(class),
                 Value::figure(range(group.period_ns, group.period_max_ns)),
                 Value::Count(group.counts.released, Tone::Plain),
@@ -216,18 +265,20 @@ impl Summary {
             let (critical, other) = (&epoch.critical, &epoch.non_critical);
             let lost = |counts: &CountsSummary| counts.stopped + counts.dropped();
             let reached = epoch.until_ns > epoch.at_ns;
+            // Of a region that was not reached nothing was counted: it has no zeros.
+            let count = |count, tone| if reached { Value::Count(count, tone) } else { Value::figure("") };
             vec![
-                Value::words(&epoch.name),
+                Value::words(if reached { epoch.name.clone() } else { format!("{} (not reached)", epoch.name) }),
                 Value::figure(nanos(epoch.at_ns)),
                 Value::Figure(percent(declared), if declared > 1_000_000 { Tone::Worry } else { Tone::Plain }),
-                Value::figure(if reached { percent(used) } else { "not reached".into() }),
-                Value::Count(critical.made, Tone::Plain),
-                Value::Count(critical.missed, Tone::Bad),
-                Value::Count(lost(critical) + critical.cancelled, Tone::Bad),
-                Value::Count(other.made, Tone::Plain),
-                Value::Count(other.missed, Tone::Worry),
-                Value::Count(other.cancelled, Tone::Worry),
-                Value::Count(lost(other), Tone::Worry),
+                Value::figure(if reached { percent(used) } else { String::new() }),
+                count(critical.made, Tone::Plain),
+                count(critical.missed, Tone::Bad),
+                count(lost(critical) + critical.cancelled, Tone::Bad),
+                count(other.made, Tone::Plain),
+                count(other.missed, Tone::Worry),
+                count(other.cancelled, Tone::Worry),
+                count(lost(other), Tone::Worry),
             ]
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
@@ -398,4 +449,46 @@ fn worst(lateness: Option<&TimesSummary>, critical: bool) -> Value {
 
 fn signless(value: i64) -> String {
     nanos(value.max(0).unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NARROW: Look = Look { colour: true, width: Some(40) };
+
+    #[test]
+    fn prose_wraps_at_spaces_and_hangs_below_its_first_word_or_column() {
+        let note = "  note: a sentence that is longer than forty columns, and then some\n";
+        assert_eq!(NARROW.wrap(note), "  note: a sentence that is longer than\n    forty columns, and then some\n");
+        let row = "     1.2ms  4 %  waited for nav#8, which is more urgent than it\n";
+        assert_eq!(
+            NARROW.wrap(row),
+            "     1.2ms  4 %  waited for nav#8, which\n                 is more urgent than it\n"
+        );
+        assert_eq!(NARROW.wrap("short\n\nlines\n"), "short\n\nlines\n");
+        assert_eq!(Look::PLAIN.wrap(note), note);
+    }
+
+    #[test]
+    fn colours_take_no_room_and_long_words_stay_whole() {
+        let coloured = NARROW.toned("Holds: all 75 jobs met their deadlines.", Color::Green);
+        assert_eq!(NARROW.wrap(&coloured), coloured);
+        let long = "x".repeat(60);
+        assert_eq!(NARROW.wrap(&format!("  see {long} there\n")), format!("  see\n    {long}\n    there\n"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn wrapping_keeps_all_words_and_breaks_only_lines_that_are_too_long(
+            words in proptest::collection::vec("[a-z]{1,12}", 1..40),
+            indent in 0usize..12,
+            width in 30u16..100,
+        ) {
+            let line = format!("{:indent$}{}\n", "", words.join(" "));
+            let wrapped = Look { colour: false, width: Some(width) }.wrap(&line);
+            proptest::prop_assert_eq!(wrapped.split_whitespace().collect::<Vec<_>>(), words);
+            proptest::prop_assert!(wrapped.lines().all(|line| line.chars().count() <= width.into()));
+        }
+    }
 }

@@ -79,14 +79,14 @@ wcet = '16ms'
     assert_eq!(words.last(), Some(&"unknown"), "{text}");
 }
 
-/// Compares with a file beside this one; `UPDATE_GOLDEN=1` writes it anew.
+/// Compares with a file beside this one; `BLESS=1` writes it anew.
 fn golden(name: &str, text: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+    if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, text).unwrap();
     }
     let golden = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(golden == text, "{name} differs (UPDATE_GOLDEN=1 if that is meant):\n{text}");
+    assert!(golden == text, "{name} differs (BLESS=1 if that is meant):\n{text}");
 }
 
 #[test]

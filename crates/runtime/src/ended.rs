@@ -41,7 +41,7 @@ impl fmt::Display for EndedBy {
             EndedBy::Interrupted => f.write_str("interrupted"),
             EndedBy::Runaway { operation, consumed, limit } => write!(
                 f,
-                "operation {operation:?} ran away: a job used {consumed} of CPU time and has not returned (the watchdog \
+                "operation {operation:?} ran away: a job used {consumed:.3} of CPU time and has not returned (the watchdog \
                  allows {limit}); its thread was left behind at normal priority"
             ),
             EndedBy::Panicked { operation, message } => {
@@ -110,7 +110,7 @@ impl fmt::Display for Note {
             ),
             Note::LateRelease { processor, by, times } => write!(
                 f,
-                "the release thread of processor {processor:?} was late by up to {by} ({times} times): something above \
+                "the release thread of processor {processor:?} was late by up to {by:.3} ({times} times): something above \
                  its priority, or the hypervisor, had the CPU"
             ),
             Note::NotReturned { operation } => {

@@ -361,3 +361,32 @@ fn legs_of_a_frame_that_has_begun_are_not_cut_off_by_the_queue() {
     let events = build.run(200.0);
     assert!(ends(&events).filter(|end| end.outcome == Outcome::DroppedFull).all(|end| end.job.leg == 0));
 }
+
+#[test]
+fn a_burst_comes_within_its_time_in_each_period_and_its_bounds_hold() {
+    let text = "name = 'burst'\n[processor.main]\nstrategy = 'RMS'\n[operation.event]\nevery = '20ms'\n\
+                burst = { jobs = 3, within = '4ms' }\nwcet = '1ms'\n[operation.low]\nevery = '100ms'\nwcet = '2ms'";
+    let system = read(text, "burst.toml", None).unwrap().system;
+    let plan = hyoshi_sched::Plan::new(&system, &hyoshi_sched::Strategies::built_in()).unwrap();
+    let report = hyoshi_sched::analyse(&system, &plan);
+    let bound = |id: OperationId| {
+        let (.., one) = report.operations().find(|(.., one)| one.operation == id).unwrap();
+        assert!(one.verdict.is_proved(), "{:?}", one.verdict);
+        Span::from_nanos(one.bound_ns.unwrap())
+    };
+    // All three jobs come at once, at worst, before it begins.
+    assert_eq!(bound(OperationId(3)), ms(5.0));
+    let events = events(&system, Instant::ZERO + Span::from_secs(20));
+    let mut periods = std::collections::BTreeMap::<u64, (u64, Span)>::new();
+    for end in ends(&events) {
+        assert!(end.end.since(end.release) <= bound(end.job.operation), "{end:?}");
+        if end.job.operation != OperationId(3) {
+            let period = end.release.as_nanos() / ms(20.0).as_nanos();
+            let (jobs, latest) = periods.entry(period).or_default();
+            (*jobs, *latest) = (*jobs + 1, (*latest).max(end.ready.since(end.release)));
+        }
+    }
+    assert!(periods.len() >= 999 && periods.values().all(|(jobs, _)| *jobs == 3));
+    let latest = periods.values().map(|(_, latest)| *latest).max().unwrap();
+    assert!(latest <= ms(4.0) && latest > ms(3.5), "{latest}");
+}

@@ -9,7 +9,6 @@ mod chains;
 mod costs;
 mod counterexamples;
 mod flight_program;
-mod mutants;
 mod programs;
 mod properties;
 mod regions;

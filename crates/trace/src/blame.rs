@@ -23,6 +23,7 @@ mod culprits;
 mod fold;
 mod marks;
 mod overruns;
+mod past;
 mod places;
 
 use std::collections::BTreeSet;
@@ -95,7 +96,7 @@ pub enum Kind {
     },
     /// It blocked by its own will.
     Suspended,
-    /// It could have run and did not: its body slept or waited for something not declared.
+    /// Its body slept, or waited for a lock, a page or I/O that the file does not declare.
     Asleep,
     /// It ran, within its declared worst case.
     Executed,
@@ -345,7 +346,13 @@ impl<'a> Blame<'a> {
                 && interest.may_want(job)
                 && open.0 < open.1
             {
-                let file = File::new(cpu, job, *exact, log.len(), *pools, timeline).map(Box::new);
+                let mut file = File::new(cpu, job, *exact, log.len(), *pools, timeline).map(Box::new);
+                if let (false, Some(file), Event::Decision(Decision::Ready { release, .. })) =
+                    (*exact, &mut file, event)
+                {
+                    file.late = cpu.past.late(*release, now);
+                    file.pools.stolen = cpu.past.stolen_before(*release).min(pools.stolen);
+                }
                 if let Some(live) = cpu.live(job) {
                     open.0 = open.0 + usize::from(file.is_some()) - usize::from(live.file.is_some());
                     live.file = file;
@@ -408,19 +415,34 @@ impl<'a> Blame<'a> {
 
     fn account(&self, end: &JobEnd, arrival: &arrival::Arrival, live: Option<cpu::Live>) -> Account {
         let mut parts = arrival::before(self.system, arrival, end, self.exact);
+        if let Some(file) = live.as_ref().and_then(|live| live.file.as_ref()) {
+            parts = parts.into_iter().flat_map(|part| explained(part, &file.late)).collect();
+        }
         let mut timeline: Vec<Stretch> =
             parts.iter().map(|(kind, from, to)| Stretch { from: *from, to: *to, kind: *kind }).collect();
         let mut spans: Vec<(Kind, Span)> = parts.drain(..).map(|(kind, from, to)| (kind, to.since(from))).collect();
         let epoch = usize::from(end.epoch).min(self.system.epochs.len() - 1);
         let wcet = self.system.setting(epoch, end.job.operation).wcet;
+        let mut stolen_before = Span::ZERO;
         if let Some(mut file) = live.and_then(|live| live.file) {
             self.log[file.next.min(self.log.len())..].iter().for_each(|mark| file.mark(mark));
             // The end of the run tells no CPU time of what is unfinished.
             let told = matches!(end.outcome, Outcome::Made | Outcome::Stopped) || !end.consumed.is_zero();
-            let (after, stretches) = file.finish(told.then_some(end.consumed), wcet, self.pools);
+            let consumed = told.then_some(end.consumed);
+            let (after, stretches, mut stolen) = file.finish(consumed, wcet, self.pools, self.switches);
+            // Of a late timer nobody else is known to be the cause.
+            for (kind, span) in &mut spans {
+                if *kind == Kind::TimerLate {
+                    let taken = stolen.min(*span);
+                    (stolen, *span) = (stolen - taken, *span - taken);
+                    stolen_before = sum(stolen_before, taken);
+                }
+            }
             spans.extend(after);
             timeline.extend(stretches);
         }
+        spans.push((Kind::Stolen, stolen_before));
+        let mut spans = together(spans);
         let from = counted_from(self.system, end);
         let booked: Span = spans.iter().map(|(_, span)| *span).fold(Span::ZERO, sum);
         // Events were lost: of the rest nothing is known.
@@ -450,4 +472,39 @@ impl<'a> Blame<'a> {
         };
         Account { end: *end, from, parts: spans, timeline, by: arrival.by, held_before, wcet, overruns, basis }
     }
+}
+
+/// A late release, split by what it is due to; any other part as it is.
+fn explained(
+    (kind, from, to): (Kind, Instant, Instant),
+    late: &[(Kind, Instant, Instant)],
+) -> Vec<(Kind, Instant, Instant)> {
+    if kind != Kind::TimerLate || late.is_empty() {
+        return vec![(kind, from, to)];
+    }
+    let mut parts = Vec::new();
+    let mut at = from;
+    for (why, begun, ended) in late.iter().map(|(why, begun, ended)| (*why, (*begun).max(from), (*ended).min(to))) {
+        if begun > at && begun <= to {
+            parts.push((kind, at, begun));
+        }
+        if ended > begun.max(at) {
+            parts.push((why, begun.max(at), ended));
+            at = ended;
+        }
+    }
+    if to > at {
+        parts.push((kind, at, to));
+    }
+    parts
+}
+
+/// One part of each kind.
+fn together(spans: Vec<(Kind, Span)>) -> Vec<(Kind, Span)> {
+    let mut all = std::collections::BTreeMap::new();
+    for (kind, span) in spans.into_iter().filter(|(_, span)| !span.is_zero()) {
+        let part: &mut Span = all.entry(kind).or_default();
+        *part = sum(*part, span);
+    }
+    all.into_iter().collect()
 }

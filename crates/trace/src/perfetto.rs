@@ -187,7 +187,7 @@ impl<'a, W: Write> Export<'a, W> {
                 }
                 Turn::Yields | Turn::Resumed => self.processors[processor.index()].waiting += 1,
                 Turn::Runs => self.processors[processor.index()].waiting -= 1,
-                Turn::Suspended | Turn::Blocked(_) | Turn::Unblocked | Turn::Demoted => {}
+                Turn::Suspended | Turn::Blocked(_) | Turn::Unblocked | Turn::Slept | Turn::Woke | Turn::Demoted => {}
             },
             Mark::Switch => {}
             Mark::Gate { lane } => {

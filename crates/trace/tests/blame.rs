@@ -171,7 +171,8 @@ fn switches_name_who_was_in_the_way() {
     let mut events = run_of_two(4_900);
     events.insert(7, (4_000, switch(Who::Lane(1))));
     events.insert(7, (3_000, switch(Who::Other(7))));
-    events.insert(7, (2_900, switch(Who::Release)));
+    // The kernel marks it: `low` could have gone on.
+    events.insert(7, (2_900, Event::Seen(Seen::Switch { to: Who::Release, preempted: true })));
     events.insert(7, (2_050, switch(Who::Lane(1))));
     let low = &accounts(&events)[1];
     assert_eq!(low.basis, Basis::Switches);

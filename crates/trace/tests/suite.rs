@@ -4,6 +4,7 @@ mod systems;
 
 mod allocations;
 mod blame;
+mod causes;
 mod chains;
 mod recordings;
 mod stats;

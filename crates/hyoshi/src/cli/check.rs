@@ -18,7 +18,7 @@ use hyoshi_sim::refute;
 
 use super::costs::CostsFrom;
 use super::counterexample;
-use super::load::{Changes, Ready, load_with_costs};
+use super::load::{Changes, Ready, load};
 use super::notes::{note, warning};
 use super::output::command_line;
 use super::{Failure, Format, Held, streams};
@@ -46,7 +46,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
-    let ready = load_with_costs(&arguments.file, &arguments.changes, &arguments.costs, strategies, format)?;
+    let ready = load(&arguments.file, &arguments.changes, &arguments.costs, strategies, format)?;
     let mut line = Line::new(format);
     let bounds = if arguments.bounds { Bounds::All } else { Bounds::Quick };
     let mut report = {

@@ -1,4 +1,4 @@
-//! What scheduling costs, as `check` and `sim` take it: from the command line, else from the
+//! What scheduling costs, for `check`, `sim` and the bounds of `run`: from the command line, else from the
 //! system's file, else as `hyoshi calibrate` measured it on this machine.
 
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ const TOPIC: &str = "costs";
 /// The name under which a recording keeps costs that the command line gave.
 const RECORDED: &str = "costs of the command line";
 
-/// The name under which a simulation's recording keeps what was measured where it was made.
+/// The name under which a recording keeps the costs measured on its machine.
 const MEASURED: &str = "costs measured on the machine";
 
-/// What a simulation spent, of its recording's texts, where the system's file says nothing.
+/// The measured costs that a recording keeps, for systems whose file gives none.
 pub(super) fn recalled_instead(files: &[(String, String)]) -> Result<Option<Costs>, Failure> {
     let Some((name, text)) = files.iter().find(|(kept, _)| kept == MEASURED) else { return Ok(None) };
     let read = read_costs(text, &format!("{name} (in the recording)")).map_err(Failure::File)?;
@@ -196,7 +196,7 @@ fn larger_than_operations(system: &System) -> Option<Note> {
         short(*overhead)
     );
     let remedy = Some("give it more to do less often, or correct the costs if a unit is wrong".into());
-    Some(Note { remedy, ..note(Level::Degraded, TOPIC, text) })
+    Some(Note { remedy, ..note(Level::Info, TOPIC, text) })
 }
 
 /// What was measured on this machine, if anybody has.

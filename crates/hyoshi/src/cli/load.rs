@@ -9,7 +9,7 @@ use hyoshi_model::{Diagnostic, Known, Laws, Overload, Preemption, Span, System, 
 use hyoshi_report::Note;
 use hyoshi_sched::{Plan, Strategies};
 
-use super::costs::{CostsFrom, Found};
+use super::costs::CostsFrom;
 use super::{Failure, Format, colours, streams};
 
 /// The CPU broker's laws, to which a file's reservations are held.
@@ -135,45 +135,35 @@ pub(super) struct Ready {
     pub changes: Vec<String>,
 }
 
-/// Reads a file, applies the changes, and makes the plan. People see its warnings at once, on
-/// standard error; they get no second copy with the results. What scheduling costs plays no part: a
-/// run pays it, whatever it is.
-pub(super) fn load(path: &Path, changes: &Changes, strategies: &Strategies, format: Format) -> Result<Ready, Failure> {
-    load_with(path, changes, None, strategies, format)
-}
-
-/// As [`load`], with what scheduling costs, which is noted.
-pub(super) fn load_with_costs(
+/// Reads a file, applies the changes and the costs, and makes the plan. Warnings are printed at once on standard
+/// error, if people read the results; the notes say which costs are used.
+pub(super) fn load(
     path: &Path,
     changes: &Changes,
     costs: &CostsFrom,
     strategies: &Strategies,
     format: Format,
 ) -> Result<Ready, Failure> {
-    load_with(path, changes, Some(costs.find()?), strategies, format)
-}
-
-fn load_with(
-    path: &Path,
-    changes: &Changes,
-    costs: Option<Found>,
-    strategies: &Strategies,
-    format: Format,
-) -> Result<Ready, Failure> {
     known_strategy(changes, strategies)?;
     // One that the command line replaces may be what it likes.
     let named = changes.strategy.is_none().then(|| strategies.names());
-    let costs_instead = costs.as_ref().and_then(Found::instead);
-    let known = Known { strategies: named, costs: costs_instead, laws: Some(LAWS), ..Known::default() };
+    let costs = costs.find()?;
+    let known = Known {
+        strategies: named,
+        costs: costs.instead(),
+        duration: changes.duration,
+        laws: Some(LAWS),
+        ..Known::default()
+    };
     let loaded = read_file_knowing(path, &known).map_err(Failure::File)?;
     let mut system = loaded.system;
     changes.apply(&mut system);
     let (mut files, mut changes) = (loaded.files, changes.arguments());
-    if let Some((file, change)) = costs.as_ref().and_then(Found::to_record) {
+    if let Some((file, change)) = costs.to_record() {
         files.push(file);
         changes.extend(change);
     }
-    let notes = costs.map_or_else(Vec::new, |costs| costs.settle(&mut system, loaded.costs_given));
+    let notes = costs.settle(&mut system, loaded.costs_given);
     let plan = plan(&system, strategies)?;
     if format == Format::Text {
         for warning in &loaded.warnings {

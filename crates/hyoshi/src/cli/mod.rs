@@ -1,27 +1,35 @@
 //! The command line: one verb a file, and what they share.
 //!
 //! Exit codes: 0 what was asked for holds, 1 it does not, 2 the input was bad (a file, a flag, a
-//! missing privilege under `--strict`).
+//! missing privilege under `--strict`), 3 a run or simulation held until it was interrupted.
 
+#[cfg(feature = "broker")]
 mod attach;
+#[cfg(feature = "broker")]
 mod broker;
 mod calibrate;
+#[cfg(feature = "orb")]
 mod call;
 mod check;
 mod compare;
 mod costs;
 mod counterexample;
 mod doctor;
+#[cfg(feature = "broker")]
 mod exec;
 mod export;
 mod from;
 mod hourglass;
+#[cfg(feature = "orb")]
 mod idl;
+#[cfg(feature = "orb")]
 mod ior;
 mod jobs;
+#[cfg(feature = "broker")]
 mod lanes;
 mod load;
 mod manual;
+#[cfg(feature = "orb")]
 mod naming;
 mod new;
 mod notes;
@@ -29,13 +37,19 @@ mod output;
 mod programs;
 mod proved;
 mod recorded;
+#[cfg(feature = "reproduce")]
 mod reproduce;
 mod run;
 mod sim;
 mod streams;
+#[cfg(feature = "orb")]
+#[cfg_attr(not(feature = "broker"), expect(dead_code, reason = "the broker's verbs use the rest"))]
 mod tls;
+#[cfg(feature = "broker")]
 mod top;
 mod trace;
+#[cfg(not(feature = "broker"))]
+mod unbrokered;
 mod why;
 
 use std::fmt;
@@ -54,7 +68,7 @@ use crate::bodies::Bodies;
 /// Keeps mixed-criticality work on time when load is not what anyone planned for.
 #[derive(Debug, Parser)]
 #[command(name = "hyoshi", version, max_term_width = 100, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 it holds, 1 it does not, 2 bad input.\n\
+#[command(after_help = "Exit codes: 0 it holds, 1 it does not, 2 bad input, 3 it held until it was interrupted.\n\
                         Begin with: hyoshi new demo && hyoshi run demo/system.toml")]
 struct Cli {
     #[command(subcommand)]
@@ -80,33 +94,44 @@ enum Verb {
     /// Begin a system: a commented system.toml, and a Rust program with its operations' bodies
     New(new::Arguments),
     /// Run a paper's experiment again, and judge each of its claims
+    #[cfg(feature = "reproduce")]
     Reproduce(reproduce::Arguments),
     /// Read a recording
     Trace(trace::Arguments),
     /// Tell why a job of a recording was late, or list the late ones
     Why(why::Arguments),
     /// Tell what a reference to a CORBA object says
+    #[cfg(feature = "orb")]
     Ior(ior::Arguments),
     /// Call an operation of an object, with its IDL at hand
+    #[cfg(feature = "orb")]
     Call(call::Arguments),
     /// Write Rust from an IDL file: types, traits, stubs and delegates
+    #[cfg(feature = "orb")]
     Idl(idl::Arguments),
     /// Serve names for objects (CosNaming), kept across restarts; or ask such a service
+    #[cfg(feature = "orb")]
     Naming(naming::Arguments),
     /// Give CPU to what matters, for programs that nobody will change; or ask the broker that does
+    #[cfg(feature = "broker")]
     Broker(broker::Arguments),
     /// Run a program under the broker
+    #[cfg(feature = "broker")]
     Exec(exec::Exec),
     /// Bring a running process under the broker
+    #[cfg(feature = "broker")]
     Attach(attach::Attach),
     /// Play a real-time program: periodic, CPU-bound; and tell whether it had its time
     Hourglass(hourglass::Hourglass),
     /// Show the broker's tasks as they are now, again and again
+    #[cfg(feature = "broker")]
     Top(top::Top),
     /// What `exec` leaves beside the program
+    #[cfg(feature = "broker")]
     #[command(hide = true)]
     ExecWatch(exec::Watch),
     /// What `run` leaves beside its programs
+    #[cfg(feature = "broker")]
     #[command(hide = true)]
     RunWatch,
     /// List the strategies that this program knows
@@ -134,6 +159,8 @@ enum Format {
 enum Held {
     Yes,
     No,
+    /// Until it was interrupted.
+    Interrupted,
 }
 
 impl Held {
@@ -148,6 +175,7 @@ enum Failure {
     /// The system's file is wrong.
     File(hyoshi_model::FileErrors),
     /// An IDL file is wrong.
+    #[cfg(feature = "orb")]
     Idl(hyoshi_idl::Diagnostics),
     /// Anything else, with what to do about it.
     Other { message: String, help: Option<String> },
@@ -161,6 +189,7 @@ impl Failure {
     }
 
     /// The error and its remedy, in one line.
+    #[cfg(feature = "orb")]
     fn message(&self) -> String {
         match self {
             Failure::Other { message, help: Some(help) } => format!("{message} ({help})"),
@@ -180,6 +209,7 @@ impl Failure {
         match (format, self) {
             (_, Failure::Told) => {}
             (Format::Text, Failure::File(errors)) => streams::err(errors.render(colours(&std::io::stderr()))),
+            #[cfg(feature = "orb")]
             (Format::Text, Failure::Idl(errors)) => streams::err(errors.render(colours(&std::io::stderr()))),
             (Format::Text, Failure::Other { message, help }) => {
                 streams::err(printable_lines(&format!("error: {message}\n")));
@@ -207,6 +237,7 @@ impl Failure {
                 };
                 errors.errors.iter().map(object).collect()
             }
+            #[cfg(feature = "orb")]
             Failure::Idl(errors) => {
                 let object = |error: &hyoshi_idl::Diagnostic| {
                     let place = errors.place(error);
@@ -259,19 +290,30 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Calibrate(arguments) => ("calibrate", calibrate::calibrate(&arguments, format)),
         Verb::Doctor => ("doctor", doctor::doctor(format)),
         Verb::New(arguments) => ("new", new::new(&arguments, format)),
+        #[cfg(feature = "reproduce")]
         Verb::Reproduce(arguments) => ("reproduce", reproduce::reproduce(&arguments, format)),
         Verb::Trace(arguments) => (arguments.name(), trace::trace(&arguments, &strategies, format)),
         Verb::Why(arguments) => ("why", why::why(&arguments, &strategies, format)),
+        #[cfg(feature = "orb")]
         Verb::Ior(arguments) => (arguments.name(), ior::ior(&arguments, format)),
+        #[cfg(feature = "orb")]
         Verb::Call(arguments) => ("call", call::call(&arguments, format)),
+        #[cfg(feature = "orb")]
         Verb::Idl(arguments) => ("idl", idl::idl(&arguments, format)),
+        #[cfg(feature = "orb")]
         Verb::Naming(arguments) => (arguments.name(), naming::naming(&arguments, format)),
+        #[cfg(feature = "broker")]
         Verb::Broker(arguments) => (arguments.name(), broker::broker(&arguments, format)),
+        #[cfg(feature = "broker")]
         Verb::Exec(arguments) => return exec::exec(&arguments, format),
+        #[cfg(feature = "broker")]
         Verb::Attach(arguments) => ("attach", attach::attach(&arguments, format)),
         Verb::Hourglass(arguments) => ("hourglass", hourglass::hourglass(&arguments, format)),
+        #[cfg(feature = "broker")]
         Verb::Top(arguments) => ("top", top::top(&arguments, format)),
+        #[cfg(feature = "broker")]
         Verb::ExecWatch(arguments) => ("exec-watch", exec::watch(&arguments)),
+        #[cfg(feature = "broker")]
         Verb::RunWatch => ("run-watch", programs::watch()),
         Verb::Strategies => ("strategies", list(&strategies, format)),
         Verb::Completion(arguments) => ("completion", manual::completion(&arguments)),
@@ -281,6 +323,7 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
     match ended {
         Ok(Held::Yes) => ExitCode::SUCCESS,
         Ok(Held::No) => ExitCode::from(1),
+        Ok(Held::Interrupted) => ExitCode::from(3),
         Err(failure) => {
             failure.print(name, format);
             ExitCode::from(2)

@@ -12,6 +12,31 @@ use super::{Failure, Format, Held, head, streams};
 pub(super) struct Arguments {
     /// The directory to make; its last part is the system's name
     name: PathBuf,
+    /// Where the program finds the library: path (the sources this command was built from), git=URL, or version (the
+    /// published one) [default: path, or version if the sources are gone]
+    #[arg(long, value_name = "path|git=URL|version", value_parser = source)]
+    source: Option<Source>,
+}
+
+/// Where a new program finds the library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Path,
+    Git(String),
+    Version,
+}
+
+fn source(text: &str) -> Result<Source, String> {
+    match text.split_once('=').unwrap_or((text, "")) {
+        ("path", "") => Ok(Source::Path),
+        ("version", "") => Ok(Source::Version),
+        ("git", "") if env!("CARGO_PKG_REPOSITORY").is_empty() => {
+            Err("`git` needs the repository; write git=URL".to_owned())
+        }
+        ("git", "") => Ok(Source::Git(env!("CARGO_PKG_REPOSITORY").to_owned())),
+        ("git", url) if !url.contains(char::is_control) => Ok(Source::Git(url.to_owned())),
+        _ => Err(format!("unknown source {text:?}; known: path, git=URL, version")),
+    }
 }
 
 pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
@@ -31,13 +56,14 @@ pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure
         return Err(Failure::new(format!("`{}` is there already", directory.display()))
             .help("nothing was changed; choose another name, or remove it first"));
     }
+    let dependency = dependency(arguments.source.as_ref())?;
     let files = [
         ("system.toml", include_str!("template/system.toml")),
         ("Cargo.toml", include_str!("template/Cargo.toml.in")),
         ("src/main.rs", include_str!("template/main.rs.in")),
     ];
     for (file, template) in files {
-        let text = template.replace("{name}", name).replace("{dependency}", &dependency());
+        let text = template.replace("{name}", name).replace("{dependency}", &dependency);
         write(&directory.join(file), &text).map_err(|error| {
             Failure::new(format!("cannot write `{}`: {error}", directory.join(file).display()))
                 .help("choose a directory that you may write to")
@@ -62,15 +88,24 @@ pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure
 /// Names that mean something else to cargo or to the program.
 const TAKEN: [&str; 9] = ["hyoshi", "std", "core", "alloc", "test", "build", "deps", "examples", "incremental"];
 
-/// How the new program finds the library: beside the sources this command was built from, if they
-/// are still there, else the published one.
-fn dependency() -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"));
-    if source.join("Cargo.toml").exists() {
-        format!("{{ path = {:?} }}", source)
-    } else {
-        format!("{:?}", env!("CARGO_PKG_VERSION"))
-    }
+/// The line of the manifest that names the library, with a comment where it is only good on this machine.
+fn dependency(source: Option<&Source>) -> Result<String, Failure> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let there = sources.join("Cargo.toml").exists();
+    let from = match source {
+        None | Some(Source::Path) if there => format!("path = {sources:?}"),
+        None | Some(Source::Version) => format!("version = {:?}", env!("CARGO_PKG_VERSION")),
+        Some(Source::Git(url)) => format!("git = {url:?}"),
+        Some(Source::Path) => {
+            return Err(Failure::new("the sources that this command was built from are gone")
+                .help("name another source: --source version, or --source git=URL"));
+        }
+    };
+    let comment = match from.starts_with("path") {
+        true => "# Until a release: the sources on this machine. `hyoshi new --source git=URL` names a repository.\n",
+        false => "",
+    };
+    Ok(format!("{comment}hyoshi = {{ {from}, default-features = false }}"))
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {

@@ -134,7 +134,11 @@ pub(super) fn publish_with(
             streams::out(format_args!("{object}\n"))?;
         }
     }
-    if failures.is_empty() { Ok(Held::when(summary.verdict.holds)) } else { Err(Failure::Told) }
+    match (failures.is_empty(), summary.verdict.holds, account.interrupted) {
+        (false, ..) => Err(Failure::Told),
+        (true, true, true) => Ok(Held::Interrupted),
+        (true, holds, _) => Ok(Held::when(holds)),
+    }
 }
 
 /// A summary, and what could not be done besides.

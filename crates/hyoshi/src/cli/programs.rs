@@ -7,11 +7,16 @@ use hyoshi_sim::programs::{Played, Sums};
 
 use super::notes::note;
 
+#[cfg(feature = "broker")]
 mod asked;
+#[cfg(feature = "broker")]
 mod guard;
+#[cfg(feature = "broker")]
 mod started;
 
+#[cfg(feature = "broker")]
 pub(super) use guard::watch;
+#[cfg(feature = "broker")]
 pub(super) use started::Programs;
 
 /// What a simulation's reader must know of programs.

@@ -83,8 +83,14 @@ impl Recorded {
         })
     }
 
-    /// Hands every event to `each`, until it says stop.
-    pub fn events(
+    /// Hands every event to `each`, until it says stop. Damage is an error.
+    pub fn events(&self, each: impl FnMut(ProcessorId, Instant, Event) -> ControlFlow<()>) -> Result<Left, Failure> {
+        let mut left = self.events_before_damage(each)?;
+        left.damaged.take().map_or(Ok(left), Err)
+    }
+
+    /// As [`events`](Self::events); if the recording is damaged, the events before the damage.
+    pub fn events_before_damage(
         &self,
         mut each: impl FnMut(ProcessorId, Instant, Event) -> ControlFlow<()>,
     ) -> Result<Left, Failure> {
@@ -92,8 +98,15 @@ impl Recorded {
         let mut fits = Fits::new(&self.system);
         let cut = self.cut()?;
         let until = cut.unwrap_or(Instant::NEVER);
+        let mut damaged = None;
         for entry in reader.by_ref() {
-            let entry = entry.map_err(|error| cannot_read(&self.path, error))?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    damaged = Some(cannot_read(&self.path, error));
+                    break;
+                }
+            };
             fits.check(&entry).map_err(|misfit| {
                 Failure::new(format!("the recording {} is not of the system in it: {misfit}", self.path.display()))
             })?;
@@ -115,7 +128,7 @@ impl Recorded {
             });
             format!("{torn}{}", common.unwrap_or_default())
         });
-        Ok(Left { lost, torn, cut, names: reader.names().to_vec() })
+        Ok(Left { lost, torn, cut, damaged, names: reader.names().to_vec() })
     }
 
     /// Until when a recording that was cut off tells of all processors; `None` where it tells of the
@@ -145,6 +158,8 @@ pub(super) struct Left {
     pub torn: Option<String>,
     /// The last instant at which it tells of all processors, if it was cut off.
     pub cut: Option<Instant>,
+    /// Why the rest could not be read, if it could not.
+    pub damaged: Option<Failure>,
     /// The names of other threads.
     pub names: Vec<String>,
 }

@@ -17,12 +17,17 @@ use hyoshi_trace::insight::Insight;
 use hyoshi_trace::recording::Fact;
 use hyoshi_trace::{Decision, Event, Reigns, Splits, Stats};
 
+use super::costs::CostsFrom;
+#[cfg(feature = "broker")]
 use super::lanes::Lanes;
 use super::load::{Changes, Ready, load};
 use super::notes::{note, warning};
 use super::output::{FLUSH, RecordTo, Recorder, ReportTo, apart, command_line, insight, publish, try_out, unix_now};
+#[cfg(feature = "broker")]
 use super::programs::Programs;
 use super::proved::Analysing;
+#[cfg(not(feature = "broker"))]
+use super::unbrokered::{Lanes, Programs};
 use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
 
@@ -35,6 +40,8 @@ pub(super) struct Arguments {
     file: PathBuf,
     #[command(flatten)]
     changes: Changes,
+    #[command(flatten)]
+    costs: CostsFrom,
     /// Do not start unless everything asked of the kernel is granted
     #[arg(long)]
     strict: bool,
@@ -47,6 +54,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// The socket of the CPU broker, which starts the file's programs and counts on its lanes [default: as of `hyoshi broker`]
+    #[cfg(feature = "broker")]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -99,7 +107,7 @@ pub(super) fn run(
     bodies: Bodies,
     format: Format,
 ) -> Result<Held, Failure> {
-    let ready = load(&arguments.file, &arguments.changes, strategies, format)?;
+    let ready = load(&arguments.file, &arguments.changes, &arguments.costs, strategies, format)?;
     let report = match (&arguments.report.report, arguments.no_report) {
         (_, true) => None,
         (Some(named), false) => Some(named.clone()),
@@ -125,9 +133,13 @@ pub(super) fn run(
     let not_started = |error: StartError| {
         Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")
     };
+    #[cfg(feature = "broker")]
+    let socket = arguments.socket.as_deref();
+    #[cfg(not(feature = "broker"))]
+    let socket = None;
     // First: programs are admitted beside the lanes.
-    let mut lanes = Lanes::tell(&ready.system, &node.cpus().map_err(not_started)?, arguments.socket.as_deref());
-    let programs = Programs::start(&ready.system, arguments.socket.as_deref())?;
+    let mut lanes = Lanes::tell(&ready.system, &node.cpus().map_err(not_started)?, socket);
+    let programs = Programs::start(&ready.system, socket)?;
     let started_unix_ns = unix_now();
     let running = node.start().map_err(not_started)?;
     let ordinary =
@@ -160,7 +172,7 @@ pub(super) fn run(
     let proved = Analysing::begin(&ready.system, &ready.plan).end();
     let seen = watching.insight.take().map(|insight| insight.finish(Instant::ZERO + finished.elapsed));
     let time = watching.splits.close(Instant::ZERO + finished.elapsed);
-    let account = Account {
+    let mut account = Account {
         verb: "run",
         command: command_line(),
         file: &ready.file,
@@ -175,6 +187,7 @@ pub(super) fn run(
         insight: seen.as_ref(),
         duration: finished.elapsed,
         asked: ready.system.duration,
+        interrupted: finished.ended_by == EndedBy::Interrupted,
         took,
         started_unix_ns: Some(started_unix_ns),
         time: &time,
@@ -183,6 +196,11 @@ pub(super) fn run(
         notes: notes(&finished, &ready).into_iter().chain(lanes).chain(programs.notes).collect(),
         programs: programs.summaries,
     };
+    if account.verdict().holds {
+        // Nothing has to be done about a disturbance that cost no deadline that counts.
+        let disturbances = account.notes.iter_mut().filter(|note| [MACHINE, STEAL].contains(&note.topic.as_str()));
+        disturbances.for_each(|note| note.level = Level::Info);
+    }
     let held = publish(&account, report.as_deref(), format, unrecorded.into_iter().collect())?;
     match finished.ended_by {
         EndedBy::Runaway { .. } | EndedBy::Panicked { .. } => Ok(Held::No),
@@ -228,6 +246,12 @@ fn facts(running: &Running, system: &System) -> Vec<Fact> {
     running.notes().iter().map(fact).chain(sights).collect()
 }
 
+/// The topic of release threads that woke up late.
+const MACHINE: &str = "machine";
+
+/// The topic of CPU time that the hypervisor took.
+const STEAL: &str = "steal";
+
 /// The topic of what is seen of context switches.
 pub(super) const SWITCHES: &str = "switches";
 
@@ -245,7 +269,7 @@ fn kind(note: &RunNote) -> (Level, &'static str) {
     match note {
         RunNote::Refused { .. } | RunNote::RefusedLater { .. } => (Level::Refused, "kernel"),
         RunNote::SharedCpu { .. } | RunNote::PoolExhausted { .. } => (Level::Degraded, "placement"),
-        RunNote::LateRelease { .. } => (Level::Degraded, "machine"),
+        RunNote::LateRelease { .. } => (Level::Degraded, MACHINE),
         RunNote::NotReturned { .. } => (Level::Degraded, "body"),
     }
 }
@@ -253,6 +277,7 @@ fn kind(note: &RunNote) -> (Level, &'static str) {
 /// Everything a reader must know to judge the figures.
 fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
     let mut notes: Vec<Note> = ready.warnings.iter().map(warning).collect();
+    notes.extend(ready.notes.iter().cloned());
     for run in &finished.notes {
         let (level, topic) = kind(run);
         let remedy = match run {
@@ -279,14 +304,14 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
             "{} records of the kernel's switches were lost: who had a CPU is not known for a while",
             finished.lost.switches
         );
-        notes.push(note(Level::Degraded, SWITCHES, text));
+        notes.push(note(Level::Info, SWITCHES, text));
     }
     for (processor, cpu, stolen) in &finished.stolen {
         let stolen = stolen.unwrap_or_default();
         if stolen > Span::from_millis(10) {
             let name = &ready.system.processor(*processor).name;
-            let text = format!("the host took {stolen} of CPU {cpu} (processor {name}) during the run");
-            notes.push(note(Level::Degraded, "steal", text));
+            let text = format!("the host took {stolen:.3} of CPU {cpu} (processor {name}) during the run");
+            notes.push(note(Level::Degraded, STEAL, text));
         }
     }
     notes

@@ -20,7 +20,7 @@ use hyoshi_trace::{Decision, Event, JobEnd, Probe, Reigns, Splits, Stats};
 use super::costs::CostsFrom;
 use super::from::Incident;
 use super::jobs::Jobs;
-use super::load::{Changes, load_with_costs};
+use super::load::{Changes, load};
 use super::notes::{note, warning};
 use super::output::{RecordTo, Recorder, ReportTo, apart, command_line, insight, publish_with};
 use super::proved::Analysing;
@@ -118,7 +118,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
             let (incident, ready) = Incident::read(from, changes, costs, strategies)?;
             (Some(incident), ready)
         }
-        (None, Some(file)) => (None, load_with_costs(file, changes, costs, strategies, format)?),
+        (None, Some(file)) => (None, load(file, changes, costs, strategies, format)?),
         (None, None) => return Err(Failure::new("there is nothing to simulate").help("name a system's file")),
     };
     let system = &*ready.system;
@@ -208,6 +208,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         insight: seen.as_ref(),
         duration: end.since(Instant::ZERO),
         asked: system.duration,
+        interrupted: end < until,
         took,
         started_unix_ns: None,
         time: &sink.splits.close(end),

@@ -93,7 +93,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
     let exact = recorded.header.verb == "sim";
     let mut insight = insight(&recorded.system, &recorded.plan, exact, format, report.report.is_some());
     let mut last = Instant::ZERO;
-    let left = recorded.events(|processor, at, event| {
+    let mut left = recorded.events_before_damage(|processor, at, event| {
         splits.event(processor, at, &event);
         reigns.event(processor, at, &event);
         if let Event::Decision(Decision::End(end)) = &event {
@@ -120,7 +120,11 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
     // The last lane may be told of the end a little after it.
     let last = left.cut.unwrap_or(last);
     let duration = last.since(Instant::ZERO).min(asked);
-    if let Some(torn) = &left.torn {
+    if left.damaged.is_some() {
+        let text =
+            format!("it is damaged after {} of {}: the figures are of what was read", time(duration), time(asked));
+        notes.push(note(Level::Degraded, "recording", text));
+    } else if let Some(torn) = &left.torn {
         notes.push(note(Level::Degraded, "recording", torn));
     } else if duration < asked {
         let text =
@@ -145,6 +149,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
         insight: seen.as_ref(),
         duration,
         asked,
+        interrupted: false,
         // How long a simulation took is in no recording.
         took: if exact { Span::ZERO } else { duration },
         started_unix_ns: Some(header.started_unix_ns),
@@ -155,7 +160,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
         // What became of programs is in no recording.
         programs: Vec::new(),
     };
-    publish(&account, report.report.as_deref(), format, Vec::new())
+    publish(&account, report.report.as_deref(), format, left.damaged.take().into_iter().collect())
 }
 
 fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use clap::Args;
 use hyoshi_dispatch::places;
 use hyoshi_model::{Instant, JobId, OperationId};
+use hyoshi_report::Look;
 use hyoshi_report::blamed::chief;
 use hyoshi_report::lateness::{LatenessSummary, lateness};
 use hyoshi_sched::Strategies;
@@ -63,7 +64,7 @@ pub(super) fn why(arguments: &Arguments, strategies: &Strategies, format: Format
     let proved = analysing.end();
     let bound = job::bound(proved.analysis(), &answer.account.end);
     match format {
-        Format::Text => streams::out(text::job(system, &answer, bound))?,
+        Format::Text => streams::out(Look::of_stdout().wrap(&text::job(system, &answer, bound)))?,
         Format::Json => {
             let object = json::job(system, &answer, bound);
             streams::out(format_args!("{object:#}\n"))?;
@@ -213,7 +214,7 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
     let worst = with_what_led_to_them(recorded, worst)?;
     let list = List { of: of.map(|(name, _)| name), count, ended, worst, lost, left };
     match format {
-        Format::Text => streams::out(text::list(system, &list))?,
+        Format::Text => streams::out(Look::of_stdout().wrap(&text::list(system, &list)))?,
         Format::Json => streams::out(format_args!("{:#}\n", json::list(system, &list)))?,
     }
     Ok(Held::when(count == 0))

@@ -113,7 +113,7 @@ fn a_child_that_leaves_is_put_back_and_stays_outside_though_its_parent_has_not_l
     let mut command = place.command("broker --cap 60% --socket");
     let _broker = Broker::of(command.arg(place.path().join("run/broker.sock")));
     if !ask(&place, "broker show").exits(0).out.contains("scheduler   window: ") {
-        return eprintln!("skipped: this machine grants no windows");
+        return common::missing("the broker's windows");
     }
     let script = format!("({SPIN}) & echo $! >child; wait");
     let parent = Program::start(Command::new("sh").args(["-c", &script]).current_dir(place.path()));

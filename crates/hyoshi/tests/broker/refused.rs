@@ -373,7 +373,7 @@ fn a_broker_in_another_namespace_of_processes_is_known_by_its_number_here_and_ta
     let mut unshare = Command::new("unshare");
     unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
     if !unshare.arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
-        return println!("skipped, needs root and unshare");
+        return common::missing("root and unshare");
     }
     let mut unshare = Command::new("unshare");
     unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child", env!("CARGO_BIN_EXE_hyoshi"), "broker"]);

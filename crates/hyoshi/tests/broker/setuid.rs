@@ -24,7 +24,7 @@ fn sleep_of_root(place: &Place, name: &str, setuid: bool) -> Option<PathBuf> {
     let started = || fs::read_link(format!("/proc/{}/exe", probe.0.id())).is_ok_and(|exe| exe == path);
     wait_for(started).expect("it is what was started");
     if setuid && users()[1] != "0" {
-        eprintln!("skipped: needs root, and a file system without nosuid, to make a setuid program");
+        common::missing("root, and a file system without nosuid, to make a setuid program");
         return None;
     }
     Some(path)

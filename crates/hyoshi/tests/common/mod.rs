@@ -3,7 +3,11 @@
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
 pub mod broker;
+#[path = "../../../os/tests/common/privileges.rs"]
+pub mod privileges;
 pub mod said;
+
+pub use privileges::missing;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -171,7 +175,7 @@ impl Ended {
         assert_eq!(self.code, 2, "{}", self.out);
         assert_eq!(self.err, "");
         let json = self.json();
-        assert_eq!(json["hyoshi"]["schema"], 2);
+        assert_eq!(json["hyoshi"]["schema"], 3);
         json["errors"][0].clone()
     }
 }
@@ -197,14 +201,14 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether this machine grants us real-time priorities; says so if it does not.
+/// Whether this machine grants us real-time priorities; if not, says so, or fails where they are required.
 pub fn real_time() -> bool {
     let place = Place::new();
     let doctor = place.hyoshi("doctor --format json").json();
     let findings = doctor["findings"].as_array().unwrap();
     let granted = findings.iter().any(|found| found["topic"] == "SCHED_FIFO" && found["verdict"] == "granted");
     if !granted {
-        eprintln!("not asserted: this machine grants no real-time priority (`hyoshi doctor` says why)");
+        missing("real-time priorities: `hyoshi doctor` says why");
     }
     granted
 }
@@ -212,7 +216,6 @@ pub fn real_time() -> bool {
 /// Fields that tell when and how something was done: they differ from one time to the next.
 pub fn without_circumstances(mut summary: Value) -> Value {
     summary.as_object_mut().unwrap().remove("hyoshi");
-    summary.as_object_mut().unwrap().remove("took_ns");
     summary["system"].as_object_mut().unwrap().remove("file");
     summary
 }

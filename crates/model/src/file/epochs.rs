@@ -42,6 +42,11 @@ impl<'a> Declared<'a> {
         Declared { name: "0".to_string(), at: Span::ZERO, place, changes: Vec::new(), programs: Vec::new() }
     }
 
+    /// Whether it begins within the time that the command line gives.
+    fn is_within(&self, duration: Option<Span>) -> bool {
+        duration.is_none_or(|duration| self.at < duration)
+    }
+
     /// When it begins, and what it changes of programs.
     pub fn of_programs(&self) -> (Instant, &[ProgramChange<'a>]) {
         (Instant::from_nanos(self.at.as_nanos()), &self.programs)
@@ -208,6 +213,7 @@ pub(super) fn accumulate(
     operations: &Operations<'_>,
     edges: usize,
     files: &mut TimesFiles<'_>,
+    duration: Option<Span>,
 ) -> Option<Vec<Option<Vec<Arc<Written>>>>> {
     let of_declaration: Vec<_> = operations.declared.iter().map(|one| Arc::new(one.written.clone())).collect();
     for (operation, written) in operations.declared.iter().zip(&of_declaration) {
@@ -217,6 +223,7 @@ pub(super) fn accumulate(
     let mut all = Vec::with_capacity(epochs.len());
     let (mut held, mut cuts) = (0, Cuts::default());
     for (index, epoch) in epochs.iter().enumerate() {
+        log.silence(!epoch.is_within(duration));
         let mut touched: Vec<Range<u32>> = Vec::new();
         for change in &epoch.changes {
             let name = At::new(change.address.operation.value.as_str(), change.address.operation.place);
@@ -240,6 +247,7 @@ pub(super) fn accumulate(
         cuts.cut(log, &operations.declared, operations.first(), &mut parts);
         all.push(Some(parts));
     }
+    log.silence(false);
     Some(all)
 }
 
@@ -291,6 +299,21 @@ impl Change<'_> {
         let section = if self.address.part.is_some() { "operation.repeat" } else { "operation" };
         let Some(table) = Table::open(log, section, "", self.place, &table) else { return };
         let Some(edit) = edit(log, &table, name, files) else { return };
+        if let ("rate" | "every", Some(range)) = (key, operation.written.period)
+            && range.value.0 < range.value.1
+        {
+            let mut changed = Written::clone(&operation.written);
+            edit(&mut changed);
+            let within = |period: Span| (range.value.0..=range.value.1).contains(&period);
+            if !changed.period.is_some_and(|new| within(new.value.0) && within(new.value.1)) {
+                let (shortest, longest) = range.value;
+                log.error(self.place, format!("`{key}` is beyond the range of `{}`", operation.name.value))
+                    .label(format!("not between every {shortest} and every {longest}"))
+                    .also(range.place, "the range")
+                    .help("change it within the range, or widen the range");
+                return;
+            }
+        }
         let own =
             || read_deadline(&mut Log::default(), &table).is_some_and(|one| matches!(one.value, Deadline::Own(_)));
         if key == "deadline" && operation.calls.is_some() && !operation.periodic() && own() {
@@ -376,9 +399,11 @@ pub(super) fn settle(
     ground: &Ground<'_>,
     epochs: Vec<Declared<'_>>,
     written: &[Option<Vec<Arc<Written>>>],
+    duration: Option<Span>,
 ) -> Vec<Epoch> {
     let mut settled: Vec<Epoch> = Vec::with_capacity(epochs.len());
     for (epoch, written) in epochs.into_iter().zip(written) {
+        log.silence(!epoch.is_within(duration));
         let settings = match (written, settled.last()) {
             (None, Some(last)) => last.settings.clone(),
             (Some(written), _) => ground.settle(log, written),
@@ -386,5 +411,6 @@ pub(super) fn settle(
         };
         settled.push(Epoch { name: epoch.name, at: Instant::from_nanos(epoch.at.as_nanos()), settings });
     }
+    log.silence(false);
     settled
 }

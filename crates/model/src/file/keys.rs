@@ -145,6 +145,7 @@ pub const SECTIONS: &[Section] = &[
     Section { path: "operation.takes", shape: Shape::Inline, doc: "One of the ways to draw times.", keys: TAKES },
     Section { path: "operation.takes.normal", shape: Shape::Inline, doc: "A normal distribution.", keys: NORMAL },
     Section { path: "operation.queue", shape: Shape::Inline, doc: "The bound of waiting jobs.", keys: QUEUE },
+    Section { path: "operation.burst", shape: Shape::Inline, doc: "Several jobs in a period.", keys: BURST },
     Section { path: "operation.repeat", shape: Shape::Inline, doc: "A load chain.", keys: REPEAT },
     Section {
         path: "resource",
@@ -316,9 +317,14 @@ const OPERATION: &[Key] = &[
         "rate",
         Kind::RateOrPair,
         Said("`every`, `after` or `called`"),
-        "How often it is released; a pair may be adapted within.",
+        "How often it is released; of a pair the faster, which nothing adapts yet.",
     ),
-    set("every", Kind::TimeOrPair, Said("`rate`, `after` or `called`"), "Its period; a pair may be adapted within."),
+    set(
+        "every",
+        Kind::TimeOrPair,
+        Said("`rate`, `after` or `called`"),
+        "Its period; of a pair the shorter, which nothing adapts yet.",
+    ),
     key(
         "after",
         Kind::Table("operation.after"),
@@ -400,6 +406,12 @@ const OPERATION: &[Key] = &[
         Value("\"0s\""),
         "Phase between instances of a template; \"even\" spreads them over the period.",
     ),
+    key(
+        "burst",
+        Kind::Table("operation.burst"),
+        Said("one job a period"),
+        "A sporadic burst: up to so many jobs in each period.",
+    ),
     set("repeat", Kind::Table("operation.repeat"), Said("one job a period"), "A load chain: it triggers itself."),
     set("enabled", Kind::Truth, Value("true"), "False: nothing releases it, until an epoch says true."),
 ];
@@ -440,6 +452,16 @@ const QUEUE: &[Key] = &[
         Value("\"drop-newest\""),
         "Which job gives way when one more comes.",
     ),
+];
+
+const BURST: &[Key] = &[
+    key(
+        "jobs",
+        Kind::Whole(1, super::limits::OPERATIONS),
+        Required,
+        "How many come at most, as instances NAME.1, NAME.2, ...",
+    ),
+    key("within", Kind::Time, Required, "How long after the begin of the period the last of them comes at most."),
 ];
 
 const REPEAT: &[Key] = &[

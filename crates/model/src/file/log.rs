@@ -89,6 +89,8 @@ pub(super) struct Log {
     errors: usize,
     warnings: usize,
     comparisons: usize,
+    /// Warnings are not kept for the moment.
+    silent: bool,
     /// Takes what is written about a finding that is not kept.
     unkept: Finding,
 }
@@ -96,6 +98,11 @@ pub(super) struct Log {
 impl Log {
     pub fn error(&mut self, place: Place, message: impl Into<String>) -> &mut Finding {
         self.push(false, place, message.into())
+    }
+
+    /// Whether warnings are left out from now on: they are about a region that is not reached.
+    pub fn silence(&mut self, silent: bool) {
+        self.silent = silent;
     }
 
     pub fn warn(&mut self, place: Place, message: impl Into<String>) -> &mut Finding {
@@ -144,7 +151,7 @@ impl Log {
     fn push(&mut self, warning: bool, place: Place, message: String) -> &mut Finding {
         let (count, most) = if warning { (&mut self.warnings, MOST_WARNINGS) } else { (&mut self.errors, MOST_ERRORS) };
         // The instances of a template share one text: what is wrong with it is told once.
-        let kept = *count < most && self.seen.insert((place, message.clone()));
+        let kept = !(warning && self.silent) && *count < most && self.seen.insert((place, message.clone()));
         if kept || *count >= most {
             *count += 1;
         }

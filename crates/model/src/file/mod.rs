@@ -70,6 +70,8 @@ pub struct Known {
     pub files: Vec<(String, String)>,
     /// What scheduling costs where the file does not say.
     pub costs: Option<crate::costs::Costs>,
+    /// How long the system is simulated or run, if not as the file says: regions after it play no part in warnings.
+    pub duration: Option<crate::time::Span>,
     /// The laws that advocates and policies are held to; `None` takes every one.
     pub laws: Option<Laws>,
 }
@@ -171,6 +173,10 @@ fn assemble(
     let top = Table::open(log, "", "", Place::default(), tree)?;
     let name = top.read(log, "name", |given| match given.text()? {
         text if text.trim().is_empty() => complain("is empty", "give the system a name"),
+        text if text.contains('/') || text.starts_with('.') => complain(
+            "begins with a dot, or has a slash in it",
+            "use letters, digits and dashes: files are named after the system",
+        ),
         text if text.chars().count() > limits::NAME || text.chars().any(char::is_control) => {
             complain("is too long or has control characters", "give the system a short name")
         }
@@ -209,7 +215,7 @@ fn assemble(
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());
     let edges: usize = triggers.iter().map(|trigger| trigger.predecessors().len()).sum();
     programs::change(log, &epochs, &mut brokered.programs, &mut files);
-    let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files);
+    let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files, known.duration);
     if log.has_errors() {
         return None;
     }
@@ -228,7 +234,7 @@ fn assemble(
         critical: (0..triggers.len() as u32).map(|one| operations.of(OperationId(one)).critical).collect(),
         chains: system::tightest(&chains, &triggers),
     };
-    let epochs = epochs::settle(log, &ground, epochs, &written);
+    let epochs = epochs::settle(log, &ground, epochs, &written, known.duration);
     let guards = guards(&operations, &triggers);
     let built = triggers.into_iter().zip(reads).zip(roots).zip(guards).enumerate();
     let built = built.map(|(position, (((trigger, reads), roots), guard))| {
@@ -265,7 +271,7 @@ fn assemble(
         processors,
         brokered,
     };
-    warnings::warn(log, &system, &operations, &top);
+    warnings::warn(log, &system, &operations, &top, known.duration);
     Some((system, files.into_texts()))
 }
 

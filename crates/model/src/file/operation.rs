@@ -86,6 +86,7 @@ impl<'a> Declared<'a> {
             _ => complain("is too large", "the limit is \"64KiB\": hand over a reference to what is larger"),
         });
         let time = |log: &mut Log, key| table.read(log, key, Given::time).map_or(Span::ZERO, |time| time.value);
+        let burst = read_burst(log, table);
         let declared = Declared {
             name,
             on: ProcessorId(on.unwrap_or(0)),
@@ -98,10 +99,13 @@ impl<'a> Declared<'a> {
             after,
             reads: reads.unwrap_or(At::new(Vec::new(), name.place)),
             phase: time(log, "phase"),
+            // The jobs of a burst come in any order.
             phase_given: table.get("phase").is_some() || table.get("count").is_some(),
             offset: time(log, "offset"),
             stagger: read_stagger(log, table),
-            count: table.whole(log, "count").map(|count| count.map(|count| count as u32)),
+            count: burst
+                .map(|(jobs, _)| jobs)
+                .or(table.whole(log, "count").map(|count| count.map(|count| count as u32))),
             critical: table.read(log, "critical", Given::truth).is_some_and(|critical| critical.value),
             importance: table.whole(log, "importance").map_or(0, |importance| importance.value as u32),
             uses,
@@ -111,7 +115,7 @@ impl<'a> Declared<'a> {
             on_busy: [OnBusy::Queue, OnBusy::Skip][on_busy],
             guard,
             payload: payload.map_or(0, |payload| payload.value as u32),
-            written: read_written(log, table, files),
+            written: read_written(log, table, files, burst.map(|(_, within)| within)),
         };
         declared.refuse_misplaced(log, table);
         // Which calls there are is not known while one was not understood.
@@ -161,6 +165,21 @@ impl<'a> Declared<'a> {
         } else if !calls {
             refuse("guard", "is for triggered operations", "take it out: time itself keeps periodic releases apart");
         }
+        if table.get("burst").is_some() {
+            if triggered || called || calls {
+                refuse(
+                    "burst",
+                    "is for periodic operations without calls",
+                    "give it to the one that triggers this one",
+                );
+            }
+            refuse("count", "cannot stand beside `burst`", "keep one: `burst` makes as many instances as it has jobs");
+            refuse(
+                "jitter",
+                "cannot stand beside `burst`",
+                "take it out: `within` says how late a job of the burst comes",
+            );
+        }
         if table.get("count").is_none() {
             refuse("stagger", "is for templates", "add `count`, or use `phase`");
         }
@@ -168,7 +187,7 @@ impl<'a> Declared<'a> {
 }
 
 /// What an epoch can change, at the start.
-fn read_written(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>) -> Written {
+fn read_written(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>, within: Option<At<Span>>) -> Written {
     let repeat = table.inner(log, "repeat");
     let whole16 = |log: &mut Log, key| {
         let whole =
@@ -177,7 +196,7 @@ fn read_written(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>) ->
     };
     Written {
         period: read_period(log, table),
-        jitter: table.read(log, "jitter", Given::time),
+        jitter: within.or(table.read(log, "jitter", Given::time)),
         wcet: table.read(log, "wcet", Given::positive_time),
         bcet: table.given(log, "bcet", Given::positive_time),
         takes: takes(log, table, files),
@@ -263,6 +282,14 @@ pub(super) fn refuse_twice(log: &mut Log, names: &[At<&str>]) {
                 .help("take one out");
         }
     }
+}
+
+/// A burst, as a template: so many instances with one phase, each late by up to `within`. In no window come more jobs
+/// than of a stream whose bursts are at least a period apart.
+fn read_burst(log: &mut Log, table: &Table<'_>) -> Option<(At<u32>, At<Span>)> {
+    let burst = table.inner(log, "burst")?;
+    let jobs = burst.whole(log, "jobs")?.map(|jobs| jobs as u32);
+    Some((jobs, burst.read(log, "within", Given::time)?))
 }
 
 fn read_queue(log: &mut Log, table: &Table<'_>) -> QueueLimit {

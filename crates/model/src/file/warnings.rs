@@ -4,23 +4,32 @@ use super::expand::Operations;
 use super::log::Log;
 use super::table::Table;
 use crate::ids::OperationId;
-use crate::system::{Guard, System, Trigger, utilisation_ppm};
-use crate::time::Span;
+use crate::system::{Epoch, Guard, System, Trigger, utilisation_ppm};
+use crate::time::{Instant, Span};
 
-pub(super) fn warn(log: &mut Log, system: &System, operations: &Operations<'_>, top: &Table<'_>) {
-    overload(log, system, top);
+/// Warns of what the regions hold that begin within `duration`.
+pub(super) fn warn(
+    log: &mut Log,
+    system: &System,
+    operations: &Operations<'_>,
+    top: &Table<'_>,
+    duration: Option<Span>,
+) {
+    overload(log, system, top, duration);
     if system.operations.is_empty() && system.brokered.programs.is_empty() {
         log.warn(top.place, "there is no operation: nothing will run").help("add one: [operation.NAME]");
     }
+    ranges(log, operations);
     for id in system.operation_ids() {
         merges_and_joins(log, system, operations, id);
     }
 }
 
 /// Processors that cannot do all they are asked to, told once with the worst epoch.
-fn overload(log: &mut Log, system: &System, top: &Table<'_>) {
+fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Option<Span>) {
     let mut worst: Vec<(u64, usize)> = vec![(0, 0); system.processors.len()];
-    for (index, epoch) in system.epochs.iter().enumerate() {
+    let reached = |epoch: &Epoch| duration.is_none_or(|duration| epoch.at.since(Instant::ZERO) < duration);
+    for (index, epoch) in system.epochs.iter().enumerate().filter(|(_, epoch)| reached(epoch)) {
         let mut ppm = vec![0u64; system.processors.len()];
         let rates = system.release_rates(index);
         for ((operation, setting), rate) in system.operations.iter().zip(epoch.settings.iter()).zip(rates) {
@@ -41,6 +50,19 @@ fn overload(log: &mut Log, system: &System, top: &Table<'_>) {
             processor.name
         ))
         .help("not all deadlines can be met: what is not critical will miss or be cancelled first, if the strategy knows it");
+    }
+}
+
+/// Ranges of rates, which nothing adapts.
+fn ranges(log: &mut Log, operations: &Operations<'_>) {
+    for declared in &operations.declared {
+        if let Some(period) = declared.written.period
+            && period.value.0 < period.value.1
+        {
+            log.warn(period.place, format!("nothing adapts the rate of `{}` yet", declared.name.value))
+                .label(format!("released every {}, its fastest", period.value.0))
+                .help("give one rate, and change it over time with [[epoch]]");
+        }
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn table(sensitivity: &Sensitivity, look: Look) -> String {
             Some(scaling) => all_together(what, scaling),
             None => format!("All {what} together: not searched."),
         };
-        text.push_str(&format!("  {sentence}\n"));
+        text.push_str(&look.wrap(&format!("  {sentence}\n")));
     }
     let columns = [
         column("operation"),

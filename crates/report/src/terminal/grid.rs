@@ -133,16 +133,36 @@ pub fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) ->
     if rows.len() > most {
         text.push_str(&format!("  … and {} more: --format json has all of them\n", count((rows.len() - most) as u64)));
     }
-    text
+    text + &left_out(look, columns, &shown, rows)
+}
+
+/// A line that names the columns that had no room.
+fn left_out(look: Look, columns: &[Column], shown: &[usize], rows: &[Vec<Value>]) -> String {
+    let mut titles: Vec<&str> = Vec::new();
+    for place in with_something_to_say(columns, rows).filter(|place| !shown.contains(place)) {
+        if !titles.contains(&columns[place].title) {
+            titles.push(columns[place].title);
+        }
+    }
+    match titles.is_empty() {
+        true => String::new(),
+        false => look.wrap(&format!("  no room for: {}\n", titles.join(", "))),
+    }
+}
+
+/// Columns that are not left out for having nothing in them.
+fn with_something_to_say(columns: &[Column], rows: &[Vec<Value>]) -> impl Iterator<Item = usize> {
+    (0..columns.len())
+        .filter(|place| !columns[*place].optional || rows.iter().any(|row| !row[*place].is_nothing()))
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 const INDENT: u16 = 1;
 
 /// Columns with something to say, as many as fit.
 fn shown(look: Look, columns: &[Column], rows: &[Vec<Value>]) -> Vec<usize> {
-    let mut shown: Vec<usize> = (0..columns.len())
-        .filter(|place| !columns[*place].optional || rows.iter().any(|row| !row[*place].is_nothing()))
-        .collect();
+    let mut shown: Vec<usize> = with_something_to_say(columns, rows).collect();
     let Some(width) = look.width.map(|width| usize::from(width.saturating_sub(INDENT))) else { return shown };
     let needed = |place: &usize| {
         let cells = rows.iter().map(|row| row[*place].width());
@@ -157,4 +177,24 @@ fn shown(look: Look, columns: &[Column], rows: &[Vec<Value>]) -> Vec<usize> {
         }
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_without_room_are_named_below_the_table() {
+        let columns =
+            [column("name"), column("first").spare(2), column("second").spare(1), column("none").if_any().spare(9)];
+        let row = vec![Value::words("a"), Value::figure("1.23ms"), Value::figure("4.56ms"), Value::figure("")];
+        let at = |width| grid(Look { colour: false, width }, &columns, std::slice::from_ref(&row), 9);
+        assert!(!at(None).contains("no room") && !at(Some(40)).contains("no room"));
+        assert!(at(Some(20)).ends_with("no room for: first\n"), "{}", at(Some(20)));
+        assert!(
+            at(Some(12)).contains("no room for: first, second") || at(Some(12)).contains("second\n"),
+            "{}",
+            at(Some(12))
+        );
+    }
 }

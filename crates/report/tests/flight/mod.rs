@@ -81,6 +81,7 @@ impl Flight {
             insight: Some(&self.seen),
             duration: Span::from_millis(3_900),
             asked: self.system.duration,
+            interrupted: false,
             took: Span::from_millis(3_901),
             started_unix_ns: None,
             time: &[],

@@ -16,9 +16,9 @@ fn a_report_serialises_as_the_golden_file_says() {
     build.chains = vec![chain(&[0, 1], 9_000)];
     let report = serde_json::to_string_pretty(&build.report()).unwrap() + "\n";
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/golden.json");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+    if std::env::var_os("BLESS").is_some() {
         std::fs::write(path, &report).unwrap();
     }
     let golden = std::fs::read_to_string(path).unwrap();
-    assert_eq!(report, golden, "set UPDATE_GOLDEN=1 if the change is meant");
+    assert_eq!(report, golden, "set BLESS=1 if the change is meant");
 }

@@ -4,15 +4,19 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use hyoshi_model::{Instant, JobId, Preemption, ResourceId, System};
+use hyoshi_model::{Instant, JobId, Preemption, ResourceId, Span, System};
 
 use super::arrival::{Arrival, Arrivals};
 use super::marks::{Holder, Mark, Runner, Turn};
+use super::past::Past;
 use super::places::Places;
 use crate::event::{Decision, Event, Input, JobEnd, Seen, Slot, Who};
 
 /// Below every lane.
 pub(super) const BACKGROUND: u8 = u8::MAX;
+
+/// So soon after its lane was told to run a job, a thread that blocks may have handed the lane to another one.
+const HANDOVER: Span = Span::from_micros(50);
 
 /// More live jobs than any file's queues can hold; an edited recording ends here.
 const MOST_LIVE: usize = 1 << 20;
@@ -50,6 +54,12 @@ pub(super) struct Live {
     section: usize,
     in_section: bool,
     blocked: bool,
+    /// When its lane was told to run it.
+    ran_at: Instant,
+    /// Its thread came to the CPU since then.
+    came: bool,
+    /// Its thread blocked, and has not come back.
+    pub asleep: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -84,6 +94,8 @@ pub struct Cpu<'a> {
     /// Who has the CPU, where the recording says so.
     switched: Option<Who>,
     pub(super) arrivals: Arrivals,
+    /// Who had it lately: it explains late releases.
+    pub(super) past: Past,
 }
 
 impl<'a> Cpu<'a> {
@@ -107,6 +119,7 @@ impl<'a> Cpu<'a> {
             now: Instant::ZERO,
             current: None,
             switched: None,
+            past: Past::default(),
         }
     }
 
@@ -116,9 +129,17 @@ impl<'a> Cpu<'a> {
         match event {
             Event::Input(input) => self.input(now, input, &mut mark),
             Event::Decision(decision) => self.decision(now, decision, &mut mark),
-            Event::Seen(Seen::Switch { to, .. }) => self.switched = Some(*to),
+            Event::Seen(Seen::Switch { to, preempted }) => {
+                if !preempted {
+                    self.blocks(now, &mut mark);
+                }
+                self.switched = Some(*to);
+                self.comes(now, *to, &mut mark);
+                self.past.ended_by_preemption(*preempted);
+            }
             Event::Seen(Seen::Gap) => self.switched = None,
-            Event::Seen(Seen::Overhead { .. } | Seen::Used { .. } | Seen::Stolen { .. }) => {}
+            Event::Seen(Seen::Stolen { span }) => self.past.stolen(*span),
+            Event::Seen(Seen::Overhead { .. } | Seen::Used { .. }) => {}
         }
     }
 
@@ -179,6 +200,9 @@ impl<'a> Cpu<'a> {
             _ => None,
         };
         let until = overhead.map_or(now, |(_, since)| since);
+        if !self.exact {
+            self.past.slice(from, now, holder);
+        }
         if until > from {
             mark(self, Mark::Slice { from, to: until, holder });
         }
@@ -270,6 +294,47 @@ impl<'a> Cpu<'a> {
             }
         }
         (best.0.or(self.demoted.front().copied()), best.1)
+    }
+
+    // ---- what the kernel's switches tell of started jobs ----
+
+    /// The started job whose thread `who` is.
+    fn started(&self, who: Who) -> Option<u32> {
+        match who {
+            Who::Lane(lane) => self.lanes.get(usize::from(lane))?.running,
+            Who::Below => self.demoted.front().copied(),
+            _ => None,
+        }
+    }
+
+    /// Whoever has the CPU gives it up by its own will: a started job blocks.
+    ///
+    /// The kernel marks switches away from threads that could have gone on (PERF_RECORD_MISC_SWITCH_OUT_PREEMPT,
+    /// perf_event_open(2)). A thread that hands its lane's token to another one of the lane blocks as well, just after
+    /// the lane was told of the next job: that is not the next job's doing.
+    fn blocks(&mut self, now: Instant, mark: &mut impl FnMut(&mut Self, Mark)) {
+        let Some(index) = self.switched.and_then(|who| self.started(who)) else { return };
+        let Some(live) = &mut self.jobs[index as usize] else { return };
+        if live.came || now.since(live.ran_at) > HANDOVER {
+            live.asleep = true;
+            self.tell(now, index, Turn::Slept, mark);
+        }
+    }
+
+    /// `who` has the CPU from now on.
+    fn comes(&mut self, now: Instant, who: Who, mark: &mut impl FnMut(&mut Self, Mark)) {
+        let Some(index) = self.started(who) else { return };
+        let Some(live) = &mut self.jobs[index as usize] else { return };
+        live.came = true;
+        if std::mem::take(&mut live.asleep) {
+            self.tell(now, index, Turn::Woke, mark);
+        }
+    }
+
+    /// Started jobs whose threads blocked: the lane, the job.
+    pub(super) fn asleep(&self) -> impl Iterator<Item = (u8, JobId)> + '_ {
+        let running = self.lanes.iter().filter_map(|lane| self.jobs[lane.running? as usize].as_ref());
+        running.filter(|live| live.asleep).map(|live| (live.lane, live.job))
     }
 
     // ---- what the dispatcher was told ----
@@ -364,6 +429,7 @@ impl<'a> Cpu<'a> {
                 let mut before = None;
                 if let Some(live) = &mut self.jobs[index as usize] {
                     live.lane = (*lane).min(self.places.lanes.saturating_sub(1));
+                    (live.ran_at, live.came) = (now, false);
                     if !resumed {
                         before = live.slot.replace(*slot);
                         live.runs_at = live.lane;
@@ -469,6 +535,9 @@ impl<'a> Cpu<'a> {
             section: 0,
             in_section: false,
             blocked: false,
+            ran_at: Instant::NEVER,
+            came: false,
+            asleep: false,
         };
         let index = match self.free.pop() {
             Some(index) => {
@@ -518,7 +587,7 @@ impl<'a> Cpu<'a> {
     fn enter(&mut self, index: u32, state: State) {
         self.leave(index);
         let Some(live) = &mut self.jobs[index as usize] else { return };
-        live.state = state;
+        (live.state, live.asleep) = (state, false);
         let lane = &mut self.lanes[usize::from(live.lane)];
         match state {
             State::Ready => lane.waiting[usize::from(!live.critical)] += 1,

@@ -47,6 +47,10 @@ pub(super) struct File {
     full: bool,
     exact: bool,
     blocked: Vec<(u8, JobId, ResourceId)>,
+    /// Running jobs whose threads blocked, with their lanes.
+    asleep: Vec<(u8, JobId)>,
+    /// Why it was released late.
+    pub late: Vec<(Kind, Instant, Instant)>,
     /// First mark of the log that is not in it yet.
     pub next: usize,
     pub parts: BTreeMap<Kind, Span>,
@@ -59,6 +63,7 @@ impl File {
     pub fn new(cpu: &mut Cpu<'_>, job: JobId, exact: bool, next: usize, pools: Pools, timeline: bool) -> Option<Self> {
         let (gate, full) = (cpu.gate(), preempts_within(cpu.places()));
         let blocked = cpu.blocked().take(MOST_BLOCKED).collect();
+        let asleep = cpu.asleep().take(MOST_BLOCKED).collect();
         let live = cpu.live(job)?;
         let live_other = live.other;
         let (level, lane, critical, deadline) = (live.level, live.lane, live.critical, live.deadline);
@@ -75,6 +80,8 @@ impl File {
             full,
             exact,
             blocked,
+            asleep,
+            late: Vec::new(),
             next,
             parts: BTreeMap::new(),
             timeline: timeline.then(Vec::new),
@@ -89,8 +96,15 @@ impl File {
                 let kind = self.kind(holder);
                 self.charge(kind, *from, *to);
             }
+            Mark::Turn { job, turn: Turn::Slept, lane, .. } => {
+                if self.asleep.len() < MOST_BLOCKED {
+                    self.asleep.push((*lane, *job));
+                }
+            }
             Mark::Turn { job, turn, .. } if *job == self.me => {
+                self.asleep.retain(|(_, asleep)| asleep != job);
                 self.phase = match turn {
+                    Turn::Slept | Turn::Woke => self.phase,
                     Turn::Ready => Phase::Waits,
                     Turn::Runs | Turn::Unblocked => Phase::Runs,
                     Turn::Yields | Turn::Resumed => Phase::Again,
@@ -105,7 +119,10 @@ impl File {
                     self.blocked.push((*lane, *job, *resource));
                 }
             }
-            Mark::Turn { job, .. } => self.blocked.retain(|(_, other, _)| other != job),
+            Mark::Turn { job, .. } => {
+                self.blocked.retain(|(_, other, _)| other != job);
+                self.asleep.retain(|(_, other)| other != job);
+            }
             Mark::Gate { lane } => self.gate = *lane,
             Mark::Switch if self.phase == Phase::Waits => core::mem::swap(&mut self.level, &mut self.other),
             Mark::Switch => {}
@@ -128,12 +145,23 @@ impl File {
 
     /// What a stretch is to this job.
     fn kind(&self, holder: &Holder) -> Kind {
+        let waits = matches!(self.phase, Phase::Waits | Phase::Again);
+        let behind_mate = if waits { self.behind_sleeping_mate() } else { None };
         match (self.phase, holder) {
             (_, Holder::Job(runner)) if runner.job == self.me => Kind::Executed,
             (Phase::Suspended, _) => Kind::Suspended,
             (_, Holder::Job(runner)) if !runner.below && runner.level < self.level => {
                 self.behind(runner, Rank::MoreUrgent)
             }
+            // Whoever has the CPU is not in the way of a body that blocks, nor of those behind it.
+            _ if self.asleep.iter().any(|(_, job)| *job == self.me) => Kind::Asleep,
+            (_, holder) => behind_mate.unwrap_or_else(|| self.in_the_way(holder)),
+        }
+    }
+
+    /// What a stretch is to this job if it could have run.
+    fn in_the_way(&self, holder: &Holder) -> Kind {
+        match (self.phase, holder) {
             (_, Holder::Other(name)) => Kind::Other(*name),
             (_, Holder::Overhead(_) | Holder::Dispatch) => Kind::Overhead,
             (Phase::Blocked(resource), _) => Kind::Resource { resource, by: None },
@@ -187,6 +215,13 @@ impl File {
         if matches!(self.phase, Phase::Waits) { Kind::Waited { who, rank } } else { Kind::Preempted { who, rank } }
     }
 
+    /// Behind a job that has this one's lane, and whose thread blocked.
+    fn behind_sleeping_mate(&self) -> Option<Kind> {
+        let (_, mate) = self.asleep.iter().find(|(lane, _)| *lane == self.lane)?;
+        let (who, rank) = (Culprit::of(*mate), Rank::Same);
+        Some(if self.phase == Phase::Waits { Kind::Waited { who, rank } } else { Kind::Preempted { who, rank } })
+    }
+
     /// Behind a job of the same lane that itself waits for a resource.
     fn stuck(&self) -> Option<Kind> {
         let waits = matches!(self.phase, Phase::Waits | Phase::Again);
@@ -200,12 +235,20 @@ impl File {
         gated && if matches!(self.phase, Phase::Waits | Phase::Again) { !self.critical } else { self.pauses }
     }
 
-    /// The parts, once the job has ended: what it ran is split at its declared worst case, and
-    /// what it did not run although the model says so is explained as far as it can be.
-    pub fn finish(mut self, consumed: Option<Span>, wcet: Span, pools: Pools) -> (BTreeMap<Kind, Span>, Vec<Stretch>) {
+    /// The parts, once the job has ended, the stretches, and what the hypervisor took besides: what it ran is split at
+    /// its declared worst case, and what it did not run although the model says so is explained as far as it can be.
+    /// `switches` says that the kernel told who had the CPU: then the release thread's time is in the stretches.
+    pub fn finish(
+        mut self,
+        consumed: Option<Span>,
+        wcet: Span,
+        pools: Pools,
+        switches: bool,
+    ) -> (BTreeMap<Kind, Span>, Vec<Stretch>, Span) {
         let ran = self.parts.remove(&Kind::Executed).unwrap_or_default();
         let own = consumed.map_or(ran, |consumed| consumed.min(ran));
         let mut lost = ran - own;
+        let overhead = self.parts.get(&Kind::Overhead).copied().unwrap_or_default();
         let mut put = |kind: Kind, span: Span| {
             if !span.is_zero() {
                 let part = self.parts.entry(kind).or_default();
@@ -214,19 +257,36 @@ impl File {
         };
         put(Kind::Executed, own.min(wcet));
         put(Kind::Overran, own.saturating_sub(wcet));
-        let since = [
-            (Kind::Overhead, pools.overhead.saturating_sub(self.pools.overhead)),
-            (Kind::Stolen, pools.stolen.saturating_sub(self.pools.stolen)),
-        ];
-        if !self.exact {
-            for (kind, known) in since {
-                let span = lost.min(known);
-                put(kind, span);
-                lost = lost.saturating_sub(span);
-            }
+        if self.exact {
+            // A simulation spends what its jobs do not consume on scheduling.
+            put(Kind::Overhead, lost);
+            return (self.parts, self.timeline.unwrap_or_default(), Span::ZERO);
         }
-        // A simulation spends what its jobs do not consume on scheduling.
-        put(if self.exact { Kind::Overhead } else { Kind::Unexplained }, lost);
-        (self.parts, self.timeline.unwrap_or_default())
+        // By the clocks of the threads that schedule: more than that is not theirs.
+        let scheduled = pools.overhead.saturating_sub(self.pools.overhead);
+        let mut stolen = pools.stolen.saturating_sub(self.pools.stolen);
+        if !switches {
+            let span = lost.min(scheduled);
+            put(Kind::Overhead, span);
+            lost = lost.saturating_sub(span);
+        }
+        let of_lost = lost.min(stolen);
+        stolen = stolen.saturating_sub(of_lost);
+        let of_overhead = overhead.saturating_sub(scheduled).min(stolen);
+        stolen = stolen.saturating_sub(of_overhead);
+        put(Kind::Stolen, sum(of_lost, of_overhead));
+        put(Kind::Unexplained, lost.saturating_sub(of_lost));
+        take(&mut self.parts, Kind::Overhead, of_overhead);
+        (self.parts, self.timeline.unwrap_or_default(), stolen)
+    }
+}
+
+/// Takes `span` from a part, which goes with its last nanosecond.
+fn take(parts: &mut BTreeMap<Kind, Span>, kind: Kind, span: Span) {
+    if let Some(part) = parts.get_mut(&kind) {
+        *part = part.saturating_sub(span);
+        if part.is_zero() {
+            parts.remove(&kind);
+        }
     }
 }

@@ -89,6 +89,10 @@ pub enum Turn {
     Blocked(ResourceId),
     /// It has what it waited for.
     Unblocked,
+    /// The kernel saw its thread block: it sleeps, or waits for a lock, a page or I/O.
+    Slept,
+    /// Its thread has the CPU again.
+    Woke,
     /// It exceeded its declared worst case and goes on below the lanes.
     Demoted,
 }

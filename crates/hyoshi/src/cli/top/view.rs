@@ -190,8 +190,8 @@ impl View {
         if self.tasks.is_empty() {
             return " no tasks: `hyoshi exec` and `hyoshi attach` bring programs under the broker\n".to_owned();
         }
-        // Three lines of the head, two of the table's, and one of keys.
-        let most = height.map_or(usize::MAX, |height| height.saturating_sub(7).max(1));
+        // Three lines of the head, two of the table's, one of columns without room, and one of keys.
+        let most = height.map_or(usize::MAX, |height| height.saturating_sub(8).max(1));
         let rows: Vec<_> = self.tasks.iter().map(|using| row(&using.task, using.cpu)).collect();
         grid(look, &COLUMNS, &rows, most)
     }

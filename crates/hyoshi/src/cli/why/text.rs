@@ -199,7 +199,10 @@ pub(super) fn ended(account: &Account) -> String {
             let (left, needs) = (end.deadline.since(end.end), time(account.wcet));
             match late.is_zero() {
                 true => format!("was cancelled: {} were left, it may need {needs}", time(left)),
-                false => format!("was cancelled, {} past its deadline", time(late)),
+                false if end.start == Instant::NEVER => {
+                    format!("never started; cancelled at dispatch, {} after its deadline", time(late))
+                }
+                false => format!("was cancelled, {} after its deadline", time(late)),
             }
         }
         Outcome::Stopped => format!("was stopped after {}, beyond its worst case", time(end.consumed)),
