@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hyoshi_control::file::{self, chain, cpus, joining, open, order};
-use hyoshi_control::window::placement::Seat;
+use hyoshi_control::window::placement::{Seat, sliced};
 use hyoshi_control::{Admission, Change, Status, Step, TaskId, Window};
 use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, ProgramId, Reservation, Span, System};
 
@@ -32,6 +32,8 @@ struct Cpu {
 #[derive(Debug)]
 struct Task {
     program: ProgramId,
+    reservation: Option<Reservation>,
+    /// Serves it, in slices.
     window: Option<Window>,
     /// When the window is looked at again.
     look: Instant,
@@ -192,27 +194,34 @@ impl<'a> Machine<'a> {
 
     /// What the broker changed is done to windows.
     fn changed(&mut self, changes: &[Change], now: Instant) {
+        if changes.is_empty() {
+            return;
+        }
         for change in changes {
-            let Some(place) = self.place(change.task) else { continue };
+            if let Some(place) = self.place(change.task) {
+                self.tasks[place].reservation = change.to;
+            }
+        }
+        self.tasks.iter_mut().for_each(|task| task.seat = None);
+        for (id, seat) in self.admission.seats() {
+            if let Some(task) = self.tasks.iter_mut().find(|one| file::task(one.program) == id) {
+                task.seat = Some(seat);
+            }
+        }
+        // Others' windows may be in other slices now.
+        for place in 0..self.tasks.len() {
             let task = &mut self.tasks[place];
-            let Some(reservation) = change.to else {
+            let Some(reservation) = task.reservation else {
                 (task.window, task.look) = (None, Instant::NEVER);
                 continue;
             };
-            let meter = task.meter;
+            let served = sliced(reservation, task.seat.map_or(1, |seat| seat.slices));
             let step = match &mut task.window {
-                Some(window) => window.reserve(reservation, now, meter),
-                none => none.insert(Window::new(reservation)).look(now, meter, None),
+                Some(window) if window.reservation() == served => continue,
+                Some(window) => window.reserve(served, now, task.meter),
+                none => none.insert(Window::new(served)).look(now, task.meter, None),
             };
             self.stepped(place, step);
-        }
-        if !changes.is_empty() {
-            self.tasks.iter_mut().for_each(|task| task.seat = None);
-            for (id, seat) in self.admission.seats() {
-                if let Some(task) = self.tasks.iter_mut().find(|one| file::task(one.program) == id) {
-                    task.seat = Some(seat);
-                }
-            }
         }
     }
 
@@ -264,6 +273,7 @@ impl Task {
     fn new(program: ProgramId) -> Self {
         Task {
             program,
+            reservation: None,
             window: None,
             look: Instant::NEVER,
             seat: None,
