@@ -124,6 +124,7 @@ fn privileged() -> bool {
 /// In short, and with a wide margin, for other tests may run beside it: the figures are the ignored test's.
 #[test]
 fn three_programs_are_served_beside_eight_spinners() {
+    let _alone = common::alone();
     if privileged() {
         let seen = observe(true, Span::from_secs(2));
         assert!(seen.full * 10 >= seen.periods * 8, "{} of {}", seen.full, seen.periods);

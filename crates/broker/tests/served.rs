@@ -137,6 +137,7 @@ fn privileged() -> bool {
 /// In short, and with a wide margin, for other tests may run beside it: the figures are the ignored test's.
 #[test]
 fn a_window_serves_most_periods_beside_eight_spinners() {
+    let _alone = common::alone();
     if !privileged() {
         return;
     }

@@ -8,8 +8,8 @@ pub mod said;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyoshi_broker::kernel::Kernel as _;
 use hyoshi_broker::machine::Machine;
@@ -139,13 +139,22 @@ fn spin(so_long: Option<Span>) {
 
 /// Above all windows, where that is granted, until the end of the scope: as a broker is, which lowers what it has raised, and
 /// as who looks at windows has to be where no other CPU is free. Not inherited by what is started meanwhile.
-pub struct Above;
+pub struct Above {
+    _alone: MutexGuard<'static, ()>,
+}
 
 impl Above {
     pub fn all() -> Above {
+        let alone = alone();
         let _ = set_own_policy(Policy::Fifo(priority::WINDOWS.end() + 1));
-        Above
+        Above { _alone: alone }
     }
+}
+
+/// Alone among the tests of this process that raise programs: each has windows that know nothing of the others'.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Above {

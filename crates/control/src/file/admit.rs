@@ -81,7 +81,7 @@ impl Admitted {
 pub fn admit(system: &System, host: HostId) -> Option<HostAdmission> {
     system.programs_on(host).next()?;
     let broker = system.brokered.brokers.get(host.index())?;
-    let (mut admission, groups) = open(system, host)?;
+    let (mut admission, groups) = open(system, host, false)?;
     let asked: Vec<(ProgramId, Reservation)> =
         order(system, host).into_iter().filter_map(|id| Some((id, most(system.program(id))?))).collect();
     for (id, asked) in &asked {

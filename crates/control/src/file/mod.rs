@@ -174,10 +174,11 @@ fn policy_of(system: &System, host: HostId) -> Option<(&Broker, PolicySpec)> {
     Some((broker, policy(&broker.policy).ok()?))
 }
 
-/// A broker as the file has it, and its policy's groups. It knows nothing of lanes: programs may be there before any run.
-pub fn open(system: &System, host: HostId) -> Option<(Admission, Vec<String>)> {
+/// A broker as the file has it, and its policy's groups: beside the lanes of a run, or before any run.
+pub fn open(system: &System, host: HostId, runs: bool) -> Option<(Admission, Vec<String>)> {
     let (broker, spec) = policy_of(system, host)?;
-    let cpus = broker.cpus.iter().map(|number| cpu(*number, Vec::new()));
+    let lanes = |number| if runs { promises(system, host, number) } else { Vec::new() };
+    let cpus = broker.cpus.iter().map(|number| cpu(*number, lanes(*number)));
     Some((Admission::new(spec.build(), broker.cap, cpus), groups(&spec)))
 }
 

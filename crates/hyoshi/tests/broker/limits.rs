@@ -198,6 +198,41 @@ fn a_program_of_roots_keeps_its_deadlines_beside_two_spinners_of_a_user() {
     assert!(met * 100 >= all * 90, "{met} of {all} met");
 }
 
+/// The figures are in docs/benchmarks.md.
+#[test]
+#[ignore = "takes a minute and a quiet machine"]
+fn a_runaway_that_joined_first_leaves_steady_programs_their_deadlines() {
+    if !common::real_time() {
+        return;
+    }
+    const PROGRAMS: [(u64, u64); 3] = [(10, 33), (20, 100), (5, 50)];
+    for policy in ["strict", "fair"] {
+        let Some((place, _broker)) = limited(LIMITS, &format!("--scheduler window --policy {policy}")) else { return };
+        let spin = "while :; do :; done";
+        let spinner = || Program::start(Command::new("sh").args(["-c", spin]));
+        let _spinners: Vec<Program> = (0..8).map(|_| spinner()).collect();
+        let _runaway = Program::start(exec(&place, "--name runaway --period 33ms").args(["sh", "-c", spin]));
+        task(&place, "runaway", |task| reports(task) > 10);
+        let glasses = PROGRAMS.map(|(work, period)| {
+            let mut command = exec(&place, &format!("--name p{period} --period {period}ms"));
+            let words = format!("hourglass --period {period}ms --work {work}ms --for 20s --format json");
+            command.arg(env!("CARGO_BIN_EXE_hyoshi")).args(words.split_whitespace()).stdout(Stdio::piped());
+            command.spawn().unwrap()
+        });
+        let (mut met, mut all) = (0, 0);
+        for glass in glasses {
+            let ended = Ended::of("hourglass", &glass.wait_with_output().unwrap()).exits(0);
+            let last: Value = serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
+            met += last["total"]["met"].as_u64().unwrap();
+            all += last["total"]["periods"].as_u64().unwrap();
+        }
+        println!("{policy}: {met} of {all} deadlines met");
+        if policy == "fair" {
+            assert!(met * 100 >= all * 95, "{met} of {all}");
+        }
+    }
+}
+
 #[test]
 fn a_users_requests_connections_and_settings_are_bounded_and_others_go_on() {
     let limits = "[default]\nrequests = 100\nconnections = 10\nsettings = \"1000B\"\n";

@@ -77,7 +77,7 @@ impl<'a> Machine<'a> {
     pub fn new(system: &'a System, host: HostId) -> Option<Self> {
         system.programs_on(host).next()?;
         let broker = system.brokered.brokers.get(host.index())?;
-        let (admission, groups) = open(system, host)?;
+        let (admission, groups) = open(system, host, true)?;
         let placed = cpus(system, host);
         let cpu = |number: &u32| {
             let here = placed.iter().filter(|(_, cpu)| cpu == number);
