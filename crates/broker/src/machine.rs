@@ -505,6 +505,7 @@ impl Kernel for Machine {
     fn end(&mut self) {
         let tasks: Vec<TaskId> = self.ground.tasks.keys().copied().collect();
         tasks.into_iter().for_each(|task| self.forget(task));
+        self.proxy.finish();
         self.ground.touched.put_all_back();
     }
 }

@@ -146,6 +146,10 @@ impl SchedulerProxy for GroupedProxy {
         self.windows.tick(now, ground).min(groups)
     }
 
+    fn finish(&mut self) {
+        self.windows.finish();
+    }
+
     fn attend(&mut self, wake: &Wake) {
         self.windows.attend(wake);
     }

@@ -138,6 +138,9 @@ pub trait SchedulerProxy: Send {
         let _ = wake;
     }
 
+    /// Does at once what is left to do for tasks that were released.
+    fn finish(&mut self) {}
+
     /// Whether the task has consumed nothing lately. [`SchedulerProxy::woke`] reports when it consumes again.
     fn sleeps(&self, task: TaskId) -> bool {
         let _ = task;

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hyoshi_control::window::placement::{Cpu, Placement, sliced};
 use hyoshi_control::{Step, TaskId, Window};
 use hyoshi_model::{Instant, Reservation, Share, Span};
-use hyoshi_os::process::{Identity, start_of_now, threads_of};
+use hyoshi_os::process::{Identity, is_same, start_of_now, threads_of};
 use hyoshi_os::scheduling::{Affinity, nice_of, set_nice};
 use hyoshi_os::{Alarm, Alarms, Rang, Refused, Wake, allowed_cpus, fifo_limit, own_cpu, own_thread, priority};
 
@@ -50,6 +50,8 @@ pub struct WindowProxy {
     events: Events,
     /// Tasks that slept and are awake.
     woke: VecDeque<TaskId>,
+    /// Threads to be freed, [`AT_ONCE`] at a time.
+    born: VecDeque<Born>,
 }
 
 /// The calling thread's CPUs, put back at the end of the scope if it moved.
@@ -76,6 +78,26 @@ impl Drop for Moved {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
             let _ = before.put(own_thread());
+        }
+    }
+}
+
+/// A thread that was born in a window which has been given up: it may run where its kin may.
+#[derive(Debug)]
+struct Born {
+    member: Member,
+    cpu: u32,
+    kin: Option<Affinity>,
+}
+
+impl Born {
+    fn free(self) {
+        if is_same(self.member.process)
+            && let Some(mut held) = Held::of(&self.member)
+        {
+            held.unbind(self.cpu, self.kin);
+            // A raised thread that executed a program has a different number.
+            let _ = held.undo_escape();
         }
     }
 }
@@ -159,6 +181,7 @@ impl WindowProxy {
             parts: BTreeMap::new(),
             events: Events::Unheard,
             woke: VecDeque::new(),
+            born: VecDeque::new(),
         }
     }
 
@@ -269,6 +292,16 @@ impl WindowProxy {
         looks
     }
 
+    fn free_born(&mut self, most: usize) {
+        let most = most.min(self.born.len());
+        for born in self.born.drain(..most) {
+            // Its task may have a window again.
+            if !self.open.values().any(|open| open.threads.contains_key(&born.member.tid)) {
+                born.free();
+            }
+        }
+    }
+
     fn schedule(&mut self, task: TaskId, at: Instant) {
         if let Some(open) = self.open.get_mut(&task) {
             self.due.remove(&(open.due, task));
@@ -360,7 +393,12 @@ impl SchedulerProxy for WindowProxy {
         if let Some(mut open) = self.open.remove(&task) {
             self.due.remove(&(open.due, task));
             open.leave(&mut ground.touched);
-            ground.tasks.get_mut(&task).into_iter().for_each(|members| open.let_go(members));
+            if let Some(members) = ground.tasks.get_mut(&task) {
+                members.look_at_processes();
+                members.look_at_threads();
+                self.born.extend(open.born(members.threads()));
+                self.free_born(MOST_THREADS);
+            }
             let lowered = open.threads.values().filter(|held| held.state != State::Raised);
             lowered.for_each(|held| ground.touched.done(held.before.thread));
             self.placement.release(task);
@@ -371,8 +409,8 @@ impl SchedulerProxy for WindowProxy {
     fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
         let Some(open) = self.open.get_mut(&task) else { return };
         for process in left {
-            let tids = threads_of(*process, MOST_THREADS).into_iter();
-            tids.for_each(|tid| open.free_born(&Member { tid, process: *process }));
+            let threads = threads_of(*process, MOST_THREADS).into_iter().map(|tid| Member { tid, process: *process });
+            open.born(&threads.collect::<Vec<_>>()).into_iter().for_each(Born::free);
         }
         let cpu = open.cpu;
         open.threads.retain(|_, held| {
@@ -403,6 +441,10 @@ impl SchedulerProxy for WindowProxy {
             changed += self.open.get(&task).map_or(0, |open| open.changed);
         }
         drop(moved);
+        self.free_born(AT_ONCE);
+        if !self.born.is_empty() {
+            return now;
+        }
         let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
         due.min(self.look_at_cramped(now, ground))
     }
@@ -450,6 +492,10 @@ impl SchedulerProxy for WindowProxy {
         });
         let all: Vec<String> = elsewhere.into_iter().chain(refused).collect();
         (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    fn finish(&mut self) {
+        self.free_born(usize::MAX);
     }
 
     fn attend(&mut self, wake: &Wake) {
@@ -575,23 +621,10 @@ impl Open {
         first.map(|held| held.before.affinity)
     }
 
-    /// Those that were born in the window and have not been looked at are let go, too, as many as a window may have: the
-    /// broker's state is locked meanwhile.
-    fn let_go(&self, members: &mut Members) {
-        members.look_at_processes();
-        members.look_at_threads();
-        members.threads().iter().take(MOST_THREADS).for_each(|member| self.free_born(member));
-    }
-
-    /// One that has not been looked at may run where its kin may.
-    fn free_born(&self, member: &Member) {
-        if !self.threads.contains_key(&member.tid)
-            && let Some(mut held) = Held::of(member)
-        {
-            held.unbind(self.cpu, self.bound_to(member));
-            // A raised thread that executed a program has a different number.
-            let _ = held.undo_escape();
-        }
+    /// Threads that were born in the window and have not been looked at.
+    fn born<'a>(&self, members: impl IntoIterator<Item = &'a Member>) -> Vec<Born> {
+        let born = members.into_iter().filter(|member| !self.threads.contains_key(&member.tid));
+        born.map(|member| Born { member: *member, cpu: self.cpu, kin: self.bound_to(member) }).collect()
     }
 
     /// As [`Open::lower`], for good.
