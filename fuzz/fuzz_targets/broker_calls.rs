@@ -47,6 +47,10 @@ impl Kernel for MadeUp {
 
     fn add_group(&mut self, _: TaskId, _: Group, _: &[u32], _: &mut dyn FnMut(&Process) -> bool) {}
 
+    fn count_threads(&self, task: TaskId, most: usize) -> usize {
+        self.members.get(&task).map_or(0, Vec::len).min(most.saturating_add(1))
+    }
+
     fn drop_group(&mut self, _: TaskId, _: &Path) {}
 
     fn groups(&self, _: TaskId) -> Vec<PathBuf> {
@@ -276,7 +280,13 @@ fn call(u: &mut Unstructured<'_>, state: &mut State, known: &mut Vec<TaskId>, no
 fn check(state: &mut State, now: Instant) {
     let (_, cap, reserved) = state.policy();
     assert!(reserved <= cap, "{reserved} of {cap}");
-    let standings = state.standings();
+    let (mut standings, mut more) = state.page("");
+    while more {
+        let after = standings.last().expect("a page").name.clone();
+        let (next, others) = state.page(&after);
+        standings.extend(next);
+        more = others;
+    }
     assert_eq!(standings.len(), state.count());
     for one in standings {
         assert!(one.held.is_none_or(|held| held.share() <= one.grant.asked.share()), "{}", one.name);
