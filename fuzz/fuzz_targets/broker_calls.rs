@@ -158,7 +158,8 @@ impl Kernel for MadeUp {
 const ACCESS: Access = Access { broker: 0, group: Some(27) };
 
 fn caller(u: &mut Unstructured<'_>) -> Result<Caller> {
-    let user = |uid, gid| Caller::Known(Credentials { pid: std::os::unix::process::parent_id(), uid, gid, groups: vec![] });
+    let user =
+        |uid, gid| Caller::Known(Credentials { pid: std::os::unix::process::parent_id(), uid, gid, groups: vec![] });
     Ok(match u.int_in_range(0..=6)? {
         0 => user(0, 0),
         1 => user(1_000, 1_000),
@@ -225,7 +226,8 @@ fn said<T>(done: std::result::Result<T, Trouble>) -> Option<T> {
 
 fn call(u: &mut Unstructured<'_>, state: &mut State, known: &mut Vec<TaskId>, now: &mut Instant) -> Result<()> {
     let who = caller(u)?;
-    let id = |u: &mut Unstructured<'_>, known: &[TaskId]| Ok(if known.is_empty() { TaskId(0) } else { *u.choose(known)? });
+    let id =
+        |u: &mut Unstructured<'_>, known: &[TaskId]| Ok(if known.is_empty() { TaskId(0) } else { *u.choose(known)? });
     match u.int_in_range(0..=16)? {
         0 | 1 => known.extend(said(state.join(&who, &joining(u)?, *now))),
         2 => {

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use hyoshi_orb::naming::{NamingContextExt, NamingLimits, NamingService};
 use hyoshi_orb::{ByteOrder, Claims, Encoder, Endpoint, LaneOptions, Orb, ServerLimits, Version};
 use hyoshi_wire::giop::{
-    Header, Kind, Response, RequestHeader, ServiceContext, Target, cancel_request, close_connection, message_error,
+    Header, Kind, RequestHeader, Response, ServiceContext, Target, cancel_request, close_connection, message_error,
     split,
 };
 use libfuzzer_sys::fuzz_target;
