@@ -2,7 +2,7 @@
 
 use hyoshi_model::Span;
 use hyoshi_wire::giop::{Header, Reply, ReplyHeader, ReplyStatus, Request, ServiceContext, ServiceContexts};
-use hyoshi_wire::{Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind, Version};
+use hyoshi_wire::{DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind, Version};
 
 use crate::interface::Raises;
 use crate::minor;
@@ -41,10 +41,21 @@ impl<'a> Call<'a> {
         self.request.operation
     }
 
-    /// The arguments.
+    /// The arguments. [`read`](Self::read) also understands those in fragments of GIOP 1.1 in which a number can stand
+    /// at several places.
     #[inline]
     pub fn arguments(&self) -> Decoder<'a> {
         self.request.arguments.clone()
+    }
+
+    /// Reads all arguments. Skeletons do.
+    ///
+    /// # Errors
+    ///
+    /// That of `read`, or they can be read in several ways (see [`Decoder::whole`]).
+    #[inline]
+    pub fn read<T>(&self, read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>) -> Result<T, DecodeError> {
+        self.arguments().whole(read)
     }
 
     /// What rode along with the request.

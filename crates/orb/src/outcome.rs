@@ -12,7 +12,7 @@ pub(crate) struct Outcome<R, E, F> {
     outcome: Option<Result<R, E>>,
 }
 
-impl<R, E: Raises, F: FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>> Outcome<R, E, F> {
+impl<R, E: Raises, F: Fn(&mut Decoder<'_>) -> Result<R, DecodeError>> Outcome<R, E, F> {
     pub(crate) fn new(results: F) -> Self {
         Outcome { results: Some(results), outcome: None }
     }
@@ -22,7 +22,7 @@ impl<R, E: Raises, F: FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>> Outcom
     pub(crate) fn accept(&mut self, mut reply: Reply<'_>) -> Result<(), SystemException> {
         let Some(results) = self.results.take() else { return Ok(()) };
         self.outcome = Some(match reply.status {
-            ReplyStatus::NoException => Ok(results(&mut reply.body).map_err(unreadable)?),
+            ReplyStatus::NoException => Ok(reply.body.whole(results).map_err(unreadable)?),
             _ => Err(raised(&mut reply.body)?),
         });
         Ok(())
@@ -36,11 +36,11 @@ impl<R, E: Raises, F: FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>> Outcom
 
 #[cold]
 fn raised<E: Raises>(body: &mut Decoder<'_>) -> Result<E, SystemException> {
-    let id = std::borrow::Cow::<str>::decode(body).map_err(unreadable)?;
-    match E::decode(&id, body) {
-        Some(read) => read.map_err(unreadable),
-        None => Err(SystemKind::Unknown.done(minor::UNDECLARED)),
-    }
+    let read = body.whole(|from| {
+        let id = std::borrow::Cow::<str>::decode(from)?;
+        E::decode(&id, from).transpose()
+    });
+    read.map_err(unreadable)?.ok_or(SystemKind::Unknown.done(minor::UNDECLARED))
 }
 
 /// The server did what was asked; what it says cannot be read.

@@ -193,7 +193,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         &self,
         operation: &Operation,
         arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
-        results: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
+        results: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
     ) -> Result<R, E> {
         let orb = self.object.orb()?;
         let mut outcome = Outcome::new(results);
@@ -231,7 +231,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         &self,
         operation: &Operation,
         arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
-        results: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError> + Send + 'static,
+        results: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Send + 'static,
     ) -> Pending<R, E> {
         let sent = Pending::send(&self.object, &self.timeouts, operation.name, &arguments, Box::new(results));
         match sent {

@@ -221,10 +221,16 @@ fn only_a_server_that_accepts_believes_a_client_and_only_what_is_the_clients_own
         raw.subscribe(&reference(points[0].host, port));
         let asking = relay.other().unwrap().within(Span::from_millis(2000));
         let asked = std::thread::spawn(move || asking.echo(b"?"));
-        let patience = if believed { Duration::from_secs(20) } else { Duration::from_millis(700) };
-        raw.stream.set_read_timeout(Some(patience)).unwrap();
-        assert_eq!(message(&mut raw.stream).is_some(), believed, "{claims:?} {points:?}");
+        if believed {
+            assert_eq!(message(&mut raw.stream).unwrap()[7], 0, "{claims:?} {points:?}: a request");
+        }
         assert!(asked.join().unwrap().is_err());
+        let next = raw.ask("_non_existent", &[], |_| Ok(()));
+        assert_eq!(
+            next[7],
+            if believed { 2 } else { 1 },
+            "{claims:?} {points:?}: the call is cancelled, or never came"
+        );
     }
 }
 
@@ -455,10 +461,12 @@ fn a_silent_client_is_kept_while_it_may_be_called_and_closed_in_the_orderly_way_
     std::thread::spawn(move || asking.nothing());
     let request = message(&mut raw.stream).unwrap();
     raw.stream.write_all(&reply(id(&request), ReplyStatus::NoException, |_| Ok(()))).unwrap();
-    raw.stream.set_read_timeout(Some(Duration::from_secs(4))).unwrap();
-    assert_eq!(message(&mut raw.stream), None, "it is neither called nor closed");
+    // One that will not be called is closed, although it is silent for less long.
+    let mut other = RawClient::new(&stub, &[]);
+    assert_eq!(other.ask("_non_existent", &[], |_| Ok(()))[7], 1);
+    assert_eq!(message(&mut other.stream).unwrap()[7], 5, "CloseConnection");
+    assert_eq!(raw.ask("_non_existent", &[], |_| Ok(()))[7], 1, "it is neither called nor closed");
     *relay.other.lock().unwrap() = None;
-    raw.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert_eq!(message(&mut raw.stream).unwrap()[7], 5, "CloseConnection");
     assert_eq!(message(&mut raw.stream), None);
 }
@@ -494,18 +502,24 @@ fn what_cannot_be_understood_ends_its_connection_and_nothing_else() {
 #[test]
 fn a_stream_that_always_stops_within_a_message_is_not_slow() {
     let limits = ServerLimits { stalled: Span::from_secs(1), ..ServerLimits::default() };
-    let (_server, stub, _) = serve(accepting().server_limits(limits), "iiop://127.0.0.1:0");
+    let (server, stub, _) = serve(accepting().server_limits(limits), "iiop://127.0.0.1:0");
     let mut raw = RawClient::new(&stub, &[ListenPoint { host: "127.0.0.1", port: 7 }]);
     assert_eq!(raw.ask("_non_existent", &raw.context.clone(), |_| Ok(()))[7], 1);
     let ask = |at| peer::request(at, &raw.key, "_non_existent", Response::Target);
-    let (begun, mut at) = (Instant::now(), 2);
+    let mut at = 2;
     raw.stream.write_all(&ask(at)[..20]).unwrap();
+    // Until one that began a message later, and sends nothing more, is closed.
+    let mut slow = connect(&server);
+    slow.write_all(&ask(2)[..20]).unwrap();
+    let (sender, closed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(message(&mut slow)));
+    let begun = Instant::now();
     // Each reply comes while half of the next request has.
-    while begun.elapsed() < Duration::from_secs(5) {
+    while closed.try_recv().is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is never closed");
         raw.stream.write_all(&[&ask(at)[20..], &ask(at + 2)[..20]].concat()).unwrap();
         assert_eq!(message(&mut raw.stream).map(|reply| id(&reply)), Some(at), "after {:?}", begun.elapsed());
         at += 2;
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -4,12 +4,14 @@ use crate::peer;
 use crate::tracking;
 
 use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hyoshi_orb::{LaneOptions, Orb, SystemException};
+use hyoshi_orb::{LaneOptions, Orb, ServerLimits, SystemException};
 use hyoshi_wire::giop::Response;
 use peer::{connect, id, message, request};
 use tracking::*;
@@ -51,8 +53,13 @@ struct Server {
 }
 
 fn serve(threads: usize, servant: Takes) -> Server {
+    serve_within(ServerLimits::default(), threads, servant)
+}
+
+fn serve_within(limits: ServerLimits, threads: usize, servant: Takes) -> Server {
     let lane = LaneOptions { threads, ..LaneOptions::default() };
-    let orb = Orb::builder().collocation(false).lane(lane).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    let orb = Orb::builder().collocation(false).lane(lane).server_limits(limits);
+    let orb = orb.listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
     let servant = Arc::new(servant);
     let adapter = orb.adapter("a").build().unwrap();
     let named = adapter.activate::<dyn Named>(servant.clone()).unwrap();
@@ -148,6 +155,74 @@ fn requests_of_clients_that_have_ended_are_dropped() {
     assert_eq!(server.servant.ran.load(Ordering::SeqCst), 3, "of the dead, the request that ran and the oneway");
 }
 
+/// The connection of the dead is not read: as many of its requests run as may, the rest has been read or waits in the
+/// socket.
+#[test]
+fn requests_of_a_client_that_has_ended_are_dropped_while_its_connection_is_not_read() {
+    let held = Arc::new(AtomicBool::new(true));
+    let limits = ServerLimits { in_flight: 2, ..ServerLimits::default() };
+    let server = serve_within(limits, 8, Takes { held: Some(held.clone()), ..Takes::default() });
+    let calls = |first: u32| -> Vec<u8> {
+        (first..first + 40).flat_map(|id| request(id, &server.key, "_get_name", Response::Target)).collect()
+    };
+    // One disappears, the other only ends its side, which clients must not do.
+    for ends in [|client: TcpStream| drop(client), |client: TcpStream| client.shutdown(Shutdown::Write).unwrap()] {
+        let before = server.servant.ran.load(Ordering::SeqCst);
+        held.store(true, Ordering::SeqCst);
+        let mut client = connect(&server.orb);
+        client.write_all(&calls(0)).unwrap();
+        wait_until("as many run as may", || server.servant.running.load(Ordering::SeqCst) == 2);
+        client.write_all(&calls(40)).unwrap();
+        ends(client);
+        // Ticks see that it has ended.
+        thread::sleep(Duration::from_millis(100));
+        held.store(false, Ordering::SeqCst);
+        wait_until("both have run", || server.servant.ran.load(Ordering::SeqCst) >= before + 2);
+        server.named.name().unwrap();
+        assert_eq!(server.servant.ran.load(Ordering::SeqCst), before + 3, "of the dead, those that ran");
+    }
+}
+
+/// Not a test of its own: callers of the next one, in a process that is killed.
+#[test]
+fn calls_until_it_is_killed_if_it_is_asked_to() {
+    if let Ok(ior) = std::env::var("HYOSHI_TEST_CALLED") {
+        let client = Orb::client().unwrap();
+        let named = client.resolve_unchecked::<dyn Named>(&ior).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..12 {
+                scope.spawn(|| while named.name().is_ok() {});
+            }
+        });
+    }
+}
+
+#[test]
+fn a_new_call_waits_for_no_request_of_killed_callers_that_has_not_begun() {
+    const CALL: Duration = Duration::from_millis(400);
+    for threads in [1, 16] {
+        let server = serve(threads, Takes { time: CALL, ..Takes::default() });
+        let mut callers = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "fairness::calls_until_it_is_killed_if_it_is_asked_to", "--nocapture"])
+            .env("HYOSHI_TEST_CALLED", server.named.ior().to_string())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let (ran, running) = (&server.servant.ran, &server.servant.running);
+        let at_once = threads.min(12);
+        wait_until("some have run, and the next run", || {
+            ran.load(Ordering::SeqCst) > 0 && running.load(Ordering::SeqCst) == at_once
+        });
+        callers.kill().unwrap();
+        callers.wait().unwrap();
+        let (before, begun) = (ran.load(Ordering::SeqCst), Instant::now());
+        server.named.name().unwrap();
+        println!("{threads} threads: a call of {CALL:?} after 12 callers were killed took {:?}", begun.elapsed());
+        let since = ran.load(Ordering::SeqCst) - before;
+        assert!(since <= at_once + 1, "{since} calls: those that ran and the new one are {}", at_once + 1);
+    }
+}
+
 /// The middle and the 99th percentile of calls of 20 ms, of so many callers of one process.
 fn crowd(callers: usize, threads: usize) -> (Duration, Duration) {
     let server = serve(threads, Takes { time: Duration::from_millis(20), ..Takes::default() });
@@ -185,14 +260,14 @@ fn callers_of_one_process_wait_equally_long() {
 }
 
 #[test]
-#[ignore = "measures time: cargo test -p hyoshi-orb --test fairness -- --ignored --nocapture --test-threads 1"]
+#[ignore = "measures time: cargo test -p hyoshi-orb --test suite fairness:: -- --ignored --nocapture --test-threads 1"]
 fn two_hundred_callers_of_sixteen_threads() {
     let (p50, p99) = crowd(200, 16);
     assert!(p99 <= 2 * p50, "p50 {p50:?}, p99 {p99:?}");
 }
 
 #[test]
-#[ignore = "measures time: cargo test -p hyoshi-orb --test fairness -- --ignored --nocapture --test-threads 1"]
+#[ignore = "measures time: cargo test -p hyoshi-orb --test suite fairness:: -- --ignored --nocapture --test-threads 1"]
 fn empty_calls_beside_a_flood() {
     let server = serve(16, Takes { time: Duration::from_millis(5), ..Takes::default() });
     let client = Orb::client().unwrap();
@@ -205,26 +280,40 @@ fn empty_calls_beside_a_flood() {
         };
         percentiles(&mut (0..20_000).map(|_| time()).collect::<Vec<_>>())
     };
-    let alone = measure();
-    let over = AtomicBool::new(false);
-    let beside = thread::scope(|scope| {
-        let (mut stream, server, over) = (connect(&server.orb), &server, &over);
-        scope.spawn(move || {
-            let mut id = 0;
-            // 64 in flight at any time.
-            let one = |id| request(id, &server.key, "_get_name", Response::Target);
-            stream.write_all(&(0..64).flat_map(one).collect::<Vec<_>>()).unwrap();
-            while !over.load(Ordering::Relaxed) && message(&mut stream).is_some() {
-                stream.write_all(&one(64 + id)).unwrap();
-                id += 1;
-            }
-        });
-        wait_until("it floods", || server.servant.running.load(Ordering::SeqCst) >= 14);
-        let beside = measure();
-        over.store(true, Ordering::Relaxed);
-        beside
+    let flooded = || {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (mut stream, server, over) = (connect(&server.orb), &server, &over);
+            scope.spawn(move || {
+                let mut id = 0;
+                // 64 in flight at any time.
+                let one = |id| request(id, &server.key, "_get_name", Response::Target);
+                stream.write_all(&(0..64).flat_map(one).collect::<Vec<_>>()).unwrap();
+                while !over.load(Ordering::Relaxed) && message(&mut stream).is_some() {
+                    stream.write_all(&one(64 + id)).unwrap();
+                    id += 1;
+                }
+            });
+            wait_until("it floods", || server.servant.running.load(Ordering::SeqCst) >= 14);
+            let beside = measure();
+            over.store(true, Ordering::Relaxed);
+            beside
+        })
+    };
+    // In turn: caller and server share a CPU in some rounds, and not in others, which changes all times threefold.
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..21 {
+        alone.push(measure());
+        beside.push(flooded());
+        println!("p50 and p99 of empty calls: alone {:?}, beside a flood {:?}", alone.last(), beside.last());
+    }
+    let [alone, beside] = [alone, beside].map(|mut rounds| {
+        let mut medians = rounds.iter().map(|(p50, _)| *p50).collect::<Vec<_>>();
+        rounds.sort_unstable_by_key(|(_, p99)| *p99);
+        medians.sort_unstable();
+        (medians[10], rounds[10].1)
     });
-    println!("p50 and p99 of empty calls: alone {alone:?}, beside a flood {beside:?}");
+    println!("medians of 21 rounds: alone {alone:?}, beside a flood {beside:?}");
     assert!(beside.1 <= 3 * alone.1, "alone {alone:?}, beside {beside:?}");
 }
 

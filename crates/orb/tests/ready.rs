@@ -3,7 +3,7 @@
 use crate::peer;
 use crate::tracking;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn a_program_that_forgets_to_serve_is_warned() {
     let start = |what: &str| {
         let mut again = Command::new(std::env::current_exe().unwrap());
         again.args(["--exact", "ready::a_program_of_its_own", "--nocapture"]).env("HYOSHI_TEST_READY", what);
-        again.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        again.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let end = |mut child: Child| {
         drop(child.stdin.take());
@@ -81,8 +81,13 @@ fn a_program_that_forgets_to_serve_is_warned() {
         child.wait().unwrap();
         said
     };
-    let (forgets, others) = (start("nothing"), ["ready", "run"].map(start));
-    let mut forgets = forgets;
+    // They were built before the one that is warned.
+    let others = ["ready", "run"].map(start).map(|mut child| {
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(said.any(|line| line.ends_with("built")));
+        (child, said)
+    });
+    let mut forgets = start("nothing");
     let mut said = String::new();
     let mut octets = [0; 256];
     while !said.contains('\n') {
@@ -93,9 +98,8 @@ fn a_program_that_forgets_to_serve_is_warned() {
     assert!(said.starts_with("hyoshi: clients at 127.0.0.1:"), "{said}");
     assert!(said.contains("neither Orb::ready nor Orb::run"), "{said}");
     assert_eq!(end(forgets), "", "once is enough");
-    // They were started at the same time, and are given as long again.
-    std::thread::sleep(Duration::from_secs(2));
-    for other in others {
+    for (other, said) in others {
         assert_eq!(end(other), "");
+        drop(said);
     }
 }

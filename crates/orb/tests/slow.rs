@@ -159,7 +159,7 @@ fn a_message_that_comes_octet_by_octet_has_its_time_and_no_more() {
 
 #[test]
 fn a_message_of_many_octets_has_more_time() {
-    let limits = ServerLimits { stalled: Span::from_secs(1), slowest: 100, ..ServerLimits::default() };
+    let limits = ServerLimits { stalled: Span::from_secs(3), slowest: 100, ..ServerLimits::default() };
     let (orb, tracker) = nothing_but(limits);
     let key = tracker.ior().iiop().next().unwrap().unwrap().key.to_vec();
     let mut echo = request(2, &key, "echo", Response::Target);
@@ -170,11 +170,16 @@ fn a_message_of_many_octets_has_more_time() {
     let body = u32::try_from(echo.len() - 12).unwrap();
     echo[8..12].copy_from_slice(&body.to_be_bytes());
     let mut stream = connect(&orb);
-    // Longer than a message may stand still.
-    for part in echo.chunks(echo.len().div_ceil(25)) {
-        stream.write_all(part).unwrap();
-        std::thread::sleep(Duration::from_millis(150));
+    let mut parts = echo.chunks(100);
+    stream.write_all(parts.next().unwrap()).unwrap();
+    // Until one of as many parts, but of an octet each, is closed.
+    let mut slower = connect(&orb);
+    slower.write_all(&echo[..12]).unwrap();
+    while slower.write_all(&[0]).is_ok() {
+        stream.write_all(parts.next().expect("it is never closed")).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
     }
+    parts.for_each(|part| stream.write_all(part).unwrap());
     let reply = message(&mut stream).expect("it is not closed");
     assert!(reply.len() > 40_000);
     assert_eq!(stream.set_nonblocking(true).and_then(|()| stream.read(&mut [0])).unwrap_err().raw_os_error(), Some(11));

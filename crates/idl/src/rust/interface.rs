@@ -278,13 +278,15 @@ impl Scope<'_> {
     fn dispatched(&self, id: DefinitionId, method: &Method<'_>) -> TokenStream {
         let (call, from) = (method.local("call"), method.local("from"));
         let rename = (call != "call").then(|| quote!(let #call = call;));
+        let mut names = Vec::new();
         let mut reads = Vec::new();
         let mut passed = Vec::new();
         for parameter in method.sent() {
             let (read, pass) = self.argument(parameter, &from);
             let (name, changed) = (&parameter.name, parameter.direction == Direction::InOut);
             let mutable = changed.then(|| quote!(mut));
-            reads.push(quote!(let #mutable #name = #read;));
+            names.push(quote!(#mutable #name));
+            reads.push(read);
             passed.push(pass);
         }
         let name = &method.name;
@@ -299,11 +301,12 @@ impl Scope<'_> {
         if reads.is_empty() {
             return quote!(call.reply(#outcome, #replied),);
         }
-        let outcome_name = method.local("outcome");
+        let (outcome_name, ok) = (method.local("outcome"), self.prelude("Ok"));
+        let (names, reads) = (tuple(names), tuple(reads));
+        let reads = quote!(|#from| #ok(#reads));
         quote!({
             #rename
-            let #from = &mut #call.arguments();
-            #(#reads)*
+            let #names = #call.read(#reads)?;
             let #outcome_name = #outcome;
             #call.reply(#outcome_name, #replied)
         })

@@ -761,39 +761,43 @@ pub mod names {
                 0 => call.reply(self.a_side(), |result, to| result.encode(to)),
                 1 => call.reply(self.r#type(), |result, to| result.encode(to)),
                 2 => {
-                    let from = &mut call.arguments();
-                    let value = Cow::<str>::decode(from)?;
+                    let value = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                     let outcome = self.set_type(&value);
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 3 => call.reply(self.clone_(), |(), _| Ok(())),
                 4 => call.reply(self.clone_async(), |(), _| Ok(())),
                 5 => {
-                    let from = &mut call.arguments();
-                    let a = i32::decode(from)?;
-                    let b = i32::decode(from)?;
-                    let c = i32::decode(from)?;
-                    let d = i32::decode(from)?;
-                    let e = i32::decode(from)?;
-                    let f = i32::decode(from)?;
-                    let g = i32::decode(from)?;
+                    let (a, b, c, d, e, f, g) = call.read(|from| {
+                        Ok((
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                        ))
+                    })?;
                     let outcome = self.into_many(a, b, c, d, e, f, g);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 6 => {
-                    let from = &mut call.arguments();
-                    let id = Cow::<str>::decode(from)?;
+                    let id = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                     let outcome = self.locate(&id);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 7 => {
                     let call_ = call;
-                    let from_ = &mut call_.arguments();
-                    let to = Arc::decode(from_)?;
-                    let from = Cow::<str>::decode(from_)?;
-                    let mut call = Option::decode(from_)?;
-                    let here = i32::decode(from_)?;
-                    let outcome = from::Side::decode(from_)?;
+                    let (to, from, mut call, here, outcome) = call_.read(|from_| {
+                        Ok((
+                            Arc::decode(from_)?,
+                            Cow::<str>::decode(from_)?,
+                            Option::decode(from_)?,
+                            i32::decode(from_)?,
+                            from::Side::decode(from_)?,
+                        ))
+                    })?;
                     let outcome_ = self.r#move(&to, &from, &mut call, here, outcome);
                     call_.reply(outcome_, |(result_, result), to_| {
                         result_.encode(to_)?;
@@ -802,8 +806,7 @@ pub mod names {
                     })
                 }
                 8 => {
-                    let from = &mut call.arguments();
-                    let value = bool::decode(from)?;
+                    let value = call.read(|from| Ok(bool::decode(from)?))?;
                     let outcome = self.new(value);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
@@ -1368,8 +1371,7 @@ pub mod names {
                 0 => call.reply(self.a_side(), |result, to| result.encode(to)),
                 1 => call.reply(self.r#type(), |result, to| result.encode(to)),
                 2 => {
-                    let from = &mut call.arguments();
-                    let value = Cow::<str>::decode(from)?;
+                    let value = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                     let outcome = self.set_type(&value);
                     call.reply(outcome, |(), _| Ok(()))
                 }
@@ -1377,32 +1379,37 @@ pub mod names {
                 4 => call.reply(self.clone_async(), |(), _| Ok(())),
                 5 => call.reply(self.go(), |(), _| Ok(())),
                 6 => {
-                    let from = &mut call.arguments();
-                    let a = i32::decode(from)?;
-                    let b = i32::decode(from)?;
-                    let c = i32::decode(from)?;
-                    let d = i32::decode(from)?;
-                    let e = i32::decode(from)?;
-                    let f = i32::decode(from)?;
-                    let g = i32::decode(from)?;
+                    let (a, b, c, d, e, f, g) = call.read(|from| {
+                        Ok((
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                        ))
+                    })?;
                     let outcome = self.into_many(a, b, c, d, e, f, g);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 7 => {
-                    let from = &mut call.arguments();
-                    let id = Cow::<str>::decode(from)?;
+                    let id = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                     let outcome = self.locate(&id);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 8 => call.reply(self.locate_left(), |result, to| result.encode(to)),
                 9 => {
                     let call_ = call;
-                    let from_ = &mut call_.arguments();
-                    let to = Arc::decode(from_)?;
-                    let from = Cow::<str>::decode(from_)?;
-                    let mut call = Option::decode(from_)?;
-                    let here = i32::decode(from_)?;
-                    let outcome = from::Side::decode(from_)?;
+                    let (to, from, mut call, here, outcome) = call_.read(|from_| {
+                        Ok((
+                            Arc::decode(from_)?,
+                            Cow::<str>::decode(from_)?,
+                            Option::decode(from_)?,
+                            i32::decode(from_)?,
+                            from::Side::decode(from_)?,
+                        ))
+                    })?;
                     let outcome_ = self.r#move(&to, &from, &mut call, here, outcome);
                     call_.reply(outcome_, |(result_, result), to_| {
                         result_.encode(to_)?;
@@ -1411,8 +1418,7 @@ pub mod names {
                     })
                 }
                 10 => {
-                    let from = &mut call.arguments();
-                    let value = bool::decode(from)?;
+                    let value = call.read(|from| Ok(bool::decode(from)?))?;
                     let outcome = self.new(value);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
@@ -1788,39 +1794,43 @@ pub mod names {
                 0 => call.reply(self.a_side(), |result, to| result.encode(to)),
                 1 => call.reply(self.r#type(), |result, to| result.encode(to)),
                 2 => {
-                    let from = &mut call.arguments();
-                    let value = Cow::<str>::decode(from)?;
+                    let value = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                     let outcome = self.set_type(&value);
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 3 => call.reply(self.clone_(), |(), _| Ok(())),
                 4 => call.reply(self.clone_async(), |(), _| Ok(())),
                 5 => {
-                    let from = &mut call.arguments();
-                    let a = i32::decode(from)?;
-                    let b = i32::decode(from)?;
-                    let c = i32::decode(from)?;
-                    let d = i32::decode(from)?;
-                    let e = i32::decode(from)?;
-                    let f = i32::decode(from)?;
-                    let g = i32::decode(from)?;
+                    let (a, b, c, d, e, f, g) = call.read(|from| {
+                        Ok((
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                        ))
+                    })?;
                     let outcome = self.into_many(a, b, c, d, e, f, g);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 6 => {
-                    let from = &mut call.arguments();
-                    let id = Cow::<str>::decode(from)?;
+                    let id = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                     let outcome = self.locate(&id);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 7 => {
                     let call_ = call;
-                    let from_ = &mut call_.arguments();
-                    let to = Arc::decode(from_)?;
-                    let from = Cow::<str>::decode(from_)?;
-                    let mut call = Option::decode(from_)?;
-                    let here = i32::decode(from_)?;
-                    let outcome = from::Side::decode(from_)?;
+                    let (to, from, mut call, here, outcome) = call_.read(|from_| {
+                        Ok((
+                            Arc::decode(from_)?,
+                            Cow::<str>::decode(from_)?,
+                            Option::decode(from_)?,
+                            i32::decode(from_)?,
+                            from::Side::decode(from_)?,
+                        ))
+                    })?;
                     let outcome_ = self.r#move(&to, &from, &mut call, here, outcome);
                     call_.reply(outcome_, |(result_, result), to_| {
                         result_.encode(to_)?;
@@ -1829,8 +1839,7 @@ pub mod names {
                     })
                 }
                 8 => {
-                    let from = &mut call.arguments();
-                    let value = bool::decode(from)?;
+                    let value = call.read(|from| Ok(bool::decode(from)?))?;
                     let outcome = self.new(value);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
@@ -2322,8 +2331,7 @@ pub mod names {
                 0 => call.reply(self.a_side(), |result, to| result.encode(to)),
                 1 => call.reply(self.r#type(), |result, to| result.encode(to)),
                 2 => {
-                    let from = &mut call.arguments();
-                    let value = Cow::<str>::decode(from)?;
+                    let value = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                     let outcome = self.set_type(&value);
                     call.reply(outcome, |(), _| Ok(()))
                 }
@@ -2331,32 +2339,37 @@ pub mod names {
                 4 => call.reply(self.clone_async(), |(), _| Ok(())),
                 5 => call.reply(self.go(), |(), _| Ok(())),
                 6 => {
-                    let from = &mut call.arguments();
-                    let a = i32::decode(from)?;
-                    let b = i32::decode(from)?;
-                    let c = i32::decode(from)?;
-                    let d = i32::decode(from)?;
-                    let e = i32::decode(from)?;
-                    let f = i32::decode(from)?;
-                    let g = i32::decode(from)?;
+                    let (a, b, c, d, e, f, g) = call.read(|from| {
+                        Ok((
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                            i32::decode(from)?,
+                        ))
+                    })?;
                     let outcome = self.into_many(a, b, c, d, e, f, g);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 7 => {
-                    let from = &mut call.arguments();
-                    let id = Cow::<str>::decode(from)?;
+                    let id = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                     let outcome = self.locate(&id);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 8 => call.reply(self.locate_left(), |result, to| result.encode(to)),
                 9 => {
                     let call_ = call;
-                    let from_ = &mut call_.arguments();
-                    let to = Arc::decode(from_)?;
-                    let from = Cow::<str>::decode(from_)?;
-                    let mut call = Option::decode(from_)?;
-                    let here = i32::decode(from_)?;
-                    let outcome = from::Side::decode(from_)?;
+                    let (to, from, mut call, here, outcome) = call_.read(|from_| {
+                        Ok((
+                            Arc::decode(from_)?,
+                            Cow::<str>::decode(from_)?,
+                            Option::decode(from_)?,
+                            i32::decode(from_)?,
+                            from::Side::decode(from_)?,
+                        ))
+                    })?;
                     let outcome_ = self.r#move(&to, &from, &mut call, here, outcome);
                     call_.reply(outcome_, |(result_, result), to_| {
                         result_.encode(to_)?;
@@ -2365,14 +2378,12 @@ pub mod names {
                     })
                 }
                 10 => {
-                    let from = &mut call.arguments();
-                    let value = bool::decode(from)?;
+                    let value = call.read(|from| Ok(bool::decode(from)?))?;
                     let outcome = self.new(value);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 11 => {
-                    let from = &mut call.arguments();
-                    let side = from::Side::decode(from)?;
+                    let side = call.read(|from| Ok(from::Side::decode(from)?))?;
                     let outcome = self.side_of(side);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
@@ -3234,8 +3245,7 @@ pub mod names {
                     0 => call.reply(self.a_side(), |result, to| result.encode(to)),
                     1 => call.reply(self.r#type(), |result, to| result.encode(to)),
                     2 => {
-                        let from = &mut call.arguments();
-                        let value = Cow::<str>::decode(from)?;
+                        let value = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                         let outcome = self.set_type(&value);
                         call.reply(outcome, |(), _| Ok(()))
                     }
@@ -3243,32 +3253,37 @@ pub mod names {
                     4 => call.reply(self.clone_async(), |(), _| Ok(())),
                     5 => call.reply(self.go(), |(), _| Ok(())),
                     6 => {
-                        let from = &mut call.arguments();
-                        let a = i32::decode(from)?;
-                        let b = i32::decode(from)?;
-                        let c = i32::decode(from)?;
-                        let d = i32::decode(from)?;
-                        let e = i32::decode(from)?;
-                        let f = i32::decode(from)?;
-                        let g = i32::decode(from)?;
+                        let (a, b, c, d, e, f, g) = call.read(|from| {
+                            Ok((
+                                i32::decode(from)?,
+                                i32::decode(from)?,
+                                i32::decode(from)?,
+                                i32::decode(from)?,
+                                i32::decode(from)?,
+                                i32::decode(from)?,
+                                i32::decode(from)?,
+                            ))
+                        })?;
                         let outcome = self.into_many(a, b, c, d, e, f, g);
                         call.reply(outcome, |result, to| result.encode(to))
                     }
                     7 => {
-                        let from = &mut call.arguments();
-                        let id = Cow::<str>::decode(from)?;
+                        let id = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                         let outcome = self.locate(&id);
                         call.reply(outcome, |result, to| result.encode(to))
                     }
                     8 => call.reply(self.locate_left(), |result, to| result.encode(to)),
                     9 => {
                         let call_ = call;
-                        let from_ = &mut call_.arguments();
-                        let to = Arc::decode(from_)?;
-                        let from = Cow::<str>::decode(from_)?;
-                        let mut call = super::Option::decode(from_)?;
-                        let here = i32::decode(from_)?;
-                        let outcome = Side::decode(from_)?;
+                        let (to, from, mut call, here, outcome) = call_.read(|from_| {
+                            Ok((
+                                Arc::decode(from_)?,
+                                Cow::<str>::decode(from_)?,
+                                super::Option::decode(from_)?,
+                                i32::decode(from_)?,
+                                Side::decode(from_)?,
+                            ))
+                        })?;
                         let outcome_ = self.r#move(&to, &from, &mut call, here, outcome);
                         call_.reply(outcome_, |(result_, result), to_| {
                             result_.encode(to_)?;
@@ -3277,21 +3292,18 @@ pub mod names {
                         })
                     }
                     10 => {
-                        let from = &mut call.arguments();
-                        let value = bool::decode(from)?;
+                        let value = call.read(|from| Ok(bool::decode(from)?))?;
                         let outcome = self.new(value);
                         call.reply(outcome, |result, to| result.encode(to))
                     }
                     11 => {
-                        let from = &mut call.arguments();
-                        let side = Side::decode(from)?;
+                        let side = call.read(|from| Ok(Side::decode(from)?))?;
                         let outcome = self.side_of(side);
                         call.reply(outcome, |result, to| result.encode(to))
                     }
                     12 => call.reply(self.turn(), |(), _| Ok(())),
                     13 => {
-                        let from = &mut call.arguments();
-                        let of = Option::<BottomStub>::decode(from)?;
+                        let of = call.read(|from| Ok(Option::<BottomStub>::decode(from)?))?;
                         let outcome = self.r#where(of.as_ref());
                         call.reply(outcome, |result, to| result.encode(to))
                     }
@@ -3535,8 +3547,7 @@ pub mod elsewhere {
         fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException> {
             match operation {
                 0 => {
-                    let from_ = &mut call.arguments();
-                    let from = Option::<FromStub>::decode(from_)?;
+                    let from = call.read(|from_| Ok(Option::<FromStub>::decode(from_)?))?;
                     let outcome = self.read(from.as_ref());
                     call.reply(outcome, |result, to| result.encode(to))
                 }

@@ -351,9 +351,7 @@ pub mod tracking {
         fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException> {
             match operation {
                 0 => {
-                    let from = &mut call.arguments();
-                    let id = u32::decode(from)?;
-                    let to = Position::decode(from)?;
+                    let (id, to) = call.read(|from| Ok((u32::decode(from)?, Position::decode(from)?)))?;
                     let outcome = self.moved(id, &to);
                     call.reply(outcome, |(), _| Ok(()))
                 }
@@ -729,14 +727,12 @@ pub mod tracking {
                 0 => call.reply(self.name(), |result, to| result.encode(to)),
                 1 => call.reply(self.patience(), |result, to| result.encode(to)),
                 2 => {
-                    let from = &mut call.arguments();
-                    let value = u16::decode(from)?;
+                    let value = call.read(|from| Ok(u16::decode(from)?))?;
                     let outcome = self.set_patience(value);
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 3 => {
-                    let from = &mut call.arguments();
-                    let mut place = Position::decode(from)?;
+                    let mut place = call.read(|from| Ok(Position::decode(from)?))?;
                     let outcome = self.correct(&mut place);
                     call.reply(outcome, |(result, why), to| {
                         result.encode(to)?;
@@ -745,8 +741,7 @@ pub mod tracking {
                     })
                 }
                 4 => {
-                    let from = &mut call.arguments();
-                    let id = u32::decode(from)?;
+                    let id = call.read(|from| Ok(u32::decode(from)?))?;
                     let outcome = self.follow(id);
                     call.reply(outcome, |(result, how_sure), to| {
                         result.encode(to)?;
@@ -754,21 +749,17 @@ pub mod tracking {
                     })
                 }
                 5 => {
-                    let from = &mut call.arguments();
-                    let note = Cow::<str>::decode(from)?;
-                    let raw = <&[u8]>::decode(from)?;
+                    let (note, raw) = call.read(|from| Ok((Cow::<str>::decode(from)?, <&[u8]>::decode(from)?)))?;
                     let outcome = self.hint(&note, raw);
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 6 => {
-                    let from = &mut call.arguments();
-                    let id = u32::decode(from)?;
+                    let id = call.read(|from| Ok(u32::decode(from)?))?;
                     let outcome = self.locate(id);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 7 => {
-                    let from = &mut call.arguments();
-                    let who = Option::<CallbackStub>::decode(from)?;
+                    let who = call.read(|from| Ok(Option::<CallbackStub>::decode(from)?))?;
                     let outcome = self.subscribe(who.as_ref());
                     call.reply(outcome, |(), _| Ok(()))
                 }

@@ -1579,9 +1579,7 @@ pub mod types {
         fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException> {
             match operation {
                 0 => {
-                    let from = &mut call.arguments();
-                    let x = Any::decode(from)?;
-                    let mut y = Any::decode(from)?;
+                    let (x, mut y) = call.read(|from| Ok((Any::decode(from)?, Any::decode(from)?)))?;
                     let outcome = self.give_anything(&x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1590,9 +1588,7 @@ pub mod types {
                     })
                 }
                 1 => {
-                    let from = &mut call.arguments();
-                    let x = Colour::decode(from)?;
-                    let mut y = Colour::decode(from)?;
+                    let (x, mut y) = call.read(|from| Ok((Colour::decode(from)?, Colour::decode(from)?)))?;
                     let outcome = self.give_colour(x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1601,9 +1597,7 @@ pub mod types {
                     })
                 }
                 2 => {
-                    let from = &mut call.arguments();
-                    let x = Everything::decode(from)?;
-                    let mut y = Everything::decode(from)?;
+                    let (x, mut y) = call.read(|from| Ok((Everything::decode(from)?, Everything::decode(from)?)))?;
                     let outcome = self.give_everything(&x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1612,9 +1606,8 @@ pub mod types {
                     })
                 }
                 3 => {
-                    let from = &mut call.arguments();
-                    let x = from.bounded::<Cow<str>>(16)?;
-                    let mut y = from.bounded::<Label>(16)?;
+                    let (x, mut y) =
+                        call.read(|from| Ok((from.bounded::<Cow<str>>(16)?, from.bounded::<Label>(16)?)))?;
                     let outcome = self.give_label(&x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         to.bounded(result.chars().count(), 16)?;
@@ -1626,23 +1619,26 @@ pub mod types {
                     })
                 }
                 4 => {
-                    let from = &mut call.arguments();
-                    let x = {
-                        let count = from.bounded_length(4, 3)?;
-                        let mut items = Vec::with_capacity(count);
-                        for _ in 0..count {
-                            items.push(from.bounded::<Label>(16)?);
-                        }
-                        items
-                    };
-                    let mut y = {
-                        let count = from.bounded_length(4, 3)?;
-                        let mut items = Vec::with_capacity(count);
-                        for _ in 0..count {
-                            items.push(from.bounded::<Label>(16)?);
-                        }
-                        items
-                    };
+                    let (x, mut y) = call.read(|from| {
+                        Ok((
+                            {
+                                let count = from.bounded_length(4, 3)?;
+                                let mut items = Vec::with_capacity(count);
+                                for _ in 0..count {
+                                    items.push(from.bounded::<Label>(16)?);
+                                }
+                                items
+                            },
+                            {
+                                let count = from.bounded_length(4, 3)?;
+                                let mut items = Vec::with_capacity(count);
+                                for _ in 0..count {
+                                    items.push(from.bounded::<Label>(16)?);
+                                }
+                                items
+                            },
+                        ))
+                    })?;
                     let outcome = self.give_labels(&x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         to.bounded(result.len(), 3)?;
@@ -1667,9 +1663,7 @@ pub mod types {
                     })
                 }
                 5 => {
-                    let from = &mut call.arguments();
-                    let x = WChar::decode(from)?;
-                    let mut y = WChar::decode(from)?;
+                    let (x, mut y) = call.read(|from| Ok((WChar::decode(from)?, WChar::decode(from)?)))?;
                     let outcome = self.give_letter(x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1678,9 +1672,7 @@ pub mod types {
                     })
                 }
                 6 => {
-                    let from = &mut call.arguments();
-                    let x = Links::decode(from)?;
-                    let mut y = Links::decode(from)?;
+                    let (x, mut y) = call.read(|from| Ok((Links::decode(from)?, Links::decode(from)?)))?;
                     let outcome = self.give_links(&x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1689,9 +1681,7 @@ pub mod types {
                     })
                 }
                 7 => {
-                    let from = &mut call.arguments();
-                    let x = Matrix::decode(from)?;
-                    let mut y = Matrix::decode(from)?;
+                    let (x, mut y) = call.read(|from| Ok((Matrix::decode(from)?, Matrix::decode(from)?)))?;
                     let outcome = self.give_matrix(&x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1700,9 +1690,7 @@ pub mod types {
                     })
                 }
                 8 => {
-                    let from = &mut call.arguments();
-                    let x = Money::decode(from)?;
-                    let mut y = Money::decode(from)?;
+                    let (x, mut y) = call.read(|from| Ok((Money::decode(from)?, Money::decode(from)?)))?;
                     let outcome = self.give_money(x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1711,9 +1699,7 @@ pub mod types {
                     })
                 }
                 9 => {
-                    let from = &mut call.arguments();
-                    let x = Nodes::decode(from)?;
-                    let mut y = Nodes::decode(from)?;
+                    let (x, mut y) = call.read(|from| Ok((Nodes::decode(from)?, Nodes::decode(from)?)))?;
                     let outcome = self.give_nodes(&x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1722,9 +1708,7 @@ pub mod types {
                     })
                 }
                 10 => {
-                    let from = &mut call.arguments();
-                    let x = Number::decode(from)?;
-                    let mut y = Number::decode(from)?;
+                    let (x, mut y) = call.read(|from| Ok((Number::decode(from)?, Number::decode(from)?)))?;
                     let outcome = self.give_number(&x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1733,9 +1717,7 @@ pub mod types {
                     })
                 }
                 11 => {
-                    let from = &mut call.arguments();
-                    let x = <&[u8]>::decode(from)?;
-                    let mut y = Octets::decode(from)?;
+                    let (x, mut y) = call.read(|from| Ok((<&[u8]>::decode(from)?, Octets::decode(from)?)))?;
                     let outcome = self.give_octets(x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1744,9 +1726,8 @@ pub mod types {
                     })
                 }
                 12 => {
-                    let from = &mut call.arguments();
-                    let x = Option::<NodeStub>::decode(from)?;
-                    let mut y = Option::<NodeStub>::decode(from)?;
+                    let (x, mut y) =
+                        call.read(|from| Ok((Option::<NodeStub>::decode(from)?, Option::<NodeStub>::decode(from)?)))?;
                     let outcome = self.give_parent(x.as_ref(), &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1755,9 +1736,7 @@ pub mod types {
                     })
                 }
                 13 => {
-                    let from = &mut call.arguments();
-                    let x = Tree::decode(from)?;
-                    let mut y = Tree::decode(from)?;
+                    let (x, mut y) = call.read(|from| Ok((Tree::decode(from)?, Tree::decode(from)?)))?;
                     let outcome = self.give_tree(&x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1766,9 +1745,8 @@ pub mod types {
                     })
                 }
                 14 => {
-                    let from = &mut call.arguments();
-                    let x = Option::<ObjectRef>::decode(from)?;
-                    let mut y = Option::<ObjectRef>::decode(from)?;
+                    let (x, mut y) =
+                        call.read(|from| Ok((Option::<ObjectRef>::decode(from)?, Option::<ObjectRef>::decode(from)?)))?;
                     let outcome = self.give_unknown(x.as_ref(), &mut y);
                     call.reply(outcome, |(result, z), to| {
                         result.encode(to)?;
@@ -1777,9 +1755,8 @@ pub mod types {
                     })
                 }
                 15 => {
-                    let from = &mut call.arguments();
-                    let x = from.bounded::<WideLabel>(8)?;
-                    let mut y = from.bounded::<WideLabel>(8)?;
+                    let (x, mut y) =
+                        call.read(|from| Ok((from.bounded::<WideLabel>(8)?, from.bounded::<WideLabel>(8)?)))?;
                     let outcome = self.give_wide(&x, &mut y);
                     call.reply(outcome, |(result, z), to| {
                         to.bounded(result.encode_utf16().count(), 8)?;
@@ -1791,14 +1768,17 @@ pub mod types {
                     })
                 }
                 16 => {
-                    let from = &mut call.arguments();
-                    let a = i16::decode(from)?;
-                    let b = u64::decode(from)?;
-                    let c = f32::decode(from)?;
-                    let d = bool::decode(from)?;
-                    let e = u8::decode(from)?;
-                    let f = char::decode(from)?;
-                    let g = LongDouble::decode(from)?;
+                    let (a, b, c, d, e, f, g) = call.read(|from| {
+                        Ok((
+                            i16::decode(from)?,
+                            u64::decode(from)?,
+                            f32::decode(from)?,
+                            bool::decode(from)?,
+                            u8::decode(from)?,
+                            char::decode(from)?,
+                            LongDouble::decode(from)?,
+                        ))
+                    })?;
                     let outcome = self.numbers(a, b, c, d, e, f, g);
                     call.reply(outcome, |(), _| Ok(()))
                 }

@@ -97,6 +97,14 @@ impl Peer {
     }
 }
 
+/// omniORBpy's program, a server and a client of GIOP 1.1; none as with [`Peer::built`].
+pub fn omniorbpy(arguments: &[&str]) -> Option<Command> {
+    static OMNIORBPY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let mut command = Command::new(OMNIORBPY.get_or_init(|| build("omniorbpy")).as_ref()?.join("peer"));
+    command.args(arguments);
+    Some(command)
+}
+
 /// What makes JacORB know of calls in both directions.
 const JACORB_BOTH: &str = "-Dorg.omg.PortableInterceptor.ORBInitializerClass.both=\
                            org.jacorb.orb.giop.BiDirConnectionInitializer";

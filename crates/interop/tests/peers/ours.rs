@@ -1,10 +1,10 @@
 //! Ours with each of the others, in both directions and every version of GIOP.
 
-use hyoshi_interop::peers::{Peer as PeerInterface, PeerStub};
+use hyoshi_interop::peers::{Peer as PeerInterface, PeerStub, Point};
 use hyoshi_interop::{Able, check_all, serve};
 use hyoshi_orb::{Endpoint, Ior, Orb};
 
-use crate::orbs::{Giop, Peer};
+use crate::orbs::{Giop, Peer, omniorbpy};
 use crate::process::{self, Server};
 
 /// Our client with their server.
@@ -87,4 +87,26 @@ fn jacorb_calls_us() {
         process::run(client, String::new);
         orb.shutdown();
     }
+}
+
+/// It aligns each number by its place in the fragment, where omniORB aligns a sequence of them once.
+#[test]
+fn numbers_in_fragments_of_omniorbpy_are_read() {
+    let (orb, peer) = served();
+    let Some(client) = omniorbpy(&["call", &peer.ior().to_string()]) else { return };
+    process::run(client, String::new);
+
+    let server = Server::start(omniorbpy(&["serve"]).expect("it was there before"));
+    let peer = orb.resolve::<dyn PeerInterface>(&server.reference).unwrap();
+    let doubles: Vec<f64> = (0..5000).map(|i| 1.1 * f64::from(i) + 0.3).collect();
+    let points: Vec<Point> = doubles.iter().zip(0..).map(|(&x, y)| Point { x, y }).collect();
+    for (first, second) in [(3, 2), (1000, 1), (1100, 3), (1020, 1100), (2500, 2500), (5000, 1)] {
+        let mut b = doubles[..second].to_vec();
+        let (result, c) = peer.echo_doubles(&doubles[..first], &mut b).unwrap();
+        assert!((result, b, c) == (doubles[..first].into(), doubles[..first].into(), doubles[..second].into()));
+        let mut b = points[..second].to_vec();
+        let (result, c) = peer.echo_points(&points[..first], &mut b).unwrap();
+        assert!((result, b, c) == (points[..first].into(), points[..first].into(), points[..second].into()));
+    }
+    orb.shutdown();
 }

@@ -155,9 +155,7 @@ pub mod tracking {
         fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException> {
             match operation {
                 0 => {
-                    let from = &mut call.arguments();
-                    let id = u32::decode(from)?;
-                    let to = Position::decode(from)?;
+                    let (id, to) = call.read(|from| Ok((u32::decode(from)?, Position::decode(from)?)))?;
                     let outcome = self.moved(id, &to);
                     call.reply(outcome, |(), _| Ok(()))
                 }
@@ -384,21 +382,17 @@ pub mod tracking {
             match operation {
                 0 => call.reply(self.targets(), |result, to| result.encode(to)),
                 1 => {
-                    let from = &mut call.arguments();
-                    let id = u32::decode(from)?;
+                    let id = call.read(|from| Ok(u32::decode(from)?))?;
                     let outcome = self.locate(id);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 2 => {
-                    let from = &mut call.arguments();
-                    let id = u32::decode(from)?;
-                    let to = Position::decode(from)?;
+                    let (id, to) = call.read(|from| Ok((u32::decode(from)?, Position::decode(from)?)))?;
                     let outcome = self.place(id, &to);
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 3 => {
-                    let from = &mut call.arguments();
-                    let who = Option::<CallbackStub>::decode(from)?;
+                    let who = call.read(|from| Ok(Option::<CallbackStub>::decode(from)?))?;
                     let outcome = self.subscribe(who.as_ref());
                     call.reply(outcome, |(), _| Ok(()))
                 }

@@ -18,7 +18,7 @@ use crate::limits::Timeouts;
 use crate::outcome::Outcome;
 use crate::reference::Object;
 
-type Results<R> = Box<dyn for<'a, 'b> FnOnce(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;
+type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;
 
 /// A call under way. Dropped, it is cancelled.
 #[must_use = "a call that is dropped is cancelled"]

@@ -256,8 +256,7 @@ pub mod cos_naming {
             match operation {
                 0 => call.reply(self.destroy(), |(), _| Ok(())),
                 1 => {
-                    let from = &mut call.arguments();
-                    let how_many = u32::decode(from)?;
+                    let how_many = call.read(|from| Ok(u32::decode(from)?))?;
                     let outcome = self.next_n(how_many);
                     call.reply(outcome, |(result, bl), to| {
                         result.encode(to)?;
@@ -1353,29 +1352,24 @@ pub mod cos_naming {
         fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException> {
             match operation {
                 0 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
-                    let obj = Option::<ObjectRef>::decode(from)?;
+                    let (n, obj) = call.read(|from| Ok((Name::decode(from)?, Option::<ObjectRef>::decode(from)?)))?;
                     let outcome = self.bind(&n, obj.as_ref());
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 1 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
-                    let nc = Option::<NamingContextStub>::decode(from)?;
+                    let (n, nc) =
+                        call.read(|from| Ok((Name::decode(from)?, Option::<NamingContextStub>::decode(from)?)))?;
                     let outcome = self.bind_context(&n, nc.as_ref());
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 2 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
+                    let n = call.read(|from| Ok(Name::decode(from)?))?;
                     let outcome = self.bind_new_context(&n);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 3 => call.reply(self.destroy(), |(), _| Ok(())),
                 4 => {
-                    let from = &mut call.arguments();
-                    let how_many = u32::decode(from)?;
+                    let how_many = call.read(|from| Ok(u32::decode(from)?))?;
                     let outcome = self.list(how_many);
                     call.reply(outcome, |(bl, bi), to| {
                         bl.encode(to)?;
@@ -1384,28 +1378,23 @@ pub mod cos_naming {
                 }
                 5 => call.reply(self.new_context(), |result, to| result.encode(to)),
                 6 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
-                    let obj = Option::<ObjectRef>::decode(from)?;
+                    let (n, obj) = call.read(|from| Ok((Name::decode(from)?, Option::<ObjectRef>::decode(from)?)))?;
                     let outcome = self.rebind(&n, obj.as_ref());
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 7 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
-                    let nc = Option::<NamingContextStub>::decode(from)?;
+                    let (n, nc) =
+                        call.read(|from| Ok((Name::decode(from)?, Option::<NamingContextStub>::decode(from)?)))?;
                     let outcome = self.rebind_context(&n, nc.as_ref());
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 8 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
+                    let n = call.read(|from| Ok(Name::decode(from)?))?;
                     let outcome = self.resolve(&n);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 9 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
+                    let n = call.read(|from| Ok(Name::decode(from)?))?;
                     let outcome = self.unbind(&n);
                     call.reply(outcome, |(), _| Ok(()))
                 }
@@ -2444,29 +2433,24 @@ pub mod cos_naming {
         fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException> {
             match operation {
                 0 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
-                    let obj = Option::<ObjectRef>::decode(from)?;
+                    let (n, obj) = call.read(|from| Ok((Name::decode(from)?, Option::<ObjectRef>::decode(from)?)))?;
                     let outcome = self.bind(&n, obj.as_ref());
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 1 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
-                    let nc = Option::<NamingContextStub>::decode(from)?;
+                    let (n, nc) =
+                        call.read(|from| Ok((Name::decode(from)?, Option::<NamingContextStub>::decode(from)?)))?;
                     let outcome = self.bind_context(&n, nc.as_ref());
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 2 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
+                    let n = call.read(|from| Ok(Name::decode(from)?))?;
                     let outcome = self.bind_new_context(&n);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 3 => call.reply(self.destroy(), |(), _| Ok(())),
                 4 => {
-                    let from = &mut call.arguments();
-                    let how_many = u32::decode(from)?;
+                    let how_many = call.read(|from| Ok(u32::decode(from)?))?;
                     let outcome = self.list(how_many);
                     call.reply(outcome, |(bl, bi), to| {
                         bl.encode(to)?;
@@ -2475,53 +2459,43 @@ pub mod cos_naming {
                 }
                 5 => call.reply(self.new_context(), |result, to| result.encode(to)),
                 6 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
-                    let obj = Option::<ObjectRef>::decode(from)?;
+                    let (n, obj) = call.read(|from| Ok((Name::decode(from)?, Option::<ObjectRef>::decode(from)?)))?;
                     let outcome = self.rebind(&n, obj.as_ref());
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 7 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
-                    let nc = Option::<NamingContextStub>::decode(from)?;
+                    let (n, nc) =
+                        call.read(|from| Ok((Name::decode(from)?, Option::<NamingContextStub>::decode(from)?)))?;
                     let outcome = self.rebind_context(&n, nc.as_ref());
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 8 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
+                    let n = call.read(|from| Ok(Name::decode(from)?))?;
                     let outcome = self.resolve(&n);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 9 => {
-                    let from = &mut call.arguments();
-                    let sn = Cow::<str>::decode(from)?;
+                    let sn = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                     let outcome = self.resolve_str(&sn);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 10 => {
-                    let from = &mut call.arguments();
-                    let sn = Cow::<str>::decode(from)?;
+                    let sn = call.read(|from| Ok(Cow::<str>::decode(from)?))?;
                     let outcome = self.to_name(&sn);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 11 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
+                    let n = call.read(|from| Ok(Name::decode(from)?))?;
                     let outcome = self.to_string(&n);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 12 => {
-                    let from = &mut call.arguments();
-                    let addr = Cow::<str>::decode(from)?;
-                    let sn = Cow::<str>::decode(from)?;
+                    let (addr, sn) = call.read(|from| Ok((Cow::<str>::decode(from)?, Cow::<str>::decode(from)?)))?;
                     let outcome = self.to_url(&addr, &sn);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 13 => {
-                    let from = &mut call.arguments();
-                    let n = Name::decode(from)?;
+                    let n = call.read(|from| Ok(Name::decode(from)?))?;
                     let outcome = self.unbind(&n);
                     call.reply(outcome, |(), _| Ok(()))
                 }

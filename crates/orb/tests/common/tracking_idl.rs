@@ -173,9 +173,7 @@ pub mod tracking {
         fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException> {
             match operation {
                 0 => {
-                    let from = &mut call.arguments();
-                    let id = u32::decode(from)?;
-                    let to = Position::decode(from)?;
+                    let (id, to) = call.read(|from| Ok((u32::decode(from)?, Position::decode(from)?)))?;
                     let outcome = self.moved(id, &to);
                     call.reply(outcome, |(), _| Ok(()))
                 }
@@ -545,34 +543,28 @@ pub mod tracking {
             match operation {
                 0 => call.reply(self.name(), |result, to| result.encode(to)),
                 1 => {
-                    let from = &mut call.arguments();
-                    let raw = <&[u8]>::decode(from)?;
+                    let raw = call.read(|from| Ok(<&[u8]>::decode(from)?))?;
                     let outcome = self.echo(raw);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 2 => {
-                    let from = &mut call.arguments();
-                    let note = Cow::<str>::decode(from)?;
-                    let raw = <&[u8]>::decode(from)?;
+                    let (note, raw) = call.read(|from| Ok((Cow::<str>::decode(from)?, <&[u8]>::decode(from)?)))?;
                     let outcome = self.hint(&note, raw);
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 3 => {
-                    let from = &mut call.arguments();
-                    let id = u32::decode(from)?;
+                    let id = call.read(|from| Ok(u32::decode(from)?))?;
                     let outcome = self.locate(id);
                     call.reply(outcome, |result, to| result.encode(to))
                 }
                 4 => call.reply(self.nothing(), |(), _| Ok(())),
                 5 => {
-                    let from = &mut call.arguments();
-                    let who = Option::<CallbackStub>::decode(from)?;
+                    let who = call.read(|from| Ok(Option::<CallbackStub>::decode(from)?))?;
                     let outcome = self.subscribe(who.as_ref());
                     call.reply(outcome, |(), _| Ok(()))
                 }
                 6 => {
-                    let from = &mut call.arguments();
-                    let mut p = Position::decode(from)?;
+                    let mut p = call.read(|from| Ok(Position::decode(from)?))?;
                     let outcome = self.swap(&mut p);
                     call.reply(outcome, |(result, was), to| {
                         result.encode(to)?;

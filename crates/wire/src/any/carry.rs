@@ -57,7 +57,7 @@ fn one(nodes: &[Node], of: TypeIndex, from: &mut Decoder<'_>, to: &mut Encoder) 
 }
 
 /// How many octets a number of this kind takes, if it is one.
-fn width(kind: TypeKind) -> Option<usize> {
+pub(super) fn width(kind: TypeKind) -> Option<usize> {
     Some(match kind {
         TypeKind::Octet => 1,
         TypeKind::Short | TypeKind::UShort => 2,
@@ -185,11 +185,10 @@ fn numbers(width: usize, count: usize, from: &mut Decoder<'_>, to: &mut Encoder)
     if count == 0 {
         return Ok(());
     }
-    from.align(width)?;
-    let octets = from.raw(count.saturating_mul(width))?;
+    let octets = from.numbers(count, width)?;
     to.align(width);
     if from.order() == to.order() || width == 1 {
-        to.raw(octets);
+        to.raw(&octets);
         return Ok(());
     }
     match width {

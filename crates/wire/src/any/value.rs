@@ -3,7 +3,7 @@
 use alloc::{boxed::Box, string::String, vec::Vec};
 
 use super::Any;
-use super::carry::{skip_id, unsupported};
+use super::carry::{skip_id, unsupported, width};
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
 use crate::typecode::{Node, TypeCode, TypeIndex, TypeKind, case, read_label, unaliased, write_label};
 use crate::types::{Decimal, LongDouble, WChar, WString, read_packed, write_packed};
@@ -247,11 +247,15 @@ impl Value {
         if is_octet(nodes, of) {
             return Ok(Value::Octets(from.raw(count)?.to_vec()));
         }
-        let mut items = Vec::new();
-        for _ in 0..count {
-            items.push(Value::read(nodes, of, from)?);
-        }
-        Ok(Value::Sequence(items))
+        let items = match unaliased(nodes, of).simple().and_then(width) {
+            Some(width) => {
+                let octets = from.numbers(count, width)?;
+                let mut numbers = Decoder::new(&octets, from.order());
+                (0..count).map(|_| Value::read(nodes, of, &mut numbers)).collect::<Result<_, DecodeError>>()
+            }
+            None => (0..count).map(|_| Value::read(nodes, of, from)).collect(),
+        };
+        items.map(Value::Sequence)
     }
 
     fn read_simple(kind: TypeKind, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {

@@ -1,5 +1,6 @@
 //! Reading.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use super::{ByteOrder, CharSet, DecodeError, DecodeErrorKind, Limits, Version};
@@ -48,29 +49,64 @@ pub trait Decode<'a>: Sized {
 pub struct Decoder<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Where `bytes` stand in the outermost of the encapsulations.
-    base: usize,
+    /// Where `bytes` stand in the outermost of the encapsulations: GIOP has no messages beyond four octets of size.
+    base: u32,
     order: ByteOrder,
     version: Version,
     chars: CharSet,
     limits: Limits,
-    depth: usize,
+    depth: u32,
     /// How many values that take no octets will still be made.
     spare: usize,
     pub(crate) kept: bool,
-    /// Where the data of fragments begins, if the message came in fragments that are aligned each for itself.
+    /// Where the data of fragments begins, if their numbers may be aligned in several ways.
     seams: &'a [usize],
+    alignment: Alignment,
+    /// Hash of all padding that was skipped in a message with seams. Readers with the same hash have read all numbers at
+    /// the same places.
+    skipped: u64,
+}
+
+/// How a peer aligned the numbers of a message of GIOP 1.1 that it sent in fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alignment {
+    /// Unknown: a number is refused if the others disagree about its place.
+    Unknown,
+    /// Each number by its place in the fragment: the standard (9.4.9), omniORBpy.
+    Fragment,
+    /// The same, but the numbers of a sequence or array follow each other without padding: omniORB.
+    FragmentOnce,
+    /// By the place in the whole message, as in GIOP 1.2: no peer is known to, but the other ways do not fit.
+    Message,
 }
 
 /// Where the data of a fragment of GIOP 1.1 stands in it: behind its header.
 const FRAGMENT_DATA: usize = 12;
+
+const UNKNOWN: DecodeErrorKind = DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers can be read in two ways");
+const CUT: DecodeErrorKind = DecodeErrorKind::Value("a number in two fragments of GIOP 1.1");
 
 impl<'a> Decoder<'a> {
     /// At the start of `bytes`, from which alignment is counted.
     pub fn new(bytes: &'a [u8], order: ByteOrder) -> Self {
         let (version, chars, limits) = (Version::V1_2, CharSet::Utf8, Limits::default());
         let spare = spare(bytes.len());
-        Decoder { bytes, at: 0, base: 0, order, version, chars, limits, depth: 0, spare, kept: false, seams: &[] }
+        let (seams, alignment): (&[usize], _) = (&[], Alignment::Unknown);
+        Decoder {
+            bytes,
+            at: 0,
+            base: 0,
+            order,
+            version,
+            chars,
+            limits,
+            depth: 0,
+            spare,
+            kept: false,
+            seams,
+            alignment,
+            skipped: 0,
+        }
     }
 
     /// Of what an [`Any`](crate::Any) keeps, which was within limits when it came.
@@ -91,9 +127,8 @@ impl<'a> Decoder<'a> {
         Ok(inner)
     }
 
-    /// Over a message of GIOP 1.1 that came in fragments, whose data begins at `seams`, in rising order. There
-    /// numbers are aligned by their place in the fragment, not in the message (9.4.9). Sequences and arrays of numbers
-    /// go on from one fragment to the next without padding, as omniORB writes them.
+    /// Over a message of GIOP 1.1 that came in fragments, whose data begins at `seams`, in rising order. Peers align
+    /// numbers there in several ways: [`whole`](Decoder::whole) finds out which.
     #[must_use]
     pub(crate) fn in_fragments(mut self, seams: &'a [usize]) -> Self {
         self.seams = seams;
@@ -134,12 +169,12 @@ impl<'a> Decoder<'a> {
 
     /// How deep what is read lies in values, type codes and anys.
     pub fn depth(&self) -> usize {
-        self.depth
+        self.depth as usize
     }
 
     /// Offset of what comes next in the outermost encapsulation or message, in octets.
     pub(crate) fn position(&self) -> usize {
-        self.base + self.at
+        self.base as usize + self.at
     }
 
     /// Offset of what comes next, in octets.
@@ -174,16 +209,96 @@ impl<'a> Decoder<'a> {
 
     #[cold]
     fn align_in_fragment(&mut self, to: usize) -> Result<(), DecodeError> {
+        let (by_fragment, by_message) = (self.place_in_fragment(to), self.at.next_multiple_of(to));
+        let place = match self.alignment {
+            Alignment::Unknown if by_fragment != by_message => return Err(self.error(UNKNOWN)),
+            Alignment::Unknown | Alignment::Message => by_message,
+            Alignment::Fragment | Alignment::FragmentOnce => by_fragment,
+        };
+        if place > self.at {
+            self.skipped = (self.skipped ^ place as u64).wrapping_mul(0x100_0000_01b3);
+        }
+        self.raw(place - self.at).map(|_| ())
+    }
+
+    /// Where a number of this size comes next if it is aligned by its place in the fragment.
+    fn place_in_fragment(&self, size: usize) -> usize {
+        let mut at = self.at;
         loop {
-            let (before, after) = self.seams.split_at(self.seams.partition_point(|seam| *seam <= self.at));
-            let place = before.last().map_or(self.at, |seam| self.at - seam + FRAGMENT_DATA);
-            let padding = place.wrapping_neg() & (to - 1);
+            let (before, after) = self.seams.split_at(self.seams.partition_point(|seam| *seam <= at));
+            let place = before.last().map_or(at, |seam| at - seam + FRAGMENT_DATA);
+            let padding = place.wrapping_neg() & (size - 1);
             match after.first() {
                 // What would be aligned here has gone to the next fragment, and is aligned there.
-                Some(next) if padding > 0 && self.at + padding >= *next => self.raw(next - self.at)?,
-                _ => return self.raw(padding).map(|_| ()),
-            };
+                Some(next) if padding > 0 && at + padding >= *next => at = *next,
+                _ => return at + padding,
+            }
         }
+    }
+
+    /// True if a fragment begins within the next `count` octets, not before them.
+    fn crosses_seam(&self, count: usize) -> bool {
+        let next = self.seams.get(self.seams.partition_point(|seam| *seam <= self.at));
+        next.is_some_and(|next| next - self.at < count)
+    }
+
+    /// The octets of the numbers of a sequence or array, each of `width` octets (1, 2, 4 or 8).
+    #[inline]
+    pub(crate) fn numbers(&mut self, count: usize, width: usize) -> Result<Cow<'a, [u8]>, DecodeError> {
+        // An empty sequence is its length: what would align its elements is not there.
+        if count == 0 {
+            return Ok(Cow::Borrowed(&[]));
+        }
+        self.align(width)?;
+        let size = count.saturating_mul(width);
+        if self.seams.is_empty() || self.alignment == Alignment::FragmentOnce || !self.crosses_seam(size) {
+            return self.raw(size).map(Cow::Borrowed);
+        }
+        let mut octets = Vec::new();
+        for _ in 0..count {
+            self.align(width)?;
+            if self.crosses_seam(width) {
+                return Err(self.error(CUT));
+            }
+            octets.extend_from_slice(self.raw(width)?);
+        }
+        Ok(Cow::Owned(octets))
+    }
+
+    /// Reads all that is left: the arguments of a request, the results of a reply.
+    ///
+    /// Peers that send fragments of GIOP 1.1 align numbers behind the first fragment in different ways, and nothing in
+    /// the message says in which. `read` is called for each of them if they differ. One is right if it ends
+    /// with the message's last octet. Without this, a number that they read at different places is an error.
+    ///
+    /// # Errors
+    ///
+    /// That of `read`; or the ways of known peers both end with the last octet, but read numbers at different places.
+    #[inline]
+    pub fn whole<T>(&mut self, read: impl Fn(&mut Self) -> Result<T, DecodeError>) -> Result<T, DecodeError> {
+        if self.seams.is_empty() { read(self) } else { self.whole_of_fragments(&read) }
+    }
+
+    #[cold]
+    fn whole_of_fragments<T>(&mut self, read: &dyn Fn(&mut Self) -> Result<T, DecodeError>) -> Result<T, DecodeError> {
+        let start = self.clone();
+        let error = match read(self) {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        let to_the_end = |alignment| {
+            let mut from = Decoder { alignment, ..start.clone() };
+            let value = read(&mut from).ok()?;
+            (from.left() == 0).then_some((value, from))
+        };
+        let right = match (to_the_end(Alignment::Fragment), to_the_end(Alignment::FragmentOnce)) {
+            (Some((_, one)), Some((_, other))) if one.skipped != other.skipped => return Err(start.error(UNKNOWN)),
+            (Some(right), _) | (None, Some(right)) => Some(right),
+            (None, None) => to_the_end(Alignment::Message),
+        };
+        let (value, end) = right.ok_or(error)?;
+        *self = end;
+        Ok(value)
     }
 
     /// The next `count` octets, borrowed.
@@ -205,6 +320,9 @@ impl<'a> Decoder<'a> {
             (self.at + (N - 1)) & !(N - 1)
         } else {
             self.align_in_fragment(N)?;
+            if self.crosses_seam(N) {
+                return Err(self.error(CUT));
+            }
             self.at
         };
         match self.bytes.get(start..).and_then(|rest| rest.first_chunk()) {
@@ -236,7 +354,7 @@ impl<'a> Decoder<'a> {
     /// An encapsulation (9.3.3): a decoder of its own, aligned anew, in the byte order it names.
     pub fn encapsulation(&mut self) -> Result<Decoder<'a>, DecodeError> {
         let length = self.length(1)?;
-        let base = self.position();
+        let base = self.position() as u32;
         let bytes = self.raw(length)?;
         let mut inner =
             Decoder { bytes, at: 0, base, seams: &[], spare: self.spare.min(spare(length)), ..self.clone() };
@@ -249,7 +367,7 @@ impl<'a> Decoder<'a> {
         &mut self,
         read: impl FnOnce(&mut Decoder<'a>) -> Result<T, E>,
     ) -> Result<T, E> {
-        if self.depth >= self.limits.depth {
+        if self.depth() >= self.limits.depth {
             return Err(self.error(DecodeErrorKind::Depth(self.limits.depth)).into());
         }
         self.depth += 1;

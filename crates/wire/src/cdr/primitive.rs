@@ -57,11 +57,8 @@ macro_rules! number {
             }
 
             fn decode_all(from: &mut Decoder<'_>, count: usize) -> Result<Vec<$type>, DecodeError> {
-                if count == 0 {
-                    return Ok(Vec::new());
-                }
-                from.align(size_of::<$type>())?;
-                let octets = from.raw(count.saturating_mul(size_of::<$type>()))?.as_chunks().0.iter();
+                let octets = from.numbers(count, size_of::<$type>())?;
+                let octets = octets.as_chunks().0.iter();
                 Ok(match from.order() {
                     ByteOrder::Big => octets.map(|octets| <$type>::from_be_bytes(*octets)).collect(),
                     ByteOrder::Little => octets.map(|octets| <$type>::from_le_bytes(*octets)).collect(),
@@ -69,11 +66,8 @@ macro_rules! number {
             }
 
             fn decode_array<const N: usize>(from: &mut Decoder<'_>) -> Result<[$type; N], DecodeError> {
-                if N == 0 {
-                    return Ok([0 as $type; N]);
-                }
-                from.align(size_of::<$type>())?;
-                let octets = from.raw(N.saturating_mul(size_of::<$type>()))?.as_chunks().0;
+                let octets = from.numbers(N, size_of::<$type>())?;
+                let octets = octets.as_chunks().0;
                 Ok(match from.order() {
                     ByteOrder::Big => core::array::from_fn(|place| <$type>::from_be_bytes(octets[place])),
                     ByteOrder::Little => core::array::from_fn(|place| <$type>::from_le_bytes(octets[place])),

@@ -1,5 +1,6 @@
 use super::*;
 use crate::cdr::Limits;
+use crate::{TypeCode, Value};
 
 const LIMITS: Limits = Limits { message: 4096, depth: 8 };
 
@@ -54,21 +55,28 @@ enum Part {
     Double(f64),
     Octets(Vec<u8>),
     Doubles(Vec<f64>),
+    /// The same, read by a type code.
+    Typed(Vec<f64>),
     Three([u32; 3]),
 }
 
 impl Part {
-    fn write(&self, to: &mut Encoder) {
+    fn write(&self, to: &mut Peer) {
         match self {
-            Part::Octet(it) => it.encode(to),
-            Part::Short(it) => it.encode(to),
-            Part::Long(it) => it.encode(to),
-            Part::Double(it) => it.encode(to),
-            Part::Octets(it) => it.encode(to),
-            Part::Doubles(it) => it.encode(to),
-            Part::Three(it) => it.encode(to),
+            Part::Octet(it) => to.octets(&[*it]),
+            Part::Short(it) => to.numbers(&[it.to_be_bytes()], false),
+            Part::Long(it) => to.numbers(&[it.to_be_bytes()], false),
+            Part::Double(it) => to.numbers(&[it.to_be_bytes()], false),
+            Part::Octets(it) => {
+                to.numbers(&[(it.len() as u32).to_be_bytes()], false);
+                to.octets(it);
+            }
+            Part::Doubles(it) | Part::Typed(it) => {
+                to.numbers(&[(it.len() as u32).to_be_bytes()], false);
+                to.numbers(&it.iter().map(|it| it.to_be_bytes()).collect::<Vec<_>>(), true);
+            }
+            Part::Three(it) => to.numbers(&it.map(u32::to_be_bytes), true),
         }
-        .expect("numbers");
     }
 
     fn read(&self, from: &mut crate::Decoder<'_>) -> Result<Part, crate::DecodeError> {
@@ -80,6 +88,11 @@ impl Part {
             Part::Double(_) => Part::Double(Decode::decode(from)?),
             Part::Octets(_) => Part::Octets(Decode::decode(from)?),
             Part::Doubles(_) => Part::Doubles(Decode::decode(from)?),
+            Part::Typed(_) => {
+                let Value::Sequence(items) = Value::decode_as(&TypeCode::of::<Vec<f64>>(), from)? else { panic!() };
+                let number = |item| if let Value::Double(it) = item { it } else { panic!("{item:?}") };
+                Part::Typed(items.into_iter().map(number).collect())
+            }
             Part::Three(_) => Part::Three(Decode::decode(from)?),
         })
     }
@@ -93,48 +106,185 @@ fn part() -> impl Strategy<Value = Part> {
         any::<i32>().prop_map(|it| Part::Double(it.into())),
         octets(20).prop_map(Part::Octets),
         prop::collection::vec(any::<i32>().prop_map(f64::from), 0..5).prop_map(Part::Doubles),
+        prop::collection::vec(any::<i32>().prop_map(f64::from), 0..5).prop_map(Part::Typed),
         any::<[u32; 3]>().prop_map(Part::Three),
     ]
 }
 
-proptest! {
-    #[test]
-    fn fragments_of_1_1_are_aligned_each_for_itself(
-        order in order(), fragments in prop::collection::vec(prop::collection::vec(part(), 0..6), 1..5), chunk in 1..100usize,
-    ) {
-        let parts: Vec<Part> = fragments.iter().flatten().cloned().collect();
-        let mut stream = Vec::new();
-        for (at, parts) in fragments.iter().enumerate() {
-            let mut to = encoder(Version::V1_1, order);
-            if at == 0 {
-                let header = ReplyHeader { id: 7, status: ReplyStatus::NoException, contexts: &[] };
-                let begun = header.begin(&mut to).unwrap();
-                parts.iter().for_each(|part| part.write(&mut to));
-                begun.end(&mut to).unwrap();
-            } else {
-                to.raw(&Header { version: Version::V1_1, order, more: false, kind: Kind::Fragment, size: 0 }.encode());
-                parts.iter().for_each(|part| part.write(&mut to));
-                to.patch_u32(8, to.len() as u32 - 12);
-            }
-            let mut octets = to.into_bytes();
-            octets[6] |= if at + 1 < fragments.len() { 2 } else { 0 };
-            stream.extend(octets);
-        }
-        let mut messages = Reassembler::new(LIMITS);
-        let mut got = 0;
-        for mut now in stream.chunks(chunk) {
-            while let Some(received) = messages.next(&mut now).unwrap() {
-                let Ok(Message::Reply(mut reply)) = received.decode() else { panic!("a reply") };
-                for part in &parts {
-                    prop_assert_eq!(&part.read(&mut reply.body).unwrap(), part);
-                }
-                prop_assert_eq!(reply.body.left(), 0);
-                got += 1;
-            }
-        }
-        prop_assert_eq!(got, 1);
+/// How a peer aligns numbers in fragments of GIOP 1.1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Aligned {
+    InFragment,
+    /// The same, but the numbers of a sequence or array follow each other without padding.
+    OnceInFragment,
+    InMessage,
+}
+
+fn aligned() -> impl Strategy<Value = Aligned> {
+    prop_oneof![Just(Aligned::InFragment), Just(Aligned::OnceInFragment), Just(Aligned::InMessage)]
+}
+
+/// A peer that sends a reply of GIOP 1.1 in fragments.
+struct Peer {
+    aligned: Aligned,
+    order: ByteOrder,
+    /// Where fragments begin, in what follows.
+    seams: Vec<usize>,
+    octets: Vec<u8>,
+    /// At which of the places where it may the peer begins a new fragment, again and again.
+    cuts: Vec<bool>,
+    asked: usize,
+}
+
+impl Peer {
+    fn new(aligned: Aligned, order: ByteOrder, cuts: &[bool]) -> Peer {
+        let mut to = encoder(Version::V1_1, order);
+        let header = ReplyHeader { id: 7, status: ReplyStatus::NoException, contexts: &[] };
+        header.begin(&mut to).unwrap().end(&mut to).unwrap();
+        Peer { aligned, order, seams: Vec::new(), octets: to.into_bytes(), cuts: cuts.into(), asked: 0 }
     }
 
+    fn cut(&mut self) {
+        self.asked += 1;
+        if self.cuts.get(self.asked % self.cuts.len().max(1)) == Some(&true) {
+            self.seams.push(self.octets.len());
+        }
+    }
+
+    fn align(&mut self, to: usize) {
+        let place = match (self.aligned, self.seams.last()) {
+            (Aligned::InMessage, _) | (_, None) => self.octets.len(),
+            (_, Some(seam)) => self.octets.len() - seam + Header::LEN,
+        };
+        // Peers do not clear their padding.
+        self.octets.resize(self.octets.len() + place.next_multiple_of(to) - place, 0x3f);
+    }
+
+    fn octets(&mut self, octets: &[u8]) {
+        for octet in octets {
+            self.cut();
+            self.octets.push(*octet);
+        }
+    }
+
+    /// In big-endian order.
+    fn numbers<const N: usize>(&mut self, numbers: &[[u8; N]], many: bool) {
+        for (at, number) in numbers.iter().enumerate() {
+            let follows = self.aligned == Aligned::OnceInFragment && at > 0;
+            for _ in 0..2 {
+                self.cut();
+                if !follows {
+                    self.align(N);
+                }
+            }
+            let mut number = *number;
+            if self.order == ByteOrder::Little {
+                number.reverse();
+            }
+            self.octets.extend(&number[..N / 2]);
+            if many && self.aligned == Aligned::OnceInFragment {
+                self.cut();
+            }
+            self.octets.extend(&number[N / 2..]);
+        }
+    }
+
+    fn stream(&self) -> Vec<u8> {
+        let mut stream = Vec::new();
+        let starts = [0].into_iter().chain(self.seams.iter().copied());
+        let ends = self.seams.iter().copied().chain([self.octets.len()]);
+        for (at, (start, end)) in starts.zip(ends).enumerate() {
+            let from = stream.len();
+            let header =
+                Header { version: Version::V1_1, order: self.order, more: false, kind: Kind::Fragment, size: 0 };
+            if at > 0 {
+                stream.extend(header.encode());
+            }
+            stream.extend(&self.octets[start..end]);
+            let size = (stream.len() - from - Header::LEN) as u32;
+            let size = if self.order == ByteOrder::Big { size.to_be_bytes() } else { size.to_le_bytes() };
+            stream[from + 8..from + 12].copy_from_slice(&size);
+            stream[from + 6] |= if at < self.seams.len() { 2 } else { 0 };
+        }
+        stream
+    }
+}
+
+/// Reads the only message of a stream.
+fn parts(stream: &[u8], chunk: usize, like: &[Part]) -> Result<Vec<Part>, crate::DecodeError> {
+    let mut messages = Reassembler::new(LIMITS);
+    let mut got = None;
+    for mut now in stream.chunks(chunk) {
+        while let Some(received) = messages.next(&mut now).unwrap() {
+            let Ok(Message::Reply(mut reply)) = received.decode() else { panic!("a reply") };
+            let read = reply.body.whole(|from| like.iter().map(|part| part.read(from)).collect::<Result<Vec<_>, _>>());
+            assert!(read.is_err() || reply.body.left() == 0);
+            assert!(got.replace(read).is_none(), "one message");
+        }
+    }
+    got.expect("a whole message")
+}
+
+const TWO_WAYS: crate::DecodeErrorKind =
+    crate::DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers can be read in two ways");
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn numbers_in_fragments_of_1_1_are_read_right_or_not_at_all(
+        order in order(), once: bool, sent in prop::collection::vec(part(), 0..12),
+        cuts in prop::collection::vec(prop::bool::weighted(0.2), 0..20), chunk in 1..100usize,
+    ) {
+        // Aligned by the message, it could be read as if it were one of these.
+        let aligned = if once { Aligned::OnceInFragment } else { Aligned::InFragment };
+        let mut peer = Peer::new(aligned, order, &cuts);
+        sent.iter().for_each(|part| part.write(&mut peer));
+        match parts(&peer.stream(), chunk, &sent) {
+            Ok(got) => prop_assert_eq!(got, sent),
+            Err(error) => prop_assert_eq!(error.kind, TWO_WAYS),
+        }
+    }
+
+    #[test]
+    fn a_sequence_at_the_end_of_fragments_of_1_1_is_read_in_each_alignment(
+        order in order(), aligned in aligned(), octets in octets(20),
+        numbers in prop::collection::vec(any::<i32>().prop_map(f64::from), 0..20),
+        cuts in prop::collection::vec(prop::bool::weighted(0.2), 0..20), chunk in 1..100usize,
+    ) {
+        let sent = [Part::Octets(octets), Part::Doubles(numbers)];
+        let mut peer = Peer::new(aligned, order, &[]);
+        sent[0].write(&mut peer);
+        peer.cuts = cuts;
+        sent[1].write(&mut peer);
+        prop_assert_eq!(parts(&peer.stream(), chunk, &sent).unwrap(), sent);
+    }
+}
+
+#[test]
+fn fragments_of_1_1_that_two_peers_write_alike_are_refused() {
+    // A sequence of doubles and a double, as omniORB and omniORBpy write them: padding behind the sequence or in it.
+    let doubles = [1.5f64, 2.5];
+    let sent = [Part::Doubles(doubles.into()), Part::Double(3.5)];
+    let streams = [Aligned::InFragment, Aligned::OnceInFragment].map(|aligned| {
+        let mut peer = Peer::new(aligned, ByteOrder::Little, &[]);
+        peer.numbers(&[2u32.to_be_bytes()], false);
+        peer.numbers(&[doubles[0].to_be_bytes()], false);
+        peer.seams.push(peer.octets.len());
+        if aligned == Aligned::InFragment {
+            peer.align(8);
+        }
+        peer.octets.extend(doubles[1].to_le_bytes());
+        sent[1].write(&mut peer);
+        peer.stream()
+    });
+    assert_eq!(streams[0].len(), streams[1].len());
+    for stream in streams {
+        assert_eq!(parts(&stream, 100, &sent).unwrap_err().kind, TWO_WAYS);
+    }
+}
+
+proptest! {
     #[test]
     fn any_split_of_a_stream_gives_the_same_messages(
         sent in prop::collection::vec(sent(), 1..8), chunks in prop::collection::vec(1..200usize, 1..6), room: bool,
