@@ -169,6 +169,17 @@ mod tests {
     }
 
     #[test]
+    fn a_window_at_rest_pays_a_debt_and_one_that_has_just_begun_does_not() {
+        for (next, owed) in [(130, 5), (230, 0)] {
+            let mut cap = two_lanes();
+            cap.account(at_ms(0), true);
+            cap.account(at_ms(95), false);
+            cap.account(at_ms(next), true);
+            assert_eq!(cap.used, Span::from_millis(owed), "next at {next} ms");
+        }
+    }
+
+    #[test]
     fn an_idle_processor_sets_no_timer() {
         let mut cap = two_lanes();
         cap.account(at_ms(0), true);
@@ -177,6 +188,43 @@ mod tests {
     }
 
     proptest! {
+        /// The whole law against a count of milliseconds, lane by lane. A reserve of the whole CPU leaves an idle one open.
+        #[test]
+        fn windows_debts_and_gates_are_those_of_a_count_of_milliseconds(
+            steps in prop::collection::vec((1u64..150, any::<bool>()), 1..60),
+            reserves in prop::collection::vec(0u64..=1_000_000, 1..4),
+        ) {
+            let (window, budget) = (100, 90);
+            let mut cap = Cap::new(900_000, Span::from_millis(window), reserves.len()).unwrap();
+            cap.reserve(reserves.iter().copied());
+            let monotone = reserves.iter().scan(0, |floor, reserve| {
+                *floor = (*reserve).min(899_999).max(*floor);
+                Some(*floor)
+            });
+            let reserves = monotone.collect::<alloc::vec::Vec<u64>>();
+            let (mut ran, mut busy) = (alloc::vec::Vec::new(), false);
+            let (mut now, mut begin, mut owed, mut gate) = (0, 0, 0, OPEN);
+            let count = |ran: &[bool]| ran.iter().filter(|ran| **ran).count() as u64;
+            for (step, next) in steps {
+                now += step;
+                ran.resize(now as usize, busy);
+                let start = now / window * window;
+                if start > begin {
+                    let used = owed + count(&ran[begin as usize..start as usize]);
+                    let rested = !busy && start > begin + window;
+                    owed = if rested { 0 } else { used.saturating_sub(budget).min(budget) };
+                    (begin, gate) = (start, OPEN);
+                }
+                cap.account(at_ms(now), next);
+                busy = next;
+                let (used, left) = (owed + count(&ran[begin as usize..]), begin + window - now);
+                prop_assert_eq!((cap.used, cap.window_end), (Span::from_millis(used), at_ms(begin + window)));
+                let open = reserves.iter().filter(|reserve| used * 1_000_000 + **reserve * left < budget * 1_000_000).count();
+                gate = if open < reserves.len() { gate.min(open as u8) } else { gate };
+                prop_assert_eq!(cap.gate(), gate);
+            }
+        }
+
         /// However greedy: critical work that lags behind included, the cap holds over many windows, but
         /// for the debt of the last one.
         #[test]

@@ -12,6 +12,7 @@ extern crate alloc;
 pub mod cap;
 pub mod dispatcher;
 pub mod guard;
+pub mod hard_cap;
 mod heap;
 pub mod job;
 pub mod join;

@@ -20,6 +20,9 @@ use crate::join::{Join, Token};
 pub(crate) struct Operation {
     pub id: OperationId,
     pub critical: bool,
+    pub importance: u32,
+    /// It was critical until an overload lasted.
+    pub relegated: bool,
     pub enabled: bool,
     pub period: Span,
     pub offset: Span,
@@ -113,6 +116,8 @@ impl Operation {
         let mut new = Operation {
             id,
             critical: operation.critical,
+            importance: operation.importance,
+            relegated: false,
             enabled: true,
             period: Span::ZERO,
             offset: Span::ZERO,
@@ -129,7 +134,8 @@ impl Operation {
             has_guard: operation.guard != hyoshi_model::Guard::Off,
             guard: ReleaseGuard::new(operation.guard),
             intake,
-            predecessors: operation.trigger.predecessors().len() as u16,
+            predecessors: u16::try_from(operation.trigger.predecessors().len())
+                .expect("the file's reader takes no more"),
             inherits_number,
             next_number: 0,
             nominal: Instant::ZERO + system.setting(0, id).phase,
@@ -153,7 +159,12 @@ impl Operation {
         self.wcet = setting.wcet;
         self.deadline = setting.deadline;
         self.legs = setting.legs;
-        self.critical_legs = setting.critical_legs;
+        self.critical_legs = if self.relegated { 0 } else { setting.critical_legs };
+    }
+
+    /// Its later jobs are not critical.
+    pub fn relegate(&mut self) {
+        (self.relegated, self.critical, self.critical_legs) = (true, false, 0);
     }
 
     /// When the timer of the next release is due: its nominal release, late by the jitter drawn for

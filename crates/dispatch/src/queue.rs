@@ -51,19 +51,11 @@ pub const fn key(discipline: Discipline, deadline: Instant, remaining: Span) -> 
 }
 
 /// A waiting job. No two have one rank: each has an arrival of its own.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Waiting {
     rank: Rank,
     slot: Slot,
 }
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank.0 == other.rank.0
-    }
-}
-
-impl Eq for Waiting {}
 
 impl Ord for Waiting {
     #[inline]
@@ -95,11 +87,6 @@ impl LaneQueue {
     /// An empty queue that takes `capacity` jobs without allocating.
     pub fn with_capacity(capacity: usize) -> Self {
         LaneQueue { heap: Heap::with_capacity(capacity) }
-    }
-
-    /// Waiting jobs.
-    pub fn len(&self) -> usize {
-        self.heap.entries().len()
     }
 
     /// True if nothing waits.
@@ -170,6 +157,11 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_rank_keeps_when_its_job_arrived(level in 0u8..64, key: u64, tie: u16, arrival in 0u64..1 << Rank::ARRIVAL_BITS) {
+            prop_assert_eq!(Rank::new(level, key, tie, arrival).arrival(), arrival);
+        }
+
+        #[test]
         fn jobs_leave_in_the_order_of_level_key_tie_and_arrival(
             jobs in prop::collection::vec((0u8..3, 0u64..20, 0u16..3, prop::bool::ANY), 0..200)
         ) {
@@ -179,6 +171,7 @@ mod tests {
                 let entry = (*level, *key, *tie, arrival as u64);
                 queue.enqueue(Rank::new(entry.0, entry.1, entry.2, entry.3), Slot(arrival as u32));
                 expected.push(entry);
+                prop_assert!(!queue.is_empty());
                 expected.sort_unstable();
                 if *take_one {
                     let (_, slot) = queue.dequeue().unwrap();
@@ -188,7 +181,10 @@ mod tests {
             while let Some((_, slot)) = queue.dequeue() {
                 prop_assert_eq!(u64::from(slot.0), expected.remove(0).3);
             }
-            prop_assert!(expected.is_empty());
+            prop_assert!(expected.is_empty() && queue.is_empty());
+            jobs.iter().for_each(|(level, key, tie, _)| queue.enqueue(Rank::new(*level, *key, *tie, 0), Slot(0)));
+            queue.clear();
+            prop_assert_eq!(queue.peek(), None);
         }
 
         #[test]

@@ -192,8 +192,10 @@ fn possible<P: Probe>(dispatcher: &Dispatcher<P>, system: &System, at: Instant, 
         Input::Observe { slot, .. } => state(*slot).is_some(),
         Input::Suspend { slot } => state(*slot) == Some(State::Running),
         Input::Resume { slot, .. } => state(*slot) == Some(State::Suspended),
-        Input::Acquire { slot, resource } | Input::Release { slot, resource } => {
-            state(*slot).is_some() && resource.index() < system.resources.len()
-        }
+        Input::Acquire { slot, resource } => dispatcher.live_job(*slot).is_some_and(|job| {
+            let mut uses = system.operation(job.id.operation).uses.iter();
+            uses.any(|(used, _)| used == resource) && !dispatcher.holds(*slot, *resource)
+        }),
+        Input::Release { slot, resource } => state(*slot).is_some() && resource.index() < system.resources.len(),
     }
 }

@@ -8,7 +8,7 @@ use crate::common;
 use std::fmt::Write;
 use std::fs::File;
 
-use common::{Place, SMALL};
+use common::{Ended, Place, SMALL};
 
 /// What is refused, by the file that shows it.
 const FILES: [(&str, &str); 14] = [
@@ -119,7 +119,7 @@ fn every_refusal_says_what_where_and_what_to_do() {
     let place = place();
     let mut said = String::new();
     for words in WORDS {
-        let ended = place.hyoshi(words).exits(2);
+        let ended = Ended::of(words, &place.exactly(words).output().unwrap()).exits(2);
         assert_eq!(ended.out, "", "{words}");
         assert!(!ended.err.is_empty(), "{words}");
         let path = place.path().display().to_string();
@@ -190,7 +190,7 @@ fn standard_output_on_a_full_disk_is_told_of() {
         ["sim small.toml", "sim small.toml --format json", "check small.toml", "doctor", "schema", "strategies"]
     {
         let output = place.command(words).stdout(File::create("/dev/full").unwrap()).output().unwrap();
-        let ended = common::Ended::of(words, &output).exits(2);
+        let ended = Ended::of(words, &output).exits(2);
         if !words.contains("json") {
             assert!(ended.err.contains("cannot write to standard output: No space left"), "{words}: {}", ended.err);
         }

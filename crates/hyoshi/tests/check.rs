@@ -206,6 +206,9 @@ fn what_may_be_dropped_names_the_limit_to_raise_or_fails_if_a_behaviour_drops_it
         format!(
             r#"
 name = "drops"
+[processor.main]
+strategy = "RMS"
+hard_cap = "100%"
 [operation.short]
 every = "70ms"
 wcet = "26ms"

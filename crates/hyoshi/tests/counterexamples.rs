@@ -4,7 +4,8 @@ use crate::common;
 
 use common::Place;
 
-const HEAD: &str = "name = \"late\"\nduration = \"1s\"\n[processor.main]\nstrategy = \"DM\"\ncap = \"100%\"\n";
+const HEAD: &str =
+    "name = \"late\"\nduration = \"1s\"\n[processor.main]\nstrategy = \"DM\"\ncap = \"100%\"\nhard_cap = \"100%\"\n";
 
 /// Checks the system, simulates what is written, and wants `miss` to miss there.
 fn fails(operations: &str, reason: &str, miss: &str) {

@@ -4,8 +4,9 @@ use crate::common;
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::broker::wait_for;
 use common::said::Said;
 use common::{Ended, Place};
 use hyoshi_orb::naming::naming_context::NotFoundReason;
@@ -422,11 +423,7 @@ fn omninames_is_asked_from_the_shell_and_bound_into_ours() {
     let at = format!("corbaloc:iiop:1.2@127.0.0.1:{port}/NameService");
     let orb = Orb::client().unwrap();
     let names = Naming::at(&orb, &at).unwrap();
-    let until = Instant::now() + Duration::from_secs(30);
-    while names.list(1).is_err() {
-        assert!(Instant::now() < until, "omniNames does not answer");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_for(|| names.list(1).is_ok()).expect("omniNames answers");
     let ask = |words: &str| place.hyoshi(&format!("naming {words} --at {at}"));
     ask(&format!("bind -p plant/tracker.service {NOWHERE}")).exits(0);
     assert_eq!(ask("list -r").exits(0).out, "plant/\nplant/tracker.service\n");

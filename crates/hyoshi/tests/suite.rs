@@ -16,6 +16,7 @@ mod call;
 mod call_types;
 mod calls;
 mod check;
+mod claims;
 mod costs;
 mod counterexamples;
 mod from;

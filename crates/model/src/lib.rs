@@ -46,6 +46,7 @@ extern crate alloc;
 pub mod costs;
 #[cfg(feature = "toml")]
 pub mod file;
+pub mod hard_cap;
 pub mod ids;
 pub mod program;
 pub mod quantity;
@@ -62,6 +63,7 @@ pub use file::{
     Diagnostic, FileErrors, Known, Laws, Loaded, MeasuredCosts, Severity, read, read_costs, read_costs_file, read_file,
     read_file_knowing, read_knowing, schema,
 };
+pub use hard_cap::{HardCap, OnOverload};
 pub use ids::*;
 pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};

@@ -4,6 +4,7 @@
 use alloc::{string::String, sync::Arc, vec::Vec};
 
 use crate::costs::Costs;
+use crate::hard_cap::HardCap;
 use crate::ids::{HostId, OperationId, ProcessorId, ResourceId};
 use crate::program::Brokered;
 use crate::takes::Takes;
@@ -34,6 +35,37 @@ pub struct System {
     pub epochs: Vec<Epoch>,
     /// Programs under the CPU broker.
     pub brokered: Brokered,
+    /// Whether CPUs may sleep deeply while it runs.
+    pub idle_states: IdleStates,
+}
+
+/// Whether a run lets the machine's CPUs enter idle states that take time to leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum IdleStates {
+    /// Not while critical operations run.
+    #[default]
+    Auto,
+    /// As the machine is set.
+    Allow,
+    /// Never.
+    Forbid,
+}
+
+impl System {
+    /// True if some operation, or some legs of one, are critical in some epoch.
+    pub fn has_critical_work(&self) -> bool {
+        let legs = |epoch: &Epoch| epoch.settings.iter().any(|setting| setting.critical_legs > 0);
+        self.operations.iter().any(|operation| operation.critical) || self.epochs.iter().any(legs)
+    }
+
+    /// Whether a run forbids deep idle states.
+    pub fn forbids_idle_states(&self) -> bool {
+        match self.idle_states {
+            IdleStates::Auto => self.has_critical_work(),
+            IdleStates::Allow => false,
+            IdleStates::Forbid => true,
+        }
+    }
 }
 
 /// A machine.
@@ -67,6 +99,8 @@ pub struct Processor {
     pub cap_ppm: u32,
     /// The window over which the cap is kept.
     pub cap_window: Span,
+    /// The share of the CPU that lanes may use in any 100 ms, critical work included.
+    pub hard_cap: HardCap,
     /// Threads in each lane's pool; more than one matters only to bodies that block.
     pub pool: u16,
     /// What the middleware costs here; nothing if the file does not say.

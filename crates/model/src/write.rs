@@ -7,11 +7,12 @@
 use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
+use crate::hard_cap::OnOverload;
 use crate::ids::{OperationId, ResourceId};
 use crate::program::{AdvocateWords, Broker};
 use crate::system::{
-    Deadline, Epoch, Guard, OnBusy, OnOverrun, Operation, Preemption, Processor, Setting, System, Trigger, WhenFull,
-    tightest,
+    Deadline, Epoch, Guard, IdleStates, OnBusy, OnOverrun, Operation, Preemption, Processor, Setting, System, Trigger,
+    WhenFull, tightest,
 };
 use crate::takes::Takes;
 use crate::time::{Instant, Span};
@@ -21,6 +22,12 @@ pub fn write(system: &System) -> String {
     let mut text = String::new();
     line(&mut text, "name", quoted(&system.name));
     line(&mut text, "seed", system.seed.to_string());
+    let idle_states = match system.idle_states {
+        IdleStates::Auto => "auto",
+        IdleStates::Allow => "allow",
+        IdleStates::Forbid => "forbid",
+    };
+    line(&mut text, "idle_states", quoted(idle_states));
     line(&mut text, "duration", time(system.duration));
     if system.hosts.len() > 1 || system.hosts.iter().any(|host| host.name != "local") {
         system.hosts.iter().for_each(|host| header(&mut text, "host", &host.name));
@@ -130,6 +137,13 @@ fn write_processor(text: &mut String, system: &System, processor: &Processor) {
     line(text, "cancel", processor.cancel.to_string());
     line(text, "cap", format!("\"{}.{:04}%\"", processor.cap_ppm / 10_000, processor.cap_ppm % 10_000));
     line(text, "cap_window", time(processor.cap_window));
+    line(text, "hard_cap", format!("\"{}.{:04}%\"", processor.hard_cap.ppm / 10_000, processor.hard_cap.ppm % 10_000));
+    let on_overload = match processor.hard_cap.on_overload {
+        OnOverload::Report => "report",
+        OnOverload::Demote => "demote",
+        OnOverload::Stop => "stop",
+    };
+    line(text, "on_hard_cap", quoted(on_overload));
     line(text, "pool", processor.pool.to_string());
     // Said even if there are none: where a file says nothing, what was measured on the machine counts.
     let costs = processor.costs.named().into_iter().filter(|(_, span)| !span.is_zero());

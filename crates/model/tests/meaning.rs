@@ -39,6 +39,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         cancel: false,
         cap_ppm: 940_000,
         cap_window: ms(100),
+        hard_cap: hyoshi_model::HardCap { ppm: 940_000, on_overload: hyoshi_model::OnOverload::Report },
         pool: 1,
         costs: hyoshi_model::Costs::NONE,
     };

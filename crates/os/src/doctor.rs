@@ -71,6 +71,7 @@ const PROBES: &[fn() -> Option<Finding>] = &[
     cpus::siblings,
     cpus::governor,
     cpus::machine,
+    latency::idle_states,
     latency::wake_up,
 ];
 

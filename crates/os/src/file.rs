@@ -3,8 +3,16 @@
 use std::fs::File;
 use std::io;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
+
+/// Flags to open a file with so that no link is followed in its place, and no pipe there blocks (open(2)).
+pub const NOT_FOLLOWED: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
+
+/// The effective user of this process.
+pub fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
 
 /// Takes the file for this process until it is closed, however the process ends (flock(2)). False if another has it.
 ///
@@ -15,6 +23,19 @@ pub fn take(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether another has taken the file. Those who ask at the same time do not see each other.
+///
+/// # Errors
+///
+/// As of [`take`].
+pub fn is_taken(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(flock(file, FlockOperation::Unlock).map(|()| false)?),
+        Err(Errno::WOULDBLOCK) => Ok(true),
         Err(error) => Err(error.into()),
     }
 }
@@ -30,7 +51,9 @@ mod tests {
         let first = open();
         assert!(take(&first).unwrap());
         assert!(!take(&open()).unwrap());
+        assert!(is_taken(&open()).unwrap());
         drop(first);
+        assert!(!is_taken(&open()).unwrap());
         assert!(take(&open()).unwrap());
         std::fs::remove_file(&path).unwrap();
     }

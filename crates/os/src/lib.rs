@@ -40,6 +40,7 @@ pub mod doctor;
 pub mod environment;
 pub mod fake;
 pub mod file;
+pub mod idle;
 pub mod input;
 pub mod kick;
 pub mod lock;
@@ -54,6 +55,7 @@ pub mod priority;
 mod proc;
 pub mod process;
 pub mod progress;
+pub mod realtime;
 pub mod refusal;
 pub mod scheduling;
 pub mod secret;
@@ -63,6 +65,7 @@ pub mod switches;
 pub mod thread;
 pub mod throttle;
 pub mod trusted;
+pub mod waits;
 pub mod wake;
 pub mod wakeups;
 
@@ -83,9 +86,11 @@ pub use signals::{Hangup, Interrupt};
 pub use steal::StealReader;
 pub use switches::{CpuSwitches, Sight, SwitchSource, Switched, thread_name};
 pub use thread::{
-    Granted, Policy, Scheduled, Spawn, Thread, ThreadHandle, own_cpu, own_cpu_time, own_thread, pin_to, set_own_policy,
+    Granted, Policy, Scheduled, Spawn, Thread, ThreadHandle, may_leave_idle, own_cpu, own_cpu_time, own_thread, pin_to,
+    set_own_policy,
 };
 pub use throttle::{FifoLimit, LimitedBy, fifo_limit};
+pub use waits::Wait;
 pub use wake::{Wake, Woken};
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub(crate) struct Stat {
     pub flags: u64,
     pub start: u64,
     pub threads: usize,
+    /// The priority of a thread at SCHED_FIFO or SCHED_RR.
+    pub real_time: Option<u8>,
 }
 
 impl Stat {
@@ -36,7 +38,11 @@ impl Stat {
         let state = *fields.first()?.as_bytes().first()?;
         let (parent, session) = (number(4)? as u32, number(6)? as u32);
         let threads = number(20)? as usize;
-        Some(Stat { name: printable(name), state, parent, session, flags: number(9)?, start: number(22)?, threads })
+        let (priority, policy) = (number(40).unwrap_or(0), number(41).unwrap_or(0));
+        // SCHED_FIFO is 1, SCHED_RR is 2 (include/uapi/linux/sched.h).
+        let real_time = u8::try_from(priority).ok().filter(|priority| matches!(policy, 1 | 2) && *priority > 0);
+        let (flags, start) = (number(9)?, number(22)?);
+        Some(Stat { name: printable(name), state, parent, session, flags, start, threads, real_time })
     }
 }
 
@@ -51,6 +57,12 @@ pub(crate) fn wants_to_run(folder: &str) -> Option<bool> {
 pub(crate) fn ran(folder: &str) -> Option<Span> {
     let told = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
     told.split_ascii_whitespace().next()?.parse().ok().map(Span::from_nanos)
+}
+
+/// How long it has waited for a CPU although it could run; `None` as above.
+pub(crate) fn waited(folder: &str) -> Option<Span> {
+    let told = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
+    told.split_ascii_whitespace().nth(1)?.parse().ok().map(Span::from_nanos)
 }
 
 fn line(folder: &str) -> io::Result<String> {
@@ -74,6 +86,9 @@ mod tests {
         let stat = Stat::parse(line).unwrap();
         assert_eq!((stat.name.as_str(), stat.parent, stat.flags, stat.start), ("a) (b c", 3, 4_194_560, 4711));
         assert_eq!(stat.session, 7);
+        let with = |policy: u8| format!("{line} {} 55 {policy} 0", (24..40).map(|_| "0").collect::<Vec<_>>().join(" "));
+        let [fifo, round_robin, batch] = [1, 2, 3].map(|policy| Stat::parse(&with(policy)).unwrap().real_time);
+        assert_eq!((stat.real_time, fifo, round_robin, batch), (None, Some(55), Some(55), None));
         assert_eq!(Stat::parse("7 (x) S 3"), None);
         assert_eq!(Stat::parse(""), None);
     }

@@ -9,7 +9,9 @@
 //! nothing                                      paranoid 3 and above (Debian, Ubuntu)
 //! ```
 //!
-//! A switch costs the kernel about half a microsecond more while it is watched.
+//! Where every switch is seen, and the kernel shows where its functions are (CAP_SYSLOG, or `kernel.kptr_restrict` 0),
+//! a thread that gives its CPU up by its own will is seen to wait for something, too ([`Wait`]): the same event then
+//! samples the kernel's call chain at each switch.
 
 use std::fmt;
 use std::fs;
@@ -18,6 +20,8 @@ use std::io;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 use serde::Serialize;
+
+use crate::waits::{Functions, Wait};
 
 /// How much of the switches can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -48,6 +52,8 @@ pub enum Switched {
         /// It could have gone on.
         preempted: bool,
     },
+    /// The thread that has the CPU gives it up, with the switch that follows, to wait for this.
+    Waits(Wait),
     /// So many records did not fit into the ring.
     Lost(u64),
 }
@@ -64,11 +70,12 @@ pub trait SwitchSource: fmt::Debug + Send {
 pub struct CpuSwitches {
     sampler: Sampler,
     sight: Sight,
+    chains: Chains,
 }
 
-/// Bytes of a ring, and what to try where so much memory cannot be locked. 512 KiB hold 8,000
-/// switches and are what `kernel.perf_event_mlock_kb` allows everybody for each CPU.
-const RINGS: [usize; 3] = [512 << 10, 128 << 10, 32 << 10];
+/// Bytes of a ring, and what to try where so much memory cannot be locked. 2 MiB hold 8,000 switches with their call
+/// chains; 512 KiB hold as many without, and are what `kernel.perf_event_mlock_kb` allows everybody for each CPU.
+const RINGS: [usize; 4] = [2 << 20, 512 << 10, 128 << 10, 32 << 10];
 
 impl CpuSwitches {
     /// Watches a CPU, as closely as the kernel allows. An error says why it allows nothing.
@@ -76,13 +83,16 @@ impl CpuSwitches {
     /// Where only threads of this process can be seen, it is those that the calling thread starts
     /// from now on, and theirs: call it before starting any.
     pub fn of(cpu: u32) -> io::Result<Self> {
-        CpuSwitches::open(cpu, Sight::Everything).or_else(|_| CpuSwitches::open(cpu, Sight::OwnThreads))
+        let chains = || Functions::of_kernel().ok_or(io::Error::from(io::ErrorKind::PermissionDenied));
+        let plain = |sight| CpuSwitches::open(cpu, sight, None);
+        let with_waits = chains().and_then(|functions| CpuSwitches::open(cpu, Sight::Everything, Some(functions)));
+        with_waits.or_else(|_| plain(Sight::Everything)).or_else(|_| plain(Sight::OwnThreads))
     }
 
-    fn open(cpu: u32, sight: Sight) -> io::Result<Self> {
+    fn open(cpu: u32, sight: Sight, functions: Option<&'static Functions>) -> io::Result<Self> {
         let mut refused = io::Error::from(io::ErrorKind::Unsupported);
-        for ring in RINGS {
-            let mut builder = switches(ring);
+        for ring in if functions.is_some() { &RINGS[..] } else { &RINGS[1..] }.iter().copied() {
+            let mut builder = switches(ring, functions.is_some());
             builder.one_cpu(cpu as usize);
             match sight {
                 Sight::Everything => builder.any_pid(),
@@ -92,7 +102,7 @@ impl CpuSwitches {
             match builder.build().and_then(|counter| counter.sampled(ring)) {
                 Ok(mut sampler) => {
                     sampler.enable()?;
-                    return Ok(CpuSwitches { sampler, sight });
+                    return Ok(CpuSwitches { sampler, sight, chains: Chains { functions, last: None } });
                 }
                 Err(error) => refused = error,
             }
@@ -103,7 +113,8 @@ impl CpuSwitches {
 
 impl SwitchSource for CpuSwitches {
     fn drain(&mut self, each: &mut dyn FnMut(u64, Switched)) {
-        drain(&mut self.sampler, RINGS[0], each);
+        let CpuSwitches { sampler, chains, .. } = self;
+        drain(sampler, RINGS[0], |kind, misc, body| chains.record(kind, misc, body, each));
     }
 
     fn sight(&self) -> Sight {
@@ -127,39 +138,77 @@ const THREAD_RING: usize = 16 << 10;
 impl ThreadSwitches {
     pub(crate) fn of(tid: u32) -> io::Result<Self> {
         let tid = i32::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
-        let counter = switches(THREAD_RING).observe_pid(tid).any_cpu().build()?;
+        let counter = switches(THREAD_RING, false).observe_pid(tid).any_cpu().build()?;
         let mut sampler = counter.sampled(THREAD_RING)?;
         sampler.enable()?;
         Ok(ThreadSwitches(sampler))
     }
 
     pub(crate) fn drain(&mut self, each: &mut dyn FnMut(u64, Switched)) {
-        drain(&mut self.0, THREAD_RING, each);
+        let mut each = |(at, switched)| each(at, switched);
+        drain(&mut self.0, THREAD_RING, |kind, misc, body| read(kind, misc, body).into_iter().for_each(&mut each));
     }
 }
 
-fn switches(ring: usize) -> Builder<'static> {
-    let mut builder = Builder::new(Software::DUMMY);
+/// The calls that a thread is in when it gives its CPU up: the kernel samples them just before it tells of the switch.
+#[derive(Debug)]
+struct Chains {
+    functions: Option<&'static Functions>,
+    /// What the thread of the last sample waits for.
+    last: Option<(u32, Wait)>,
+}
+
+/// So many calls are sampled, the innermost. Those that say what a thread waits for are ten deep at most; each costs 0.1 us.
+const DEEPEST: u16 = 16;
+
+impl Chains {
+    fn record(&mut self, kind: u32, misc: u16, body: &[u8], each: &mut dyn FnMut(u64, Switched)) {
+        if kind == RECORD_SAMPLE {
+            self.last = self.functions.and_then(|functions| sampled(functions, body));
+            return;
+        }
+        let Some((at, switched)) = read(kind, misc, body) else { return };
+        let last = self.last.take();
+        // One that was preempted waits for nothing.
+        if let (Switched::To { preempted: false, .. }, Some((tid, wait))) = (switched, last)
+            && u32_at(body, body.len() - 12) == Some(tid)
+        {
+            each(at, Switched::Waits(wait));
+        }
+        each(at, switched);
+    }
+}
+
+/// A sample: pid, tid, time, the number of calls, and where each is.
+fn sampled(functions: &Functions, body: &[u8]) -> Option<(u32, Wait)> {
+    let calls = body.get(24..)?.chunks_exact(8).map(|call| u64::from_ne_bytes(call.try_into().unwrap_or_default()));
+    Some((u32_at(body, 4)?, functions.wait(calls)?))
+}
+
+fn switches(ring: usize, chains: bool) -> Builder<'static> {
+    let mut builder = Builder::new(if chains { Software::CONTEXT_SWITCHES } else { Software::DUMMY });
     builder.context_switch(true).clockid(Clock::MONOTONIC);
     builder.sample_id_all(true).sample(SampleFlag::TID | SampleFlag::TIME);
+    if chains {
+        builder.sample_period(1).sample(SampleFlag::CALLCHAIN).sample_max_stack(DEEPEST);
+        builder.include_kernel().exclude_callchain_user(true);
+    }
     // Nobody waits for it: it is read now and then.
     builder.wakeup_watermark(ring);
     builder
 }
 
-fn drain(sampler: &mut Sampler, ring: usize, each: &mut dyn FnMut(u64, Switched)) {
+fn drain(sampler: &mut Sampler, ring: usize, mut each: impl FnMut(u32, u16, &[u8])) {
     // Bounded: a CPU that switches faster than this reads does not keep the caller here.
     for _ in 0..ring / SHORTEST {
         let Some(record) = sampler.next_record() else { return };
-        let bytes = record.to_contiguous();
-        if let Some((at, switched)) = read(record.ty(), record.misc(), &bytes) {
-            each(at, switched);
-        }
+        each(record.ty(), record.misc(), &record.to_contiguous());
     }
 }
 
 // Of linux/perf_event.h.
 const RECORD_LOST: u32 = 2;
+const RECORD_SAMPLE: u32 = 9;
 const RECORD_SWITCH: u32 = 14;
 const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const MISC_SWITCH_OUT: u16 = 1 << 13;
@@ -234,11 +283,39 @@ mod tests {
     }
 
     #[test]
+    fn what_a_thread_waits_for_is_told_with_its_own_switch_unless_it_was_preempted() {
+        let Some(functions) = Functions::of_kernel() else {
+            return crate::privileges::missing("addresses of functions");
+        };
+        let sleeps = functions.first_of(Wait::Sleep);
+        let sample = |tid: u32| {
+            let words = [60, tid, 5, 0, 2, 0].into_iter().flat_map(u32::to_ne_bytes);
+            words.chain([u64::MAX - 127, sleeps].into_iter().flat_map(u64::to_ne_bytes)).collect::<Vec<u8>>()
+        };
+        let told = |sampled: u32, misc: u16| {
+            let (mut chains, mut told) = (Chains { functions: Some(functions), last: None }, Vec::new());
+            chains.record(RECORD_SAMPLE, 0, &sample(sampled), &mut |_, switched| told.push(switched));
+            let switch = record(&[70, 71], [60, 61], 5);
+            for _ in 0..2 {
+                chains.record(RECORD_SWITCH_CPU_WIDE, misc, &switch, &mut |_, switched| told.push(switched));
+            }
+            told
+        };
+        let to = |preempted| Switched::To { tid: 71, preempted };
+        assert_eq!(told(61, MISC_SWITCH_OUT), [Switched::Waits(Wait::Sleep), to(false), to(false)]);
+        assert_eq!(told(62, MISC_SWITCH_OUT), [to(false), to(false)]);
+        assert_eq!(told(61, MISC_SWITCH_OUT | MISC_SWITCH_OUT_PREEMPT), [to(true), to(true)]);
+        for length in 0..sample(61).len() {
+            sampled(functions, &sample(61)[..length]);
+        }
+    }
+
+    #[test]
     fn a_thread_that_sleeps_is_seen_to_come_and_go_where_the_kernel_allows() {
         let cpu = crate::allowed_cpus()[0];
         let mut switches = match CpuSwitches::of(cpu) {
             Ok(switches) => switches,
-            Err(error) => return println!("no switches here: {error}"),
+            Err(error) => return crate::privileges::missing(format_args!("context switches: {error}")),
         };
         println!("{switches:?}");
         let thread = Spawn::new("seen").cpu(cpu).spawn(|| {
@@ -249,13 +326,18 @@ mod tests {
         let thread = thread.unwrap();
         let tid = thread.handle.tid();
         thread.join().unwrap();
-        let (mut last, mut came) = (0, 0);
+        let (mut last, mut came, mut slept) = (0, 0, 0);
         switches.drain(&mut |at, switched| {
             assert!(at >= last);
             last = at;
             came += u32::from(matches!(switched, Switched::To { tid: to, .. } if to == tid));
+            slept += u32::from(switched == Switched::Waits(Wait::Sleep));
         });
         assert!(came >= 20, "{came} of {tid} {switches:?}");
+        match switches.chains.functions {
+            Some(_) => assert!(slept >= 20, "{slept}"),
+            None => crate::privileges::missing("addresses of the kernel's functions"),
+        }
     }
 
     #[test]

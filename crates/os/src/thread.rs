@@ -183,6 +183,12 @@ impl ThreadHandle {
     pub fn tid(&self) -> u32 {
         self.thread.tid
     }
+
+    /// How long the thread of this process has waited for a CPU although it could run; `None` once it has ended, or
+    /// where the kernel does not tell (CONFIG_SCHED_INFO). 3 us.
+    pub fn waited(&self) -> Option<Span> {
+        crate::proc::waited(&format!("/proc/self/task/{}", self.tid()))
+    }
 }
 
 impl Scheduled for ThreadHandle {
@@ -216,6 +222,14 @@ pub fn own_cpu() -> u32 {
 /// Sets the policy of the calling thread, which may be one that [`Spawn`] did not make.
 pub fn set_own_policy(policy: Policy) -> Result<(), Refused> {
     set_policy_of(0, policy)
+}
+
+/// Whether a thread of this process may return from SCHED_IDLE: that needs CAP_SYS_NICE or an RLIMIT_NICE of 20
+/// (sched(7)). Tried on a thread of its own.
+pub fn may_leave_idle() -> bool {
+    let tried = std::thread::Builder::new()
+        .spawn(|| set_own_policy(Policy::Idle).is_ok() && set_own_policy(Policy::Other).is_ok());
+    tried.is_ok_and(|thread| thread.join().unwrap_or(false))
 }
 
 /// Lets the calling thread run on one CPU only.

@@ -197,6 +197,7 @@ fn woken(asleep: &mut bool, at: u64, switched: Switched) -> Option<Woken> {
             None
         }
         Switched::To { .. } => std::mem::take(asleep).then_some(Woken::At(Instant::from_nanos(at))),
+        Switched::Waits(_) => None,
         Switched::Lost(_) => {
             *asleep = false;
             Some(Woken::Lost)

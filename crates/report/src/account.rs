@@ -96,6 +96,8 @@ pub enum Level {
     Degraded,
     /// Something was asked for and not granted.
     Refused,
+    /// The run ended with an error.
+    Failed,
 }
 
 /// What a run or simulation says of the requirements of its file.

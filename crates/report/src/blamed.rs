@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use hyoshi_model::{JobId, OperationId, Span, System};
+use hyoshi_trace::Wait;
 use hyoshi_trace::blame::{Account, Culprit, Kind, Overrun, Rank};
 
 use crate::figures::{printable, time};
@@ -28,7 +29,7 @@ pub(crate) fn group(kind: Kind) -> usize {
         Kind::Offset | Kind::Jitter | Kind::Guard | Kind::TimerLate => 1,
         Kind::Waited { .. } => 2,
         Kind::Preempted { .. } => 3,
-        Kind::Resource { .. } | Kind::Cap { .. } | Kind::Demoted { .. } | Kind::Suspended | Kind::Asleep => 4,
+        Kind::Resource { .. } | Kind::Cap { .. } | Kind::Demoted { .. } | Kind::Suspended | Kind::Asleep(_) => 4,
         Kind::Executed => 5,
         Kind::Overran => 6,
         Kind::Overhead | Kind::Other(_) | Kind::Stolen | Kind::Unexplained => 7,
@@ -223,9 +224,13 @@ fn told(system: &System, kind: Kind, threads: &[String], who: impl Fn(Culprit) -
         Kind::Cap { behind } => format!("kept back by the cap{}", ran(behind)),
         Kind::Demoted { behind } => format!("below the lanes, beyond its worst case{}", ran(behind)),
         Kind::Suspended => "blocked by its own will".into(),
-        Kind::Asleep => {
-            "blocked: its body slept, or waited for a lock, a page or I/O that the file does not declare".into()
+        Kind::Asleep(None) => "blocked: its body slept, or waited for something that the file does not declare".into(),
+        Kind::Asleep(Some(Wait::Sleep)) => "blocked: its body slept".into(),
+        Kind::Asleep(Some(Wait::Lock)) => {
+            "blocked: its body waited for a lock that the file does not declare, or for another thread".into()
         }
+        Kind::Asleep(Some(Wait::Page)) => "blocked: its body waited for a page of memory (page fault)".into(),
+        Kind::Asleep(Some(Wait::Io)) => "blocked: its body waited for a disk".into(),
         Kind::Executed => "executed, within its declared worst case".into(),
         Kind::Overran => "executed, beyond its declared worst case".into(),
         Kind::Overhead => "scheduling itself: the release and lane threads".into(),

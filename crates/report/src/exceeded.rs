@@ -113,6 +113,9 @@ fn to_act_on(account: &Account<'_>) -> Vec<String> {
     if account.notes.iter().any(|note| note.level == Level::Refused) {
         seen.push("the kernel refused something (see the notes)".into());
     }
+    if account.notes.iter().any(|note| note.level == Level::Failed) {
+        seen.push("the run ended with an error (see the notes)".into());
+    }
     seen
 }
 

@@ -91,7 +91,7 @@ fn heading(summary: &Summary) -> Markup {
         @if !summary.notes.is_empty() {
             ul class="notes" {
                 @for note in &summary.notes {
-                    li class=(match note.level { Level::Info => "info", Level::Degraded => "degraded", Level::Refused => "refused" }) {
+                    li class=(match note.level { Level::Info => "info", Level::Degraded => "degraded", Level::Refused => "refused", Level::Failed => "failed" }) {
                         b { (note.topic) } (coded(&note.text))
                         @if let Some(remedy) = &note.remedy { span class="remedy" { " — " (coded(remedy)) } }
                     }

@@ -123,6 +123,7 @@ pub(crate) fn notes(notes: &[Note], look: Look) -> String {
             Level::Info => look.quiet("note"),
             Level::Degraded => look.toned("degraded", Color::Yellow),
             Level::Refused => look.toned("refused", Color::Yellow),
+            Level::Failed => look.toned("failed", Color::Red),
         };
         let remedy = note.remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}"));
         let said = printable(&format!("{}: {}{remedy}", note.topic, note.text));

@@ -43,6 +43,9 @@ fn a_system_that_holds_shows_bounds_and_slack() {
 #[test]
 fn a_system_that_does_not_hold_names_what_fails_and_why() {
     let text = shown(&FITS.replace("wcet = '2ms'", "wcet = '4ms'"));
+    assert!(text.contains("Does not hold: main: worst cases of critical jobs alone need 120.00 %"), "{text}");
+    let text =
+        shown(&FITS.replace("wcet = '2ms'", "wcet = '4ms'").replace("cap = '100%'", "cap = '100%'\nhard_cap = '100%'"));
     assert!(text.contains("Does not hold: nav."), "{text}");
 }
 
@@ -62,6 +65,7 @@ fn two_strategies_show_what_each_proves_alone_and_what_switches_leave() {
 [processor.main]
 strategy = ['RMS', 'RMS+MLF']
 cap = '100%'
+hard_cap = '100%'
 [operation.steer]
 every = '40ms'
 wcet = '10ms'

@@ -44,7 +44,9 @@ fn system(text: &str) -> (Arc<System>, Arc<Plan>) {
 
 /// Ten operations, one due each millisecond; half of them critical.
 fn ten_operations(strategy: &str) -> (Arc<System>, Arc<Plan>) {
-    let mut text = format!("name = \"bench\"\n[processor.main]\nstrategy = \"{strategy}\"\n");
+    // The lanes never rest: caps would gate them.
+    let mut text =
+        format!("name = \"bench\"\n[processor.main]\nstrategy = \"{strategy}\"\ncap = \"100%\"\nhard_cap = \"100%\"\n");
     for number in 0..10 {
         let critical = number % 2 == 0;
         text += &format!(

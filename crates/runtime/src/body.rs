@@ -88,7 +88,8 @@ pub(crate) fn run_body(processor: &Processor, me: u16, mut begin: Begin, posts: 
     Returned { slot, cell: Some(cell), consumed: None, cpu: own_cpu_time() }
 }
 
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
+/// What a panic said.
+pub(crate) fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned())
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use hyoshi_model::{ProcessorId, Span};
 use hyoshi_os::Refused;
+use hyoshi_os::priority::RELEASE;
 use hyoshi_trace::stats::Queueing;
 
 /// Why a run ended.
@@ -23,6 +24,18 @@ pub enum EndedBy {
         consumed: Span,
         /// What the watchdog allows: one second, or twenty times the declared worst case.
         limit: Span,
+    },
+    /// The hard cap has paused a processor's lanes again and again, and the file says `on_hard_cap = "stop"`.
+    Overloaded {
+        /// The processor.
+        processor: String,
+    },
+    /// The dispatcher of a processor panicked: an error of Hyoshi's own.
+    Broken {
+        /// The processor.
+        processor: String,
+        /// What the panic said.
+        message: String,
     },
     /// A body panicked.
     Panicked {
@@ -44,12 +57,25 @@ impl fmt::Display for EndedBy {
                 "operation {operation:?} ran away: a job used {consumed:.3} of CPU time and has not returned (the watchdog \
                  allows {limit}); its thread was left behind at normal priority"
             ),
+            EndedBy::Overloaded { processor } => write!(
+                f,
+                "critical work of processor {processor:?} was overloaded for more than a second: the hard cap paused its \
+                 lanes again and again, and `on_hard_cap = \"stop\"` ends the run"
+            ),
+            EndedBy::Broken { processor, message } => write!(
+                f,
+                "the dispatcher of processor {processor:?} failed: {message}; this is an error in hyoshi, please report it \
+                 with the recording"
+            ),
             EndedBy::Panicked { operation, message } => {
                 write!(f, "the body of operation {operation:?} panicked: {message}")
             }
         }
     }
 }
+
+/// A body that has used less CPU time than this when the run ends waits for something.
+const BUSY: Span = Span::from_millis(100);
 
 /// Something that a report says about a run beside its figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +109,38 @@ pub enum Note {
     NotReturned {
         /// The operation.
         operation: String,
+        /// CPU time that its job had used since it began: a body that waits has used next to nothing.
+        consumed: Span,
+    },
+    /// The hard cap paused a processor's lanes.
+    HardCapped {
+        /// The processor.
+        processor: String,
+        /// How often.
+        times: u64,
+        /// For how long in all.
+        paused: Span,
+        /// Operations that are no longer critical for it (`on_hard_cap = "demote"`).
+        demoted: Vec<String>,
+    },
+    /// A processor with critical work has no hard cap.
+    NoHardCap {
+        /// The processors.
+        processors: Vec<String>,
+    },
+    /// `/dev/cpu_dma_latency` is held: no CPU of the machine sleeps deeply.
+    Awake,
+    /// CPUs may sleep deeply, which delays wake-ups: the kernel does not let this run forbid it.
+    MaySleep {
+        /// The kernel's error.
+        error: String,
+    },
+    /// The kernel's own throttle stopped every real-time thread of a CPU.
+    Throttled {
+        /// The CPU.
+        cpu: u32,
+        /// For how long in all.
+        stopped: Span,
     },
     /// Jobs blocked and kept their lane waiting, because no other thread was left in its pool.
     PoolExhausted {
@@ -113,9 +171,45 @@ impl fmt::Display for Note {
                 "the release thread of processor {processor:?} was late by up to {by:.3} ({times} times): something above \
                  its priority, or the hypervisor, had the CPU"
             ),
-            Note::NotReturned { operation } => {
-                write!(f, "the body of operation {operation:?} had not returned at the end; its thread was left behind")
+            Note::NotReturned { operation, consumed } if *consumed < BUSY => write!(
+                f,
+                "the body of operation {operation:?} blocks: it had used {consumed} of CPU time and had not returned when \
+                 the run ended; its thread was left behind"
+            ),
+            Note::NotReturned { operation, consumed } => write!(
+                f,
+                "the body of operation {operation:?} does not return: it had used {consumed} of CPU time and still ran when \
+                 the run ended; its thread was left behind"
+            ),
+            Note::HardCapped { processor, times, paused, demoted } => {
+                write!(
+                    f,
+                    "critical work of processor {processor:?} reached the hard cap: its lanes were paused {times} times, \
+                     {paused} in all"
+                )?;
+                match &demoted[..] {
+                    [] => Ok(()),
+                    demoted => write!(f, "; no longer critical since: {}", demoted.join(", ")),
+                }
             }
+            Note::NoHardCap { processors } => write!(
+                f,
+                "no hard cap on processor {}: critical overload takes the CPU from all ordinary threads",
+                processors.join(", ")
+            ),
+            Note::Awake => f.write_str("/dev/cpu_dma_latency is held at 0 us: no CPU of this machine sleeps deeply"),
+            Note::MaySleep { error } => {
+                write!(
+                    f,
+                    "CPUs may sleep deeply, which delays wake-ups: {} cannot be held: {error}",
+                    hyoshi_os::idle::CPU_DMA_LATENCY
+                )
+            }
+            Note::Throttled { cpu, stopped } => write!(
+                f,
+                "the release thread of CPU {cpu} waited {stopped} for its CPU: the kernel's throttle (sched_rt_runtime_us) \
+                 stopped all real-time threads there, or something above priority {RELEASE} had it"
+            ),
             Note::PoolExhausted { times } => {
                 write!(f, "jobs blocked {times} times without another thread in their lane: raise the processor's pool")
             }

@@ -97,6 +97,7 @@
 
 mod body;
 mod calibrate;
+mod claim;
 mod common;
 mod context;
 mod crew;
@@ -113,12 +114,14 @@ mod place;
 mod posts;
 mod processor;
 mod running;
+mod seat;
 mod shared;
 mod watchdog;
 mod work;
 
 pub use body::Body;
 pub use calibrate::{CalibrateError, Calibration, Figures};
+pub use claim::Occupied;
 pub use context::JobContext;
 pub use ended::{EndedBy, Finished, Lost, Note};
 pub use lookout::Names;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::switches::{Sight, SwitchSource, Switched, sees_every_thread, thread_name};
-use hyoshi_os::{Clock, MonotonicClock};
+use hyoshi_os::{Clock, MonotonicClock, Wait};
 use hyoshi_trace::recording::MOST_NAMES;
 use hyoshi_trace::{Event, RingDrain, Seen, Who};
 
@@ -122,7 +122,7 @@ impl Pending {
             return 0;
         }
         let beyond = self.seen.split_off(MOST_PENDING / 2);
-        let is_switch = |seen: &Seen| matches!(seen, Seen::Switch { .. } | Seen::Gap);
+        let is_switch = |seen: &Seen| matches!(seen, Seen::Switch { .. } | Seen::Waits(_) | Seen::Gap);
         let Some((at, _)) = beyond.iter().find(|(_, seen)| is_switch(seen)).copied() else {
             self.seen.extend(beyond);
             return 0;
@@ -148,6 +148,20 @@ impl Pending {
             return;
         }
         self.seen.push_back((at, Seen::Switch { to, preempted }));
+    }
+
+    /// Whoever has the CPU is about to wait: told of this processor's own threads, which have jobs.
+    fn waits(&mut self, at: Instant, wait: Wait) {
+        let own = matches!(self.has, Some(Who::Lane(_) | Who::Below));
+        if own && at > Instant::ZERO {
+            let wait = match wait {
+                Wait::Sleep => hyoshi_trace::Wait::Sleep,
+                Wait::Lock => hyoshi_trace::Wait::Lock,
+                Wait::Page => hyoshi_trace::Wait::Page,
+                Wait::Io => hyoshi_trace::Wait::Io,
+            };
+            self.seen.push_back((at, Seen::Waits(wait)));
+        }
     }
 
     fn gap(&mut self, at: Instant) {
@@ -218,6 +232,7 @@ impl Lookout {
                             pending.switched(at, to, preempted);
                         }
                         Switched::From { preempted, .. } => pending.switched(at, Who::Unknown, preempted),
+                        Switched::Waits(wait) => pending.waits(at, wait),
                         Switched::Lost(_) => pending.gap(at),
                     }
                 }

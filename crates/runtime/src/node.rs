@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use hyoshi_model::costs::WATCHDOG_PERIOD;
 use hyoshi_model::{Instant, OnOverrun, OperationId, ProcessorId, Span, System};
+use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::{RELEASE, WATCHDOG};
 use hyoshi_os::{
     CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Policy, Spawn, StealReader, Thread, allowed_cpus,
@@ -17,6 +18,7 @@ use hyoshi_trace::RingDrain;
 use hyoshi_trace::ring::ring;
 
 use crate::body::{Body, Cell};
+use crate::claim::{self, Claims, Occupied};
 use crate::common::{Common, Signs};
 use crate::context::JobContext;
 use crate::crew::{Crew, Tap};
@@ -46,10 +48,22 @@ pub struct Node {
     bodies: BTreeMap<String, Body>,
     strict: bool,
     watch: bool,
+    share_cpu: bool,
+    placed: Option<Placed>,
     duration: Span,
     ring: usize,
     stack: usize,
     interrupt: Option<Interrupt>,
+}
+
+/// The CPU of each processor.
+struct Placed {
+    cpus: Vec<u32>,
+    notes: Vec<Note>,
+    /// That they are this run's.
+    claims: Claims,
+    /// No other run may have them.
+    alone: bool,
 }
 
 /// Why a run did not start. Nothing of it is left behind.
@@ -68,6 +82,13 @@ pub enum StartError {
         cpu: u32,
         /// Those that there are.
         allowed: Vec<u32>,
+    },
+    /// Another program has a CPU that the system needs.
+    Occupied {
+        /// The processor.
+        processor: String,
+        /// Who has it.
+        by: Occupied,
     },
     /// The kernel refused something, and the run is strict.
     Refused(Vec<Note>),
@@ -101,6 +122,15 @@ impl fmt::Display for StartError {
                  system file or leave it out",
                 hyoshi_os::cpu::cpu_list(allowed)
             ),
+            StartError::Occupied { processor, by } => {
+                let pid = by.pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+                write!(
+                    f,
+                    "processor {processor:?} would share CPU {} with {pid} ({}): they would delay each other; end that \
+                     process, name another `cpu` in the system file, or allow it with --share-cpu",
+                    by.cpu, by.by
+                )
+            }
             StartError::Refused(notes) => {
                 f.write_str("a strict run was not granted everything:")?;
                 notes.iter().try_for_each(|note| write!(f, "\n  {note}"))
@@ -136,8 +166,9 @@ impl Node {
     pub fn new(system: Arc<System>, plan: Arc<Plan>) -> Self {
         let duration = system.duration;
         let bodies = BTreeMap::new();
-        let (strict, watch, interrupt) = (false, false, None);
-        Node { system, plan, bodies, strict, watch, duration, ring: RING, stack: STACK, interrupt }
+        let (strict, watch, share_cpu) = (false, false, true);
+        let (placed, interrupt) = (None, None);
+        Node { system, plan, bodies, strict, watch, share_cpu, placed, duration, ring: RING, stack: STACK, interrupt }
     }
 
     /// Gives an operation a body instead of built-in work.
@@ -187,14 +218,45 @@ impl Node {
         self
     }
 
-    /// The CPU of each processor, as [`Node::start`] takes them.
+    /// Whether its CPUs may be those of other runs, and of other programs' real-time threads (default: yes).
+    /// If not, the node claims them, and the file's processors without a `cpu` get others.
+    pub fn share_cpu(mut self, share: bool) -> Self {
+        self.share_cpu = share;
+        self
+    }
+
+    /// The CPU of each processor, as [`Node::start`] takes them. From now on they are claimed.
     ///
     /// # Errors
     ///
-    /// If the system names one that this process may not use.
-    pub fn cpus(&self) -> Result<Vec<(ProcessorId, u32)>, StartError> {
-        let (cpus, _) = place(&self.system, &allowed_cpus())?;
+    /// If the system names one that this process may not use, or that others have.
+    pub fn cpus(&mut self) -> Result<Vec<(ProcessorId, u32)>, StartError> {
+        if self.placed.is_none() {
+            self.placed = Some(self.place()?);
+        }
+        let cpus = self.placed.iter().flat_map(|placed| placed.cpus.iter().copied());
         Ok(self.system.processor_ids().zip(cpus).collect())
+    }
+
+    fn place(&self) -> Result<Placed, StartError> {
+        let allowed = allowed_cpus();
+        // Without real-time priorities its threads preempt no other thread.
+        if self.share_cpu || !real_time_granted() {
+            let (cpus, notes) = place(&self.system, &allowed, &BTreeMap::new())?;
+            return Ok(Placed { cpus, notes, claims: Claims::default(), alone: false });
+        }
+        let folder = claim::folder();
+        let mut occupied = claim::occupied(&allowed, folder.as_deref());
+        loop {
+            // An error once every CPU is taken.
+            let (cpus, notes) = place(&self.system, &allowed, &occupied)?;
+            let own: BTreeSet<u32> = cpus.iter().copied().collect();
+            match Claims::take(&own.into_iter().collect::<Vec<_>>(), folder.as_deref()) {
+                Ok(claims) => return Ok(Placed { cpus, notes, claims, alone: true }),
+                // Another run was faster.
+                Err(by) => drop(occupied.insert(by.cpu, by)),
+            }
+        }
     }
 
     /// Starts every thread, and the common clock when they are all there.
@@ -207,7 +269,9 @@ impl Node {
             cells[position] = Some(Cell::new(&system, OperationId(position as u32), body));
         }
         refuse_storms(&system)?;
-        let (cpus, mut notes) = place(&system, &allowed_cpus())?;
+        self.cpus()?;
+        let placed = self.placed.take().map_or_else(|| self.place(), Ok)?;
+        let (cpus, mut notes) = (placed.cpus, placed.notes);
         let mut refusals = Refusals::default();
         // Before anything is mapped that a lane touches.
         if let Err(refused) = lock_memory() {
@@ -255,7 +319,31 @@ impl Node {
             parts.abandon();
             return Err(StartError::Refused(refused));
         }
+        if placed.alone {
+            // A run of another user may have started meanwhile: it sees these threads, or they see its threads.
+            let others = claim::by_threads(&cpus);
+            let mut places = system.processors.iter().zip(&cpus);
+            if let Some((processor, by)) =
+                places.find_map(|(one, cpu)| Some((one.name.clone(), others.get(cpu)?.clone())))
+            {
+                parts.abandon();
+                return Err(StartError::Occupied { processor, by });
+            }
+        }
         notes.splice(0..0, refused);
+        notes.extend(no_hard_cap(&system));
+        let awake = match system.forbids_idle_states().then(AwakeCpus::hold) {
+            None => None,
+            Some(Ok(awake)) => {
+                notes.push(Note::Awake);
+                Some(awake)
+            }
+            Some(Err(error)) => {
+                notes.push(Note::MaySleep { error: error.to_string() });
+                None
+            }
+        };
+        parts.keep(placed.claims, awake);
         common.begin(MonotonicClock::start_in(LEAD));
         Ok(parts.begin(notes))
     }
@@ -315,6 +403,30 @@ impl Node {
         }
         Ok(())
     }
+}
+
+/// Whether this process gets real-time priorities.
+fn real_time_granted() -> bool {
+    let probe = Spawn::new("hyoshi-probe").policy(Policy::Fifo(RELEASE)).stack(SMALL_STACK).spawn(|| ());
+    probe.is_ok_and(|probe| {
+        let granted = probe.granted.in_full();
+        // It does nothing that could panic.
+        drop(probe.join());
+        granted
+    })
+}
+
+/// Processors whose critical work nothing holds back.
+fn no_hard_cap(system: &System) -> Option<Note> {
+    let critical = |id: &ProcessorId| {
+        let settings = |operation: OperationId| {
+            system.epochs.iter().any(|epoch| epoch.settings[operation.index()].critical_legs > 0)
+        };
+        system.operations_on(*id).any(|operation| system.operation(operation).critical || settings(operation))
+    };
+    let open = system.processor_ids().filter(|id| !system.processor(*id).hard_cap.is_on()).filter(critical);
+    let processors: Vec<String> = open.map(|id| system.processor(id).name.clone()).collect();
+    (!processors.is_empty()).then_some(Note::NoHardCap { processors })
 }
 
 /// What the kernel lets see of the CPUs; each once.

@@ -1,14 +1,24 @@
 //! Which CPU each processor gets.
 
+use std::collections::BTreeMap;
+
 use hyoshi_model::System;
 
+use crate::claim::Occupied;
 use crate::ended::Note;
 use crate::node::StartError;
 
 /// A CPU for each processor, in their order: the one that the file names, else one of its own
 /// from the last allowed CPU down (interrupts and housekeeping are mostly on the first), else, where
 /// there are fewer, one that others have too, which is noted.
-pub(crate) fn place(system: &System, allowed: &[u32]) -> Result<(Vec<u32>, Vec<Note>), StartError> {
+///
+/// CPUs that others have are chosen last of all, and those that the file names are refused, unless they may be shared:
+/// `occupied` is empty then.
+pub(crate) fn place(
+    system: &System,
+    allowed: &[u32],
+    occupied: &BTreeMap<u32, Occupied>,
+) -> Result<(Vec<u32>, Vec<Note>), StartError> {
     let mut cpus = Vec::with_capacity(system.processors.len());
     for processor in &system.processors {
         if let Some(cpu) = processor.cpu.filter(|cpu| !allowed.contains(cpu)) {
@@ -20,8 +30,14 @@ pub(crate) fn place(system: &System, allowed: &[u32]) -> Result<(Vec<u32>, Vec<N
     for place in 0..cpus.len() {
         let users = |cpu: &u32| cpus.iter().filter(|used| **used == Some(*cpu)).count();
         // Of equally used ones the last.
-        let least = allowed.iter().rev().min_by_key(|cpu| users(cpu)).copied();
-        cpus[place] = cpus[place].or(least);
+        let least =
+            allowed.iter().rev().filter(|cpu| !occupied.contains_key(cpu)).min_by_key(|cpu| users(cpu)).copied();
+        cpus[place] = cpus[place].or(least).or(allowed.last().copied());
+    }
+    for (processor, cpu) in system.processors.iter().zip(&cpus) {
+        if let Some(by) = cpu.and_then(|cpu| occupied.get(&cpu)) {
+            return Err(StartError::Occupied { processor: processor.name.clone(), by: by.clone() });
+        }
     }
     let cpus: Vec<u32> = cpus.into_iter().map(|cpu| cpu.unwrap_or(0)).collect();
     let shared = allowed.iter().filter_map(|cpu| {
@@ -50,20 +66,35 @@ mod tests {
 
     #[test]
     fn processors_without_a_cpu_get_one_of_their_own_from_the_last_down() {
-        let (cpus, notes) = place(&system(&[None, Some(3), None]), &[0, 1, 2, 3]).unwrap();
+        let (cpus, notes) = place(&system(&[None, Some(3), None]), &[0, 1, 2, 3], &BTreeMap::new()).unwrap();
         assert_eq!((cpus, notes), (vec![2, 3, 1], vec![]));
     }
 
     #[test]
     fn fewer_cpus_than_processors_are_shared_evenly_and_noted() {
-        let (cpus, notes) = place(&system(&[None, None, None]), &[0, 1]).unwrap();
+        let (cpus, notes) = place(&system(&[None, None, None]), &[0, 1], &BTreeMap::new()).unwrap();
         assert_eq!(cpus, [1, 0, 1]);
         assert!(matches!(&notes[..], [Note::SharedCpu { cpu: 1, processors }] if processors.len() == 2));
     }
 
     #[test]
     fn a_cpu_that_is_not_there_is_an_error_that_names_those_that_are() {
-        let error = place(&system(&[Some(77)]), &[0, 1]).unwrap_err();
+        let error = place(&system(&[Some(77)]), &[0, 1], &BTreeMap::new()).unwrap_err();
         assert!(error.to_string().contains("CPU 77") && error.to_string().contains("0-1"), "{error}");
+    }
+
+    #[test]
+    fn a_cpu_of_another_run_is_avoided_where_the_file_leaves_it_open_and_refused_where_not() {
+        let by = |cpu| (cpu, Occupied { cpu, pid: Some(77), by: "a run of hyoshi".into() });
+        let (cpus, _) = place(&system(&[None, None]), &[0, 1, 2], &BTreeMap::from([by(2)])).unwrap();
+        assert_eq!(cpus, [1, 0]);
+        for (asked, occupied) in [(Some(2), vec![2]), (None, vec![0, 1, 2])] {
+            let occupied = occupied.into_iter().map(by).collect();
+            let error = place(&system(&[asked]), &[0, 1, 2], &occupied).unwrap_err().to_string();
+            assert!(
+                error.contains("CPU 2") && error.contains("process 77") && error.contains("--share-cpu"),
+                "{error}"
+            );
+        }
     }
 }

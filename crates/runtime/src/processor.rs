@@ -1,14 +1,17 @@
 //! One processor at run time: the crew behind its lock, and the threads' ways to it.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::{Clock, PiMutex, ThreadHandle, Wake, own_cpu_time};
 
-use crate::body::run_body;
+use crate::body::{message, run_body};
 use crate::common::{Common, Order, Signs};
 use crate::crew::{Begin, Below, Crew, Returned, Step};
+use crate::ended::EndedBy;
 use crate::posts::Posts;
 use crate::work::{self, Worked};
 
@@ -28,12 +31,55 @@ impl Processor {
         Posts::new(self.common.clone(), self.signs.clone(), self.background.clone())
     }
 
-    /// A section: `act` has the crew and the time, which is read under the lock.
+    /// A section: `act` has the crew and the time, which is read under the lock. What it decided about threads'
+    /// priorities is done when this returns, outside the lock.
+    ///
+    /// # Panics
+    ///
+    /// If `act` does, after it ends the run; no thread uses the crew again.
     #[inline]
     pub fn section<R>(&self, act: impl FnOnce(&mut Crew<ThreadHandle>, Instant) -> R) -> R {
         let mut crew = self.crew.lock();
         let now = self.common.clock().now();
-        act(&mut crew, now)
+        let result = catch_unwind(AssertUnwindSafe(|| act(&mut crew, now)));
+        let changed = crew.has_changed();
+        match result {
+            Ok(result) => {
+                drop(crew);
+                if changed {
+                    self.ask_the_kernel();
+                }
+                result
+            }
+            Err(panic) => {
+                crew.break_off();
+                drop(crew);
+                self.broke(panic)
+            }
+        }
+    }
+
+    /// Changes threads' priorities as sections decided, outside the lock.
+    #[cold]
+    pub fn ask_the_kernel(&self) {
+        loop {
+            // In a statement of its own, or the lock would be held for as long as the kernel takes.
+            let changed = self.crew.lock().take_changed();
+            let Some(seat) = changed else { return };
+            if !seat.settle() {
+                self.common.refused_later.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The run ends with an error: its dispatcher cannot go on.
+    #[cold]
+    fn broke(&self, panic: Box<dyn Any + Send>) -> ! {
+        let processor = self.common.system.processor(self.id).name.clone();
+        self.common.end(EndedBy::Broken { processor, message: message(&*panic) });
+        self.common.releases.iter().for_each(|release| release.wake.post());
+        self.background.post();
+        resume_unwind(panic)
     }
 
     /// The release thread: above its lanes, it enqueues everything that is due before any lane runs.
@@ -42,6 +88,8 @@ impl Processor {
         let own = &self.common.releases[self.id.index()];
         own.wake.wait();
         let clock = *self.common.clock();
+        // The clock stands at 0 until the common start: what is released there would run in no time.
+        own.wake.wait_until(&clock, Instant::ZERO);
         loop {
             let (over, until) = self.section(|crew, now| (crew.on_time(now, &mut posts), crew.armed));
             posts.deliver();

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, ProcessorId, Span};
+use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::{Clock, Interrupt, Policy, Scheduled, Sight, StealReader, Thread, Wake};
 use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{Event, RingDrain, Who};
 
+use crate::claim::Claims;
 use crate::common::Common;
 use crate::ended::{EndedBy, Finished, Lost, Note};
 use crate::lookout::{Lookout, Names, Pending, merge, settled};
@@ -17,6 +19,9 @@ use crate::watchdog::Late;
 
 /// Bodies that are running when the run ends have so long to return until they are left behind.
 const GRACE: Span = Span::from_millis(500);
+
+/// A release thread that has waited this long for its CPU was stopped: else it waits for microseconds.
+const THROTTLED: Span = Span::from_millis(20);
 
 /// How often [`Running::wait`] empties the rings.
 const POLL: Span = Span::from_millis(40);
@@ -118,6 +123,7 @@ impl Running {
             () if interrupted => EndedBy::Interrupted,
             () => EndedBy::Stopped,
         });
+        let waited: Vec<Option<Span>> = self.parts.processors.iter().map(Part::waited).collect();
         let late = self.parts.end(sink);
         let elapsed = self.parts.ended_at.since(Instant::ZERO);
         let mut notes = std::mem::take(&mut self.notes);
@@ -127,7 +133,8 @@ impl Running {
             let stolen = now.zip(*before).map(|(now, before)| now.saturating_sub(before));
             (part.processor.id, part.cpu, stolen)
         });
-        let stolen = stolen.collect();
+        let stolen: Vec<(ProcessorId, u32, Option<Span>)> = stolen.collect();
+        self.parts.note_throttling(&waited, &stolen, &mut notes);
         let lost = Lost {
             events: self.parts.processors.iter().map(|part| part.drain.lost()).sum(),
             signals: common.lost_signals.load(Ordering::Relaxed),
@@ -151,6 +158,10 @@ pub(crate) struct Parts {
     ended_at: Instant,
     told_until: Instant,
     over: bool,
+    /// Its CPUs are no other run's, and do not sleep deeply.
+    kept: (Claims, Option<AwakeCpus>),
+    /// What each release thread had waited for its CPU when the run began.
+    waited: Vec<Option<Span>>,
 }
 
 /// The threads of one processor.
@@ -171,7 +182,14 @@ pub(crate) struct Part {
 impl Parts {
     pub fn new(common: Arc<Common>, lookout: Lookout, interrupt: Option<Interrupt>) -> Self {
         let (ended_at, told_until) = (Instant::ZERO, Instant::ZERO);
-        Parts { common, processors: Vec::new(), watchdog: None, lookout, interrupt, ended_at, told_until, over: false }
+        let (processors, kept, waited) = (Vec::new(), (Claims::default(), None), Vec::new());
+        let (watchdog, over) = (None, false);
+        Parts { common, processors, watchdog, lookout, interrupt, ended_at, told_until, over, kept, waited }
+    }
+
+    /// The run's CPUs are its own, and awake, until it is over.
+    pub fn keep(&mut self, claims: Claims, awake: Option<AwakeCpus>) {
+        self.kept = (claims, awake);
     }
 
     pub fn add(
@@ -192,7 +210,9 @@ impl Parts {
     /// Every thread at normal priority, but for the watchdog's.
     pub fn without_priorities(&self) {
         for part in &self.processors {
+            // No section: the run has no clock yet.
             part.processor.crew.lock().without_priorities();
+            part.processor.ask_the_kernel();
             for thread in &part.others {
                 let _ = thread.handle.set_policy(Policy::Other);
             }
@@ -208,6 +228,7 @@ impl Parts {
             part.know(watchdog);
             part.meters.begin();
         }
+        self.waited = self.processors.iter().map(Part::waited).collect();
         self.common.releases.iter().for_each(|release| release.wake.post());
         self.watchdog.iter().for_each(|(_, begin)| begin.post());
         Running { parts: self, notes, stolen }
@@ -245,7 +266,10 @@ impl Parts {
         let common = self.common.clone();
         self.ended_at = common.now().min(common.until);
         for part in &self.processors {
-            part.processor.section(|crew, now| crew.close(now));
+            // One that is broken is closed.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                part.processor.section(|crew, now| crew.close(now));
+            }));
             part.processor.background.post();
         }
         common.releases.iter().for_each(|release| release.wake.post());
@@ -254,7 +278,7 @@ impl Parts {
             let left = part.lanes.iter().zip(&part.processor.signs).filter(|(thread, _)| !thread.is_finished());
             for (thread, signs) in left {
                 // Whatever it still does, it must not do above the rest of the machine.
-                signs.abandoned.store(true, Ordering::Release);
+                signs.abandoned.store(true, Ordering::SeqCst);
                 let _ = thread.handle.set_policy(Policy::Other);
             }
         }
@@ -283,18 +307,47 @@ impl Parts {
         }
     }
 
+    /// The kernel lets a release thread wait for its CPU only while its own throttle, or its server of ordinary threads,
+    /// holds all real-time threads back; or while something of a higher priority, or another machine, has the CPU.
+    fn note_throttling(
+        &self,
+        waited: &[Option<Span>],
+        stolen: &[(ProcessorId, u32, Option<Span>)],
+        notes: &mut Vec<Note>,
+    ) {
+        for (index, (_, cpu, stolen)) in stolen.iter().enumerate() {
+            let waited = waited[index].zip(self.waited.get(index).copied().flatten());
+            let Some(stopped) = waited.map(|(now, before)| now.saturating_sub(before)) else { continue };
+            let stopped = stopped.saturating_sub(stolen.unwrap_or_default());
+            if stopped >= THROTTLED {
+                notes.push(Note::Throttled { cpu: *cpu, stopped });
+            }
+        }
+    }
+
     fn note(&self, late: &[Late], notes: &mut Vec<Note>) {
         let system = &self.common.system;
         for part in &self.processors {
             for (thread, signs) in part.lanes.iter().zip(&part.processor.signs) {
-                if let (false, Some((operation, _))) = (thread.is_finished(), signs.body()) {
-                    notes.push(Note::NotReturned { operation: system.operation(operation).name.clone() });
+                if let (false, Some((operation, since))) = (thread.is_finished(), signs.body()) {
+                    let operation = system.operation(operation).name.clone();
+                    let consumed = thread.handle.cpu_time().map_or(Span::ZERO, |time| time.saturating_sub(since));
+                    notes.push(Note::NotReturned { operation, consumed });
                 }
             }
         }
         for (part, late) in self.processors.iter().zip(late).filter(|(_, late)| late.times > 0) {
             let processor = system.processor(part.processor.id).name.clone();
             notes.push(Note::LateRelease { processor, by: late.by, times: late.times });
+        }
+        for part in &self.processors {
+            let crew = part.processor.crew.lock();
+            let (times, paused) = crew.dispatcher.hard_pauses(self.ended_at);
+            if times > 0 {
+                let demoted = crew.dispatcher.relegated().map(|id| system.operation(id).name.clone()).collect();
+                let processor = system.processor(part.processor.id).name.clone();
+                notes.push(Note::HardCapped { processor, times, paused, demoted });
+            }
         }
         let times = self.common.blocked_lanes.load(Ordering::Relaxed);
         if times > 0 {
@@ -308,6 +361,11 @@ impl Parts {
 }
 
 impl Part {
+    /// What its release thread has waited for its CPU.
+    fn waited(&self) -> Option<Span> {
+        self.others.first()?.handle.waited()
+    }
+
     /// Its own threads are known by their numbers.
     fn know(&mut self, watchdog: Option<u32>) {
         let Part { processor, lanes, others, pending, meters, .. } = self;
@@ -341,5 +399,39 @@ impl Drop for Parts {
             let threads = part.lanes.drain(..).chain(part.others.drain(..));
             threads.filter(Thread::is_finished).for_each(|thread| drop(thread.join()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use hyoshi_model::read;
+    use hyoshi_sched::{Plan, Strategies};
+
+    use super::*;
+    use crate::Node;
+
+    #[test]
+    fn a_panic_within_the_dispatcher_s_section_ends_the_run_with_an_error_and_what_was_recorded_replays() {
+        let text = "name = \"t\"\nduration = \"20s\"\n[operation.a]\nevery = \"5ms\"\nwcet = \"1ms\"\n[operation.b]\n\
+                    every = \"20ms\"\nwcet = \"5ms\"\n";
+        let system = Arc::new(read(text, "t", None).unwrap().system);
+        let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+        let mut running = Node::new(system.clone(), plan.clone()).start().unwrap();
+        let mut events = Vec::new();
+        let mut sink = |_: ProcessorId, at: Instant, event: Event| events.push((at, event));
+        while running.now() < Instant::ZERO + Span::from_millis(100) {
+            running.poll(&mut sink);
+        }
+        let processor = running.parts.processors[0].processor.clone();
+        let panic = catch_unwind(AssertUnwindSafe(|| processor.section(|_, _| panic!("on purpose"))));
+        assert!(panic.is_err() && running.finished());
+        let finished = running.stop(&mut sink);
+        assert_eq!(finished.ended_by, EndedBy::Broken { processor: "main".into(), message: "on purpose".into() });
+        assert!(finished.notes.iter().all(|note| !matches!(note, Note::NotReturned { .. })), "{:?}", finished.notes);
+        let replayed =
+            hyoshi_dispatch::replay(&system, &plan.processors[0], events).unwrap_or_else(|parted| panic!("{parted}"));
+        assert!(replayed.decisions > 20);
     }
 }

@@ -51,7 +51,7 @@ impl Watchdog {
                     let limit = limit(&self.common.system, operation);
                     // Unless it is another job's by now.
                     if consumed > limit && signs.body() == Some((operation, since)) {
-                        signs.abandoned.store(true, Ordering::Release);
+                        signs.abandoned.store(true, Ordering::SeqCst);
                         let _ = thread.set_policy(Policy::Other);
                         let operation = self.common.system.operation(operation).name.clone();
                         self.common.end(EndedBy::Runaway { operation, consumed, limit });

@@ -79,9 +79,12 @@ impl<'a> Held<'a> {
         resource: ResourceId,
         posts: &'a mut Posts,
     ) -> Self {
-        let lock = Some(processor.common.resources[resource.index()].lock());
+        // First the ceiling, then the lock: a better job that needs the resource no longer starts, and none between
+        // them delays who holds it.
         processor.section(|crew, now| crew.acquire(me, slot, resource, now));
-        Held { processor, lock, me, slot, resource, posts }
+        let mut held = Held { processor, lock: None, me, slot, resource, posts };
+        held.lock = Some(processor.common.resources[resource.index()].lock());
+        held
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Ran, privileged, run, run_on};
+use common::{Ran, privileged, run, run_on, run_with, work};
 use hyoshi_model::Span;
 use hyoshi_runtime::EndedBy;
 use hyoshi_trace::{Decision, Outcome};
@@ -27,6 +27,14 @@ fn jobs_of_two_rates_are_released_run_and_counted() {
     // The release at 500 ms may or may not be seen.
     assert!((50..=51).contains(&fast) && (10..=11).contains(&slow), "{fast} {slow}");
     ran.replay();
+}
+
+#[test]
+fn jobs_that_are_released_at_the_start_take_as_long_as_any() {
+    let text = "duration = \"100ms\"\n[operation.first]\nevery = \"50ms\"\nwcet = \"5ms\"";
+    let ran = run_with(text, |node, _| node.body("first", |_| work(Span::from_millis(5))));
+    let first = ran.ends_of("first")[0];
+    assert!(first.end.since(first.start) * 2 >= first.consumed, "{first:?}");
 }
 
 /// Positions in the story of each decision of this kind.

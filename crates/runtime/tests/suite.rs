@@ -5,7 +5,9 @@ mod common;
 
 mod bodies;
 mod calls;
+mod causes;
 mod lanes;
 mod one_cpu;
 mod overruns;
+mod pressure;
 mod switching;

@@ -62,6 +62,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         cancel: false,
         cap_ppm: 1_000_000,
         cap_window: Span::from_millis(100),
+        hard_cap: hyoshi_model::HardCap::OFF,
         pool: 1,
         overload: None,
         costs: hyoshi_model::Costs::NONE,
@@ -77,6 +78,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         chains: vec![],
         links: vec![],
         brokered: Default::default(),
+        idle_states: Default::default(),
         epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: (0..OPERATIONS).map(setting).collect() }],
     }
 }

@@ -68,8 +68,8 @@ struct Execution {
 impl<'a, P: Probe> Cpu<'a, P> {
     pub fn new(system: &'a System, plan: &ProcessorPlan, given: Option<Given<'a>>, probe: P) -> Self {
         let mut dispatcher = Dispatcher::new(system, plan, probe);
-        if let Some(given) = &given {
-            dispatcher.release_late(given.late);
+        if let Some(late) = given.and_then(|given| given.late) {
+            dispatcher.release_late(late);
         }
         let operations = || plan.operations.iter().map(|id| system.operation(*id));
         let timer = dispatcher.next_timer();
@@ -231,7 +231,16 @@ impl<'a, P: Probe> Cpu<'a, P> {
     // ---- what runs ----
 
     /// The started job that the kernel would run, and its level.
+    #[inline]
     fn best_started(&self) -> (Option<Slot>, u8) {
+        match self.best_anywhere() {
+            (_, BACKGROUND) if self.given.is_some_and(|given| given.crowded) => (None, BACKGROUND),
+            best => best,
+        }
+    }
+
+    #[inline]
+    fn best_anywhere(&self) -> (Option<Slot>, u8) {
         let running = self.dispatcher.running();
         let paused = self.dispatcher.paused();
         if !self.any_resources && (running & paused).is_empty() {
@@ -249,7 +258,8 @@ impl<'a, P: Probe> Cpu<'a, P> {
             }
             let lane = self.dispatcher.job(slot).lane;
             let boosted = execution.level < lane;
-            let level = if paused.contains(lane) && !boosted { BACKGROUND } else { execution.level };
+            let below = self.dispatcher.paused_wholly().contains(lane) || (paused.contains(lane) && !boosted);
+            let level = if below { BACKGROUND } else { execution.level };
             // Of equal priorities the one that runs goes on: the kernel's FIFO does not preempt it.
             let runs = self.holder == Some(slot);
             if best.0.is_none() || level < best.1 || (level == best.1 && runs && !best.2) {

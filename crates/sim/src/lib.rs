@@ -16,7 +16,7 @@ mod refute;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hyoshi_model::{Instant, JobId, ProcessorId, Span, System};
+use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_sched::Plan;
 use hyoshi_trace::Probe;
 
@@ -40,6 +40,10 @@ pub struct SimulatedProcessor<P> {
     pub busy: Span,
     /// CPU time that scheduling used: [`hyoshi_model::Costs`], spent.
     pub overhead: Span,
+    /// How often the hard cap has paused its lanes, and for how long in all.
+    pub pauses: (u64, Span),
+    /// Operations that are no longer critical, because critical overload lasted.
+    pub relegated: Vec<OperationId>,
     /// Its probe.
     pub probe: P,
 }
@@ -65,7 +69,9 @@ pub struct Given<'a> {
     /// The execution time of a job, asked once as it starts, with what was drawn for it.
     pub takes: &'a dyn Fn(JobId, Span) -> Span,
     /// How much later than nominal periodic releases come, where not as drawn.
-    pub late: &'a Arc<BTreeMap<JobId, Span>>,
+    pub late: Option<&'a Arc<BTreeMap<JobId, Span>>>,
+    /// Ordinary threads use all time that lanes leave: jobs below the lanes get no CPU.
+    pub crowded: bool,
 }
 
 /// Simulates as [`simulate`] does, with what is known of jobs beforehand, and with programs of the system, if they are given.
@@ -109,7 +115,13 @@ pub fn simulate_given<'a, P: Probe>(
     }
     let close = |mut cpu: Cpu<'_, P>| {
         cpu.stop_at(end);
-        SimulatedProcessor { busy: cpu.busy, overhead: cpu.spent(), probe: cpu.dispatcher.into_probe() }
+        SimulatedProcessor {
+            busy: cpu.busy,
+            overhead: cpu.spent(),
+            pauses: cpu.dispatcher.hard_pauses(end),
+            relegated: cpu.dispatcher.relegated().collect(),
+            probe: cpu.dispatcher.into_probe(),
+        }
     };
     Simulated { processors: cpus.into_iter().map(close).collect() }
 }

@@ -45,7 +45,7 @@ fn the_parts_add_up_and_nothing_is_unexplained() {
             assert_eq!(sum, account.response(), "seed {seed}: {account:?}");
             assert_eq!(account.basis, Basis::Exact);
             let unexplained = account.total(|kind| {
-                matches!(kind, Kind::Unexplained | Kind::Asleep | Kind::Overhead | Kind::TimerLate | Kind::Other(_))
+                matches!(kind, Kind::Unexplained | Kind::Asleep(_) | Kind::Overhead | Kind::TimerLate | Kind::Other(_))
             });
             assert!(unexplained.is_zero(), "seed {seed}: {account:?}");
             if account.end.outcome.finished() && account.end.end < UNTIL {
@@ -110,7 +110,8 @@ fn what_scheduling_costs_is_overhead_and_nothing_else_changes() {
         for account in accounts(&system, UNTIL) {
             let sum: Span = account.parts.iter().map(|(_, span)| *span).sum();
             assert_eq!(sum, account.response(), "seed {seed}: {account:?}");
-            let unexplained = account.total(|kind| matches!(kind, Kind::Unexplained | Kind::Asleep | Kind::Other(_)));
+            let unexplained =
+                account.total(|kind| matches!(kind, Kind::Unexplained | Kind::Asleep(_) | Kind::Other(_)));
             assert!(unexplained.is_zero(), "seed {seed}: {account:?}");
             if account.end.outcome.finished() && account.end.end < UNTIL {
                 let ran = account.total(|kind| matches!(kind, Kind::Executed | Kind::Overran));

@@ -49,6 +49,7 @@ fn switching(strategy: &str, second: Option<Overload>, cancel: bool, seed: u64) 
     }
     let processor = &mut system.processors[0];
     (processor.strategy, processor.cancel, processor.cap_ppm) = (strategy.into(), cancel, 1_000_000);
+    processor.hard_cap = HardCap::OFF;
     (processor.overload, system.seed) = (second, seed);
     let length = Span::from_secs(150);
     for (index, epoch) in system.epochs.iter_mut().enumerate() {

@@ -102,7 +102,7 @@ fn a_lane_that_can_start_something_never_waits_behind_a_less_urgent_one() {
     for seed in 0..SYSTEMS {
         let mut system = random::system(seed);
         for processor in &mut system.processors {
-            processor.cap_ppm = 1_000_000;
+            (processor.cap_ppm, processor.hard_cap) = (1_000_000, HardCap::OFF);
         }
         for operation in &mut system.operations {
             operation.uses.clear();

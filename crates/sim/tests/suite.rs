@@ -9,6 +9,7 @@ mod chains;
 mod costs;
 mod counterexamples;
 mod flight_program;
+mod hard_cap;
 mod programs;
 mod properties;
 mod regions;

@@ -38,7 +38,7 @@ pub use marks::{Holder, Mark, Runner, Turn};
 pub use overruns::Overrun;
 pub use places::Places;
 
-use crate::event::{Decision, Event, Input, JobEnd, Outcome};
+use crate::event::{Decision, Event, Input, JobEnd, Outcome, Wait};
 use fold::File;
 use marks::{Pools, sum};
 use overruns::Overruns;
@@ -96,8 +96,8 @@ pub enum Kind {
     },
     /// It blocked by its own will.
     Suspended,
-    /// Its body slept, or waited for a lock, a page or I/O that the file does not declare.
-    Asleep,
+    /// Its body slept, or waited for something that the file does not declare: for this, if the kernel said so.
+    Asleep(Option<Wait>),
     /// It ran, within its declared worst case.
     Executed,
     /// It ran, beyond its declared worst case.

@@ -162,6 +162,19 @@ pub enum Decision {
         /// Its lane from now on.
         lane: u8,
     },
+    /// The hard cap pauses every lane, or opens them again.
+    Pause {
+        /// True while they pause.
+        on: bool,
+    },
+    /// The hard cap has paused lanes again and again: critical work is overloaded, and that lasts.
+    Overload,
+    /// In a lasting overload an operation's later jobs are no longer critical.
+    Relegate {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+    },
 }
 
 /// A completion that triggers an operation on another processor.
@@ -304,6 +317,22 @@ pub enum Seen {
     },
     /// Switches were lost before this one: who had the CPU since the last is not known.
     Gap,
+    /// Whoever has the CPU gives it up, with the switch that follows, to wait for this (since format 3).
+    Waits(Wait),
+}
+
+/// What a thread waits for, as the kernel functions that it is in say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// For time to pass.
+    Sleep,
+    /// For a lock that the file does not declare, or for another thread.
+    Lock,
+    /// For a page of memory that is not there.
+    Page,
+    /// For input or output of a disk.
+    Io,
 }
 
 /// Who can have a CPU.

@@ -33,7 +33,7 @@ pub mod split;
 pub mod stats;
 pub mod timeline;
 
-pub use event::{Decision, Event, Input, JobEnd, NoProbe, Outcome, Probe, Seen, Signal, Slot, Who};
+pub use event::{Decision, Event, Input, JobEnd, NoProbe, Outcome, Probe, Seen, Signal, Slot, Wait, Who};
 pub use recording::{Header, Reader, Writer};
 pub use reign::{Reign, Reigns};
 pub use ring::{RingDrain, RingProbe};

@@ -187,9 +187,20 @@ impl<'a, W: Write> Export<'a, W> {
                 }
                 Turn::Yields | Turn::Resumed => self.processors[processor.index()].waiting += 1,
                 Turn::Runs => self.processors[processor.index()].waiting -= 1,
-                Turn::Suspended | Turn::Blocked(_) | Turn::Unblocked | Turn::Slept | Turn::Woke | Turn::Demoted => {}
+                Turn::Suspended
+                | Turn::Blocked(_)
+                | Turn::Unblocked
+                | Turn::Slept(_)
+                | Turn::Woke { .. }
+                | Turn::Demoted => {}
             },
             Mark::Switch => {}
+            Mark::Pause { on } => {
+                let name = if *on { CLOSES } else { OPENS };
+                self.instant(now, process(processor), name, |event| {
+                    annotate(event, 5, u64::from(u8::MAX) * u64::from(!*on))
+                });
+            }
             Mark::Gate { lane } => {
                 let name = if *lane == u8::MAX { OPENS } else { CLOSES };
                 self.instant(now, process(processor), name, |event| annotate(event, 5, u64::from(*lane)));

@@ -24,8 +24,15 @@ pub use writer::{Kept, WriteError, Writer};
 /// The first bytes of every recording. The line end shows transfers that change line ends.
 pub const MAGIC: [u8; 8] = *b"HYOSHI\r\n";
 
-/// The version of the format that this code writes and reads.
-pub const VERSION: u16 = 2;
+/// The version of the format that this code writes.
+pub const VERSION: u16 = 3;
+
+/// The oldest version that this code reads. Since version 3 processors have a hard cap and record what
+/// it does, and runs record what blocked bodies wait for.
+pub const OLDEST: u16 = 2;
+
+/// The first version with a hard cap: what is older was recorded without one.
+pub const HARD_CAP: u16 = 3;
 
 /// The longest header: a system file of its greatest size and then some.
 pub const LONGEST_HEADER: u32 = 128 << 20;

@@ -1,9 +1,12 @@
 //! The law of blame on recordings of runs, which do not tell everything, and on nonsense.
 
+use crate::scripts;
+
 use hyoshi_model::*;
 use hyoshi_trace::blame::{Account, Basis, Blame, Culprit, Culprits, Interest, Kind, Places, Rank};
-use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome, Seen, Signal, Slot, Who};
+use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome, Seen, Signal, Slot, Wait, Who};
 use proptest::prelude::*;
+use scripts::{at, complete, culprit, end, job, places, ready, run, switch, us};
 
 const FILE: &str = r#"name = "two"
 [processor.main]
@@ -20,17 +23,6 @@ fn system() -> System {
     read(FILE, "test", None).unwrap().system
 }
 
-fn places() -> Places {
-    Places {
-        preemption: Preemption::Levels,
-        lanes: 2,
-        critical: vec![false, false],
-        levels: vec![vec![Some((0, 0)), Some((1, 1))]],
-        second: vec![],
-        ceilings: vec![],
-    }
-}
-
 #[test]
 fn in_one_lane_a_job_waits_for_others_as_the_ruling_strategy_ranks_them() {
     let system = system();
@@ -39,105 +31,45 @@ fn in_one_lane_a_job_waits_for_others_as_the_ruling_strategy_ranks_them() {
         critical: vec![false],
         preemption: Preemption::None,
         second: vec![vec![Some((1, 1)), Some((0, 0))]],
-        ..places()
+        ..places(2)
     };
     for (switched, rank) in [(false, Rank::LessUrgent), (true, Rank::MoreUrgent)] {
         let mut law = Blame::new(&system, places.clone(), true, Interest::All);
-        let ready = |operation: u32| {
-            Event::Decision(Decision::Ready { job: job(operation), release: at(0), deadline: at(50_000), lane: 0 })
-        };
         let run = Decision::Run { job: job(1), lane: 0, slot: Slot(1), resumed: false };
-        law.event(at(20), &ready(0));
-        law.event(at(20), &ready(1));
+        law.event(at(20), &ready(job(0), 0));
+        law.event(at(20), &ready(job(1), 0));
         law.event(at(20), &Event::Decision(Decision::Switch { second: switched }));
         law.event(at(20), &Event::Decision(run));
-        law.event(at(2_000), &end(1, 20, 2_000, 1_980));
-        let account = law.event(at(2_000), &end(0, 2_000, 2_000, 0)).unwrap();
-        let who = Culprit { operation: OperationId(1), job: Some((0, 0)) };
+        law.event(at(2_000), &end(1, (20, 20), 2_000, 1_980));
+        let account = law.event(at(2_000), &end(0, (20, 2_000), 2_000, 0)).unwrap();
+        let who = culprit(1);
         assert_eq!(account.total(|kind| kind == Kind::Waited { who, rank }), us(1_980), "{account:?}");
     }
 }
 
-fn at(micros: u64) -> Instant {
-    Instant::ZERO + us(micros)
-}
-
-fn us(micros: u64) -> Span {
-    Span::from_micros(micros)
-}
-
-fn job(operation: u32) -> JobId {
-    JobId { operation: OperationId(operation), number: 0, leg: 0 }
-}
-
-fn end(operation: u32, start: u64, end: u64, consumed: u64) -> Event {
-    Event::Decision(Decision::End(JobEnd {
-        job: job(operation),
-        outcome: Outcome::Made,
-        critical: false,
-        overran: false,
-        demoted: false,
-        epoch: 0,
-        origin: at(0),
-        release: at(0),
-        ready: at(20),
-        start: at(start),
-        end: at(end),
-        deadline: at(50_000),
-        consumed: us(consumed),
-    }))
-}
-
-fn ready(operation: u32) -> Event {
-    Event::Decision(Decision::Ready {
-        job: job(operation),
-        release: at(0),
-        deadline: at(50_000),
-        lane: operation as u8,
-    })
-}
-
-fn run(operation: u32) -> Event {
-    Event::Decision(Decision::Run { job: job(operation), lane: operation as u8, slot: Slot(operation), resumed: false })
-}
-
-fn complete(operation: u32, consumed: u64) -> Event {
-    Event::Input(Input::Complete { slot: Slot(operation), consumed: us(consumed) })
-}
-
-fn switch(to: Who) -> Event {
-    Event::Seen(Seen::Switch { to, preempted: false })
-}
-
 fn accounts(events: &[(u64, Event)]) -> Vec<Account> {
-    let system = system();
-    let mut law = Blame::new(&system, places(), false, Interest::All);
-    let accounts: Vec<Account> = events.iter().filter_map(|(now, event)| law.event(at(*now), event)).collect();
-    for account in &accounts {
-        assert_eq!(account.parts.iter().map(|(_, span)| *span).sum::<Span>(), account.response(), "{account:?}");
-    }
-    accounts
+    scripts::accounts(&system(), events)
 }
 
 /// Both are ready at 20 us; `high` runs from 30 to 2,030, `low` from 2,050 to 8,000.
 fn run_of_two(low_consumed: u64) -> Vec<(u64, Event)> {
     vec![
         (20, Event::Input(Input::Tick)),
-        (20, ready(0)),
-        (20, ready(1)),
+        (20, ready(job(0), 0)),
+        (20, ready(job(1), 1)),
         (30, run(0)),
         (2_030, complete(0, 1_990)),
-        (2_030, end(0, 30, 2_030, 1_990)),
+        (2_030, end(0, (20, 30), 2_030, 1_990)),
         (2_050, run(1)),
         (8_000, complete(1, low_consumed)),
-        (8_000, end(1, 2_050, 8_000, low_consumed)),
+        (8_000, end(1, (20, 2_050), 8_000, low_consumed)),
     ]
 }
 
 #[test]
 fn without_switches_the_kernel_is_modelled_and_what_a_job_lacks_is_unexplained() {
     let accounts = accounts(&run_of_two(4_900));
-    let high = Culprit { operation: OperationId(0), job: Some((0, 0)) };
+    let high = culprit(0);
     assert_eq!(
         accounts[0].parts,
         [(Kind::Executed, us(1_990)), (Kind::TimerLate, us(20)), (Kind::Overhead, us(10)), (Kind::Unexplained, us(10))]
@@ -277,7 +209,8 @@ fn arbitrary_event() -> impl Strategy<Value = Event> {
             })),
         ];
     let seen = prop_oneof![
-        who().prop_map(|to| Seen::Switch { to, preempted: true }),
+        (who(), any::<bool>()).prop_map(|(to, preempted)| Seen::Switch { to, preempted }),
+        Just(Seen::Waits(Wait::Lock)),
         (who(), span()).prop_map(|(who, span)| Seen::Overhead { who, span }),
         span().prop_map(|span| Seen::Stolen { span }),
         Just(Seen::Gap),
@@ -291,7 +224,7 @@ proptest! {
         events in prop::collection::vec((0u64..1_000_000, arbitrary_event()), 0..200), exact in any::<bool>()
     ) {
         let system = system();
-        let mut law = Blame::new(&system, places(), exact, Interest::All);
+        let mut law = Blame::new(&system, places(2), exact, Interest::All);
         let mut culprits = Culprits::new(&system);
         for (now, event) in events {
             if let Some(account) = law.event(Instant::from_nanos(now), &event) {

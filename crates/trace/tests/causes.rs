@@ -1,8 +1,12 @@
-//! Twelve causes of lateness, as a run with the kernel's switches records them: the law must name the right one.
+//! Twelve causes of lateness, as a run with the kernel's switches records them: the law must name the right one. Those that
+//! can be provoked are provoked in the tests of `hyoshi-runtime`.
+
+use crate::scripts;
 
 use hyoshi_model::*;
-use hyoshi_trace::blame::{Account, Blame, Culprit, Interest, Kind, Places, Rank};
-use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome, Seen, Slot, Who};
+use hyoshi_trace::blame::{Account, Kind, Rank};
+use hyoshi_trace::{Decision, Event, Input, Seen, Slot, Wait, Who};
+use scripts::{accounts, complete, culprit, end, ended, job, ready, run, switch, us};
 
 const FILE: &str = r#"name = "causes"
 [processor.main]
@@ -31,22 +35,6 @@ const AFTER: u32 = 2;
 const RUSTC: Who = Who::Other(7);
 const FIFO: Who = Who::Other(8);
 
-fn at(micros: u64) -> Instant {
-    Instant::ZERO + us(micros)
-}
-
-fn us(micros: u64) -> Span {
-    Span::from_micros(micros)
-}
-
-fn job(operation: u32) -> JobId {
-    JobId { operation: OperationId(operation), number: 0, leg: 0 }
-}
-
-fn culprit(operation: u32) -> Culprit {
-    Culprit { operation: OperationId(operation), job: Some((0, 0)) }
-}
-
 /// A recording, instant by instant.
 #[derive(Default)]
 struct Script(Vec<(u64, Event)>);
@@ -59,20 +47,22 @@ impl Script {
 
     /// The operation's job is released at 0 and queued at `micros`.
     fn ready(self, micros: u64, operation: u32) -> Self {
-        let (release, deadline) = (at(0), at(20_000));
-        let ready = Decision::Ready { job: job(operation), release, deadline, lane: operation as u8 };
-        self.then(micros, Event::Decision(ready))
+        self.then(micros, scripts::ready(job(operation), operation as u8))
     }
 
     /// It begins, and its thread comes to the CPU.
     fn begins(self, micros: u64, operation: u32) -> Self {
-        let run = Decision::Run { job: job(operation), lane: operation as u8, slot: Slot(operation), resumed: false };
-        self.then(micros, Event::Decision(run)).to(micros + 1, Who::Lane(operation as u8))
+        self.then(micros, run(operation)).to(micros + 1, Who::Lane(operation as u8))
     }
 
     /// The CPU goes to `who`; whoever had it gave it up.
     fn to(self, micros: u64, who: Who) -> Self {
-        self.then(micros, Event::Seen(Seen::Switch { to: who, preempted: false }))
+        self.then(micros, switch(who))
+    }
+
+    /// The same; whoever had it is going to wait for this.
+    fn waits(self, micros: u64, wait: Wait, who: Who) -> Self {
+        self.then(micros, Event::Seen(Seen::Waits(wait))).to(micros, who)
     }
 
     /// The CPU goes to `who`; whoever had it could have gone on.
@@ -93,42 +83,18 @@ impl Script {
     }
 
     /// The job was queued at `ready`, began at `start`, ends now and consumed so much.
-    fn ends(self, micros: u64, operation: u32, (ready, start): (u64, u64), consumed: u64) -> Self {
-        let complete = Input::Complete { slot: Slot(operation), consumed: us(consumed) };
-        let end = JobEnd {
-            job: job(operation),
-            outcome: if micros > 20_000 { Outcome::Missed } else { Outcome::Made },
-            critical: false,
-            overran: false,
-            demoted: false,
-            epoch: 0,
-            origin: at(0),
-            release: at(0),
-            ready: at(ready),
-            start: at(start),
-            end: at(micros),
-            deadline: at(20_000),
-            consumed: us(consumed),
-        };
-        self.then(micros, Event::Input(complete)).then(micros, Event::Decision(Decision::End(end)))
+    fn ends(self, micros: u64, operation: u32, times: (u64, u64), consumed: u64) -> Self {
+        self.then(micros, complete(operation, consumed)).then(micros, end(operation, times, micros, consumed))
     }
 
-    /// The account of the operation's job. Its parts add up to its response.
     fn account(self, operation: u32) -> Account {
+        self.account_of(job(operation))
+    }
+
+    fn account_of(self, job: JobId) -> Account {
         let system = read(FILE, "causes.toml", None).unwrap().system;
-        let places = Places {
-            preemption: Preemption::Levels,
-            lanes: 3,
-            critical: vec![false; 3],
-            levels: vec![vec![Some((0, 0)), Some((1, 1)), Some((2, 2))]],
-            second: vec![],
-            ceilings: vec![Some(0)],
-        };
-        let mut law = Blame::new(&system, places, false, Interest::All);
-        let accounts = self.0.iter().filter_map(|(now, event)| law.event(at(*now), event)).collect::<Vec<_>>();
-        let account = accounts.into_iter().find(|account| account.end.job == job(operation)).unwrap();
-        assert_eq!(account.parts.iter().map(|(_, span)| *span).sum::<Span>(), account.response(), "{account:?}");
-        account
+        let mut accounts = accounts(&system, &self.0).into_iter();
+        accounts.find(|account| account.end.job == job).unwrap()
     }
 }
 
@@ -142,19 +108,22 @@ fn only(account: &Account, kind: Kind, least: u64) {
 }
 
 /// `low` begins at once, and blocks from 1 ms to 81 ms while `meanwhile` has the CPU.
-fn blocked(meanwhile: Who) -> Account {
-    Script::default()
-        .ready(20, LOW)
-        .begins(30, LOW)
-        .to(1_000, meanwhile)
-        .preempted_by(81_000, Who::Lane(1))
-        .ends(82_000, LOW, (20, 30), 1_960)
-        .account(LOW)
+fn blocked(wait: Option<Wait>, meanwhile: Who) -> Account {
+    let script = Script::default().ready(20, LOW).begins(30, LOW);
+    let script = match wait {
+        Some(wait) => script.waits(1_000, wait, meanwhile),
+        None => script.to(1_000, meanwhile),
+    };
+    script.preempted_by(81_000, Who::Lane(1)).ends(82_000, LOW, (20, 30), 1_960).account(LOW)
 }
 
 #[test]
 fn a_body_that_sleeps_is_not_the_fault_of_who_has_the_cpu_meanwhile() {
-    only(&blocked(RUSTC), Kind::Asleep, 79_900);
+    for wait in [None, Some(Wait::Sleep), Some(Wait::Lock), Some(Wait::Page), Some(Wait::Io)] {
+        for meanwhile in [RUSTC, Who::Idle] {
+            only(&blocked(wait, meanwhile), Kind::Asleep(wait), 79_900);
+        }
+    }
 }
 
 #[test]
@@ -163,19 +132,65 @@ fn a_body_that_waits_for_an_undeclared_lock_is_not_preempted_by_its_holder() {
         .ready(20, LOW)
         .begins(30, LOW)
         .ready(500, HIGH)
-        .then(500, Event::Decision(Decision::Run { job: job(HIGH), lane: 0, slot: Slot(HIGH), resumed: false }))
+        .then(500, run(HIGH))
         .preempted_by(501, Who::Lane(0))
-        .to(1_000, Who::Lane(1))
+        .waits(1_000, Wait::Lock, Who::Lane(1))
         .preempted_by(3_000, Who::Lane(0))
         .ends(3_500, HIGH, (500, 500), 990)
         .account(HIGH);
-    assert_eq!(account.total(|kind| kind == Kind::Asleep), us(2_000), "{account:?}");
+    assert_eq!(account.total(|kind| kind == Kind::Asleep(Some(Wait::Lock))), us(2_000), "{account:?}");
     assert!(account.total(|kind| matches!(kind, Kind::Preempted { .. })) <= us(1), "{account:?}");
 }
 
 #[test]
-fn a_page_fault_that_waits_for_the_disk_is_a_block_while_the_cpu_idles() {
-    only(&blocked(Who::Idle), Kind::Asleep, 79_900);
+fn a_page_fault_and_a_read_in_turn_are_told_apart() {
+    let account = Script::default()
+        .ready(20, LOW)
+        .begins(30, LOW)
+        .waits(1_000, Wait::Page, Who::Idle)
+        .to(3_000, Who::Lane(1))
+        .preempted_by(3_500, RUSTC)
+        .to(4_000, Who::Lane(1))
+        .waits(5_000, Wait::Io, Who::Idle)
+        .to(9_000, Who::Lane(1))
+        .ends(10_000, LOW, (20, 30), 3_460)
+        .account(LOW);
+    let parts = [Kind::Asleep(Some(Wait::Page)), Kind::Asleep(Some(Wait::Io)), Kind::Other(7)];
+    assert_eq!(parts.map(|part| account.total(|kind| kind == part)), [us(2_000), us(4_000), us(500)], "{account:?}");
+}
+
+/// The thread decides to run the job while it has the CPU already, and blocks a moment later.
+#[test]
+fn a_body_that_blocks_at_once_is_not_taken_for_a_lane_that_changes_threads() {
+    let script = |to: Who| {
+        Script::default()
+            .ready(20, LOW)
+            .preempted_by(25, Who::Lane(1))
+            .then(30, run(LOW))
+            .waits(40, Wait::Lock, to)
+            .preempted_by(8_040, Who::Lane(1))
+            .ends(9_000, LOW, (20, 30), 970)
+            .account(LOW)
+    };
+    only(&script(RUSTC), Kind::Asleep(Some(Wait::Lock)), 7_900);
+    // Another thread of the lane takes over: it is the one that runs the job.
+    assert_eq!(script(Who::Lane(1)).total(|kind| matches!(kind, Kind::Asleep(_))), Span::ZERO);
+}
+
+/// A less urgent thread would have been preempted at the wake-up, whenever that was.
+#[test]
+fn one_that_may_have_been_ready_while_a_more_urgent_thread_had_the_cpu_is_not_said_to_sleep() {
+    let account = Script::default()
+        .ready(20, LOW)
+        .begins(30, LOW)
+        .waits(1_000, Wait::Sleep, RUSTC)
+        .preempted_by(3_000, FIFO)
+        .ready(5_000, HIGH)
+        .to(8_000, Who::Lane(1))
+        .ends(9_000, LOW, (20, 30), 1_970)
+        .account(LOW);
+    let parts = [Kind::Asleep(Some(Wait::Sleep)), Kind::Unexplained];
+    assert_eq!(parts.map(|part| account.total(|kind| kind == part)), [us(2_000), us(5_000)], "{account:?}");
 }
 
 #[test]
@@ -183,61 +198,27 @@ fn io_that_a_kernel_thread_carries_out_is_a_block() {
     let account = Script::default()
         .ready(20, LOW)
         .begins(30, LOW)
-        .to(1_000, Who::Other(3))
+        .waits(1_000, Wait::Io, Who::Other(3))
         .to(1_200, Who::Idle)
         .to(9_000, Who::Other(3))
-        .to(9_100, Who::Lane(1))
+        .preempted_by(9_100, Who::Lane(1))
         .ends(10_000, LOW, (20, 30), 1_860)
         .account(LOW);
-    only(&account, Kind::Asleep, 8_000);
+    only(&account, Kind::Asleep(Some(Wait::Io)), 8_000);
 }
 
 #[test]
 fn who_waits_for_the_lane_of_a_body_that_blocks_waits_for_that_body() {
+    let next = JobId { number: 1, ..job(HIGH) };
     let account = Script::default()
         .ready(20, HIGH)
         .begins(30, HIGH)
-        .then(
-            40,
-            Event::Decision(Decision::Ready {
-                job: JobId { number: 1, ..job(HIGH) },
-                release: at(0),
-                deadline: at(20_000),
-                lane: 0,
-            }),
-        )
+        .then(40, ready(next, 0))
         .to(1_000, RUSTC)
-        .to(9_000, Who::Lane(0))
-        .ends(10_000, HIGH, (20, 30), 1_960);
-    let next = JobEnd {
-        job: JobId { number: 1, ..job(HIGH) },
-        outcome: Outcome::Made,
-        critical: false,
-        overran: false,
-        demoted: false,
-        epoch: 0,
-        origin: at(0),
-        release: at(0),
-        ready: at(40),
-        start: at(10_000),
-        end: at(10_000),
-        deadline: at(20_000),
-        consumed: Span::ZERO,
-    };
-    let system = read(FILE, "causes.toml", None).unwrap().system;
-    let places = Places {
-        preemption: Preemption::Levels,
-        lanes: 3,
-        critical: vec![false; 3],
-        levels: vec![vec![Some((0, 0)), Some((1, 1)), Some((2, 2))]],
-        second: vec![],
-        ceilings: vec![Some(0)],
-    };
-    let mut law = Blame::new(&system, places, false, Interest::All);
-    for (now, event) in &account.0 {
-        law.event(at(*now), event);
-    }
-    let account = law.event(at(10_000), &Event::Decision(Decision::End(next))).unwrap();
+        .preempted_by(9_000, Who::Lane(0))
+        .ends(10_000, HIGH, (20, 30), 1_960)
+        .then(10_000, Event::Decision(Decision::End(ended(next, (40, 10_000), 10_000, 0))))
+        .account_of(next);
     only(&account, Kind::Waited { who: culprit(HIGH), rank: Rank::Same }, 9_900);
 }
 
@@ -339,7 +320,7 @@ fn a_declared_resource_is_blamed_on_its_holder() {
         .acquires(40, LOW)
         .ready(50, HIGH)
         .releases(5_000, LOW)
-        .then(5_010, Event::Decision(Decision::Run { job: job(HIGH), lane: 0, slot: Slot(HIGH), resumed: false }))
+        .then(5_010, run(HIGH))
         .preempted_by(5_011, Who::Lane(0))
         .ends(6_000, HIGH, (50, 5_010), 980)
         .account(HIGH);
@@ -363,13 +344,28 @@ fn a_late_job_of_a_chain_is_late_for_what_led_to_it() {
 
 #[test]
 fn what_the_cap_keeps_back_is_not_blamed_on_who_has_the_cpu() {
-    let account = Script::default()
-        .to(1, Who::Idle)
-        .then(10, Event::Decision(Decision::Gate { lane: 0 }))
-        .ready(20, LOW)
-        .then(50_000, Event::Decision(Decision::Gate { lane: 255 }))
-        .begins(50_010, LOW)
-        .ends(52_000, LOW, (20, 50_010), 1_980)
+    for meanwhile in [Who::Idle, RUSTC] {
+        let account = Script::default()
+            .to(1, meanwhile)
+            .then(10, Event::Decision(Decision::Gate { lane: 0 }))
+            .ready(20, LOW)
+            .then(50_000, Event::Decision(Decision::Gate { lane: 255 }))
+            .begins(50_010, LOW)
+            .ends(52_000, LOW, (20, 50_010), 1_980)
+            .account(LOW);
+        only(&account, Kind::Cap { behind: None }, 49_900);
+    }
+    // One that the cap has paused goes on in what is left of the CPU, and keeps nobody from it.
+    let paused = Script::default()
+        .ready(20, HIGH)
+        .begins(30, HIGH)
+        .then(1_000, Event::Decision(Decision::Gate { lane: 0 }))
+        .ready(1_010, LOW)
+        .then(9_000, Event::Decision(Decision::Gate { lane: 255 }))
+        .ends(9_010, HIGH, (20, 30), 8_970)
+        .begins(9_020, LOW)
+        .ends(10_000, LOW, (1_010, 9_020), 970)
         .account(LOW);
-    only(&account, Kind::Cap { behind: None }, 49_900);
+    let kept = paused.total(|kind| kind == Kind::Cap { behind: Some(culprit(HIGH)) });
+    assert_eq!(kept, us(9_000 - 1_010), "{paused:?}");
 }

@@ -228,6 +228,8 @@ fn other_files_are_refused_with_what_they_are() {
     other[8] = 1;
     let old = refused(&other);
     assert!(old.contains("format 1,") && old.contains("0.1.0"), "{old}");
+    other[8] = 2;
+    assert!(Reader::new(&other[..]).is_ok(), "format 2 can be read");
     let mut damaged = recorded(&[]);
     damaged[25] ^= 1;
     assert!(refused(&damaged).contains("header"));

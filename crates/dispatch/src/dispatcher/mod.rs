@@ -14,11 +14,14 @@ mod switching;
 use alloc::{vec, vec::Vec};
 use core::cmp::Reverse;
 
-use hyoshi_model::{Deadline, Instant, JobId, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System};
+use hyoshi_model::{
+    Deadline, Instant, JobId, OnOverload, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System,
+};
 use hyoshi_sched::{Discipline, ProcessorPlan};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot};
 
 use crate::cap::Cap;
+use crate::hard_cap::HardCap;
 use crate::job::{JobTable, State};
 use crate::lane::{Lane, LaneMask, ceilings};
 use crate::operation::{Intake, Operation};
@@ -84,6 +87,12 @@ pub struct Dispatcher<P> {
     /// For each resource the shortest relative deadline that a user here has in any epoch.
     ceiling_deadlines: Vec<Span>,
     cap: Option<Cap>,
+    hard_cap: Option<HardCap>,
+    on_overload: OnOverload,
+    /// Lanes whose running jobs held a resource when the hard cap paused all others, and still do.
+    spared: LaneMask,
+    /// The hard cap's overload lasts, and the run is to end for it.
+    must_stop: bool,
     arrival: u64,
     signal_count: u64,
     released_when_idle: u64,
@@ -112,6 +121,7 @@ pub const SIGNALS_IN_FLIGHT: usize = 65_536;
 impl<P: Probe> Dispatcher<P> {
     /// The dispatcher of one processor of a system, under a plan, at the start of time.
     pub fn new(system: &System, plan: &ProcessorPlan, probe: P) -> Self {
+        assert!(system.epochs.len() <= usize::from(u16::MAX), "more epochs than a job can name");
         let processor = system.processor(plan.processor);
         let mut local_of = vec![u32::MAX; system.operations.len()];
         for (local, id) in plan.operations.iter().enumerate() {
@@ -134,6 +144,10 @@ impl<P: Probe> Dispatcher<P> {
         // What `admit` lets in.
         let bound: usize =
             operations.iter().map(|operation| (operation.queue.limit + UNFINISHED_BEYOND) as usize).sum();
+        let uses = |one: &&Operation| !system.operation(one.id).uses.is_empty();
+        let users = operations.iter().filter(uses);
+        let users: usize =
+            users.map(|one| (one.queue.limit + UNFINISHED_BEYOND) as usize * system.operation(one.id).uses.len()).sum();
         let late = alloc::sync::Arc::new(alloc::collections::BTreeMap::new());
         let mut arrivals = Timers::with_capacity(operations.len());
         for (local, operation) in operations.iter().enumerate() {
@@ -155,6 +169,7 @@ impl<P: Probe> Dispatcher<P> {
                 }
             }
         }
+        let hard_cap = HardCap::new(processor.hard_cap);
         let cap = Cap::new(processor.cap_ppm, processor.cap_window, lanes.len());
         let mut disciplines: Vec<Discipline> = plan.levels.iter().map(|level| level.discipline).collect();
         let switching = processor.overload.as_ref().zip(plan.overload.as_deref()).map(|(overload, second)| {
@@ -168,6 +183,7 @@ impl<P: Probe> Dispatcher<P> {
             processor: plan.processor,
             seed: system.seed,
             cancel: processor.cancel,
+            // The file's reader has no more.
             system_epochs: system.epochs.iter().map(|epoch| epoch.at).collect(),
             epoch: 0,
             disciplines,
@@ -185,12 +201,17 @@ impl<P: Probe> Dispatcher<P> {
             free_in_flight: Vec::with_capacity(in_flight),
             watches: Vec::with_capacity(bound),
             watch_next: Instant::NEVER,
-            held: Vec::with_capacity(64),
+            // Room for every resource that live jobs can hold.
+            held: Vec::with_capacity(users),
             ceilings: ceilings(plan),
             ceiling_deadlines,
             operations,
             local_of,
             cap,
+            hard_cap,
+            on_overload: processor.hard_cap.on_overload,
+            spared: LaneMask::EMPTY,
+            must_stop: false,
             arrival: 0,
             signal_count: 0,
             released_when_idle: 0,
@@ -263,6 +284,10 @@ impl<P: Probe> Dispatcher<P> {
     /// job it must run now, or `None` if it goes on with what it has (or with nothing).
     pub fn decide(&mut self, now: Instant, lane: u8, executed: Span) -> Option<Run> {
         self.input(now, Input::Decide { lane, executed });
+        if self.hard_paused() {
+            self.account(now);
+            return None;
+        }
         let running = self.lanes[usize::from(lane)].running;
         let preempted = match running {
             None => None,
@@ -405,9 +430,8 @@ impl<P: Probe> Dispatcher<P> {
     /// A job takes a resource: the level it runs at from now on (immediate priority ceiling).
     pub fn acquire(&mut self, now: Instant, slot: Slot, resource: ResourceId) -> u8 {
         self.input(now, Input::Acquire { slot, resource });
-        if self.held.len() < self.held.capacity() {
-            self.held.push((slot, resource));
-        }
+        assert!(self.held.len() < self.held.capacity(), "a job holds a resource that its operation does not use");
+        self.held.push((slot, resource));
         self.effective_level(slot)
     }
 
@@ -419,6 +443,10 @@ impl<P: Probe> Dispatcher<P> {
         }
         let lane = self.jobs.get(slot).lane;
         self.wakes.insert(lane);
+        if self.spared.contains(lane) && !self.held.iter().any(|(holder, _)| *holder == slot) {
+            self.spared.remove(lane);
+            self.account(now);
+        }
         self.effective_level(slot)
     }
 

@@ -1,10 +1,11 @@
 //! What callers ask of a dispatcher: nothing here changes what it decides.
 
-use hyoshi_model::{Instant, ProcessorId};
+use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span};
 use hyoshi_trace::{Probe, Signal, Slot};
 
 use super::Dispatcher;
 use crate::cap::{Cap, OPEN};
+use crate::hard_cap::HardCap;
 use crate::job::Job;
 use crate::lane::{Lane, LaneMask};
 use crate::operation::Successor;
@@ -16,7 +17,8 @@ impl<P: Probe> Dispatcher<P> {
         let epoch = self.system_epochs.get(self.epoch + 1).copied().unwrap_or(Instant::NEVER);
         let first =
             self.arrivals.next().min(self.next_signal()).min(self.guards.next()).min(epoch).min(self.watch_next);
-        self.cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
+        let first = self.cap.as_ref().map_or(first, |cap| first.min(cap.timer()));
+        self.hard_cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
     }
 
     /// Lanes that may have something new to decide since the last call.
@@ -37,16 +39,52 @@ impl<P: Probe> Dispatcher<P> {
         self.running
     }
 
-    /// Lanes whose queue holds something that the cap lets start.
+    /// Lanes whose queue holds something that neither cap keeps from starting.
     #[inline]
     pub(super) fn may_start(&self) -> LaneMask {
+        if self.hard_paused() {
+            return LaneMask::EMPTY;
+        }
         self.waiting.0 | (self.waiting.1 & LaneMask::before(self.gate()))
     }
 
-    /// Lanes that the cap moves below ordinary threads: gated ones without critical work.
+    /// Lanes that a cap moves below ordinary threads: gated ones without critical work, and those that the hard
+    /// cap pauses.
     #[inline]
     pub fn paused(&self) -> LaneMask {
-        !LaneMask::before(self.gate()) & !self.critical_lanes
+        self.paused_wholly() | !LaneMask::before(self.gate()) & !self.critical_lanes
+    }
+
+    /// Lanes that the hard cap pauses, ceilings included: all of them but those whose jobs held a resource when it began.
+    #[inline]
+    pub fn paused_wholly(&self) -> LaneMask {
+        if self.hard_paused() { !self.spared } else { LaneMask::EMPTY }
+    }
+
+    #[inline]
+    pub(super) fn hard_paused(&self) -> bool {
+        self.hard_cap.as_ref().is_some_and(HardCap::paused)
+    }
+
+    /// True if a job holds a resource.
+    pub fn holds(&self, slot: Slot, resource: ResourceId) -> bool {
+        self.held.contains(&(slot, resource))
+    }
+
+    /// How often the hard cap has paused the lanes, and for how long in all.
+    pub fn hard_pauses(&self, now: Instant) -> (u64, Span) {
+        self.hard_cap.as_ref().map_or((0, Span::ZERO), |cap| cap.pauses(now))
+    }
+
+    /// True once critical overload has lasted and the file says that the run is to end for it.
+    #[inline]
+    pub fn must_stop(&self) -> bool {
+        self.must_stop
+    }
+
+    /// Operations that are no longer critical since overload has lasted.
+    pub fn relegated(&self) -> impl Iterator<Item = OperationId> + '_ {
+        self.operations.iter().filter(|operation| operation.relegated).map(|operation| operation.id)
     }
 
     /// Completions for other processors since the last call.
@@ -85,7 +123,10 @@ impl<P: Probe> Dispatcher<P> {
     /// critical work must not compete with ordinary threads.
     #[inline]
     pub fn gate(&self) -> u8 {
-        self.cap.as_ref().map_or(OPEN, Cap::gate)
+        match &self.hard_cap {
+            Some(hard_cap) if hard_cap.gated() => 0,
+            _ => self.cap.as_ref().map_or(OPEN, Cap::gate),
+        }
     }
 
     /// How many jobs have entered a queue so far, or have come back to one after they blocked.

@@ -2,12 +2,15 @@
 
 use alloc::{sync::Arc, vec, vec::Vec};
 
-use hyoshi_model::{Instant, Setting, System, utilisation_ppm};
+use hyoshi_model::{Instant, OnOverload, ResourceId, Setting, System, utilisation_ppm};
 use hyoshi_sched::{Placement, ProcessorPlan};
-use hyoshi_trace::{Decision, Probe};
+use hyoshi_trace::{Decision, Probe, Slot};
 
 use super::Dispatcher;
-use crate::lane::{Lane, plans};
+use crate::hard_cap::Change;
+use crate::job::State;
+use crate::lane::{Lane, LaneMask, plans};
+use crate::operation::Operation;
 
 /// What each epoch changes, ready to be copied.
 #[derive(Debug)]
@@ -54,21 +57,94 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Tells the cap whether lanes use the CPU from now on.
+    /// Tells the caps whether lanes use the CPU from now on.
     #[inline]
     pub(super) fn account(&mut self, now: Instant) {
-        loop {
-            let busy = !((self.running & !self.paused()) | self.may_start()).is_empty();
-            let Some(cap) = &mut self.cap else { return };
-            if !cap.account(now, busy) {
-                return;
+        // A gate that moves changes what uses the CPU. Each cap moves at most once for each lane.
+        while self.account_to_caps(now) {}
+    }
+
+    #[inline]
+    fn account_to_caps(&mut self, now: Instant) -> bool {
+        if self.cap.is_none() && self.hard_cap.is_none() {
+            return false;
+        }
+        let before = self.gate();
+        let busy = !((self.running & !self.paused()) | self.may_start()).is_empty();
+        let critical = self.hard_cap.is_some() && busy && self.critical_work_has_the_cpu();
+        let moved = self.cap.as_mut().is_some_and(|cap| cap.account(now, busy));
+        let change = self.hard_cap.as_mut().map_or(Change::None, |cap| cap.account(now, busy, critical));
+        if !moved && change == Change::None {
+            return false;
+        }
+        self.wake_all();
+        if self.gate() != before {
+            self.decision(now, Decision::Gate { lane: self.gate() });
+        }
+        match change {
+            Change::None | Change::Gate => {}
+            Change::Pause { lasting } => self.pause(now, lasting),
+            Change::Open => {
+                self.spared = LaneMask::EMPTY;
+                self.decision(now, Decision::Pause { on: false });
             }
-            // The gate has moved, and with it what counts as busy: at most once for each lane.
-            let lane = cap.gate();
-            for index in 0..self.lanes.len() as u8 {
-                self.wakes.insert(index);
+        }
+        true
+    }
+
+    #[cold]
+    fn pause(&mut self, now: Instant, lasting: bool) {
+        let jobs = &self.jobs;
+        let running = self.held.iter().map(|(holder, _)| jobs.get(*holder)).filter(|job| job.state == State::Running);
+        self.spared = running.map(|job| job.lane).collect();
+        self.decision(now, Decision::Pause { on: true });
+        if lasting {
+            self.overload_lasts(now);
+        }
+    }
+
+    fn wake_all(&mut self) {
+        for lane in 0..self.lanes.len() as u8 {
+            self.wakes.insert(lane);
+        }
+    }
+
+    /// Whether the most urgent of what runs or may start is critical. A job that holds a resource may run above it.
+    fn critical_work_has_the_cpu(&self) -> bool {
+        let running = self.running & !self.paused();
+        let holds = |(holder, _): &(Slot, ResourceId)| {
+            let job = self.jobs.get(*holder);
+            job.critical && job.state == State::Running && running.contains(job.lane)
+        };
+        if !self.held.is_empty() && self.held.iter().any(holds) {
+            return true;
+        }
+        let Some(lane) = (running | self.may_start()).first() else { return false };
+        let state = &self.lanes[usize::from(lane)];
+        let first = if running.contains(lane) { state.running } else { None };
+        let first = first.or_else(|| state.best(lane >= self.gate()).map(|(_, slot)| slot));
+        first.is_some_and(|slot| self.jobs.get(slot).critical)
+    }
+
+    /// Critical overload lasts: what the file says happens now.
+    fn overload_lasts(&mut self, now: Instant) {
+        self.decision(now, Decision::Overload);
+        match self.on_overload {
+            OnOverload::Report => {}
+            OnOverload::Stop => self.must_stop = true,
+            OnOverload::Demote => {
+                let critical = |one: &&mut Operation| one.enabled && (one.critical || one.critical_legs > 0);
+                if self.operations.iter_mut().filter(critical).count() < 2 {
+                    return;
+                }
+                // Of equally important ones the last in the file.
+                let least = self.operations.iter_mut().rev().filter(critical).min_by_key(|one| one.importance);
+                if let Some(operation) = least {
+                    operation.relegate();
+                    let operation = operation.id;
+                    self.decision(now, Decision::Relegate { operation });
+                }
             }
-            self.decision(now, Decision::Gate { lane });
         }
     }
 }

@@ -351,13 +351,14 @@ fn invoke(object: &ObjectRef, called: &Called, values: &[Value]) -> (Result<Vec<
     if called.oneway {
         return (object.as_ref().send(&Operation::oneway(name), arguments).map(|()| Vec::new()), 0);
     }
-    let mut left = 0;
     let outcome = object.as_ref().call(&Operation::new(name), arguments, |from| {
-        let values = called.back.iter().map(|(_, of)| Value::decode_as(of, from)).collect();
-        left = from.left();
-        values
+        let values = called.back.iter().map(|(_, of)| Value::decode_as(of, from)).collect::<Result<_, _>>()?;
+        Ok((values, from.left()))
     });
-    (outcome, left)
+    match outcome {
+        Ok((values, left)) => (Ok(values), left),
+        Err(raised) => (Err(raised), 0),
+    }
 }
 
 fn answer(

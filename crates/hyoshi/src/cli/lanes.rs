@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::{Broker, LanePromise};
 use hyoshi_control::file::promises_of_run;
-use hyoshi_model::{ProcessorId, Share, System};
+use hyoshi_model::hard_cap::WINDOW;
+use hyoshi_model::{ProcessorId, Share, Span, System};
 use hyoshi_os::{Policy, Spawn, priority};
 use hyoshi_report::{Level, Note};
 
@@ -25,6 +27,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// A run's lanes, as long as the broker counts on them. Dropped, they are taken back.
 #[derive(Default)]
 pub(super) struct Lanes {
+    /// CPUs whose lanes the hard cap has paused: they take more than they declare.
+    paused: Arc<Mutex<BTreeMap<u32, Span>>>,
     told: Option<Teller>,
     notes: Vec<Note>,
 }
@@ -49,13 +53,18 @@ impl Lanes {
         }
         let named = socket.is_some();
         let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
-        let voice = Voice { name: named_as(&system.name), what: wire(&promises), socket, client: None };
+        let paused: Arc<Mutex<BTreeMap<u32, Span>>> = Arc::default();
+        let beyond = paused.clone();
+        let voice = Voice { name: named_as(&system.name), what: wire(&promises), beyond, socket, client: None };
         let (over, is_over) = channel();
         let (says, said) = channel();
         let teller = thread::Builder::new().name("lanes".into()).spawn(move || voice.tell(&says, &is_over));
         let answer = match teller {
             Ok(_) => said.recv_timeout(PATIENCE).ok(),
-            Err(error) => return Lanes { told: None, notes: vec![not_counted(format_args!("no thread: {error}"))] },
+            Err(error) => {
+                let notes = vec![not_counted(format_args!("no thread: {error}"))];
+                return Lanes { paused, told: None, notes };
+            }
         };
         let notes = match answer {
             Some(answer) => told(answer, &promises, named).into_iter().collect(),
@@ -65,7 +74,12 @@ impl Lanes {
                 vec![Note { remedy: Some(remedy), ..not_counted(late) }]
             }
         };
-        Lanes { told: Some(Teller { over, said }), notes }
+        Lanes { paused, told: Some(Teller { over, said }), notes }
+    }
+
+    /// The hard cap has paused the lanes of a CPU: report the full hard cap to the broker from now on.
+    pub fn paused(&self, cpu: u32, budget: Span) {
+        self.paused.lock().unwrap_or_else(PoisonError::into_inner).insert(cpu, budget);
     }
 
     /// They are over; what the run's reader must know of them.
@@ -99,6 +113,7 @@ fn above_windows() -> bool {
 struct Voice {
     name: String,
     what: Vec<LanePromise>,
+    beyond: Arc<Mutex<BTreeMap<u32, Span>>>,
     socket: Option<PathBuf>,
     client: Option<Client>,
 }
@@ -118,6 +133,7 @@ impl Voice {
             drop(self.say());
         }
         self.what.clear();
+        self.beyond.lock().unwrap_or_else(PoisonError::into_inner).clear();
         drop(self.say());
     }
 
@@ -130,11 +146,20 @@ impl Voice {
     }
 
     fn try_say(&mut self) -> Result<(), ClientError> {
+        let beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut what: Vec<LanePromise> =
+            self.what.iter().filter(|promise| !beyond.contains_key(&promise.cpu)).cloned().collect();
+        what.extend(beyond.into_iter().map(|(cpu, budget)| LanePromise {
+            cpu,
+            budget: budget.as_nanos(),
+            period: WINDOW.as_nanos(),
+            jitter: 0,
+        }));
         let client = match &mut self.client {
             Some(client) => client,
             none => none.insert(Client::connect(self.socket.as_deref())?),
         };
-        Ok(client.broker().promise_lanes(&self.name, &self.what)?)
+        Ok(client.broker().promise_lanes(&self.name, &what)?)
     }
 
     /// By whom, and whether it counts there.

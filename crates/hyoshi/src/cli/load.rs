@@ -37,6 +37,9 @@ pub(super) struct Changes {
     /// Another cap on what lanes may use of their CPU, such as 94%; 100% for none
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub cap: Option<u32>,
+    /// Another hard cap, on critical work too, such as 94%; 100% for none
+    #[arg(long, value_name = "SHARE", value_parser = hard_share)]
+    pub hard_cap: Option<u32>,
 }
 
 pub(super) fn span(text: &str) -> Result<Span, String> {
@@ -53,6 +56,13 @@ fn share(text: &str) -> Result<u32, String> {
         Ok(ppm)
     } else {
         Err(format!("{text:?} is zero: nothing would ever run; write a percentage up to \"100%\" (no cap)"))
+    }
+}
+
+fn hard_share(text: &str) -> Result<u32, String> {
+    match share(text)? {
+        ppm if ppm >= 10_000 => Ok(ppm),
+        _ => Err(format!("{text:?} is below 1%; write a percentage from \"1%\" to \"100%\" (no hard cap)")),
     }
 }
 
@@ -94,6 +104,7 @@ impl Changes {
             processor.cancel = self.cancel.unwrap_or(processor.cancel);
             processor.preemption = self.preemption.unwrap_or(processor.preemption);
             processor.cap_ppm = self.cap.unwrap_or(processor.cap_ppm);
+            processor.hard_cap.ppm = self.hard_cap.unwrap_or(processor.hard_cap.ppm);
         }
         system.seed = self.seed.unwrap_or(system.seed);
         system.duration = self.duration.unwrap_or(system.duration);
@@ -113,6 +124,7 @@ impl Changes {
             ("seed", self.seed.map(|seed| seed.to_string())),
             ("duration", self.duration.map(|span| span.to_string())),
             ("cap", self.cap.map(|ppm| format!("{}%", f64::from(ppm) / 1e4))),
+            ("hard-cap", self.hard_cap.map(|ppm| format!("{}%", f64::from(ppm) / 1e4))),
         ];
         given.into_iter().filter_map(|(name, value)| value.map(|value| format!("--{name}={value}"))).collect()
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use hyoshi_model::{Instant, Known, ProcessorId, System, read_knowing};
+use hyoshi_model::{HardCap, Instant, Known, ProcessorId, System, read_knowing};
 use hyoshi_report::Note;
 use hyoshi_report::figures::time;
 use hyoshi_sched::{Plan, Strategies};
@@ -41,7 +41,9 @@ struct Recalled {
 
 impl Recorded {
     pub fn open(path: &Path, strategies: &Strategies) -> Result<Recorded, Failure> {
-        let header = reader(path)?.header().clone();
+        let opened = reader(path)?;
+        let (header, version) = (opened.header().clone(), opened.version());
+        drop(opened);
         let name = "system.toml (in the recording)";
         let costs = costs::recalled_instead(&header.files)?;
         let known = Known { files: header.files.clone(), costs, ..Known::default() };
@@ -52,6 +54,10 @@ impl Recorded {
         recalled.changes.apply(&mut system);
         recalled.costs.recalled(&header.files, &mut system)?;
         system.seed = header.seed;
+        if version < hyoshi_trace::recording::HARD_CAP {
+            // It was made without one, whatever the file's default is today.
+            system.processors.iter_mut().for_each(|processor| processor.hard_cap = HardCap::OFF);
+        }
         let plan = plan(&system, strategies)?;
         Ok(Recorded { path: path.into(), header, system: system.into(), plan: plan.into(), cut: OnceCell::new() })
     }

@@ -45,6 +45,9 @@ pub(super) struct Arguments {
     /// Do not start unless everything asked of the kernel is granted
     #[arg(long)]
     strict: bool,
+    /// Run on CPUs that other runs, or other programs' real-time threads, have too
+    #[arg(long)]
+    share_cpu: bool,
     #[command(flatten)]
     report: ReportTo,
     /// Write no HTML report
@@ -67,12 +70,19 @@ struct Watching<'a> {
     reigns: Reigns,
     recorder: Option<Recorder>,
     failed: Option<Failure>,
+    /// Processors whose lanes the hard cap has paused, until the broker knows.
+    paused: Vec<ProcessorId>,
 }
 
 impl Watching<'_> {
     fn event(&mut self, processor: ProcessorId, now: Instant, event: Event) {
         if let Event::Decision(Decision::End(end)) = &event {
             self.stats.record(end);
+        }
+        if let Event::Decision(Decision::Pause { on: true }) = &event
+            && !self.paused.contains(&processor)
+        {
+            self.paused.push(processor);
         }
         if let Some(insight) = &mut self.insight {
             insight.event(processor, now, &event);
@@ -127,9 +137,10 @@ pub(super) fn run(
     let interrupt =
         Interrupt::on_signals(wake).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let node = Node::new(ready.system.clone(), ready.plan.clone()).strict(arguments.strict).interrupt(interrupt);
+    let node = node.share_cpu(arguments.share_cpu);
     // Without a recording nobody asks who had the CPU.
     let node = node.watch(record_to.is_some());
-    let node = bodies.install(&ready.system, node).map_err(Failure::new)?;
+    let mut node = bodies.install(&ready.system, node).map_err(Failure::new)?;
     let not_started = |error: StartError| {
         Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")
     };
@@ -159,9 +170,10 @@ pub(super) fn run(
         reigns: Reigns::new(&ready.system),
         recorder,
         failed: None,
+        paused: Vec::new(),
     };
     let started = WallClock::now();
-    let finished = watch(running, &ready.system, &mut watching, format);
+    let finished = watch(running, &ready.system, &mut watching, &lanes, format);
     let lanes = lanes.end();
     let programs = programs.map(Programs::end).unwrap_or_default();
     // What cannot be recorded is told with the figures, which are worth having anyway.
@@ -203,19 +215,31 @@ pub(super) fn run(
     }
     let held = publish(&account, report.as_deref(), format, unrecorded.into_iter().collect())?;
     match finished.ended_by {
-        EndedBy::Runaway { .. } | EndedBy::Panicked { .. } => Ok(Held::No),
+        EndedBy::Runaway { .. } | EndedBy::Panicked { .. } | EndedBy::Broken { .. } | EndedBy::Overloaded { .. } => {
+            Ok(Held::No)
+        }
         EndedBy::Duration | EndedBy::Stopped | EndedBy::Interrupted if programs.failed => Ok(Held::No),
         EndedBy::Duration | EndedBy::Stopped | EndedBy::Interrupted => Ok(held),
     }
 }
 
 /// Empties the rings and shows how it goes, until it is over.
-fn watch(mut running: Running, system: &System, watching: &mut Watching<'_>, format: Format) -> Finished {
+fn watch(
+    mut running: Running,
+    system: &System,
+    watching: &mut Watching<'_>,
+    lanes: &Lanes,
+    format: Format,
+) -> Finished {
+    let cpus: Vec<(ProcessorId, u32)> = running.cpus().collect();
     let mut live = (format == Format::Text).then(|| Live::of_stdout(system, system.duration));
     let mut flushed = Instant::ZERO;
     while !running.finished() {
         std::thread::sleep(POLL);
         running.poll(&mut |processor, now, event| watching.event(processor, now, event));
+        for (processor, cpu) in cpus.iter().filter(|(processor, _)| watching.paused.contains(processor)) {
+            lanes.paused(*cpu, system.processor(*processor).hard_cap.budget());
+        }
         let now = running.now();
         if now.since(flushed) >= FLUSH {
             watching.flush(system.processors.len(), running.told_until());
@@ -271,6 +295,10 @@ fn kind(note: &RunNote) -> (Level, &'static str) {
         RunNote::SharedCpu { .. } | RunNote::PoolExhausted { .. } => (Level::Degraded, "placement"),
         RunNote::LateRelease { .. } => (Level::Degraded, MACHINE),
         RunNote::NotReturned { .. } => (Level::Degraded, "body"),
+        RunNote::HardCapped { .. } | RunNote::NoHardCap { .. } => (Level::Degraded, "hard cap"),
+        RunNote::Throttled { .. } => (Level::Degraded, "kernel"),
+        RunNote::Awake => (Level::Info, "idle states"),
+        RunNote::MaySleep { .. } => (Level::Degraded, "idle states"),
     }
 }
 
@@ -293,7 +321,10 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
         EndedBy::Interrupted => {
             notes.push(note(Level::Info, "end", "interrupted: the figures are of the time until then"))
         }
-        ended @ (EndedBy::Runaway { .. } | EndedBy::Panicked { .. }) => notes.push(note(Level::Refused, "end", ended)),
+        ended @ (EndedBy::Runaway { .. }
+        | EndedBy::Panicked { .. }
+        | EndedBy::Broken { .. }
+        | EndedBy::Overloaded { .. }) => notes.push(note(Level::Failed, "end", ended)),
     }
     if finished.lost.signals > 0 {
         let text = format!("{} completions for other processors were lost: a link was full", finished.lost.signals);

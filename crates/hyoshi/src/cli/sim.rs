@@ -150,9 +150,13 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let started = WallClock::now();
     let mut end = until;
     let takes = incident.as_ref().map(|incident| |job, drawn| incident.takes(job, drawn));
-    let given = incident.as_ref().zip(takes.as_ref()).map(|(incident, takes)| Given { takes, late: &incident.late });
+    let given = incident.as_ref().zip(takes.as_ref()).map(|(incident, takes)| Given {
+        takes,
+        late: Some(&incident.late),
+        crowded: false,
+    });
     let mut programs = Programs::new(system);
-    simulate_given(
+    let simulated = simulate_given(
         system,
         &ready.plan,
         until,
@@ -168,6 +172,8 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
             go_on
         },
     );
+    let processors = simulated.processors.into_iter();
+    let capped: Vec<_> = processors.map(|processor| (processor.pauses, processor.relegated)).collect();
     progress.clear();
     let mut sink = sink.into_inner();
     if let Some(failed) = sink.failed.take() {
@@ -187,6 +193,14 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     }
     if end < until {
         notes.push(note(Level::Info, "end", "interrupted: the figures are of the time until then"));
+    }
+    for (id, ((times, paused), relegated)) in system.processor_ids().zip(capped) {
+        if times > 0 {
+            let demoted = relegated.iter().map(|id| system.operation(*id).name.clone()).collect();
+            let processor = system.processor(id).name.clone();
+            let capped = hyoshi_runtime::Note::HardCapped { processor, times, paused, demoted };
+            notes.push(note(Level::Degraded, "hard cap", capped));
+        }
     }
     let programs = programs.map_or_else(Vec::new, Programs::close);
     notes.extend(super::programs::notes(system));

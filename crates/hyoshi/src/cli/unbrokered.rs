@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use hyoshi_model::{ProcessorId, System};
+use hyoshi_model::{ProcessorId, Span, System};
 use hyoshi_report::{Note, ProgramSummary};
 
 use super::Failure;
@@ -16,6 +16,9 @@ impl Lanes {
     pub fn tell(_: &System, _: &[(ProcessorId, u32)], _: Option<&Path>) -> Lanes {
         Lanes(())
     }
+
+    /// No broker reserves time beside them.
+    pub fn paused(&self, _: u32, _: Span) {}
 
     pub fn end(self) -> Vec<Note> {
         Vec::new()

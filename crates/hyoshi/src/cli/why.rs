@@ -106,7 +106,7 @@ impl Found {
                 end.job
             }
             // The cap's gate matters while the job lives.
-            Decision::Gate { .. } if here => {
+            Decision::Gate { .. } | Decision::Pause { .. } if here => {
                 let lives = matches!(self.decisions.last(), Some((_, last)) if !matches!(last, Decision::End(_)));
                 if lives && self.decisions.len() < MOST_DECISIONS {
                     self.decisions.push((at, *decision));

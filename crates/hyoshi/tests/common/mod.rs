@@ -120,11 +120,19 @@ impl Place {
         names
     }
 
-    /// The command with these words, not yet started.
+    /// The command with these words, not yet started. Runs share CPUs, because tests run beside each other.
     pub fn command(&self, words: &str) -> Command {
+        match words.strip_prefix("run ") {
+            Some(rest) => self.exactly(&format!("run --share-cpu {rest}")),
+            None => self.exactly(words),
+        }
+    }
+
+    /// The same with these words and no others.
+    pub fn exactly(&self, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hyoshi"));
         command.args(words.split_whitespace()).current_dir(&self.0).stdin(Stdio::null()).env_remove("NO_COLOR");
-        // Whatever was measured on the machine that tests: their figures are to be the same on all.
+        // Ignore costs measured on this machine: figures must be the same on all.
         command.env("HYOSHI_COSTS", "none");
         command
     }

@@ -102,6 +102,12 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
         if let Some(set) = set {
             collect(log, &mut Vec::new(), set.value, &mut epoch);
         }
+        if epochs.len() == limits::EPOCHS {
+            log.error(epoch.place, "too many epochs")
+                .label(format!("number {}", epochs.len() + 1))
+                .help(format!("a system has at most {}; split it into several", limits::EPOCHS));
+            break;
+        }
         epochs.push(epoch);
     }
     if epochs.is_empty() {

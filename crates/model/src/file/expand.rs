@@ -216,7 +216,14 @@ impl<'a> Operations<'a> {
         // A template and one of its instances may both be named.
         let mut seen = HashSet::new();
         let operations = ranges.into_iter().flatten().flatten().map(OperationId);
-        Some(operations.filter(|operation| seen.insert(*operation)).collect())
+        let operations: Vec<OperationId> = operations.filter(|operation| seen.insert(*operation)).collect();
+        if operations.len() > limits::PREDECESSORS {
+            log.error(names.place, "too many operations before one")
+                .label(format!("{} of them", operations.len()))
+                .help(format!("at most {} may trigger one; put operations in between", limits::PREDECESSORS));
+            return None;
+        }
+        Some(operations)
     }
 
     /// Begin of the first period of each operation.

@@ -210,6 +210,12 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
 
 const TOP: &[Key] = &[
     key("name", Kind::Text, Required, "What the system is called in reports."),
+    key(
+        "idle_states",
+        Kind::Choice(&["auto", "allow", "forbid"]),
+        Value("\"auto\""),
+        "Whether CPUs may sleep deeply during a run, which delays wake-ups: auto forbids it where operations are critical.",
+    ),
     key("seed", Kind::Whole(0, i64::MAX as u64), Value("1"), "The same seed gives the same execution times."),
     key("duration", Kind::Time, Value("\"10s\""), "How long a simulation or run lasts unless told otherwise."),
     key("costs", Kind::Table("costs"), Said("those of `hyoshi calibrate`, else none"), "What scheduling itself costs."),
@@ -289,6 +295,18 @@ const PROCESSOR: &[Key] = &[
     key("cancel", Kind::Truth, Value("false"), "Cancel jobs that can no longer finish in time (never critical ones)."),
     key("cap", Kind::Share, Value("\"94%\""), "The share of the CPU that all lanes may use together; 100% is no cap."),
     key("cap_window", Kind::Time, Value("\"100ms\""), "The window over which the cap is kept."),
+    key(
+        "hard_cap",
+        Kind::Share,
+        Value("\"94%\""),
+        "The share of the CPU that lanes may use in any 100 ms, critical work included; 100% is no hard cap.",
+    ),
+    key(
+        "on_hard_cap",
+        Kind::Choice(&["report", "demote", "stop"]),
+        Value("\"report\""),
+        "When the hard cap has paused lanes again and again for 1 s: report it, make the least important critical operation non-critical, or end the run.",
+    ),
     key("pool", Kind::Whole(1, 16), Value("1"), "Threads per lane: more than one only for bodies that block."),
 ];
 

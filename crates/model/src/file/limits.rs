@@ -20,6 +20,10 @@ pub const ROOTS: usize = 4_000_000;
 pub const SETTINGS: usize = 2_000_000;
 /// Operations on the paths of all chains together.
 pub const STEPS: usize = 100_000;
+/// Epochs: recordings and jobs number them in 16 bits.
+pub const EPOCHS: usize = u16::MAX as usize;
+/// Operations that trigger one operation: completions number them in 16 bits.
+pub const PREDECESSORS: usize = u16::MAX as usize;
 /// Characters of a name.
 pub const NAME: usize = 64;
 /// Bytes of a file of measured costs.

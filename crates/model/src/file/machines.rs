@@ -9,6 +9,7 @@ use super::names::Names;
 use super::table::Table;
 use super::value::{Complaint, Given, Read, complain, shortened};
 use crate::costs::Costs;
+use crate::hard_cap::{HardCap, OnOverload};
 use crate::ids::HostId;
 use crate::system::{Host, Link, Overload, Preemption, Processor, Resource};
 use crate::time::Span;
@@ -85,6 +86,13 @@ fn processor(
         ppm => Ok(ppm),
     });
     let window = table.read(log, "cap_window", Given::positive_time);
+    let hard_cap = table.read(log, "hard_cap", |given| match given.share_ppm()? {
+        ppm if ppm < 10_000 => complain("is below 1%", "write a percentage from \"1%\" to \"100%\" (no hard cap)"),
+        ppm => Ok(ppm),
+    });
+    let on_overload = table.choice(log, "on_hard_cap");
+    let on_overload =
+        [OnOverload::Report, OnOverload::Demote, OnOverload::Stop][on_overload.map_or(0, |one| one.value)];
     let pool = table.whole(log, "pool");
     // What is missing here has been logged: the file is refused in the end, whatever stands in its place.
     Processor {
@@ -97,6 +105,7 @@ fn processor(
         cancel: cancel.is_some_and(|cancel| cancel.value),
         cap_ppm: cap.map_or(0, |cap| cap.value),
         cap_window: window.map_or(Span::ZERO, |window| window.value),
+        hard_cap: HardCap { ppm: hard_cap.map_or(HardCap::OFF.ppm, |cap| cap.value), on_overload },
         pool: pool.map_or(1, |pool| pool.value as u16),
         costs,
     }

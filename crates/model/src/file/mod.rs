@@ -40,7 +40,7 @@ pub use schema::schema;
 
 use crate::ids::OperationId;
 use crate::system;
-use crate::system::{Guard, System, Trigger};
+use crate::system::{Guard, IdleStates, System, Trigger};
 use log::{Log, Place};
 use table::Table;
 use value::{Given, complain};
@@ -183,6 +183,8 @@ fn assemble(
         text => Ok(text),
     });
     let seed = top.whole(log, "seed").map(|seed| seed.value);
+    let idle_states = top.choice(log, "idle_states").map_or(0, |states| states.value);
+    let idle_states = [IdleStates::Auto, IdleStates::Allow, IdleStates::Forbid][idle_states];
     let duration = top.read(log, "duration", Given::positive_time).map(|duration| duration.value);
 
     let hosts = machines::hosts(log, &top);
@@ -261,6 +263,7 @@ fn assemble(
     let system = System {
         name: name?.value.to_string(),
         seed: seed?,
+        idle_states,
         duration: duration?,
         hosts,
         operations: built.collect(),

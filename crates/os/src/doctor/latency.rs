@@ -5,6 +5,7 @@ use hyoshi_model::Span;
 use super::Finding;
 use super::Verdict::{Degraded, Granted};
 use crate::clock::{Clock, MonotonicClock};
+use crate::idle::{AwakeCpus, CPU_DMA_LATENCY};
 use crate::priority::lane_priority;
 use crate::thread::{Policy, Spawn};
 
@@ -30,6 +31,34 @@ pub(super) fn wake_up() -> Option<Finding> {
     Some(judge_wake_up(thread.join().ok()?, granted))
 }
 
+/// Whether a run may keep CPUs from deep sleep.
+pub(super) fn idle_states() -> Option<Finding> {
+    Some(judge_idle_states(AwakeCpus::hold().map(drop)))
+}
+
+fn judge_idle_states(held: std::io::Result<()>) -> Finding {
+    let topic = "idle states";
+    match held {
+        Ok(()) => Finding::new(
+            topic,
+            Granted,
+            format!("{CPU_DMA_LATENCY} can be held"),
+            "CPUs do not sleep deeply while critical operations run, and wake up sooner",
+        ),
+        Err(error) => {
+            let found = format!("{CPU_DMA_LATENCY} cannot be held: {error}");
+            let consequence = "a CPU that sleeps deeply wakes up late, by tens of microseconds on most machines";
+            let finding = Finding::new(topic, Degraded, found, consequence);
+            match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    finding.remedy(format!("sudo setfacl -m u:\"$USER\":w {CPU_DMA_LATENCY}"))
+                }
+                _ => finding.remedy("this kernel or container has no such file: set idle states on the host"),
+            }
+        }
+    }
+}
+
 fn judge_wake_up(mut late: Vec<Span>, policy: Policy) -> Finding {
     late.sort_unstable();
     let at = |percent: usize| micros(late[(late.len() - 1) * percent / 100]);
@@ -53,6 +82,15 @@ fn micros(span: Span) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_states_that_cannot_be_forbidden_have_a_remedy() {
+        assert_eq!(judge_idle_states(Ok(())).verdict, Granted);
+        for kind in [std::io::ErrorKind::PermissionDenied, std::io::ErrorKind::NotFound] {
+            let finding = judge_idle_states(Err(kind.into()));
+            assert!(finding.verdict == Degraded && finding.remedy.is_some());
+        }
+    }
 
     #[test]
     fn punctual_wake_ups_are_granted_and_late_ones_say_why() {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hyoshi_model::{Costs, Epoch, Instant, OperationId, Overload, Setting, Span, System, Takes, read};
+use hyoshi_model::{Costs, Epoch, HardCap, Instant, OperationId, Overload, Setting, Span, System, Takes, read};
 
 /// What is fixed in all regions.
 const FIXED: &str = include_str!("program.toml");
@@ -123,6 +123,8 @@ impl Program {
             settings,
         });
         system.epochs = epochs.collect();
+        // The paper's middleware had none.
+        system.processors.iter_mut().for_each(|processor| processor.hard_cap = HardCap::OFF);
         let duration = system.duration.as_nanos();
         for (operation, setting) in system.operations.iter_mut().zip(&*fixed) {
             // Nothing is ever dropped, however far an operation falls behind.

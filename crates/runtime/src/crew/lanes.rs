@@ -182,7 +182,7 @@ impl<S: Scheduled> Crew<S> {
         } else if self.occupied(run) {
             self.set_aside(now, run);
         } else if let Some(thread) = self.lanes[usize::from(lane)].idle.pop() {
-            let asleep = self.members[usize::from(thread)].handle.as_ref().and_then(S::cpu_time);
+            let asleep = self.members[usize::from(thread)].seat.as_ref().and_then(|seat| seat.thread.cpu_time());
             self.members[usize::from(thread)].idle = false;
             self.bind(thread, run, asleep.unwrap_or_default());
             posts.thread(thread, lane);

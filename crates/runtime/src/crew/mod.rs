@@ -35,10 +35,12 @@ use hyoshi_trace::{Decision, Event, Probe, RingProbe, Slot};
 
 use crate::body::Cell;
 use crate::common::{Common, Signs};
+use crate::ended::EndedBy;
 use crate::inbox::Inbox;
 use crate::link::{Ends, InFlight, Message};
 use crate::payload::Payload;
 use crate::posts::Posts;
+use crate::seat::Seat;
 
 pub(crate) use lanes::{Begin, Returned, Step};
 pub(crate) use waits::Turn;
@@ -65,8 +67,12 @@ pub(crate) struct Crew<S> {
     preemptive: bool,
     /// Lanes whose running job may have to give way.
     pending: LaneMask,
-    /// The cap's gate as the threads' policies know it.
-    gate: u8,
+    /// Gated and paused threads use SCHED_IDLE: at SCHED_OTHER they would compete with ordinary threads.
+    may_idle: bool,
+    /// Lanes below ordinary threads, as the threads' policies know it.
+    paused: LaneMask,
+    /// Threads of which the kernel is to be asked for another policy once the lock is free.
+    changed: VecDeque<u16>,
     /// What the job that completes in this section emitted.
     emitted: Option<Arc<Payload>>,
     links: Ends,
@@ -84,7 +90,7 @@ pub(crate) struct Crew<S> {
 /// A thread of a lane.
 #[derive(Debug)]
 struct Member<S> {
-    handle: Option<S>,
+    seat: Option<Arc<Seat<S>>>,
     signs: Arc<Signs>,
     lane: u8,
     /// SCHED_FIFO was granted.
@@ -166,6 +172,10 @@ impl Probe for Tap {
     }
 }
 
+/// How often the release thread preempts ordinary threads while lanes are paused or gated and no lane runs, so that the
+/// kernel chooses among them again. It owes lag to threads at SCHED_IDLE: those of two lanes could use a whole pause.
+const CHOOSE_AGAIN: Span = Span::from_micros(500);
+
 impl<S: Scheduled> Crew<S> {
     pub fn new(common: Arc<Common>, plan: &ProcessorPlan, tap: Tap, cells: &mut [Option<Cell>], links: Ends) -> Self {
         let system = common.system.clone();
@@ -213,7 +223,9 @@ impl<S: Scheduled> Crew<S> {
             attended: LaneMask::EMPTY,
             preemptive: plan.preemption == Preemption::Full,
             pending: LaneMask::EMPTY,
-            gate: dispatcher.gate(),
+            may_idle: hyoshi_os::may_leave_idle(),
+            paused: dispatcher.paused(),
+            changed: VecDeque::new(),
             emitted: None,
             in_flight: InFlight::of(&system, plan.processor),
             links,
@@ -231,7 +243,7 @@ impl<S: Scheduled> Crew<S> {
         let thread = self.members.len() as u16;
         let priority = self.lanes[usize::from(lane)].priority;
         self.members.push(Member {
-            handle: None,
+            seat: None,
             signs,
             lane,
             fifo: false,
@@ -243,13 +255,36 @@ impl<S: Scheduled> Crew<S> {
             demoted: false,
         });
         self.lanes[usize::from(lane)].idle.insert(0, thread);
+        // Each is in it once at most.
+        self.changed.reserve(self.members.len());
         thread
     }
 
     /// The thread exists and was given `policy`.
     pub fn arrive(&mut self, thread: u16, handle: S, policy: Policy) {
         let member = &mut self.members[usize::from(thread)];
-        (member.handle, member.policy, member.fifo) = (Some(handle), policy, policy != Policy::Other);
+        (member.policy, member.fifo) = (policy, policy != Policy::Other);
+        member.seat = Some(Arc::new(Seat::new(handle, policy, member.signs.clone())));
+    }
+
+    /// A thread of which the kernel is to be asked for another policy; with the lock free.
+    pub fn take_changed(&mut self) -> Option<Arc<Seat<S>>> {
+        let thread = self.changed.pop_front()?;
+        self.members[usize::from(thread)].seat.clone()
+    }
+
+    /// True if there is such a thread.
+    #[inline]
+    pub fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// A section has panicked: what it left is not used any more. Every thread ends, or goes on without its turn.
+    #[cold]
+    pub fn break_off(&mut self) {
+        self.closed = true;
+        self.common.stopping.store(true, Ordering::Release);
+        self.members.iter().for_each(|member| member.signs.wake.post());
     }
 
     /// Some thread of the run was refused its priority: then all of them do without. Were only the
@@ -303,9 +338,12 @@ impl<S: Scheduled> Crew<S> {
     /// sends, the release thread's timer.
     #[inline]
     pub fn settle(&mut self, now: Instant, posts: &mut Posts) {
-        if self.dispatcher.gate() != self.gate {
-            self.gate = self.dispatcher.gate();
+        if self.dispatcher.paused() != self.paused {
+            self.paused = self.dispatcher.paused();
             self.apply_to_all();
+        }
+        if self.dispatcher.must_stop() {
+            self.overloaded();
         }
         if self.preemptive {
             self.pending = self.pending | self.dispatcher.take_wakes();
@@ -321,11 +359,21 @@ impl<S: Scheduled> Crew<S> {
         if !self.dispatcher.probe().ended.is_empty() {
             self.free_payloads();
         }
-        let timer = self.dispatcher.next_timer();
+        let mut timer = self.dispatcher.next_timer();
+        if !self.paused.is_empty() && (self.dispatcher.running() & !self.paused).is_empty() {
+            timer = timer.min(now + CHOOSE_AGAIN);
+        }
         if timer < self.armed {
             self.armed = timer;
             posts.release(self.processor);
         }
+    }
+
+    /// Critical work has been overloaded for long, and the file says that the run ends for it.
+    #[cold]
+    fn overloaded(&self) {
+        let processor = self.common.system.processor(self.processor).name.clone();
+        self.common.end(EndedBy::Overloaded { processor });
     }
 
     /// Completions leave for other processors.
@@ -369,7 +417,7 @@ impl<S: Scheduled> Crew<S> {
     fn consumed(&self, slot: Slot) -> Span {
         let started = self.started[slot.0 as usize];
         let member = self.members.get(usize::from(started.thread));
-        let time = member.and_then(|member| member.handle.as_ref()?.cpu_time());
+        let time = member.and_then(|member| member.seat.as_ref()?.thread.cpu_time());
         time.map_or(Span::ZERO, |time| time.saturating_sub(started.began))
     }
 

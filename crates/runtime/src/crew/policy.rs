@@ -18,41 +18,47 @@ impl<S: Scheduled> Crew<S> {
     /// What a thread should run at.
     fn policy_of(&self, thread: u16) -> Policy {
         let member = &self.members[usize::from(thread)];
-        if !member.fifo || member.signs.abandoned.load(Ordering::Relaxed) {
+        let refused = member.seat.as_ref().is_some_and(|seat| seat.refused());
+        if !member.fifo || refused || member.signs.abandoned.load(Ordering::Relaxed) {
             return Policy::Other;
         }
         let lane = self.lanes[usize::from(member.lane)].priority;
         let Some(slot) = member.job else { return Policy::Fifo(lane) };
         let job = self.dispatcher.job(slot);
         let level = self.dispatcher.effective_level(slot);
-        if level < job.level {
+        let paused = self.dispatcher.paused_wholly().contains(member.lane);
+        if level < job.level && !paused {
             // Whoever holds a resource is neither paused nor demoted yet: those who need it would be, too.
             return Policy::Fifo(lane.max(lane_priority(usize::from(level))));
         }
-        if member.demoted || self.dispatcher.paused().contains(member.lane) {
+        if member.demoted {
             return Policy::Other;
+        }
+        if self.dispatcher.paused().contains(member.lane) {
+            // Below ordinary threads, where the kernel lets it return.
+            return if self.may_idle { Policy::Idle } else { Policy::Other };
         }
         let lowered = job.state == State::Ready && !member.waits;
         Policy::Fifo(if lowered { LOWERED } else { lane })
     }
 
-    /// Gives a thread the policy it should have.
+    /// Decides the policy that a thread should have. The kernel is asked for it once the lock is free.
     pub(super) fn apply(&mut self, thread: u16) {
         let policy = self.policy_of(thread);
         let member = &mut self.members[usize::from(thread)];
         if member.policy == policy {
             return;
         }
-        match member.handle.as_ref().map(|handle| handle.set_policy(policy)) {
-            Some(Err(_)) => {
-                member.fifo = false;
-                self.common.refused_later.fetch_add(1, Ordering::Relaxed);
+        member.policy = policy;
+        if let Some(seat) = &member.seat {
+            seat.want(policy);
+            if !self.changed.contains(&thread) {
+                self.changed.push_back(thread);
             }
-            Some(Ok(())) | None => member.policy = policy,
         }
     }
 
-    /// The gate has moved: every thread that has a job may be concerned.
+    /// Lanes pause or go on: every thread that has a job may be concerned.
     #[cold]
     pub(super) fn apply_to_all(&mut self) {
         for thread in 0..self.members.len() as u16 {

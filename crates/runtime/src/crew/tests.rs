@@ -41,6 +41,8 @@ fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> Hand {
     let (probe, _) = ring(1 << 12);
     let links = connect(&system).remove(0);
     let mut crew = Crew::new(common.clone(), &plan.processors[0], Tap::new(probe), &mut cells, links);
+    // As for an ordinary user.
+    crew.may_idle = false;
     let mut signs = Vec::new();
     for (lane, count) in crew.threads_of(&plan.processors[0]).into_iter().enumerate() {
         for _ in 0..count {
@@ -84,10 +86,20 @@ impl Hand {
     }
 
     fn thread(&self, thread: u16) -> &FakeThread {
-        self.crew.members[usize::from(thread)].handle.as_ref().unwrap()
+        &self.crew.members[usize::from(thread)].seat.as_ref().unwrap().thread
     }
 
-    fn policies(&self, thread: u16) -> Vec<Policy> {
+    /// As after each section.
+    fn ask_the_kernel(&mut self) {
+        while let Some(seat) = self.crew.take_changed() {
+            if !seat.settle() {
+                self.crew.common.refused_later.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn policies(&mut self, thread: u16) -> Vec<Policy> {
+        self.ask_the_kernel();
         self.thread(thread).policies()
     }
 }
@@ -223,8 +235,18 @@ fn a_demoted_body_goes_below_the_lanes_and_comes_back_for_the_next_job() {
 }
 
 #[test]
+fn a_gated_lane_is_below_ordinary_threads_where_the_kernel_lets_it_return() {
+    let mut hand = hand(&TWO.replace("PROCESSOR", "cap = \"50%\"").replace("FILL", ""), &[], FakeThread::new);
+    hand.crew.may_idle = true;
+    hand.time(ms(0));
+    let _begin = hand.next(1, ms(0)).unwrap();
+    hand.time(ms(45));
+    assert_eq!(hand.policies(1), [LOW, Policy::Idle]);
+}
+
+#[test]
 fn a_job_whose_body_is_occupied_is_set_aside_and_its_lane_goes_on() {
-    let text = TWO.replace("PROCESSOR", "").replace("FILL", "on_overrun = \"demote\"");
+    let text = TWO.replace("PROCESSOR", "hard_cap = \"100%\"").replace("FILL", "on_overrun = \"demote\"");
     let text = text + "[operation.more]\nevery = \"100ms\"\nwcet = \"1ms\"\n";
     let mut hand = hand(&text, &["fill"], FakeThread::new);
     let first = hand.time(ms(0))[0];

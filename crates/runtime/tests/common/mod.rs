@@ -5,11 +5,12 @@
 #[path = "../../../os/tests/common/privileges.rs"]
 mod privileges;
 
-use privileges::missing;
+pub use privileges::missing;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System, read};
+use hyoshi_os::Sight;
 use hyoshi_runtime::{Finished, Node, Note, Running};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
@@ -23,6 +24,9 @@ pub struct Ran {
     pub plan: Arc<Plan>,
     pub events: Vec<(ProcessorId, Instant, Event)>,
     pub finished: Finished,
+    /// How much was seen of the first processor's CPU, and what other threads were called.
+    pub sight: Sight,
+    pub names: Vec<String>,
 }
 
 /// The system that a text describes.
@@ -47,18 +51,24 @@ pub fn run_on(strategy: &str, duration: &str, rest: &str) -> Ran {
 
 /// Runs a text's system with what `prepare` gives it.
 pub fn run_with(text: &str, prepare: impl FnOnce(Node, &System) -> Node) -> Ran {
+    run_beside(text, |node, system| (prepare(node, system), ()))
+}
+
+/// The same beside something that `prepare` starts, and that ends with the run.
+pub fn run_beside<T>(text: &str, prepare: impl FnOnce(Node, &System) -> (Node, T)) -> Ran {
     let _alone = ALONE.lock().unwrap_or_else(|broken| broken.into_inner());
     let system = system(text);
     let plan = plan(&system);
-    let running = prepare(Node::new(system.clone(), plan.clone()), &system).start().unwrap();
-    finish(system, plan, running)
+    let (node, _beside) = prepare(Node::new(system.clone(), plan.clone()), &system);
+    finish(system, plan, node.start().unwrap())
 }
 
 pub fn finish(system: Arc<System>, plan: Arc<Plan>, running: Running) -> Ran {
+    let (sight, names) = (running.sight(ProcessorId(0)), running.names());
     let mut events = Vec::new();
     let finished = running.wait(&mut |processor, at, event| events.push((processor, at, event)));
     assert_eq!(finished.lost.events, 0, "the test looks at every event");
-    Ran { system, plan, events, finished }
+    Ran { system, plan, events, finished, sight, names: names.since(0) }
 }
 
 impl Ran {

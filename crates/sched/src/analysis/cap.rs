@@ -8,16 +8,20 @@
 //! faster than time. E(x) + r (W - x) rises while the processor is busy, so it is greatest where that
 //! becomes idle or the window ends. While all of those stay below `c W` the gate never moves.
 //!
+//! The [hard cap](super::hard_cap) gates all non-critical work when lanes have used its threshold in its window, which is P
+//! and a step long at most: while E(P + step) stays below the threshold, it never does.
+//!
 //! If it can, critical work is never held, but held non-critical work may come in a burst: then only
 //! critical work with nothing non-critical beside or above it is proved. Critical work may exceed the cap
 //! within a window; if its utilisation does, the kernel would sooner or later stop it with everything else.
 
 use alloc::vec::Vec;
 
-use hyoshi_model::Preemption;
+use hyoshi_model::{HardCap, Preemption};
 
 use super::blocking::Blocking;
 use super::fixed::Demand;
+use super::hard_cap;
 use super::processor::{Found, Part, Response, Site};
 use super::release::Release;
 use super::utilisation::{self, ONE, Share};
@@ -25,12 +29,17 @@ use super::verdict::Missing;
 
 /// Turns what the cap may hold back into unknown.
 pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found]) {
+    let name = || site.system.processor(site.plan.processor).name.clone();
+    if hard_cap::may_relegate(site, releases) {
+        found.iter_mut().filter(|found| found.part.critical && is_known(found)).for_each(|found| {
+            found.response = Response::Unknown(Missing::HardCap { processor: name() });
+        });
+    }
     if !may_act(site, releases) {
         return;
     }
     let critical_fits = critical_fits(site);
-    let name = || site.system.processor(site.plan.processor).name.clone();
-    let enough = enough(site, releases);
+    let (enough, keys) = enough(site, releases);
     let blocking = Blocking::new(site.system, site.plan);
     for found in found {
         let level = found.part.worst;
@@ -39,28 +48,41 @@ pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found
         let missing = match (found.part.critical, held) {
             (true, None) if critical_fits => continue,
             (true, None) => Missing::CapTooSmall { processor: name() },
-            (false, _) => Missing::Cap { processor: name(), held: None, resource: None, enough },
+            (false, _) => Missing::Cap { processor: name(), held: None, resource: None, enough, keys },
             (true, Some(held)) => {
                 let resource = (held.best > level).then(|| blocking.reaching(held.operation, level)).flatten();
                 let held = Some(site.system.operation(held.operation).name.clone());
-                Missing::Cap { processor: name(), held, resource, enough }
+                Missing::Cap { processor: name(), held, resource, enough, keys }
             }
         };
-        let known = matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime);
-        if known || matches!(found.response, Response::Tested(_)) {
+        if is_known(found) {
             found.response = Response::Unknown(missing);
         }
     }
 }
 
-/// The least cap, in percent, that never acts; 100 % is none.
-fn enough(site: &Site<'_>, releases: &[Release]) -> u32 {
-    let (mut acts, mut enough) = (site.system.processor(site.plan.processor).cap_ppm / 10_000, 100);
+/// True if there is a bound that the cap may break.
+fn is_known(found: &Found) -> bool {
+    matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime | Response::Tested(_))
+}
+
+/// The least cap, in percent, that never acts (100 % is none), and the keys that must be raised to it.
+fn enough(site: &Site<'_>, releases: &[Release]) -> (u32, &'static str) {
+    let processor = site.system.processor(site.plan.processor);
+    let (mut acts, mut enough) = (processor.cap_ppm.min(processor.hard_cap.ppm) / 10_000, 100);
     while enough - acts > 1 {
         let middle = acts.midpoint(enough);
-        *(if acts_at(site, releases, middle * 10_000) { &mut acts } else { &mut enough }) = middle;
+        let ppm = middle * 10_000;
+        let keeps = acts_at(site, releases, processor.cap_ppm.max(ppm), processor.hard_cap.ppm.max(ppm));
+        *(if keeps { &mut acts } else { &mut enough }) = middle;
     }
-    enough
+    let short = |ppm: u32| ppm < enough * 10_000;
+    let keys = match (short(processor.cap_ppm), short(processor.hard_cap.ppm)) {
+        (true, true) => "`cap` and `hard_cap`",
+        (_, false) => "`cap`",
+        (false, true) => "`hard_cap`",
+    };
+    (enough, keys)
 }
 
 /// True if the utilisation of critical work is below the cap.
@@ -76,15 +98,32 @@ const PATIENCE: u128 = 100_000;
 
 /// True if worst-case demand may use up the budget of a window.
 pub(super) fn may_act(site: &Site<'_>, releases: &[Release]) -> bool {
-    acts_at(site, releases, site.system.processor(site.plan.processor).cap_ppm)
+    let processor = site.system.processor(site.plan.processor);
+    acts_at(site, releases, processor.cap_ppm, processor.hard_cap.ppm)
 }
 
-/// The same with another cap.
-fn acts_at(site: &Site<'_>, releases: &[Release], cap_ppm: u32) -> bool {
-    let processor = site.system.processor(site.plan.processor);
-    let (cap_ppm, window) = (u128::from(cap_ppm), u128::from(processor.cap_window.as_nanos()));
+/// The same with other caps.
+fn acts_at(site: &Site<'_>, releases: &[Release], cap_ppm: u32, hard_ppm: u32) -> bool {
+    let hard = HardCap { ppm: hard_ppm, ..HardCap::OFF };
+    // Work that the hard cap delays adds to later releases.
+    site.parts.iter().any(|part| !part.critical)
+        && (gates(site, releases, cap_ppm, hard) || hard_cap::may_pause(site, releases, hard))
+}
+
+/// True if worst-case demand may make a cap gate non-critical work, before any pause.
+pub(super) fn may_gate(site: &Site<'_>, releases: &[Release], hard: HardCap) -> bool {
+    gates(site, releases, site.system.processor(site.plan.processor).cap_ppm, hard)
+}
+
+fn gates(site: &Site<'_>, releases: &[Release], cap_ppm: u32, hard: HardCap) -> bool {
     let least_urgent = site.parts.iter().filter(|part| !part.critical).map(|part| part.worst).max();
-    let (Some(least_urgent), true) = (least_urgent, cap_ppm < MILLION && window > 0) else { return false };
+    let Some(least_urgent) = least_urgent else { return false };
+    let window = u128::from(site.system.processor(site.plan.processor).cap_window.as_nanos());
+    let cap_ppm = u128::from(cap_ppm);
+    let capped = cap_ppm < MILLION && window > 0;
+    if !capped && !hard.is_on() {
+        return false;
+    }
     let demands: Result<Vec<Demand>, Missing> = site.parts.iter().map(|part| site.demand(part, releases)).collect();
     let Ok(mut demands) = demands else { return true };
     let lanes = site.plan.preemption != Preemption::None;
@@ -99,13 +138,29 @@ fn acts_at(site: &Site<'_>, releases: &[Release], cap_ppm: u32) -> bool {
     // What interrupts a lane counts as if the lane used it.
     let Ok(above) = site.overhead.above(site, releases) else { return true };
     demands.extend(above);
-    uses_up(&demands, window, cap_ppm, reserve_ppm).unwrap_or(true)
+    capped && uses_up(&demands, window, cap_ppm, reserve_ppm).unwrap_or(true)
+        || hard.is_on() && hard_cap::uses_up(&demands, hard.threshold().as_nanos())
 }
 
 const MILLION: u128 = 1_000_000;
 
 /// Whether the budget may be used up; `None` if that takes too long to tell.
 fn uses_up(demands: &[Demand], window: u128, cap_ppm: u128, reserve_ppm: u128) -> Option<bool> {
+    // In whole nanoseconds, as the dispatcher has it.
+    let budget = window.checked_mul(cap_ppm)? / MILLION * MILLION;
+    executes(demands, window, &mut |executed, at| {
+        let reserve = reserve_ppm.checked_mul(window - at)?;
+        Some(executed.checked_mul(MILLION)?.checked_add(reserve)? >= budget)
+    })
+}
+
+/// Whether what a processor executes within a window, if all is released as early as can be, `reaches` too much at an
+/// instant at which it becomes idle or at the window's end; `None` if that takes too long to tell.
+pub(super) fn executes(
+    demands: &[Demand],
+    window: u128,
+    reaches: &mut dyn FnMut(u128, u128) -> Option<bool>,
+) -> Option<bool> {
     if demands.iter().map(|demand| demand.jobs(window)).sum::<u128>() > PATIENCE {
         return None;
     }
@@ -116,12 +171,6 @@ fn uses_up(demands: &[Demand], window: u128, cap_ppm: u128, reserve_ppm: u128) -
         releases.extend((0..jobs).map(|job| ((job * period).saturating_sub(burst), u128::from(demand.cost))));
     }
     releases.sort_unstable();
-    // In whole nanoseconds, as the dispatcher has it.
-    let budget = window.checked_mul(cap_ppm)? / MILLION * MILLION;
-    let reaches = |executed: u128, at: u128| -> Option<bool> {
-        let reserve = reserve_ppm.checked_mul(window - at)?;
-        Some(executed.checked_mul(MILLION)?.checked_add(reserve)? >= budget)
-    };
     let (mut executed, mut idle_from) = (0u128, 0u128);
     for (at, cost) in releases {
         if at > idle_from {

@@ -9,6 +9,7 @@ use alloc::{vec, vec::Vec};
 use hyoshi_model::{Deadline, OperationId, Preemption, Span, System, Trigger};
 
 use super::cap;
+use super::hard_cap;
 use super::holistic::Agreement;
 use super::processor::{Found, Part, Response, Site};
 use super::verdict::Failure;
@@ -115,6 +116,14 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
     }
     let work = &site.works[part.operation.index()];
     let deadline = work.deadline.span();
+    // In a pause it may go on before what is more urgent: none comes before the budget is used up.
+    let budget = site.system.processor(site.plan.processor).hard_cap.budget();
+    let at_once = || site.parts.iter().all(|other| together(site, part, other));
+    if hard_cap::may_pause(site, &agreement.releases, site.system.processor(site.plan.processor).hard_cap)
+        && !(deadline <= budget && at_once())
+    {
+        return None;
+    }
     let higher = || site.parts.iter().filter(|other| other.level < part.level && other.operation != part.operation);
     // Of jobs enqueued at one instant the earlier operation's comes first; only a first leg is.
     let enqueued = |other: &Part| other.critical || site.works[other.operation.index()].critical_legs == 0;

@@ -98,6 +98,7 @@ impl Island {
             links: system.links.clone(),
             epochs,
             brokered: hyoshi_model::Brokered::default(),
+            idle_states: system.idle_states,
         };
         Island { system, operations }
     }

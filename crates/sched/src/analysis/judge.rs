@@ -6,6 +6,7 @@ use hyoshi_model::{Deadline, OnBusy, Preemption, Span, System};
 
 use super::cap;
 use super::failing::{self, Coming};
+use super::hard_cap;
 use super::holistic::{Agreement, finish_of};
 use super::merge;
 use super::method::{Assumption, Method, MethodNote};
@@ -277,7 +278,9 @@ fn inapplicable(site: &Site<'_>, agreement: &Agreement) -> Option<Inapplicable> 
             Some(Inapplicable::ConstrainedDeadline)
         }
         () if any(&|part| !site.system.operation(part.operation).uses.is_empty()) => Some(Inapplicable::Resources),
-        () if cap::may_act(site, &agreement.releases) => Some(Inapplicable::Cap),
+        () if cap::may_act(site, &agreement.releases) || hard_cap::pauses(site, &agreement.releases).is_some() => {
+            Some(Inapplicable::Cap)
+        }
         () if !site.system.processor(site.plan.processor).costs.is_none() => Some(Inapplicable::Overheads),
         () => None,
     }
@@ -291,7 +294,9 @@ fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
     };
     let processor = site.system.processor(site.plan.processor);
     let uses = |work: &Work| !site.system.operation(work.operation).uses.is_empty();
-    let capped = processor.cap_ppm < 1_000_000;
+    let hard = processor.hard_cap.is_on();
+    let capped = processor.cap_ppm < 1_000_000 || hard;
+    let pauses = hard_cap::pauses(site, &agreement.releases).map(|pauses| Span::from_nanos(pauses.cost));
     let held = [
         (Assumption::WorstCases, true),
         (Assumption::NoOverheads, processor.costs.is_none()),
@@ -304,7 +309,9 @@ fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
         (Assumption::BestCases, works().any(|work| work.source.is_triggered())),
         (Assumption::Sections, works().any(uses)),
         (Assumption::CapNeverActs, capped && !cap::may_act(site, &agreement.releases)),
-        (Assumption::NoThrottling, capped),
+        (Assumption::NoThrottling, capped && !hard),
+        (Assumption::HardCapNeverActs, hard && pauses.is_none() && site.parts.iter().any(|part| part.critical)),
+        (Assumption::HardCap(pauses.unwrap_or_default()), pauses.is_some()),
     ];
     held.into_iter().filter(|(_, holds)| *holds).map(|(assumption, _)| assumption).collect()
 }

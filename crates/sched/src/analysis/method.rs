@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use hyoshi_model::Costs;
+use hyoshi_model::{Costs, Span};
 use serde::{Serialize, Serializer};
 
 /// An analysis.
@@ -158,6 +158,10 @@ pub enum Assumption {
     CapNeverActs,
     /// Critical work within its utilisation is never stopped by the kernel.
     NoThrottling,
+    /// Critical demand in no window reaches the hard cap.
+    HardCapNeverActs,
+    /// The hard cap withholds so much in each 100 ms.
+    HardCap(Span),
 }
 
 impl fmt::Display for Assumption {
@@ -179,6 +183,12 @@ impl fmt::Display for Assumption {
             Assumption::BestCases => "no job takes less than its declared best case",
             Assumption::Sections => "a job's resource sections follow each other from its start and block as one",
             Assumption::CapNeverActs => "the cap never acts: worst-case demand in any window stays below it",
+            Assumption::HardCapNeverActs => {
+                "the hard cap never acts: worst-case critical demand in any 100ms stays below it"
+            }
+            Assumption::HardCap(pauses) => {
+                return write!(f, "the hard cap pauses all lanes for up to {pauses} in each 100ms");
+            }
             Assumption::NoThrottling => "the kernel's own throttling lets critical work exceed the cap for a window",
         })
     }

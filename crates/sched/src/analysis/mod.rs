@@ -18,6 +18,7 @@ mod demand;
 mod effort;
 mod failing;
 mod fixed;
+mod hard_cap;
 mod holistic;
 mod island;
 mod join;

@@ -79,6 +79,11 @@ impl Overhead {
         if self.lanes { self.costs.switch.as_nanos() } else { 0 }
     }
 
+    /// One expiry of the timer.
+    pub fn timer(&self) -> u64 {
+        self.costs.timer.as_nanos()
+    }
+
     /// What is done above every lane.
     pub fn above(&self, site: &Site<'_>, releases: &[Release]) -> Result<Vec<Demand>, Missing> {
         let mut above: Vec<Demand> = Vec::new();

@@ -157,7 +157,7 @@ impl<'a> Site<'a> {
 
     /// Analyses every level, given what bounds the releases of every operation of the system.
     pub fn solve(&self, releases: &[Release]) -> Vec<Found> {
-        let above = self.overhead.above(self, releases);
+        let above = super::hard_cap::above(self, releases);
         let mut found = Vec::with_capacity(self.parts.len());
         if self.is_mixed() {
             found = self.solve_mixed(&above, releases);

@@ -11,6 +11,7 @@ use hyoshi_model::{OperationId, Preemption, System};
 
 use super::effort::Effort;
 use super::fixed::Demand;
+use super::hard_cap;
 use super::holistic;
 use super::processor::Site;
 use super::report::SceneReport;
@@ -44,7 +45,7 @@ fn outlasted(system: &System, plan: &Plan, short: usize, effort: &Effort<'_>) ->
     let agreement = holistic::agree(&works, &sites);
     let mut doubtful = vec![false; system.operations.len()];
     for site in &sites {
-        let above = site.overhead.above(site, &agreement.releases);
+        let above = hard_cap::above(site, &agreement.releases);
         let demands: Vec<Result<Demand, Missing>> =
             site.parts.iter().map(|part| site.demand(part, &agreement.releases)).collect();
         // By level: what is asked about it is asked by all that is in it.

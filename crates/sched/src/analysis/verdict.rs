@@ -250,6 +250,13 @@ pub enum Missing {
         resource: Option<String>,
         /// The smallest cap, in percent, that never acts.
         enough: u32,
+        /// The keys that must be raised to it.
+        keys: &'static str,
+    },
+    /// Critical work may use up the hard cap for so long that the processor's `on_hard_cap` demotes some of it.
+    HardCap {
+        /// The processor.
+        processor: String,
     },
     /// The cap leaves too little for critical work alone.
     CapTooSmall {
@@ -350,23 +357,27 @@ impl fmt::Display for Missing {
             Missing::CancelledBefore { name } => {
                 write!(f, "jobs of {name} may be cancelled, so that not every release comes through")
             }
-            Missing::Cap { processor, held: None, enough, .. } => {
-                write!(f, "the cap of {processor} may hold its jobs back: raise the cap to {enough} %")
+            Missing::Cap { processor, held: None, enough, keys, .. } => {
+                write!(f, "the cap of {processor} may hold its jobs back: raise {keys} to {enough} %")
             }
-            Missing::Cap { processor, held: Some(held), resource: Some(resource), enough } => {
+            Missing::Cap { processor, held: Some(held), resource: Some(resource), enough, keys } => {
                 write!(
                     f,
-                    "the cap of {processor} may hold {held} back while it holds {resource}: raise the cap to {enough} %, \
+                    "the cap of {processor} may hold {held} back while it holds {resource}: raise {keys} to {enough} %, \
                      or make {held} critical"
                 )
             }
-            Missing::Cap { processor, held: Some(held), resource: None, enough } => {
+            Missing::Cap { processor, held: Some(held), resource: None, enough, keys } => {
                 write!(
                     f,
-                    "the cap of {processor} may hold {held} back, which is as urgent or more: raise the cap to {enough} %, \
+                    "the cap of {processor} may hold {held} back, which is as urgent or more: raise {keys} to {enough} %, \
                      or make {held} critical"
                 )
             }
+            Missing::HardCap { processor } => write!(
+                f,
+                "critical work may exceed the hard cap of {processor}, which then demotes some of it: lower the critical load"
+            ),
             Missing::CapTooSmall { processor } => {
                 write!(f, "critical work alone needs the whole cap of {processor} or more: raise the cap")
             }

@@ -98,6 +98,7 @@ impl Build {
             cancel: self.cancel,
             cap_ppm: self.cap.0,
             cap_window: ns(self.cap.1),
+            hard_cap: hyoshi_model::HardCap::OFF,
             pool: 1,
             overload: self.overload.map(|strategy| Overload { strategy: strategy.into(), margin: ns(0), calm: ns(1) }),
             costs: self.costs,
@@ -117,6 +118,7 @@ impl Build {
             chains: self.chains.clone(),
             links: links.collect(),
             brokered: Default::default(),
+            idle_states: Default::default(),
             epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: self.settings() }],
         }
     }

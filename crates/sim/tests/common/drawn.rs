@@ -55,9 +55,21 @@ pub fn system(row: usize, seed: u64) -> System {
     if taste.distributed {
         chains(&mut choose, system);
     }
+    hard_caps(system, seed);
     system.seed = seed;
     system.name = format!("{}-{seed}", ROWS[row].to_lowercase());
     build.0
+}
+
+/// Of every second system critical work is held to less than it may want. Drawn apart: nothing else changes with it.
+pub fn hard_caps(system: &mut System, seed: u64) {
+    let mut choose = Choices::new(seed ^ 0x4a7d);
+    for processor in &mut system.processors {
+        if choose.one_in(2) {
+            let on_overload = choose.of(&[OnOverload::Report, OnOverload::Report, OnOverload::Demote]);
+            processor.hard_cap = HardCap { ppm: 200_000 + choose.below(790_000) as u32, on_overload };
+        }
+    }
 }
 
 fn processors(choose: &mut Choices, system: &mut System, row: usize, taste: Taste) {

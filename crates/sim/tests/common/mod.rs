@@ -7,7 +7,7 @@ pub mod sound;
 
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::simulate;
+use hyoshi_sim::{Given, simulate_given};
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
 
 /// A system of periodic operations on processors `p0`, `p1`, ...; builder methods change the last operation.
@@ -23,6 +23,7 @@ pub fn processor(strategy: &str) -> Processor {
         cancel: false,
         cap_ppm: 1_000_000,
         cap_window: Span::from_millis(100),
+        hard_cap: hyoshi_model::HardCap::OFF,
         pool: 1,
         overload: None,
         costs: hyoshi_model::Costs::NONE,
@@ -47,6 +48,7 @@ impl Build {
             chains: vec![],
             links: vec![],
             brokered: Default::default(),
+            idle_states: Default::default(),
             epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: [].into() }],
         })
     }
@@ -152,8 +154,14 @@ impl Build {
 }
 
 pub fn events(system: &System, until: Instant) -> Vec<(ProcessorId, Instant, Event)> {
+    events_beside(system, until, false)
+}
+
+/// The same; if it is `crowded`, ordinary threads use all time that lanes leave.
+pub fn events_beside(system: &System, until: Instant, crowded: bool) -> Vec<(ProcessorId, Instant, Event)> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
-    let simulated = simulate(system, &plan, until, |_| Vec::new(), |_| true);
+    let given = Given { takes: &|_, drawn| drawn, late: None, crowded };
+    let simulated = simulate_given(system, &plan, until, Some(given), None, |_| Vec::new(), |_| true);
     let mut all: Vec<(ProcessorId, Instant, Event)> = Vec::new();
     for (index, processor) in simulated.processors.into_iter().enumerate() {
         all.extend(processor.probe.into_iter().map(|(now, event)| (ProcessorId(index as u32), now, event)));

@@ -328,6 +328,7 @@ fn lesser(system: &System) -> Vec<System> {
             with(&|system| zero(&mut system.processors[index].costs, name));
         }
         with(&|system| system.processors[index].cap_ppm = 1_000_000);
+        with(&|system| system.processors[index].hard_cap = HardCap::OFF);
         with(&|system| system.processors[index].cancel = false);
         with(&|system| system.processors[index].overload = None);
     }

@@ -2,21 +2,18 @@
 //! their lane's token the most urgent runs; what was paused or demoted runs when nothing else
 //! does. Where the recording tells of switches they replace the model.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use hyoshi_model::{Instant, JobId, Preemption, ResourceId, Span, System};
+use hyoshi_model::{Instant, JobId, OperationId, Preemption, ResourceId, System};
 
 use super::arrival::{Arrival, Arrivals};
 use super::marks::{Holder, Mark, Runner, Turn};
 use super::past::Past;
 use super::places::Places;
-use crate::event::{Decision, Event, Input, JobEnd, Seen, Slot, Who};
+use crate::event::{Decision, Event, Input, JobEnd, Seen, Slot, Wait, Who};
 
 /// Below every lane.
 pub(super) const BACKGROUND: u8 = u8::MAX;
-
-/// So soon after its lane was told to run a job, a thread that blocks may have handed the lane to another one.
-const HANDOVER: Span = Span::from_micros(50);
 
 /// More live jobs than any file's queues can hold; an edited recording ends here.
 const MOST_LIVE: usize = 1 << 20;
@@ -54,12 +51,10 @@ pub(super) struct Live {
     section: usize,
     in_section: bool,
     blocked: bool,
-    /// When its lane was told to run it.
-    ran_at: Instant,
-    /// Its thread came to the CPU since then.
+    /// A thread of its lane came to the CPU since the lane was told to run it.
     came: bool,
-    /// Its thread blocked, and has not come back.
-    pub asleep: bool,
+    /// Its thread blocked, to wait for this, and has not come back.
+    pub asleep: Option<Option<Wait>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -87,12 +82,18 @@ pub struct Cpu<'a> {
     users: Vec<u32>,
     epoch: usize,
     gate: u8,
+    /// Lanes that go on while the hard cap pauses all others, if it does.
+    pause: Option<u64>,
+    /// Operations whose later jobs are not critical: overload lasted.
+    relegated: HashSet<OperationId>,
     /// Whether the second strategy rules.
     second: bool,
     now: Instant,
     current: Option<u32>,
     /// Who has the CPU, where the recording says so.
     switched: Option<Who>,
+    /// What that thread will wait for, once it gives the CPU up.
+    waits: Option<Wait>,
     pub(super) arrivals: Arrivals,
     /// Who had it lately: it explains late releases.
     pub(super) past: Past,
@@ -115,10 +116,13 @@ impl<'a> Cpu<'a> {
             users: Vec::new(),
             epoch: 0,
             gate: u8::MAX,
+            pause: None,
+            relegated: HashSet::new(),
             second: false,
             now: Instant::ZERO,
             current: None,
             switched: None,
+            waits: None,
             past: Past::default(),
         }
     }
@@ -130,14 +134,16 @@ impl<'a> Cpu<'a> {
             Event::Input(input) => self.input(now, input, &mut mark),
             Event::Decision(decision) => self.decision(now, decision, &mut mark),
             Event::Seen(Seen::Switch { to, preempted }) => {
+                let waits = self.waits.take();
                 if !preempted {
-                    self.blocks(now, &mut mark);
+                    self.blocks(now, *to, waits, &mut mark);
                 }
                 self.switched = Some(*to);
-                self.comes(now, *to, &mut mark);
+                self.comes(now, *to, *preempted, &mut mark);
                 self.past.ended_by_preemption(*preempted);
             }
-            Event::Seen(Seen::Gap) => self.switched = None,
+            Event::Seen(Seen::Waits(wait)) => self.waits = Some(*wait),
+            Event::Seen(Seen::Gap) => (self.switched, self.waits) = (None, None),
             Event::Seen(Seen::Stolen { span }) => self.past.stolen(*span),
             Event::Seen(Seen::Overhead { .. } | Seen::Used { .. }) => {}
         }
@@ -146,6 +152,22 @@ impl<'a> Cpu<'a> {
     /// The epoch in force.
     pub fn epoch(&self) -> usize {
         self.epoch
+    }
+
+    /// True while the hard cap pauses lanes.
+    pub fn pauses(&self) -> bool {
+        self.pause.is_some()
+    }
+
+    /// The lanes whose running jobs hold a resource.
+    fn holding(&self) -> u64 {
+        let running = self.lanes.iter().filter_map(|lane| self.jobs[lane.running? as usize].as_ref());
+        running.filter(|live| !live.held.is_empty()).fold(0, |lanes, live| lanes | bit(live.lane))
+    }
+
+    /// True if the hard cap has a lane below ordinary threads.
+    fn is_paused(&self, lane: u8) -> bool {
+        self.pause.is_some_and(|spared| spared & bit(lane) == 0)
     }
 
     /// The first lane that the cap gates; 255 if none.
@@ -241,7 +263,9 @@ impl<'a> Cpu<'a> {
             Some(who @ (Who::Release | Who::Watchdog)) => return self.nobody(Holder::Overhead(who)),
             Some(Who::Lane(lane)) => {
                 let running = self.lanes.get(usize::from(lane)).and_then(|lane| lane.running);
-                return self.runs(running, false);
+                let paused =
+                    running.and_then(|index| self.jobs[index as usize].as_ref()).is_some_and(|live| self.paused(live));
+                return self.runs(running, paused);
             }
             Some(Who::Below) => return self.runs(self.demoted.front().copied(), true),
             None => {}
@@ -249,7 +273,7 @@ impl<'a> Cpu<'a> {
         let (best, level) = self.best_started();
         let pending = self.lanes.iter().enumerate().find(|(lane, state)| {
             let open = (*lane as u8) < self.gate;
-            state.running.is_none() && (state.waiting[0] > 0 || (open && state.waiting[1] > 0))
+            self.pause.is_none() && state.running.is_none() && (state.waiting[0] > 0 || (open && state.waiting[1] > 0))
         });
         if pending.is_some_and(|(lane, _)| (lane as u8) < level) {
             return self.nobody(Holder::Dispatch);
@@ -285,8 +309,7 @@ impl<'a> Cpu<'a> {
         let mut best = (None, BACKGROUND, false);
         for index in self.lanes.iter().filter_map(|lane| lane.running) {
             let Some(live) = self.jobs[index as usize].as_ref().filter(|live| !live.blocked) else { continue };
-            let paused = live.lane >= self.gate && !self.places.is_critical_lane(live.lane);
-            let level = if paused && live.runs_at >= live.lane { BACKGROUND } else { live.runs_at };
+            let level = if self.paused(live) { BACKGROUND } else { live.runs_at };
             // Of equal priorities the one that runs goes on.
             let runs = self.current == Some(index);
             if best.0.is_none() || level < best.1 || (level == best.1 && runs && !best.2) {
@@ -294,6 +317,12 @@ impl<'a> Cpu<'a> {
             }
         }
         (best.0.or(self.demoted.front().copied()), best.1)
+    }
+
+    /// A cap has it below the lanes; the soft one not while it holds a resource that a more urgent one may need.
+    fn paused(&self, live: &Live) -> bool {
+        let gated = live.lane >= self.gate && !self.places.is_critical_lane(live.lane);
+        self.is_paused(live.lane) || (gated && live.runs_at >= live.lane)
     }
 
     // ---- what the kernel's switches tell of started jobs ----
@@ -310,31 +339,32 @@ impl<'a> Cpu<'a> {
     /// Whoever has the CPU gives it up by its own will: a started job blocks.
     ///
     /// The kernel marks switches away from threads that could have gone on (PERF_RECORD_MISC_SWITCH_OUT_PREEMPT,
-    /// perf_event_open(2)). A thread that hands its lane's token to another one of the lane blocks as well, just after
-    /// the lane was told of the next job: that is not the next job's doing.
-    fn blocks(&mut self, now: Instant, mark: &mut impl FnMut(&mut Self, Mark)) {
+    /// perf_event_open(2)). A thread that hands its lane's token to another one of the lane blocks as well, once the lane
+    /// was told of the next job: that is not the next job's doing. The other thread is ready and has the CPU at once.
+    fn blocks(&mut self, now: Instant, to: Who, waits: Option<Wait>, mark: &mut impl FnMut(&mut Self, Mark)) {
         let Some(index) = self.switched.and_then(|who| self.started(who)) else { return };
         let Some(live) = &mut self.jobs[index as usize] else { return };
-        if live.came || now.since(live.ran_at) > HANDOVER {
-            live.asleep = true;
-            self.tell(now, index, Turn::Slept, mark);
+        let hands_over = self.switched == Some(to) && !live.came;
+        if !hands_over {
+            live.asleep = Some(waits);
+            self.tell(now, index, Turn::Slept(waits), mark);
         }
     }
 
     /// `who` has the CPU from now on.
-    fn comes(&mut self, now: Instant, who: Who, mark: &mut impl FnMut(&mut Self, Mark)) {
+    fn comes(&mut self, now: Instant, who: Who, preempted: bool, mark: &mut impl FnMut(&mut Self, Mark)) {
         let Some(index) = self.started(who) else { return };
         let Some(live) = &mut self.jobs[index as usize] else { return };
         live.came = true;
-        if std::mem::take(&mut live.asleep) {
-            self.tell(now, index, Turn::Woke, mark);
+        if live.asleep.take().is_some() {
+            self.tell(now, index, Turn::Woke { preempted }, mark);
         }
     }
 
-    /// Started jobs whose threads blocked: the lane, the job.
-    pub(super) fn asleep(&self) -> impl Iterator<Item = (u8, JobId)> + '_ {
+    /// Started jobs whose threads blocked: the lane, the job, what it waits for.
+    pub(super) fn asleep(&self) -> impl Iterator<Item = (u8, JobId, Option<Wait>)> + '_ {
         let running = self.lanes.iter().filter_map(|lane| self.jobs[lane.running? as usize].as_ref());
-        running.filter(|live| live.asleep).map(|live| (live.lane, live.job))
+        running.filter_map(|live| live.asleep.map(|waits| (live.lane, live.job, waits)))
     }
 
     // ---- what the dispatcher was told ----
@@ -359,10 +389,15 @@ impl<'a> Cpu<'a> {
                 }
             }
             Input::Release { slot, resource } => {
-                if let Some(live) = self.at_slot(*slot) {
+                let lane = self.at_slot(*slot).map_or(u8::MAX, |live| live.lane);
+                let by_slot = self.by_slot.get(slot).copied();
+                if let Some(live) = by_slot.and_then(|index| self.jobs.get_mut(index as usize)?.as_mut()) {
                     (live.in_section, live.section) = (false, live.section.saturating_add(1));
                     if let Some(position) = live.held.iter().rposition(|held| held == resource) {
                         live.held.remove(position);
+                    }
+                    if let (true, Some(spared)) = (live.held.is_empty(), &mut self.pause) {
+                        *spared &= !bit(lane);
                     }
                 }
                 self.level_anew(*slot);
@@ -429,7 +464,7 @@ impl<'a> Cpu<'a> {
                 let mut before = None;
                 if let Some(live) = &mut self.jobs[index as usize] {
                     live.lane = (*lane).min(self.places.lanes.saturating_sub(1));
-                    (live.ran_at, live.came) = (now, false);
+                    live.came = false;
                     if !resumed {
                         before = live.slot.replace(*slot);
                         live.runs_at = live.lane;
@@ -464,6 +499,12 @@ impl<'a> Cpu<'a> {
             Decision::Gate { lane } => {
                 self.gate = *lane;
                 mark(self, Mark::Gate { lane: *lane });
+            }
+            Decision::Overload => {}
+            Decision::Relegate { operation } => drop(self.relegated.insert(*operation)),
+            Decision::Pause { on } => {
+                self.pause = on.then(|| self.holding());
+                mark(self, Mark::Pause { on: *on });
             }
             Decision::Move { job, lane } => {
                 let Some(index) = self.by_job.get(job).copied() else { return };
@@ -516,6 +557,7 @@ impl<'a> Cpu<'a> {
             return None;
         }
         let (critical, first) = self.places.of(self.system, self.epoch, job);
+        let critical = critical && !self.relegated.contains(&job.operation);
         let second = self.places.second_of(self.system, self.epoch, job);
         let (level, other) = if self.second { (second, first) } else { (first, second) };
         let live = Live {
@@ -535,9 +577,8 @@ impl<'a> Cpu<'a> {
             section: 0,
             in_section: false,
             blocked: false,
-            ran_at: Instant::NEVER,
             came: false,
-            asleep: false,
+            asleep: None,
         };
         let index = match self.free.pop() {
             Some(index) => {
@@ -587,7 +628,7 @@ impl<'a> Cpu<'a> {
     fn enter(&mut self, index: u32, state: State) {
         self.leave(index);
         let Some(live) = &mut self.jobs[index as usize] else { return };
-        (live.state, live.asleep) = (state, false);
+        (live.state, live.asleep) = (state, None);
         let lane = &mut self.lanes[usize::from(live.lane)];
         match state {
             State::Ready => lane.waiting[usize::from(!live.critical)] += 1,
@@ -600,6 +641,11 @@ impl<'a> Cpu<'a> {
 /// True if a started job of a lane gives way to a better one there.
 pub(super) fn preempts_within(places: &Places) -> bool {
     places.preemption == Preemption::Full
+}
+
+/// A lane in a set of lanes; one that no processor has is in none.
+fn bit(lane: u8) -> u64 {
+    1u64.checked_shl(u32::from(lane)).unwrap_or(0)
 }
 
 #[cfg(test)]

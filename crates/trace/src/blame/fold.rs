@@ -7,6 +7,7 @@ use hyoshi_model::{Instant, JobId, ResourceId, Span};
 use super::cpu::{Cpu, preempts_within};
 use super::marks::{Holder, Mark, Pools, Runner, Turn, sum};
 use super::{Culprit, Kind, Rank, Stretch};
+use crate::event::Wait;
 
 /// Culprits that one account tells apart by job; beyond, by operation.
 const MOST_PARTS: usize = 1024;
@@ -43,12 +44,16 @@ pub(super) struct File {
     deadline: Instant,
     phase: Phase,
     gate: u8,
+    /// The hard cap pauses every lane.
+    pause: bool,
     pauses: bool,
     full: bool,
     exact: bool,
     blocked: Vec<(u8, JobId, ResourceId)>,
-    /// Running jobs whose threads blocked, with their lanes.
-    asleep: Vec<(u8, JobId)>,
+    /// Running jobs whose threads blocked, with their lanes, and what they wait for.
+    asleep: Vec<(u8, JobId, Option<Wait>)>,
+    /// It was asleep while this thread had the CPU last: for which part of that, the end of it shows.
+    doubtful: Option<(u32, Stretch)>,
     /// Why it was released late.
     pub late: Vec<(Kind, Instant, Instant)>,
     /// First mark of the log that is not in it yet.
@@ -61,7 +66,7 @@ pub(super) struct File {
 impl File {
     /// Begins as the job enters its queue. `timeline` keeps every stretch, too.
     pub fn new(cpu: &mut Cpu<'_>, job: JobId, exact: bool, next: usize, pools: Pools, timeline: bool) -> Option<Self> {
-        let (gate, full) = (cpu.gate(), preempts_within(cpu.places()));
+        let (gate, pause, full) = (cpu.gate(), cpu.pauses(), preempts_within(cpu.places()));
         let blocked = cpu.blocked().take(MOST_BLOCKED).collect();
         let asleep = cpu.asleep().take(MOST_BLOCKED).collect();
         let live = cpu.live(job)?;
@@ -76,11 +81,13 @@ impl File {
             deadline,
             phase: Phase::Waits,
             gate,
+            pause,
             pauses: !cpu.places().is_critical_lane(lane),
             full,
             exact,
             blocked,
             asleep,
+            doubtful: None,
             late: Vec::new(),
             next,
             parts: BTreeMap::new(),
@@ -94,17 +101,33 @@ impl File {
         match mark {
             Mark::Slice { from, to, holder } => {
                 let kind = self.kind(holder);
-                self.charge(kind, *from, *to);
+                match (kind, holder, &mut self.doubtful) {
+                    (Kind::Asleep(_), Holder::Other(name), Some((of, last)))
+                        if (*of, last.kind, last.to) == (*name, kind, *from) =>
+                    {
+                        last.to = *to;
+                    }
+                    (Kind::Asleep(_), Holder::Other(name), _) => {
+                        self.settle(false);
+                        self.doubtful = Some((*name, Stretch { from: *from, to: *to, kind }));
+                    }
+                    _ => {
+                        self.settle(false);
+                        self.charge(kind, *from, *to);
+                    }
+                }
             }
-            Mark::Turn { job, turn: Turn::Slept, lane, .. } => {
+            Mark::Turn { job, turn: Turn::Slept(waits), lane, .. } => {
                 if self.asleep.len() < MOST_BLOCKED {
-                    self.asleep.push((*lane, *job));
+                    self.asleep.push((*lane, *job, *waits));
                 }
             }
             Mark::Turn { job, turn, .. } if *job == self.me => {
-                self.asleep.retain(|(_, asleep)| asleep != job);
+                // A thread below it would have been preempted as it woke; one above may have kept it from the CPU.
+                self.settle(matches!(turn, Turn::Woke { preempted: false }));
+                self.asleep.retain(|(_, asleep, _)| asleep != job);
                 self.phase = match turn {
-                    Turn::Slept | Turn::Woke => self.phase,
+                    Turn::Slept(_) | Turn::Woke { .. } => self.phase,
                     Turn::Ready => Phase::Waits,
                     Turn::Runs | Turn::Unblocked => Phase::Runs,
                     Turn::Yields | Turn::Resumed => Phase::Again,
@@ -121,11 +144,19 @@ impl File {
             }
             Mark::Turn { job, .. } => {
                 self.blocked.retain(|(_, other, _)| other != job);
-                self.asleep.retain(|(_, other)| other != job);
+                self.asleep.retain(|(_, other, _)| other != job);
             }
             Mark::Gate { lane } => self.gate = *lane,
+            Mark::Pause { on } => self.pause = *on,
             Mark::Switch if self.phase == Phase::Waits => core::mem::swap(&mut self.level, &mut self.other),
             Mark::Switch => {}
+        }
+    }
+
+    /// Books what was in doubt: as unexplained if it may have been ready meanwhile.
+    fn settle(&mut self, ready: bool) {
+        if let Some((_, Stretch { from, to, kind })) = self.doubtful.take() {
+            self.charge(if ready { Kind::Unexplained } else { kind }, from, to);
         }
     }
 
@@ -147,6 +178,7 @@ impl File {
     fn kind(&self, holder: &Holder) -> Kind {
         let waits = matches!(self.phase, Phase::Waits | Phase::Again);
         let behind_mate = if waits { self.behind_sleeping_mate() } else { None };
+        let asleep = self.asleep.iter().find(|(_, job, _)| *job == self.me).map(|(_, _, waits)| Kind::Asleep(*waits));
         match (self.phase, holder) {
             (_, Holder::Job(runner)) if runner.job == self.me => Kind::Executed,
             (Phase::Suspended, _) => Kind::Suspended,
@@ -154,14 +186,15 @@ impl File {
                 self.behind(runner, Rank::MoreUrgent)
             }
             // Whoever has the CPU is not in the way of a body that blocks, nor of those behind it.
-            _ if self.asleep.iter().any(|(_, job)| *job == self.me) => Kind::Asleep,
-            (_, holder) => behind_mate.unwrap_or_else(|| self.in_the_way(holder)),
+            (_, holder) => asleep.or(behind_mate).unwrap_or_else(|| self.in_the_way(holder)),
         }
     }
 
     /// What a stretch is to this job if it could have run.
     fn in_the_way(&self, holder: &Holder) -> Kind {
         match (self.phase, holder) {
+            // It would have to wait, whatever else wants the CPU.
+            (_, Holder::Other(_)) if self.is_gated() => Kind::Cap { behind: None },
             (_, Holder::Other(name)) => Kind::Other(*name),
             (_, Holder::Overhead(_) | Holder::Dispatch) => Kind::Overhead,
             (Phase::Blocked(resource), _) => Kind::Resource { resource, by: None },
@@ -170,7 +203,7 @@ impl File {
             (_, Holder::Idle) => match self.stuck() {
                 Some(kind) => kind,
                 None if self.is_gated() => Kind::Cap { behind: None },
-                None if self.phase == Phase::Runs => Kind::Asleep,
+                None if self.phase == Phase::Runs => Kind::Asleep(None),
                 None => Kind::Unexplained,
             },
         }
@@ -217,7 +250,7 @@ impl File {
 
     /// Behind a job that has this one's lane, and whose thread blocked.
     fn behind_sleeping_mate(&self) -> Option<Kind> {
-        let (_, mate) = self.asleep.iter().find(|(lane, _)| *lane == self.lane)?;
+        let (_, mate, _) = self.asleep.iter().find(|(lane, ..)| *lane == self.lane)?;
         let (who, rank) = (Culprit::of(*mate), Rank::Same);
         Some(if self.phase == Phase::Waits { Kind::Waited { who, rank } } else { Kind::Preempted { who, rank } })
     }
@@ -232,7 +265,8 @@ impl File {
     /// The cap keeps it from starting, or has it below the lanes.
     fn is_gated(&self) -> bool {
         let gated = self.lane >= self.gate;
-        gated && if matches!(self.phase, Phase::Waits | Phase::Again) { !self.critical } else { self.pauses }
+        self.pause
+            || gated && if matches!(self.phase, Phase::Waits | Phase::Again) { !self.critical } else { self.pauses }
     }
 
     /// The parts, once the job has ended, the stretches, and what the hypervisor took besides: what it ran is split at
@@ -245,6 +279,7 @@ impl File {
         pools: Pools,
         switches: bool,
     ) -> (BTreeMap<Kind, Span>, Vec<Stretch>, Span) {
+        self.settle(false);
         let ran = self.parts.remove(&Kind::Executed).unwrap_or_default();
         let own = consumed.map_or(ran, |consumed| consumed.min(ran));
         let mut lost = ran - own;

@@ -2,7 +2,7 @@
 
 use hyoshi_model::{Instant, JobId, ResourceId, Span};
 
-use crate::event::{Event, Seen, Who};
+use crate::event::{Event, Seen, Wait, Who};
 
 /// Who had the CPU for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,11 @@ pub enum Mark {
         /// The lane.
         lane: u8,
     },
+    /// The hard cap pauses every lane, or opens them again.
+    Pause {
+        /// True while they pause.
+        on: bool,
+    },
     /// The other strategy rules: jobs that have not begun have their levels under it.
     Switch,
 }
@@ -89,10 +94,13 @@ pub enum Turn {
     Blocked(ResourceId),
     /// It has what it waited for.
     Unblocked,
-    /// The kernel saw its thread block: it sleeps, or waits for a lock, a page or I/O.
-    Slept,
-    /// Its thread has the CPU again.
-    Woke,
+    /// The kernel saw its thread block, to wait for this if it said so.
+    Slept(Option<Wait>),
+    /// Its thread has the CPU again: that which had it was preempted, or gave it up.
+    Woke {
+        /// It was preempted.
+        preempted: bool,
+    },
     /// It exceeded its declared worst case and goes on below the lanes.
     Demoted,
 }

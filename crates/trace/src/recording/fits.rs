@@ -130,7 +130,8 @@ impl Fits {
                 self.job(at, *job).and(within(at, &[*release, *deadline]))
             }
             Decision::Run { job, slot, .. } => self.job(at, *job).and(self.slot(at, *slot)),
-            Decision::Gate { .. } | Decision::Switch { .. } => Ok(()),
+            Decision::Gate { .. } | Decision::Switch { .. } | Decision::Pause { .. } | Decision::Overload => Ok(()),
+            Decision::Relegate { operation } => self.operation(at, *operation),
             Decision::Send(signal) => self.signal(at, signal),
             Decision::End(end) => self.end(at, end),
         }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 
 use hyoshi_model::{Instant, ProcessorId};
 
-use super::{BLOCK, Header, LONGEST_BLOCK, LONGEST_HEADER, LONGEST_NAME, MAGIC, MOST_NAMES, NAMES, VERSION};
+use super::{BLOCK, Header, LONGEST_BLOCK, LONGEST_HEADER, LONGEST_NAME, MAGIC, MOST_NAMES, NAMES, OLDEST, VERSION};
 use crate::event::{Event, Input};
 
 /// Reads a recording from anything; an iterator over its events, block by block.
@@ -17,6 +17,7 @@ use crate::event::{Event, Input};
 #[derive(Debug)]
 pub struct Reader<R> {
     from: R,
+    version: u16,
     header: Header,
     position: u64,
     block: Block,
@@ -94,11 +95,11 @@ impl fmt::Display for ReadError {
             ),
             ReadError::Version { found } if *found > VERSION => write!(
                 f,
-                "the recording is of format {found}, this program reads format {VERSION}; read it with a newer version of Hyoshi, such as the one that wrote it"
+                "the recording is of format {found}, this program reads formats {OLDEST} to {VERSION}; read it with a newer version of Hyoshi, such as the one that wrote it"
             ),
             ReadError::Version { found } => write!(
                 f,
-                "the recording is of format {found}, this program reads format {VERSION}; read it with the version of Hyoshi that wrote it (format 1: 0.1.0 before it recorded who has the CPU), or record again"
+                "the recording is of format {found}, this program reads formats {OLDEST} to {VERSION}; read it with the version of Hyoshi that wrote it (format 1: 0.1.0 before it recorded who has the CPU), or record again"
             ),
             ReadError::CutOff { bytes } => {
                 write!(f, "the recording ends after {bytes} bytes, within its header: nothing was recorded yet")
@@ -149,7 +150,7 @@ impl<R: Read> Reader<R> {
             return Err(ReadError::NotARecording);
         }
         let cut_off = |bytes: usize| ReadError::CutOff { bytes: bytes as u64 };
-        if start.len() >= 10 && u16_at(&start, 8) != VERSION {
+        if start.len() >= 10 && !(OLDEST..=VERSION).contains(&u16_at(&start, 8)) {
             return Err(ReadError::Version { found: u16_at(&start, 8) });
         }
         if start.len() < 18 {
@@ -167,10 +168,16 @@ impl<R: Read> Reader<R> {
         if crc32fast::hash(&bytes) != crc {
             return Err(ReadError::CorruptHeader);
         }
+        let version = u16_at(&start, 8);
         let header = postcard::from_bytes(&bytes).map_err(|_| ReadError::CorruptHeader)?;
         let position = 18 + u64::from(length);
         let (block, lost, names, told_until) = (Block::default(), Vec::new(), Vec::new(), Vec::new());
-        Ok(Reader { from, header, position, block, lost, names, told_until, torn: None, over: false })
+        Ok(Reader { from, version, header, position, block, lost, names, told_until, torn: None, over: false })
+    }
+
+    /// The version of its format.
+    pub fn version(&self) -> u16 {
+        self.version
     }
 
     /// What the recording says of itself.

@@ -65,6 +65,7 @@ pub fn periodic(operations: usize) -> System {
         cancel: false,
         cap_ppm: 1_000_000,
         cap_window: millis(100),
+        hard_cap: hyoshi_model::HardCap::OFF,
         pool: 1,
         overload: None,
         costs: hyoshi_model::Costs::NONE,
@@ -80,6 +81,7 @@ pub fn periodic(operations: usize) -> System {
         chains: Vec::new(),
         links: Vec::new(),
         brokered: Default::default(),
+        idle_states: Default::default(),
         epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: settings.collect::<Vec<_>>().into() }],
     }
 }

@@ -3,8 +3,8 @@
 use hyoshi_model::{Instant, Span, System};
 use hyoshi_report::blamed::{Part, together, words_of};
 use hyoshi_report::lateness::OverrunSummary;
-use hyoshi_trace::Outcome;
 use hyoshi_trace::blame::{Account, Basis, Kind, MOST_STRETCHES, Rank, Stretch};
+use hyoshi_trace::{Outcome, Wait};
 use serde_json::{Value, json};
 
 use super::super::head;
@@ -28,13 +28,21 @@ fn key(kind: Kind) -> &'static str {
         Kind::Cap { .. } => "cap",
         Kind::Demoted { .. } => "demoted",
         Kind::Suspended => "suspended",
-        Kind::Asleep => "asleep",
+        Kind::Asleep(_) => "asleep",
         Kind::Executed => "executed",
         Kind::Overran => "overran",
         Kind::Overhead => "overhead",
         Kind::Other(_) => "other-thread",
         Kind::Stolen => "stolen",
         Kind::Unexplained => "unexplained",
+    }
+}
+
+/// What a body waited for, if the kernel said so.
+fn wait(kind: Kind) -> Option<Wait> {
+    match kind {
+        Kind::Asleep(wait) => wait,
+        _ => None,
     }
 }
 
@@ -62,7 +70,7 @@ fn cause(system: &System, account: &Account, kind: Kind, names: &[String]) -> Va
     };
     let overrun = account.overrun(kind).map(|overrun| OverrunSummary::of(system, overrun));
     json!({
-        "cause": key(kind), "who": who, "rank": rank, "resource": resource, "thread": thread, "overrun": overrun,
+        "cause": key(kind), "who": who, "rank": rank, "resource": resource, "thread": thread, "wait": wait(kind), "overrun": overrun,
         "words": words_of(system, account, kind, names),
     })
 }
@@ -71,7 +79,7 @@ fn cause(system: &System, account: &Account, kind: Kind, names: &[String]) -> Va
 fn together_json(system: &System, part: &Part, names: &[String]) -> Value {
     let overrun = part.overran.map(|(overrun, _)| OverrunSummary::of(system, overrun));
     json!({
-        "cause": key(part.kind), "operation": part.who.as_ref().map(|who| &who.name),
+        "cause": key(part.kind), "wait": wait(part.kind), "operation": part.who.as_ref().map(|who| &who.name),
         "jobs": part.who.as_ref().and_then(|who| who.jobs), "span_ns": part.span.as_nanos(),
         "overrun": overrun, "overruns": part.overran.map_or(0, |(_, several)| several), "words": part.words(system, names),
     })

@@ -325,6 +325,8 @@ pub(super) fn decided(decision: &Decision) -> String {
         Decision::Demote { .. } => "goes on below the lanes: beyond its worst case".into(),
         Decision::Gate { lane: u8::MAX } => "the cap's window is over: every lane may start work".into(),
         Decision::Gate { lane } => format!("the cap keeps lanes from {lane} on from non-critical work"),
+        Decision::Pause { on: true } => "the hard cap pauses every lane".into(),
+        Decision::Pause { on: false } => "the hard cap's pause is over".into(),
         Decision::End(end) => match end.outcome {
             Outcome::Made | Outcome::Missed => "ends".into(),
             Outcome::Cancelled => "cancelled at its first dispatch".into(),

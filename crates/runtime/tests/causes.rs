@@ -1,0 +1,283 @@
+//! `hyoshi why` names the right culprit: causes of lateness that are provoked on the kernel, in runs of real bodies. What
+//! cannot be provoked at will (a hypervisor that takes the CPU, a timer that comes late) is scripted in `hyoshi-trace`.
+//!
+//! In each run an ordinary thread spins on the lanes' CPU: it must never be blamed.
+
+use crate::common;
+#[path = "../../os/tests/common/cold.rs"]
+mod cold;
+
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cold::Cold;
+use common::{Ran, missing, privileged, run_beside, work};
+use hyoshi_model::{Span, System};
+use hyoshi_os::{Policy, Sight, Spawn, Thread, allowed_cpus};
+use hyoshi_runtime::{Node, Shared};
+use hyoshi_trace::Wait;
+use hyoshi_trace::blame::{Account, Blame, Interest, Kind};
+
+/// What another thread does again and again: its name and policy.
+type Other = (&'static str, Policy, Box<dyn FnMut() + Send>);
+
+fn other(name: &'static str, policy: Policy, body: impl FnMut() + Send + 'static) -> Other {
+    (name, policy, Box::new(body))
+}
+
+/// The accounts of an operation's jobs, and how the recording calls other threads.
+struct Told {
+    ran: Ran,
+    accounts: Vec<Account>,
+}
+
+/// Threads that do so until this is dropped.
+struct Others {
+    over: Arc<AtomicBool>,
+    threads: Vec<Thread<()>>,
+}
+
+impl Others {
+    fn start(cpu: u32, others: Vec<Other>) -> Others {
+        let over = Arc::new(AtomicBool::new(false));
+        let start = |(name, policy, mut body): Other| {
+            let over = over.clone();
+            let again_and_again = move || {
+                while !over.load(Ordering::Relaxed) {
+                    body();
+                }
+            };
+            let thread = Spawn::new(name).policy(policy).cpu(cpu).spawn(again_and_again).unwrap();
+            thread.granted.refused.iter().for_each(missing);
+            thread
+        };
+        let threads = others.into_iter().map(start).collect();
+        Others { over, threads }
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// Runs one processor for a second while other threads do `meanwhile` on its CPU; `None` without privileges.
+fn told(text: &str, prepare: impl FnOnce(Node, &System) -> Node, mut meanwhile: Vec<Other>) -> Option<Told> {
+    let cpu = *allowed_cpus().last().unwrap();
+    meanwhile.push(other("spinner", Policy::Other, || work(Span::from_micros(100))));
+    let text = format!("duration = \"1s\"\n[processor.main]\ncpu = {cpu}\nstrategy = \"DM\"\n{text}");
+    let ran = run_beside(&text, |node, system| (prepare(node.watch(true), system), Others::start(cpu, meanwhile)));
+    if !privileged(&ran) {
+        return None;
+    }
+    if ran.sight != Sight::Everything {
+        missing("every switch of a CPU");
+        return None;
+    }
+    let plan = &ran.plan.processors[0];
+    let mut law = Blame::new(&ran.system, hyoshi_dispatch::places(&ran.system, plan), false, Interest::All);
+    let accounts = ran.events.iter().filter_map(|(_, at, event)| law.event(*at, event)).collect();
+    Some(Told { ran, accounts })
+}
+
+impl Told {
+    fn is_thread(&self, kind: Kind, name: &str) -> bool {
+        matches!(kind, Kind::Other(number) if self.ran.names.get(number as usize).is_some_and(|known| known == name))
+    }
+
+    /// Of an operation's jobs at least three of four, and at least five, lost most of their time to what is expected.
+    /// Of all of them together nearly nothing went to the thread that spins.
+    #[track_caller]
+    fn blames(&self, operation: &str, expected: impl Fn(Kind) -> bool) {
+        let id = self.ran.id(operation);
+        let accounts =
+            self.accounts.iter().filter(|account| account.end.job.operation == id && !account.end.consumed.is_zero());
+        let accounts: Vec<_> = accounts.collect();
+        let right = accounts.iter().filter(|account| account.chief().is_some_and(|(kind, _)| expected(kind))).count();
+        let why = || accounts.iter().map(|account| format!("{:?}\n", account.parts)).collect::<String>();
+        println!("{operation}: {right} of {}", accounts.len());
+        assert!(
+            right >= 5 && right * 4 >= accounts.len() * 3,
+            "{right} of {}, {:?}\n{}",
+            accounts.len(),
+            self.ran.names,
+            why()
+        );
+        let total = |wanted: &dyn Fn(Kind) -> bool| accounts.iter().map(|account| account.total(wanted)).sum::<Span>();
+        let (right, spinner) = (total(&expected), total(&|kind| self.is_thread(kind, "spinner")));
+        assert!(spinner * 10 <= right, "{spinner} beside {right}:\n{}", why());
+    }
+}
+
+/// One operation with a body.
+fn body(text: &str, body: impl FnMut() + Send + 'static) -> Option<Told> {
+    body_beside(text, body, vec![])
+}
+
+fn body_beside(text: &str, mut body: impl FnMut() + Send + 'static, meanwhile: Vec<Other>) -> Option<Told> {
+    told(
+        &format!("[operation.late]\nevery = \"50ms\"\n{text}"),
+        |node, _| node.body("late", move |_| body()),
+        meanwhile,
+    )
+}
+
+#[test]
+fn a_body_that_sleeps() {
+    let Some(told) = body("wcet = \"1ms\"", || std::thread::sleep(Duration::from_millis(8))) else { return };
+    told.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+}
+
+#[test]
+fn a_body_that_waits_for_a_lock_of_another_thread() {
+    let lock = Arc::new(Mutex::new(()));
+    let held = lock.clone();
+    // It holds the lock nearly always, and for longer than jobs take by far.
+    let holder = other("holder", Policy::Other, move || {
+        let held = held.lock();
+        std::thread::sleep(Duration::from_millis(30));
+        drop(held);
+        std::thread::sleep(Duration::from_millis(1));
+    });
+    let Some(told) = body_beside("wcet = \"1ms\"", move || drop(lock.lock()), vec![holder]) else { return };
+    told.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Lock)));
+}
+
+#[test]
+fn a_body_that_waits_for_pages() {
+    let cold = Cold::new("pages", 4 << 20);
+    let Some(told) = body("wcet = \"20ms\"", move || assert_eq!(cold.sum_by_page_faults(), (4 << 20) / 512)) else {
+        return;
+    };
+    told.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Page)));
+}
+
+#[test]
+fn a_body_that_reads_from_the_disk() {
+    let cold = Cold::new("octets", 4 << 20);
+    let mut octets = vec![0; 4 << 20];
+    let read = move || cold.dropped().read_exact_at(&mut octets, 0).unwrap();
+    let Some(told) = body("wcet = \"20ms\"", read) else { return };
+    told.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
+}
+
+#[test]
+fn a_body_that_writes_to_the_disk() {
+    let cold = Cold::new("written", 4 << 10);
+    let write = move || {
+        cold.dropped().write_all(&[2; 4 << 10]).unwrap();
+        cold.dropped().sync_all().unwrap();
+    };
+    let Some(told) = body("wcet = \"20ms\"", write) else { return };
+    told.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
+}
+
+#[test]
+fn a_thread_above_the_lanes() {
+    let intruder = other("intruder", Policy::Fifo(99), || {
+        work(Span::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
+    });
+    let Some(told) = body_beside("wcet = \"20ms\"", || work(Span::from_millis(15)), vec![intruder]) else { return };
+    told.blames("late", |kind| told.is_thread(kind, "intruder"));
+}
+
+#[test]
+fn a_body_that_sleeps_while_a_thread_above_the_lanes_comes_does_not_sleep_longer() {
+    let (begins, begun) = std::sync::mpsc::channel();
+    // It has the CPU when the body wakes up.
+    let intruder = other("intruder", Policy::Fifo(99), move || {
+        if begun.recv_timeout(Duration::from_millis(100)).is_ok() {
+            std::thread::sleep(Duration::from_millis(4));
+            work(Span::from_millis(20));
+        }
+    });
+    let sleep = move || {
+        begins.send(()).unwrap();
+        std::thread::sleep(Duration::from_millis(8));
+    };
+    let Some(told) = body_beside("wcet = \"1ms\"", sleep, vec![intruder]) else { return };
+    let slept = |account: &&Account| account.total(|kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+    let longer = told.accounts.iter().filter(|account| slept(account) > Span::from_millis(12)).count();
+    let unknown = |account: &&Account| account.total(|kind| kind == Kind::Unexplained) > Span::from_millis(10);
+    let (jobs, unknown) = (told.accounts.len(), told.accounts.iter().filter(unknown).count());
+    assert!(longer * 4 <= jobs && unknown * 4 >= jobs * 3, "{longer} longer, {unknown} unknown of {:?}", told.accounts);
+}
+
+#[test]
+fn a_body_that_takes_longer_than_declared() {
+    let Some(told) = body("wcet = \"2ms\"", || work(Span::from_millis(10))) else { return };
+    told.blames("late", |kind| kind == Kind::Overran);
+}
+
+const TWO: &str = "
+    [operation.low]
+    every = \"100ms\"
+    wcet = \"25ms\"
+    USES
+    [operation.high]
+    every = \"100ms\"
+    deadline = \"20ms\"
+    phase = \"4ms\"
+    wcet = \"2ms\"
+    USES
+";
+
+#[test]
+fn a_declared_resource() {
+    let text = format!("[resource.bus]{}", TWO.replace("USES", "uses = { bus = \"1ms\" }"));
+    let prepare = |node: Node, system: &System| {
+        let (low, high) = (Shared::new(system, "bus", ()).unwrap(), Shared::new(system, "bus", ()).unwrap());
+        node.body("low", move |job| low.lock(job, |()| work(Span::from_millis(20))).unwrap())
+            .body("high", move |job| high.lock(job, |()| work(Span::from_millis(1))).unwrap())
+    };
+    let Some(told) = told(&text, prepare, vec![]) else { return };
+    let low = told.ran.id("low");
+    told.blames("high", |kind| matches!(kind, Kind::Resource { by: Some(by), .. } if by.operation == low));
+}
+
+#[test]
+fn a_predecessor_in_its_chain() {
+    let text = "
+        [operation.first]
+        every = \"50ms\"
+        wcet = \"20ms\"
+        [operation.late]
+        after = { all = [\"first\"] }
+        wcet = \"1ms\"
+        deadline = { end_to_end = \"30ms\" }
+    ";
+    let prepare = |node: Node, _: &System| {
+        node.body("first", |_| std::thread::sleep(Duration::from_millis(10)))
+            .body("late", |_| work(Span::from_micros(500)))
+    };
+    let Some(told) = told(text, prepare, vec![]) else { return };
+    told.blames("late", |kind| kind == Kind::Upstream);
+    told.blames("first", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+}
+
+#[test]
+fn the_cap_of_the_processor() {
+    let text = "
+        cap = \"30%\"
+        cap_window = \"50ms\"
+        [operation.first]
+        every = \"100ms\"
+        wcet = \"25ms\"
+        deadline = \"50ms\"
+        [operation.late]
+        every = \"100ms\"
+        phase = \"25ms\"
+        wcet = \"5ms\"
+    ";
+    let prepare = |node: Node, _: &System| {
+        node.body("first", |_| work(Span::from_millis(19))).body("late", |_| work(Span::from_millis(1)))
+    };
+    let Some(told) = told(text, prepare, vec![]) else { return };
+    told.blames("late", |kind| matches!(kind, Kind::Cap { .. }));
+}

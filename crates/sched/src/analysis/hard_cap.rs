@@ -1,0 +1,100 @@
+//! The hard cap: whether it can pause a processor, and what that takes from its operations if it can.
+//!
+//! Lanes pause while critical work has used more than `threshold - hysteresis` of the accounted window, which is at
+//! least as long as the cap's window P and at most a step longer. Two things follow.
+//!
+//! **Whether.** Until the first pause, critical work has the CPU in a window of length x for at most E(x), what the
+//! processor executes by x if all that can be released is released as early as can be from 0 on (the argument is in
+//! `cap`). If E(P + step) stays below the threshold, there is no first pause. Only critical work counts, so E is that of
+//! critical work if no non-critical work is as urgent as any of it, plus what less urgent work can delay it by:
+//! the longest blocking once, and all its sections. Otherwise E is that of all work. Where non-critical work counts in E
+//! and a gate may delay it, lanes may pause.
+//!
+//! **How much.** All pauses of a window of length P lie in the part of it in which critical work did not have the CPU,
+//! so together they last for [`HardCap::longest_pause`] at most, and in a window of any length x for ceil(x / P) times
+//! that. This is the request bound of a periodic task above everything, without jitter, and every analysis here
+//! takes it as one (the remaining supply is that of a bounded-delay resource, Mok, Feng and Chen, RTAS 2001; compare
+//! the periodic resource of Shin and Lee, RTSS 2003).
+//!
+//! During a pause each job that has begun may go on below ordinary threads and acquire resources. Several may do so,
+//! since no ceiling holds there: after the pause each of them delays more urgent jobs by what it holds.
+
+use hyoshi_model::hard_cap::{BEYOND, SWITCHING, WINDOW};
+use hyoshi_model::{HardCap, OnOverload, Preemption};
+
+use super::blocking::Blocking;
+use super::cap;
+use super::fixed::Demand;
+use super::processor::{Part, Site};
+use super::release::Release;
+use super::verdict::Missing;
+
+/// What pauses take from every lane; `None` if there are none.
+pub(super) fn pauses(site: &Site<'_>, releases: &[Release]) -> Option<Demand> {
+    may_pause(site, releases, of(site)).then(|| {
+        let uses = |part: &Part| site.system.operation(part.operation).uses.iter();
+        let held: u64 = site.parts.iter().flat_map(uses).map(|(_, held)| held.as_nanos()).sum();
+        let lowered = SWITCHING.as_nanos().saturating_mul(site.parts.len() as u64);
+        let cost = of(site).longest_pause().as_nanos().saturating_add(held).saturating_add(lowered);
+        Demand { cost, period: WINDOW.as_nanos(), burst: 0 }
+    })
+}
+
+/// What is done above every lane, pauses of the hard cap included.
+pub(super) fn above(site: &Site<'_>, releases: &[Release]) -> Result<alloc::vec::Vec<Demand>, Missing> {
+    let mut above = site.overhead.above(site, releases)?;
+    above.extend(pauses(site, releases));
+    let timer = site.overhead.timer();
+    if timer > 0 && of(site).is_on() && cap::may_act(site, releases) {
+        above.push(Demand { cost: timer, period: BEYOND.as_nanos(), burst: 0 });
+    }
+    Ok(above)
+}
+
+/// True if worst-case critical demand may use up the budget of a window of this hard cap.
+pub(super) fn may_pause(site: &Site<'_>, releases: &[Release], cap: HardCap) -> bool {
+    let critical = || site.parts.iter().filter(|part| part.critical);
+    let Some(least_urgent) = critical().map(|part| part.worst).max().filter(|_| cap.is_on()) else { return false };
+    let beside = |part: &Part| !part.critical && part.best <= least_urgent;
+    let mixed = site.plan.preemption == Preemption::None || site.parts.iter().any(beside);
+    let blocking = Blocking::new(site.system, site.plan);
+    let reaches = |part: &Part| !part.critical && blocking.sections(part.operation, least_urgent) > 0;
+    // Then non-critical work counts, and a gate may delay it: it comes later than E has it.
+    if (mixed || site.parts.iter().any(reaches)) && cap::may_gate(site, releases, cap) {
+        return true;
+    }
+    let mut executed = alloc::vec::Vec::new();
+    let mut put_off = 0;
+    for part in &site.parts {
+        let Ok(demand) = site.demand(part, releases) else { return true };
+        if mixed || part.critical {
+            executed.push(demand);
+            continue;
+        }
+        let held = blocking.sections(part.operation, least_urgent);
+        if held > 0 {
+            executed.push(Demand { cost: held.saturating_mul(part.legs), ..demand });
+        }
+        put_off = put_off.max(held);
+    }
+    let Ok(above) = site.overhead.above(site, releases) else { return true };
+    executed.extend(above);
+    let put_off = put_off.saturating_add(site.overhead.stretch());
+    uses_up(&executed, cap.threshold().as_nanos().saturating_sub(put_off))
+}
+
+/// True if these may use up a budget in the window that the dispatcher accounts for, or if that takes too long to find
+/// out.
+pub(super) fn uses_up(demands: &[Demand], budget: u64) -> bool {
+    let window = u128::from((WINDOW + HardCap::step()).as_nanos());
+    cap::executes(demands, window, &mut |executed, _| Some(executed >= u128::from(budget))).unwrap_or(true)
+}
+
+/// True if critical operations may become non-critical: then nothing keeps the cap from holding them back.
+pub(super) fn may_relegate(site: &Site<'_>, releases: &[Release]) -> bool {
+    of(site).on_overload == OnOverload::Demote && may_pause(site, releases, of(site))
+}
+
+fn of(site: &Site<'_>) -> HardCap {
+    site.system.processor(site.plan.processor).hard_cap
+}
