@@ -18,7 +18,8 @@ pub(super) struct Release {
     /// In any window of w at most ceil((w + burst) / period) releases; of the first operation of its
     /// run-up, whose releases are what a busy window contains.
     pub burst: Option<u64>,
-    /// A job may arrive before one of an earlier origin: links with a range of delays let messages overtake.
+    /// A job may arrive before one of an earlier origin: links with a range of delays let messages overtake, and
+    /// so do switches of strategy and changes of levels and keys.
     pub reordered: bool,
     /// Behind a join of several roots deadlines count from the earliest of their origins: no release comes later
     /// than `latest` and this after it.
@@ -66,7 +67,7 @@ pub(super) fn earliest(works: &[Work], patterns: bool) -> Vec<u64> {
 /// Of all operations, if each finishes by `finish` after the origin; those `lost` may lose jobs.
 pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>], lost: &[bool]) -> Vec<Release> {
     let mut releases: Vec<Release> =
-        works.iter().zip(least).map(|(work, least)| Release::of(work, *least, finish)).collect();
+        works.iter().zip(least).map(|(work, least)| Release::of(work, works, *least, finish)).collect();
     // What arrives out of order leaves out of order; triggers make no cycles, so this ends.
     while let Some(index) =
         (0..works.len()).find(|index| !releases[*index].reordered && follows(works, &releases, *index))
@@ -134,7 +135,7 @@ fn follows(works: &[Work], releases: &[Release], index: usize) -> bool {
 
 impl Release {
     /// Of `work` before its guard, if its predecessors finish by `finish` after the origin.
-    fn of(work: &Work, least: u64, finish: &[Option<u64>]) -> Release {
+    fn of(work: &Work, works: &[Work], least: u64, finish: &[Option<u64>]) -> Release {
         let late = Some(work.jitter);
         match &work.source {
             Source::Silent => {
@@ -152,7 +153,9 @@ impl Release {
                 let latest = latest.and_then(|latest| latest.checked_add(work.offset)?.checked_add(work.jitter));
                 let latest = latest.filter(|latest| *latest < FOREVER);
                 let spread = latest.map(|latest| latest.saturating_sub(least));
-                let varies = predecessors.iter().any(|hop| hop.most > hop.least);
+                // Where the order changes under way, a job may overtake an earlier one of its own operation.
+                let any_order = |from: &Work| from.rekeyed || !from.elsewhere.is_empty();
+                let varies = predecessors.iter().any(|hop| hop.most > hop.least || any_order(&works[hop.from]));
                 // Tokens of several streams come in no order at all.
                 let several = work.streams.len() > 1;
                 let reordered = several || (varies && spread.is_none_or(|spread| spread >= work.period));

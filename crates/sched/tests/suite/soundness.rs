@@ -238,6 +238,27 @@ fn bounds_across_switches_are_reached_and_those_of_one_strategy_alone_are_not_en
     assert!(bounds > 500 && exact > 100 && refutes > 50, "{bounds} {exact} {refutes}");
 }
 
+/// A switch of strategy lets jobs of one operation overtake each other: what they release waits longer at a guard.
+#[test]
+fn bounds_behind_a_guard_hold_though_a_switch_lets_jobs_overtake() {
+    let build = Build {
+        overload: Some("RMS"),
+        ..on(
+            "EDF",
+            Preemption::Full,
+            [
+                Op { deadline: 1, jitter: 9, critical: false, ..op("o0", 8, 2) },
+                Op { deadline: 1, offset: 2, critical: false, after: vec![0], guard: Guard::On, ..op("o1", 8, 1) },
+            ],
+        )
+    };
+    let report = build.report();
+    for seed in 0..2_000 {
+        let found = refuted(&build, &report, seed);
+        assert!(found.is_none(), "{seed}: {}", found.unwrap_or_default());
+    }
+}
+
 /// Systems with levels by key, below levels by rate and alone, on one processor.
 fn keyed_builds() -> impl Strategy<Value = Build> {
     let names = prop::sample::select(vec!["EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"]);
