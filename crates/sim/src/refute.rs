@@ -11,7 +11,7 @@ use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
 
 use crate::simulate;
 
-/// Total number of simulated jobs: about a second. The same system always has the same verdicts.
+/// Total number of simulated jobs, and of operations in behaviours that are built: about a second. The same system always has the same verdicts.
 const MOST_JOBS: u64 = 1_000_000;
 
 /// Simulates behaviours of the regions with unknown verdicts, and changes those that miss to *fails*.
@@ -47,6 +47,8 @@ pub fn refute(
             if left == 0 || !keep_on() {
                 break 'search;
             }
+            // Building a behaviour costs as much as simulating a job of each operation.
+            left = left.saturating_sub(system.operations.len() as u64);
             let Some(tried) = behaviour(system, region, number) else { continue };
             let Ok(plan) = Plan::new(&tried, strategies) else { continue };
             let watch = RefCell::new(Watch { left, missed: BTreeMap::new() });

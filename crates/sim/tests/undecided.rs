@@ -31,6 +31,25 @@ const CLASSES: [(&str, &str, Preemption); 5] = [
 
 const JITTER: &str = "fixed priority, jitter";
 
+#[test]
+fn the_search_in_a_large_system_is_bounded_by_its_size() {
+    // Given phases leave no alignment to try: each behaviour is built for nothing.
+    let mut build = Build::new("RMS", 1).processors(|one| one.cap_ppm = 500_000);
+    for index in 0..5_000 {
+        build = build.periodic(&format!("o{index}"), 0, 10_000.0, 1.9);
+    }
+    build.0.operations.iter_mut().for_each(|operation| operation.phase_given = true);
+    let (system, strategies) = (build.0, Strategies::built_in());
+    let plan = Plan::new(&system, &strategies).unwrap();
+    let mut report = analyse(&system, &plan);
+    let mut tried = 0;
+    refute(&system, &plan, &strategies, &mut report, || {
+        tried += 1;
+        true
+    });
+    assert!(tried > 0 && tried <= 1_000_000 / 5_000, "{tried} behaviours");
+}
+
 fn tasks(choose: &mut random::Choices, jitter: bool) -> Vec<Task> {
     let load = 550 + choose.below(430);
     let weights: Vec<u64> = (0..3 + choose.below(6)).map(|_| 1 + choose.below(20)).collect();

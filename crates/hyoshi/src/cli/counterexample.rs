@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The first thing that counts and fails, if there is one.
 pub(super) fn first(ready: &Ready, report: &Report) -> Option<Counterexample> {
-    counterexamples(&ready.system, report).find(|one| one.counts)
+    counterexamples(&ready.system, report).next().filter(|one| one.counts)
 }
 
 /// Simulates the counterexample until it misses, and writes it down for others to do the same.
