@@ -57,7 +57,7 @@ impl Lane {
 
     /// The best waiting job, of the critical ones only while the cap gates the lane.
     #[inline]
-    pub fn best(&self, critical_only: bool) -> Option<(Rank, Slot)> {
+    pub(crate) fn best(&self, critical_only: bool) -> Option<(Rank, Slot)> {
         let critical = self.critical_jobs.peek();
         if critical_only {
             return critical;
@@ -97,7 +97,7 @@ impl Lane {
     }
 
     /// Every waiting job, in no order.
-    pub fn waiting(&self) -> impl Iterator<Item = (Rank, Slot)> + '_ {
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (Rank, Slot)> + '_ {
         self.critical_jobs.iter().chain(self.other_jobs.iter())
     }
 }

@@ -11,6 +11,7 @@ extern crate alloc;
 
 pub mod cap;
 pub mod dispatcher;
+pub mod effects;
 pub mod guard;
 pub mod hard_cap;
 mod heap;
@@ -24,7 +25,8 @@ pub mod replay;
 pub mod switch;
 pub mod timers;
 
-pub use dispatcher::{Dispatcher, Overrun, Run};
+pub use dispatcher::Dispatcher;
+pub use effects::{Effects, Overrun, Run, Work};
 pub use job::{Job, State};
 pub use lane::{Lane, LaneMask, lanes_of, plans};
 pub use places::places;

@@ -8,6 +8,7 @@ use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Decision, Event, Input, Probe, Slot};
 
 use crate::dispatcher::Dispatcher;
+use crate::effects::Effects;
 use crate::job::State;
 
 /// What was compared.
@@ -77,6 +78,7 @@ impl Probe for Decisions {
 pub struct Replay<'a> {
     system: &'a System,
     dispatcher: Dispatcher<Decisions>,
+    effects: Effects,
     position: u64,
     last: Instant,
     done: Replayed,
@@ -89,7 +91,8 @@ impl<'a> Replay<'a> {
     /// A replay from the start of time.
     pub fn new(system: &'a System, plan: &ProcessorPlan) -> Self {
         let dispatcher = Dispatcher::new(system, plan, Decisions::default());
-        Replay { system, dispatcher, position: 0, last: Instant::ZERO, done: Replayed::default() }
+        let effects = dispatcher.effects();
+        Replay { system, dispatcher, effects, position: 0, last: Instant::ZERO, done: Replayed::default() }
     }
 
     /// The next recorded event.
@@ -117,7 +120,9 @@ impl<'a> Replay<'a> {
                 if !self.timely(at) || !possible(&self.dispatcher, self.system, at, &input) {
                     return Err(Box::new(Divergence::Impossible { position, at, input }));
                 }
-                feed(&mut self.dispatcher, at, input);
+                self.dispatcher.handle(at, input, &mut self.effects);
+                // There are no lanes to wake and no processors to send to.
+                self.effects.sends.clear();
                 self.done.inputs += 1;
             }
         }
@@ -127,7 +132,7 @@ impl<'a> Replay<'a> {
     /// True unless time runs backwards, or leaps past a timer by more than any machine is late.
     fn timely(&mut self, at: Instant) -> bool {
         let before = core::mem::replace(&mut self.last, at);
-        let next = self.dispatcher.next_timer();
+        let next = self.effects.timer;
         at >= before
             && (next == Instant::NEVER || at <= next.max(before).saturating_add(LATEST))
             && at != Instant::NEVER
@@ -150,35 +155,6 @@ pub fn replay(
     Ok(replay.done())
 }
 
-/// Tells a dispatcher what was recorded. Inputs must have been checked to be possible.
-fn feed<P: Probe>(dispatcher: &mut Dispatcher<P>, at: Instant, input: Input) {
-    match input {
-        Input::Tick => dispatcher.tick(at),
-        Input::Signal(signal) => {
-            dispatcher.signal(at, signal);
-        }
-        Input::Decide { lane, executed } => {
-            dispatcher.decide(at, lane, executed);
-        }
-        Input::Complete { slot, consumed } => dispatcher.complete(at, slot, consumed),
-        Input::Observe { slot, consumed } => {
-            dispatcher.observe(at, slot, consumed);
-        }
-        Input::Suspend { slot } => dispatcher.suspend(at, slot),
-        Input::Resume { slot, consumed } => dispatcher.resume(at, slot, consumed),
-        Input::Acquire { slot, resource } => {
-            dispatcher.acquire(at, slot, resource);
-        }
-        Input::Release { slot, resource } => {
-            dispatcher.release(at, slot, resource);
-        }
-        Input::Close => dispatcher.close(at),
-    }
-    // Nobody wakes lanes or sends here.
-    dispatcher.take_wakes();
-    dispatcher.take_sends().for_each(drop);
-}
-
 fn possible<P: Probe>(dispatcher: &Dispatcher<P>, system: &System, at: Instant, input: &Input) -> bool {
     let state = |slot: Slot| dispatcher.live_job(slot).map(|job| job.state);
     match input {
@@ -187,7 +163,7 @@ fn possible<P: Probe>(dispatcher: &Dispatcher<P>, system: &System, at: Instant, 
             let on_time = signal.due <= at.saturating_add(hyoshi_model::time::LONGEST_SPAN);
             on_time && signal.to.index() < system.operations.len()
         }
-        Input::Decide { lane, .. } => usize::from(*lane) < dispatcher.lanes().len(),
+        Input::LaneRuns { lane, .. } => usize::from(*lane) < dispatcher.lanes().len(),
         Input::Complete { slot, .. } => matches!(state(*slot), Some(state) if state != State::Held),
         Input::Observe { slot, .. } => state(*slot).is_some(),
         Input::Suspend { slot } => state(*slot) == Some(State::Running),

@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use hyoshi_dispatch::{Dispatcher, LaneMask, Overrun, Run, State};
+use hyoshi_dispatch::{Dispatcher, Effects, LaneMask, Overrun, Run, State};
 use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
-use hyoshi_trace::{Event, Probe, Seen, Signal, Slot};
+use hyoshi_trace::{Event, Input, Probe, Seen, Signal, Slot};
 
 use crate::Given;
 use crate::locks::Locks;
@@ -20,6 +20,7 @@ pub(crate) struct Cpu<'a, P> {
     system: &'a System,
     given: Option<Given<'a>>,
     pub dispatcher: Dispatcher<P>,
+    effects: Effects,
     /// By slot, for started jobs.
     execution: Vec<Execution>,
     /// Jobs below the lanes, in the order in which they came there.
@@ -35,8 +36,6 @@ pub(crate) struct Cpu<'a, P> {
     /// The last instant up to which `current` has been accounted for.
     accounted: Instant,
     timer: Instant,
-    /// Lanes that have something new to decide once they have the CPU.
-    woken: LaneMask,
     any_resources: bool,
     any_overrun_rule: bool,
     preemptive: bool,
@@ -72,7 +71,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
             dispatcher.release_late(late);
         }
         let operations = || plan.operations.iter().map(|id| system.operation(*id));
-        let timer = dispatcher.next_timer();
+        let effects = dispatcher.effects();
         Cpu {
             system,
             given,
@@ -83,12 +82,12 @@ impl<'a, P: Probe> Cpu<'a, P> {
             overhead: Overhead::of(system.processor(plan.processor).costs, dispatcher.lanes().len()),
             stop: Instant::NEVER,
             accounted: Instant::ZERO,
-            timer,
-            woken: LaneMask::EMPTY,
+            timer: effects.timer,
             any_resources: operations().any(|operation| !operation.uses.is_empty()),
             any_overrun_rule: operations().any(|operation| operation.on_overrun != hyoshi_model::OnOverrun::Report),
             preemptive: plan.preemption == hyoshi_model::Preemption::Full,
             dispatcher,
+            effects,
             due: false,
             busy: Span::ZERO,
             watched: None,
@@ -153,41 +152,36 @@ impl<'a, P: Probe> Cpu<'a, P> {
         if self.overhead.is_some() {
             return self.tick_at_a_cost(now);
         }
-        // The timer may have been moved by a signal since it was read.
-        if self.dispatcher.next_timer() <= now {
-            self.dispatcher.tick(now);
+        // A signal may have moved the timer since `self.timer` was set.
+        if self.effects.timer <= now {
+            self.tell(now, Input::Tick);
         }
     }
 
     /// Third: what runs from `now` on.
     #[inline]
     pub fn dispatch(&mut self, now: Instant, locks: &mut Locks) {
-        self.woken = self.woken | self.dispatcher.take_wakes();
         loop {
             if self.overhead.is_some() && self.park(now) {
                 return;
             }
             let (best, level) = self.best_started();
             let indebted = self.overhead.as_ref().map_or(LaneMask::EMPTY, |overhead| overhead.indebted());
-            let startable = (self.dispatcher.startable() | indebted).first();
+            let startable = (self.effects.startable | indebted).first();
             if let Some(lane) = startable.filter(|lane| *lane < level) {
                 if self.overhead.is_some() && self.pay(now, best, |overhead| overhead.before_lane(lane)) {
                     return;
                 }
                 self.start(now, lane, Span::ZERO, locks);
-                self.woken = self.woken | self.dispatcher.take_wakes();
                 continue;
             }
             if let (true, Some(slot)) = (self.preemptive, best) {
                 let lane = self.dispatcher.job(slot).lane;
-                if self.woken.contains(lane) {
-                    self.woken.remove(lane);
+                if self.effects.woken.contains(lane) {
                     let executed = self.execution[slot.0 as usize].consumed;
                     self.start(now, lane, executed, locks);
                     // It has just decided: giving the token up and taking it again is no news to it.
-                    let mut others = self.dispatcher.take_wakes();
-                    others.remove(lane);
-                    self.woken = self.woken | others;
+                    self.effects.woken.remove(lane);
                     continue;
                 }
             }
@@ -204,7 +198,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
 
     /// A completion arrives from another processor.
     pub fn signal(&mut self, now: Instant, signal: Signal) {
-        self.dispatcher.signal(now, signal);
+        self.tell(now, Input::Signal(signal));
         if !self.is_held(now) {
             self.timer = self.next_timer();
         }
@@ -213,19 +207,27 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// A resource that a job here waits for is its own now.
     pub fn granted(&mut self, now: Instant, slot: Slot, resource: ResourceId) {
         self.execution[slot.0 as usize].blocked = false;
-        self.execution[slot.0 as usize].level = self.dispatcher.acquire(now, slot, resource);
+        self.acquire(now, slot, resource);
+    }
+
+    fn acquire(&mut self, now: Instant, slot: Slot, resource: ResourceId) {
+        self.tell(now, Input::Acquire { slot, resource });
+        self.execution[slot.0 as usize].level = self.effects.level;
+    }
+
+    #[inline]
+    fn tell(&mut self, now: Instant, input: Input) {
+        self.dispatcher.handle(now, input, &mut self.effects);
     }
 
     pub fn take_sends(&mut self, into: &mut Vec<(ProcessorId, Signal)>) {
-        if self.dispatcher.has_sends() {
-            into.extend(self.dispatcher.take_sends());
-        }
+        into.append(&mut self.effects.sends);
     }
 
     /// The simulation ends.
     pub fn stop_at(&mut self, end: Instant) {
         self.account(end.max(self.accounted));
-        self.dispatcher.close(end);
+        self.tell(end, Input::Close);
     }
 
     // ---- what runs ----
@@ -241,8 +243,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
 
     #[inline]
     fn best_anywhere(&self) -> (Option<Slot>, u8) {
-        let running = self.dispatcher.running();
-        let paused = self.dispatcher.paused();
+        let Effects { running, paused, paused_wholly, .. } = self.effects;
         if !self.any_resources && (running & paused).is_empty() {
             return match running.first() {
                 Some(lane) => (self.dispatcher.lanes()[usize::from(lane)].running, lane),
@@ -258,7 +259,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
             }
             let lane = self.dispatcher.job(slot).lane;
             let boosted = execution.level < lane;
-            let below = self.dispatcher.paused_wholly().contains(lane) || (paused.contains(lane) && !boosted);
+            let below = paused_wholly.contains(lane) || (paused.contains(lane) && !boosted);
             let level = if below { BACKGROUND } else { execution.level };
             // Of equal priorities the one that runs goes on: the kernel's FIFO does not preempt it.
             let runs = self.holder == Some(slot);
@@ -271,7 +272,8 @@ impl<'a, P: Probe> Cpu<'a, P> {
 
     /// Lets a lane decide; a job that starts begins with its critical sections.
     fn start(&mut self, now: Instant, lane: u8, executed: Span, locks: &mut Locks) {
-        let run = self.dispatcher.decide(now, lane, executed);
+        self.tell(now, Input::LaneRuns { lane, executed });
+        let run = self.effects.run;
         if self.overhead.is_some() {
             self.owe_for(now, lane, run);
         }
@@ -329,7 +331,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
 
     #[inline]
     fn next_timer(&self) -> Instant {
-        let timer = self.dispatcher.next_timer();
+        let timer = self.effects.timer;
         self.overhead.as_ref().map_or(timer, |overhead| timer.min(overhead.next()))
     }
 
@@ -390,7 +392,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         if self.dispatcher.job(slot).demoted {
             self.demoted.retain(|demoted| *demoted != slot);
         }
-        self.dispatcher.complete(now, slot, self.execution[slot.0 as usize].consumed);
+        self.tell(now, Input::Complete { slot, consumed: self.execution[slot.0 as usize].consumed });
         self.current = None;
         self.holder = None;
         self.stop = Instant::NEVER;
@@ -406,7 +408,8 @@ impl<'a, P: Probe> Cpu<'a, P> {
             // A body that took its whole worst case and has ended did not overrun while it pays what it owes.
             let within = self.dispatcher.job(slot).wcet.saturating_sub(Span::from_nanos(1));
             let consumed = if execution.ended { execution.consumed.min(within) } else { execution.consumed };
-            match self.dispatcher.observe(now, slot, consumed) {
+            self.tell(now, Input::Observe { slot, consumed });
+            match self.effects.overrun {
                 Overrun::Within => {}
                 Overrun::Demote => self.demoted.push_back(slot),
                 Overrun::Stop => self.complete(now, slot, locks),
@@ -442,25 +445,22 @@ impl<'a, P: Probe> Cpu<'a, P> {
         if overhead.held(now).is_none() {
             overhead.watchdog(now);
         }
-        if overhead.held(now).is_none() && self.dispatcher.next_timer() <= now {
-            let (enqueued, refused) = (self.dispatcher.enqueued(), self.dispatcher.refused());
-            self.dispatcher.tick(now);
-            let enqueued = self.dispatcher.enqueued() - enqueued;
-            let expired = enqueued + self.dispatcher.refused() > refused;
-            overhead.released(now, expired, enqueued);
+        if overhead.held(now).is_none() && self.effects.timer <= now {
+            self.dispatcher.handle(now, Input::Tick, &mut self.effects);
+            let work = self.effects.work;
+            overhead.released(now, work.enqueued + work.refused > 0, work.enqueued);
         }
     }
 
     /// A lane has decided.
     fn owe_for(&mut self, now: Instant, lane: u8, run: Option<Run>) {
         let Some(overhead) = &mut self.overhead else { return };
-        let cancelled = self.dispatcher.cancelled() - overhead.cancelled;
-        overhead.cancelled += cancelled;
+        let cancelled = self.effects.work.cancelled;
         let started = run.filter(|run| !run.resumed);
         let cancels = self.system.processor(self.dispatcher.processor()).cancel;
         let asked = started.is_some_and(|run| cancels && !self.dispatcher.job(run.slot).critical);
         let running = self.dispatcher.lanes()[usize::from(lane)].running;
-        overhead.took(lane, running, cancelled + u64::from(started.is_some()), cancelled + u64::from(asked));
+        overhead.took(lane, running, cancelled + u32::from(started.is_some()), cancelled + u32::from(asked));
         if run.is_some_and(|run| run.resumed || run.preempted.is_some()) {
             overhead.another_thread();
         }
@@ -469,9 +469,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
 
     fn owe_for_idle_point(&mut self, now: Instant) {
         let Some(overhead) = &mut self.overhead else { return };
-        let released = self.dispatcher.released_when_idle() - overhead.released_when_idle;
-        overhead.released_when_idle += released;
-        overhead.released(now, false, released);
+        overhead.released(now, false, self.effects.work.released_when_idle);
     }
 
     /// A job has paid: its body begins, or goes on, or it completes.
@@ -509,7 +507,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         };
         execution.section_end = execution.consumed + *span;
         if locks.acquire(*resource, self.dispatcher.processor(), slot, execution.level) {
-            execution.level = self.dispatcher.acquire(now, slot, *resource);
+            self.acquire(now, slot, *resource);
         } else {
             execution.blocked = true;
         }
@@ -519,7 +517,8 @@ impl<'a, P: Probe> Cpu<'a, P> {
         let operation = self.dispatcher.job(slot).id.operation;
         let section = usize::from(self.execution[slot.0 as usize].section);
         if let Some((resource, _)) = self.uses(operation).get(section) {
-            self.execution[slot.0 as usize].level = self.dispatcher.release(now, slot, *resource);
+            self.tell(now, Input::Release { slot, resource: *resource });
+            self.execution[slot.0 as usize].level = self.effects.level;
             locks.release(*resource);
         }
         self.execution[slot.0 as usize].section += 1;
@@ -531,7 +530,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         let operation = self.dispatcher.job(slot).id.operation;
         let section = usize::from(self.execution[slot.0 as usize].section);
         if let Some((resource, _)) = self.uses(operation).get(section) {
-            self.dispatcher.release(now, slot, *resource);
+            self.tell(now, Input::Release { slot, resource: *resource });
             locks.release(*resource);
         }
     }

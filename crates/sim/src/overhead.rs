@@ -58,10 +58,6 @@ pub(crate) struct Overhead {
     indebted: LaneMask,
     /// By slot: what each started job owes before or after its body.
     jobs: Vec<Span>,
-    /// What idle points have released so far.
-    pub released_when_idle: u64,
-    /// Cancelled jobs so far.
-    pub cancelled: u64,
     /// All that was spent.
     pub spent: Span,
 }
@@ -82,8 +78,6 @@ impl Overhead {
                 lanes: vec![Span::ZERO; lanes],
                 indebted: LaneMask::EMPTY,
                 jobs: Vec::new(),
-                released_when_idle: 0,
-                cancelled: 0,
                 spent: Span::ZERO,
             })
         })
@@ -144,7 +138,7 @@ impl Overhead {
     }
 
     /// The release thread saw `released` jobs into their queues, in an expiry of its timer or not.
-    pub fn released(&mut self, now: Instant, expired: bool, released: u64) {
+    pub fn released(&mut self, now: Instant, expired: bool, released: u32) {
         let expiry = if expired { self.costs.timer } else { Span::ZERO };
         self.hold(now, Who::Release, sum(expiry, times(self.costs.enqueue, released)));
     }
@@ -223,7 +217,7 @@ impl Overhead {
     }
 
     /// A lane has taken `taken` jobs from its queue and asked of `asked` whether they can still finish.
-    pub fn took(&mut self, lane: u8, running: Option<Slot>, taken: u64, asked: u64) {
+    pub fn took(&mut self, lane: u8, running: Option<Slot>, taken: u32, asked: u32) {
         let cost = sum(times(self.costs.dequeue, taken), times(self.costs.cancel, asked));
         match running {
             Some(slot) => self.owe(slot, cost),
@@ -238,7 +232,7 @@ impl Overhead {
 
     /// The body of a job has ended, and triggers so many jobs here.
     pub fn triggers(&mut self, slot: Slot, jobs: u32) {
-        self.owe(slot, times(self.costs.enqueue, u64::from(jobs)));
+        self.owe(slot, times(self.costs.enqueue, jobs));
     }
 
     fn owe(&mut self, slot: Slot, cost: Span) {
@@ -276,8 +270,8 @@ fn sum(one: Span, other: Span) -> Span {
     one.checked_add(other).unwrap_or(Span::from_nanos(u64::MAX))
 }
 
-fn times(cost: Span, count: u64) -> Span {
-    cost.checked_mul(count).unwrap_or(Span::from_nanos(u64::MAX))
+fn times(cost: Span, count: impl Into<u64>) -> Span {
+    cost.checked_mul(count.into()).unwrap_or(Span::from_nanos(u64::MAX))
 }
 
 fn thread_of(lane: u8) -> Who {

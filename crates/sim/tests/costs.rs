@@ -215,7 +215,7 @@ fn nothing_runs_in_a_lane_before_its_release_is_paid() {
                     Event::Seen(Seen::Overhead { who: Who::Release, span }) => above += *span,
                     Event::Input(Input::Tick) => (last_tick, above, in_tick) = (None, Span::ZERO, true),
                     Event::Decision(Decision::Ready { .. }) if in_tick && last_tick.is_none() => last_tick = Some(*at),
-                    Event::Input(Input::Decide { .. }) => {
+                    Event::Input(Input::LaneRuns { .. }) => {
                         if let Some(tick) = last_tick.take() {
                             let least = processor.costs.timer.min(processor.costs.enqueue);
                             assert!(at.since(tick) >= above && at.since(tick) >= least, "seed {seed} at {at}");

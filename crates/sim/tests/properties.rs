@@ -123,7 +123,7 @@ fn a_lane_that_can_start_something_never_waits_behind_a_less_urgent_one() {
                         *ready.entry((*processor, lane)).or_default() -= 1;
                     }
                 }
-                Event::Input(Input::Decide { lane, .. }) => {
+                Event::Input(Input::LaneRuns { lane, .. }) => {
                     let urgent = (0..*lane).find(|more| ready.get(&(*processor, *more)).copied().unwrap_or(0) > 0);
                     assert_eq!(urgent, None, "seed {seed}: at {at} lane {lane} decides on {processor:?}");
                 }

@@ -128,7 +128,7 @@ fn started_jobs_finish_in_their_lane_and_waiting_ones_start_where_the_ruling_str
                 Event::Decision(Decision::End(end)) => {
                     started.remove(&(*processor, end.job));
                 }
-                Event::Input(Input::Decide { lane, .. }) => {
+                Event::Input(Input::LaneRuns { lane, .. }) => {
                     assert!(usize::from(*lane) < lanes_of(plan).len(), "seed {seed}");
                 }
                 _ => {}

@@ -29,7 +29,7 @@ pub enum Input {
     /// An operation on another processor has completed.
     Signal(Signal),
     /// A lane has the CPU: what does it run? `executed` is what its present job has used, if it has one.
-    Decide {
+    LaneRuns {
         /// The lane.
         lane: u8,
         /// CPU time used by the job that the lane runs; zero without one.

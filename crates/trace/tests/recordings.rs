@@ -46,7 +46,7 @@ fn events() -> impl Strategy<Value = Vec<Entry>> {
     };
     let event = prop_oneof![
         Just(Event::Input(Input::Tick)),
-        (any::<u8>(), span()).prop_map(|(lane, executed)| Event::Input(Input::Decide { lane, executed })),
+        (any::<u8>(), span()).prop_map(|(lane, executed)| Event::Input(Input::LaneRuns { lane, executed })),
         (slot(), span()).prop_map(|(slot, consumed)| Event::Input(Input::Complete { slot, consumed })),
         (slot(), any::<u32>())
             .prop_map(|(slot, resource)| Event::Input(Input::Acquire { slot, resource: ResourceId(resource) })),

@@ -4,6 +4,7 @@ use hyoshi_model::{Instant, JobId, OnOverrun, ResourceId, Span, takes};
 use hyoshi_trace::{Decision, JobEnd, Outcome, Probe, Signal, Slot};
 
 use super::Dispatcher;
+use crate::effects::Effects;
 use crate::job::{Job, State};
 use crate::join::Token;
 use crate::lane::Lane;
@@ -12,28 +13,29 @@ use crate::queue::{Rank, key};
 
 impl<P: Probe> Dispatcher<P> {
     /// Puts a job into its lane's queue as one that arrives now.
-    pub(super) fn arrive_in_lane(&mut self, slot: Slot) {
+    pub(super) fn arrive_in_lane(&mut self, slot: Slot, effects: &mut Effects) {
         self.jobs.get_mut(slot).arrival = self.arrival;
         self.arrival += 1;
-        self.enqueue(slot);
+        effects.work.enqueued += 1;
+        self.enqueue(slot, effects);
     }
 
     /// Puts a job into its lane's queue, at the place that its first arrival gives it.
-    pub(super) fn enqueue(&mut self, slot: Slot) {
+    pub(super) fn enqueue(&mut self, slot: Slot, effects: &mut Effects) {
         self.jobs.get_mut(slot).state = State::Ready;
         if let Some(switching) = &mut self.switching {
             switching.waits(slot, self.jobs.get(slot));
         }
-        self.put_in_queue(slot);
+        self.put_in_queue(slot, effects);
     }
 
-    pub(super) fn put_in_queue(&mut self, slot: Slot) {
+    pub(super) fn put_in_queue(&mut self, slot: Slot, effects: &mut Effects) {
         let rank = self.rank(slot);
         let job = self.jobs.get(slot);
         self.lanes[usize::from(job.lane)].queue_mut(job.critical).enqueue(rank, slot);
         let waiting = if job.critical { &mut self.waiting.0 } else { &mut self.waiting.1 };
         waiting.insert(job.lane);
-        self.wakes.insert(job.lane);
+        effects.woken.insert(job.lane);
     }
 
     pub(super) fn rank(&self, slot: Slot) -> Rank {
@@ -123,13 +125,13 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    pub(super) fn give_token_up(&mut self, slot: Slot) {
+    pub(super) fn give_token_up(&mut self, slot: Slot, effects: &mut Effects) {
         let lane = self.jobs.get(slot).lane;
         let state = &mut self.lanes[usize::from(lane)];
         if state.running == Some(slot) {
             state.running = None;
             self.running.remove(lane);
-            self.wakes.insert(lane);
+            effects.woken.insert(lane);
         }
     }
     pub(super) fn end(&mut self, now: Instant, slot: Slot, outcome: Outcome, consumed: Span) {
@@ -151,14 +153,14 @@ impl<P: Probe> Dispatcher<P> {
         self.decision(now, Decision::End(job_end(now, &job, outcome, consumed)));
     }
 
-    pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: Outcome) {
-        self.refused += 1;
+    pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: Outcome, effects: &mut Effects) {
+        effects.work.refused += 1;
         self.decision(now, Decision::End(job_end(now, job, outcome, Span::ZERO)));
     }
 
     /// Pushes out the job of an operation that waits longest: a ready one, else the first held.
-    pub(super) fn drop_oldest(&mut self, now: Instant, local: u32) {
-        self.refused += 1;
+    pub(super) fn drop_oldest(&mut self, now: Instant, local: u32, effects: &mut Effects) {
+        effects.work.refused += 1;
         let jobs = &self.jobs;
         let own = |(_, slot): &(Rank, Slot)| jobs.get(*slot).local == local && !jobs.get(*slot).started;
         let ready = self.lanes.iter().flat_map(Lane::waiting).filter(own).min_by_key(|(rank, _)| rank.arrival());
@@ -178,11 +180,11 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    pub(super) fn trigger_successors(&mut self, now: Instant, job: &Job) {
+    pub(super) fn trigger_successors(&mut self, now: Instant, job: &Job, effects: &mut Effects) {
         let token = Token { number: job.id.number, origin: job.origin, period: job.period };
         for index in 0..self.operations[job.local as usize].successors.len() {
             match self.operations[job.local as usize].successors[index] {
-                Successor::Here { local, position } => self.trigger(now, local, position, token, now),
+                Successor::Here { local, position } => self.trigger(now, local, position, token, now, effects),
                 Successor::There { to, processor, position, least, most } => {
                     let draw = JobId { operation: to, number: job.id.number, leg: position };
                     let delay = takes::uniform(takes::bits(self.seed, draw, 3), least, most);
@@ -196,7 +198,7 @@ impl<P: Probe> Dispatcher<P> {
                         due: now + delay,
                     };
                     self.decision(now, Decision::Send(signal));
-                    self.outbox.push((processor, signal));
+                    effects.sends.push((processor, signal));
                 }
             }
         }

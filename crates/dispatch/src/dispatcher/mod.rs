@@ -1,9 +1,9 @@
-//! The dispatcher of one processor: told what happens and when, it decides what is released and
-//! what each lane runs next. It reads no clock, holds no thread and allocates nothing after start.
+//! The dispatcher of one processor: [`Dispatcher::handle`] takes what happens and when, and decides what is
+//! released and what each lane runs next. It reads no clock, holds no thread and allocates nothing after start.
 //!
 //! The order at one instant is: completions, idle points (rule 3 of the guard), releases, signals
-//! from other processors, guard timers, dispatch. The caller tells completions first and asks
-//! [`Dispatcher::decide`] last; [`Dispatcher::tick`] keeps the order in between.
+//! from other processors, guard timers, dispatch. The caller gives completions first and `LaneRuns`
+//! last; `Tick` keeps the order in between.
 
 mod lanes;
 mod queries;
@@ -21,35 +21,12 @@ use hyoshi_sched::{Discipline, ProcessorPlan};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot};
 
 use crate::cap::Cap;
+use crate::effects::{Effects, Overrun, Run, Work};
 use crate::hard_cap::HardCap;
 use crate::job::{JobTable, State};
 use crate::lane::{Lane, LaneMask, ceilings};
 use crate::operation::{Intake, Operation};
 use crate::timers::Timers;
-
-/// A lane's next step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// The job to run.
-    pub slot: Slot,
-    /// Which job that is.
-    pub job: JobId,
-    /// True if it has run before and goes on.
-    pub resumed: bool,
-    /// The job that gives the lane up for it, if it was running one.
-    pub preempted: Option<Slot>,
-}
-
-/// What becomes of a job that was observed beyond, or not yet at, its worst case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overrun {
-    /// It is within its worst case still.
-    Within,
-    /// It goes on below every lane and has given the run token up.
-    Demote,
-    /// It must end: complete it as soon as it can be stopped.
-    Stop,
-}
 
 /// The dispatcher of one processor. See the [module](self).
 #[derive(Debug)]
@@ -91,18 +68,13 @@ pub struct Dispatcher<P> {
     on_overload: OnOverload,
     /// Lanes whose running jobs held a resource when the hard cap paused all others, and still do.
     spared: LaneMask,
-    /// The hard cap's overload lasts, and the run is to end for it.
-    must_stop: bool,
     arrival: u64,
     signal_count: u64,
-    released_when_idle: u64,
-    cancelled: u64,
-    refused: u64,
     /// Released jobs that have not ended: none left is an idle point.
     released: u32,
     any_idle_guard: bool,
-    wakes: LaneMask,
-    outbox: Vec<(ProcessorId, Signal)>,
+    /// The most completions for other processors that one job has.
+    most_sends: usize,
     settings: alloc::sync::Arc<region::Settings>,
     /// Present if the processor has two strategies.
     switching: Option<alloc::boxed::Box<switching::Switching>>,
@@ -211,16 +183,11 @@ impl<P: Probe> Dispatcher<P> {
             hard_cap,
             on_overload: processor.hard_cap.on_overload,
             spared: LaneMask::EMPTY,
-            must_stop: false,
             arrival: 0,
             signal_count: 0,
-            released_when_idle: 0,
-            cancelled: 0,
-            refused: 0,
             released: 0,
             any_idle_guard,
-            wakes: LaneMask::EMPTY,
-            outbox: Vec::with_capacity(most_sends.max(1) * 8),
+            most_sends,
             settings: alloc::sync::Arc::new(settings),
             probe,
         };
@@ -228,11 +195,69 @@ impl<P: Probe> Dispatcher<P> {
         dispatcher
     }
 
+    /// The effects to pass to [`handle`](Self::handle), with room for what this dispatcher can have.
+    pub fn effects(&self) -> Effects {
+        let mut effects = Effects {
+            timer: Instant::NEVER,
+            startable: LaneMask::EMPTY,
+            running: LaneMask::EMPTY,
+            paused: LaneMask::EMPTY,
+            paused_wholly: LaneMask::EMPTY,
+            woken: LaneMask::EMPTY,
+            // Of several completions between which the caller takes nothing.
+            sends: Vec::with_capacity(self.most_sends.max(1) * 8),
+            run: None,
+            overrun: Overrun::Within,
+            level: 0,
+            lost: false,
+            stop: false,
+            work: Work::default(),
+        };
+        self.show(&mut effects);
+        effects
+    }
+
+    /// The only way in: `input` happened at `now`. What follows from it is in `effects`.
+    ///
+    /// # Panics
+    ///
+    /// If the input names a job or a resource that cannot be: see [`replay`](crate::replay) for what is possible when.
+    #[inline]
+    pub fn handle(&mut self, now: Instant, input: Input, effects: &mut Effects) {
+        self.probe.event(now, Event::Input(input));
+        if self.switching.is_some() {
+            self.progress(now);
+        }
+        effects.work = Work::default();
+        match input {
+            Input::Tick => self.tick(now, effects),
+            Input::Signal(signal) => effects.lost = !self.signal(signal),
+            Input::LaneRuns { lane, executed } => effects.run = self.decide(now, lane, executed, effects),
+            Input::Complete { slot, consumed } => self.complete(now, slot, consumed, effects),
+            Input::Observe { slot, consumed } => effects.overrun = self.observe(now, slot, consumed, effects),
+            Input::Suspend { slot } => self.suspend(now, slot, effects),
+            Input::Resume { slot, consumed } => self.resume(now, slot, consumed, effects),
+            Input::Acquire { slot, resource } => effects.level = self.acquire(slot, resource),
+            Input::Release { slot, resource } => effects.level = self.release(now, slot, resource, effects),
+            Input::Close => self.close(now),
+        }
+        self.show(effects);
+    }
+
+    /// The state that the caller acts on.
+    #[inline]
+    fn show(&self, effects: &mut Effects) {
+        effects.timer = self.next_timer();
+        effects.running = self.running;
+        effects.startable = self.may_start() & !self.running;
+        effects.paused_wholly = self.paused_wholly();
+        effects.paused = self.paused();
+    }
+
     // ---- inputs, in the order of a job's life ----
 
     /// Time has come to `now`: begins epochs, releases what is due, delivers signals, opens guards.
-    pub fn tick(&mut self, now: Instant) {
-        self.input(now, Input::Tick);
+    fn tick(&mut self, now: Instant, effects: &mut Effects) {
         loop {
             // At one instant: epochs, releases, signals, guards. `<=` in that order keeps it.
             let epoch = self.system_epochs.get(self.epoch + 1).copied().unwrap_or(Instant::NEVER);
@@ -244,21 +269,20 @@ impl<P: Probe> Dispatcher<P> {
             if epoch == due {
                 self.enter_epoch(now, self.epoch + 1);
             } else if arrival == due {
-                self.arrive_periodic(now);
+                self.arrive_periodic(now, effects);
             } else if signal == due {
-                self.deliver(now);
+                self.deliver(now, effects);
             } else {
-                self.open_guard(now, due);
+                self.open_guard(now, due, effects);
             }
         }
-        self.consider(now);
-        self.account(now);
+        self.consider(now, effects);
+        self.account(now, effects);
     }
 
     /// A completion on another processor, which arrives at `signal.due`. False if too many are on
     /// their way: it is lost.
-    pub fn signal(&mut self, now: Instant, signal: Signal) -> bool {
-        self.input(now, Input::Signal(signal));
+    fn signal(&mut self, signal: Signal) -> bool {
         let local = self.local_of.get(signal.to.index()).copied().unwrap_or(u32::MAX);
         let Some(target) = self.operations.get(local as usize) else { return false };
         if signal.position >= target.predecessors {
@@ -282,18 +306,17 @@ impl<P: Probe> Dispatcher<P> {
 
     /// Lane `lane` has the CPU; its present job, if it has one, has used `executed` so far. The
     /// job it must run now, or `None` if it goes on with what it has (or with nothing).
-    pub fn decide(&mut self, now: Instant, lane: u8, executed: Span) -> Option<Run> {
-        self.input(now, Input::Decide { lane, executed });
+    fn decide(&mut self, now: Instant, lane: u8, executed: Span, effects: &mut Effects) -> Option<Run> {
         if self.hard_paused() {
-            self.account(now);
+            self.account(now, effects);
             return None;
         }
         let running = self.lanes[usize::from(lane)].running;
         let preempted = match running {
             None => None,
             Some(running) if self.must_yield(lane, running, executed) => {
-                self.give_token_up(running);
-                self.enqueue(running);
+                self.give_token_up(running, effects);
+                self.enqueue(running, effects);
                 Some(running)
             }
             Some(_) => return None,
@@ -304,7 +327,7 @@ impl<P: Probe> Dispatcher<P> {
             if !job.started {
                 // Once, at the first dispatch; equality runs; never critical operations.
                 if self.cancel && !job.critical && job.wcet > job.deadline.since(now) {
-                    self.cancelled += 1;
+                    effects.work.cancelled += 1;
                     self.end(now, slot, Outcome::Cancelled, Span::ZERO);
                     continue;
                 }
@@ -324,9 +347,9 @@ impl<P: Probe> Dispatcher<P> {
             self.lanes[usize::from(lane)].running = Some(run.slot);
             self.running.insert(lane);
         } else if self.any_idle_guard && self.released == 0 {
-            self.idle_point(now);
+            self.idle_point(now, effects);
         }
-        self.account(now);
+        self.account(now, effects);
         // The better job was cancelled and the running one goes on.
         let run = run.filter(|run| run.preempted != Some(run.slot));
         if let Some(run) = run {
@@ -340,10 +363,9 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// A body has returned, having used `consumed` in all.
-    pub fn complete(&mut self, now: Instant, slot: Slot, consumed: Span) {
-        self.input(now, Input::Complete { slot, consumed });
+    fn complete(&mut self, now: Instant, slot: Slot, consumed: Span, effects: &mut Effects) {
         self.leave_queue(slot);
-        self.give_token_up(slot);
+        self.give_token_up(slot, effects);
         let job = *self.jobs.get(slot);
         let outcome = match job.stopped {
             true => Outcome::Stopped,
@@ -353,16 +375,16 @@ impl<P: Probe> Dispatcher<P> {
         self.end(now, slot, outcome, consumed);
         if !job.stopped {
             if job.id.leg + 1 < job.legs {
-                self.next_leg(now, &job);
+                self.next_leg(now, &job, effects);
             } else {
-                self.trigger_successors(now, &job);
+                self.trigger_successors(now, &job, effects);
             }
         }
         if self.any_idle_guard && self.released == 0 {
-            self.idle_point(now);
+            self.idle_point(now, effects);
         }
-        self.consider(now);
-        self.account(now);
+        self.consider(now, effects);
+        self.account(now, effects);
     }
 
     /// A job whose operation asks for more than a report on overrun, and which may have reached
@@ -373,8 +395,7 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// An overdue job was seen to have used `consumed`.
-    pub fn observe(&mut self, now: Instant, slot: Slot, consumed: Span) -> Overrun {
-        self.input(now, Input::Observe { slot, consumed });
+    fn observe(&mut self, now: Instant, slot: Slot, consumed: Span, effects: &mut Effects) -> Overrun {
         let Some(position) = self.watches.iter().position(|(_, watched)| *watched == slot) else {
             return Overrun::Within;
         };
@@ -397,62 +418,57 @@ impl<P: Probe> Dispatcher<P> {
                 let id = job.id;
                 self.watches.swap_remove(position);
                 self.leave_queue(slot);
-                self.give_token_up(slot);
+                self.give_token_up(slot, effects);
                 self.jobs.get_mut(slot).state = State::Demoted;
                 self.decision(now, Decision::Demote { job: id });
             }
         }
         self.watch_next = self.watches.iter().map(|(due, _)| *due).min().unwrap_or(Instant::NEVER);
-        self.account(now);
+        self.account(now, effects);
         overrun
     }
 
     /// A running job blocks: its lane may run another.
-    pub fn suspend(&mut self, now: Instant, slot: Slot) {
-        self.input(now, Input::Suspend { slot });
-        self.give_token_up(slot);
+    fn suspend(&mut self, now: Instant, slot: Slot, effects: &mut Effects) {
+        self.give_token_up(slot, effects);
         let job = self.jobs.get_mut(slot);
         job.state = State::Suspended;
         let id = job.id;
         self.decision(now, Decision::Yield { job: id });
-        self.account(now);
+        self.account(now, effects);
     }
 
     /// A blocked job can go on: what is left of it enters its lane's queue as a new segment.
-    pub fn resume(&mut self, now: Instant, slot: Slot, consumed: Span) {
-        self.input(now, Input::Resume { slot, consumed });
+    fn resume(&mut self, now: Instant, slot: Slot, consumed: Span, effects: &mut Effects) {
         let job = self.jobs.get_mut(slot);
         job.remaining = job.wcet.saturating_sub(consumed);
-        self.arrive_in_lane(slot);
-        self.account(now);
+        self.arrive_in_lane(slot, effects);
+        self.account(now, effects);
     }
 
     /// A job takes a resource: the level it runs at from now on (immediate priority ceiling).
-    pub fn acquire(&mut self, now: Instant, slot: Slot, resource: ResourceId) -> u8 {
-        self.input(now, Input::Acquire { slot, resource });
+    fn acquire(&mut self, slot: Slot, resource: ResourceId) -> u8 {
         assert!(self.held.len() < self.held.capacity(), "a job holds a resource that its operation does not use");
         self.held.push((slot, resource));
         self.effective_level(slot)
     }
 
     /// A job lets a resource go: the level it runs at from now on.
-    pub fn release(&mut self, now: Instant, slot: Slot, resource: ResourceId) -> u8 {
-        self.input(now, Input::Release { slot, resource });
+    fn release(&mut self, now: Instant, slot: Slot, resource: ResourceId, effects: &mut Effects) -> u8 {
         if let Some(position) = self.held.iter().rposition(|held| *held == (slot, resource)) {
             self.held.remove(position);
         }
         let lane = self.jobs.get(slot).lane;
-        self.wakes.insert(lane);
+        effects.woken.insert(lane);
         if self.spared.contains(lane) && !self.held.iter().any(|(holder, _)| *holder == slot) {
             self.spared.remove(lane);
-            self.account(now);
+            self.account(now, effects);
         }
         self.effective_level(slot)
     }
 
     /// The run is over: jobs that are late by now count as missed, the others as never released.
-    pub fn close(&mut self, now: Instant) {
-        self.input(now, Input::Close);
+    fn close(&mut self, now: Instant) {
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
             let Some(job) = self.live_job(slot) else { continue };
             // A deadline of its own counts from the guarded release, which has not been yet.
@@ -466,14 +482,6 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn next_signal(&self) -> Instant {
         self.signals.peek().map_or(Instant::NEVER, |Reverse((due, ..))| *due)
     }
-    #[inline]
-    pub(super) fn input(&mut self, now: Instant, input: Input) {
-        self.probe.event(now, Event::Input(input));
-        if self.switching.is_some() {
-            self.progress(now);
-        }
-    }
-
     #[inline]
     pub(super) fn decision(&mut self, now: Instant, decision: Decision) {
         self.probe.event(now, Event::Decision(decision));

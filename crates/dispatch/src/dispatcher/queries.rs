@@ -1,7 +1,7 @@
 //! What callers ask of a dispatcher: nothing here changes what it decides.
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span};
-use hyoshi_trace::{Probe, Signal, Slot};
+use hyoshi_trace::{Probe, Slot};
 
 use super::Dispatcher;
 use crate::cap::{Cap, OPEN};
@@ -11,32 +11,14 @@ use crate::lane::{Lane, LaneMask};
 use crate::operation::Successor;
 
 impl<P: Probe> Dispatcher<P> {
-    /// When to call [`Dispatcher::tick`], or [`Dispatcher::observe`] on what is overdue, if nothing else happens.
+    /// When the next `Tick` is due, or an `Observe` of what is overdue.
     #[inline]
-    pub fn next_timer(&self) -> Instant {
+    pub(super) fn next_timer(&self) -> Instant {
         let epoch = self.system_epochs.get(self.epoch + 1).copied().unwrap_or(Instant::NEVER);
         let first =
             self.arrivals.next().min(self.next_signal()).min(self.guards.next()).min(epoch).min(self.watch_next);
         let first = self.cap.as_ref().map_or(first, |cap| first.min(cap.timer()));
         self.hard_cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
-    }
-
-    /// Lanes that may have something new to decide since the last call.
-    #[inline]
-    pub fn take_wakes(&mut self) -> LaneMask {
-        core::mem::take(&mut self.wakes)
-    }
-
-    /// Lanes whose token is free and whose queue holds something that may start.
-    #[inline]
-    pub fn startable(&self) -> LaneMask {
-        self.may_start() & !self.running
-    }
-
-    /// Lanes whose run token is taken.
-    #[inline]
-    pub fn running(&self) -> LaneMask {
-        self.running
     }
 
     /// Lanes whose queue holds something that neither cap keeps from starting.
@@ -51,13 +33,13 @@ impl<P: Probe> Dispatcher<P> {
     /// Lanes that a cap moves below ordinary threads: gated ones without critical work, and those that the hard
     /// cap pauses.
     #[inline]
-    pub fn paused(&self) -> LaneMask {
+    pub(super) fn paused(&self) -> LaneMask {
         self.paused_wholly() | !LaneMask::before(self.gate()) & !self.critical_lanes
     }
 
     /// Lanes that the hard cap pauses, ceilings included: all of them but those whose jobs held a resource when it began.
     #[inline]
-    pub fn paused_wholly(&self) -> LaneMask {
+    pub(super) fn paused_wholly(&self) -> LaneMask {
         if self.hard_paused() { !self.spared } else { LaneMask::EMPTY }
     }
 
@@ -76,26 +58,9 @@ impl<P: Probe> Dispatcher<P> {
         self.hard_cap.as_ref().map_or((0, Span::ZERO), |cap| cap.pauses(now))
     }
 
-    /// True once critical overload has lasted and the file says that the run is to end for it.
-    #[inline]
-    pub fn must_stop(&self) -> bool {
-        self.must_stop
-    }
-
     /// Operations that are no longer critical since overload has lasted.
     pub fn relegated(&self) -> impl Iterator<Item = OperationId> + '_ {
         self.operations.iter().filter(|operation| operation.relegated).map(|operation| operation.id)
-    }
-
-    /// Completions for other processors since the last call.
-    pub fn take_sends(&mut self) -> impl Iterator<Item = (ProcessorId, Signal)> + '_ {
-        self.outbox.drain(..)
-    }
-
-    /// True if there is a completion for another processor.
-    #[inline]
-    pub fn has_sends(&self) -> bool {
-        !self.outbox.is_empty()
     }
 
     /// The job in a slot.
@@ -119,38 +84,20 @@ impl<P: Probe> Dispatcher<P> {
         &self.lanes
     }
 
+    /// The waiting job that a lane would run first.
+    #[inline]
+    pub fn best(&self, lane: u8) -> Option<Slot> {
+        self.lanes[usize::from(lane)].best(lane >= self.gate()).map(|(_, slot)| slot)
+    }
+
     /// The first lane that the cap gates; [`OPEN`] if none. Lanes from there on that hold no
     /// critical work must not compete with ordinary threads.
     #[inline]
-    pub fn gate(&self) -> u8 {
+    pub(super) fn gate(&self) -> u8 {
         match &self.hard_cap {
             Some(hard_cap) if hard_cap.gated() => 0,
             _ => self.cap.as_ref().map_or(OPEN, Cap::gate),
         }
-    }
-
-    /// How many jobs have entered a queue so far, or have come back to one after they blocked.
-    #[inline]
-    pub fn enqueued(&self) -> u64 {
-        self.arrival
-    }
-
-    /// How many of them were released because the processor was idle (rule 3 of the guard).
-    #[inline]
-    pub fn released_when_idle(&self) -> u64 {
-        self.released_when_idle
-    }
-
-    /// How many releases were dropped on arrival so far: the operation was busy, or its queue full.
-    #[inline]
-    pub fn refused(&self) -> u64 {
-        self.refused
-    }
-
-    /// How many jobs were cancelled so far.
-    #[inline]
-    pub fn cancelled(&self) -> u64 {
-        self.cancelled
     }
 
     /// How many jobs of this processor the completion of a job triggers: the next leg, else one of

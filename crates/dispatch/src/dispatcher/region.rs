@@ -7,6 +7,7 @@ use hyoshi_sched::{Placement, ProcessorPlan};
 use hyoshi_trace::{Decision, Probe, Slot};
 
 use super::Dispatcher;
+use crate::effects::Effects;
 use crate::hard_cap::Change;
 use crate::job::State;
 use crate::lane::{Lane, LaneMask, plans};
@@ -59,13 +60,13 @@ impl<P: Probe> Dispatcher<P> {
 
     /// Tells the caps whether lanes use the CPU from now on.
     #[inline]
-    pub(super) fn account(&mut self, now: Instant) {
+    pub(super) fn account(&mut self, now: Instant, effects: &mut Effects) {
         // A gate that moves changes what uses the CPU. Each cap moves at most once for each lane.
-        while self.account_to_caps(now) {}
+        while self.account_to_caps(now, effects) {}
     }
 
     #[inline]
-    fn account_to_caps(&mut self, now: Instant) -> bool {
+    fn account_to_caps(&mut self, now: Instant, effects: &mut Effects) -> bool {
         if self.cap.is_none() && self.hard_cap.is_none() {
             return false;
         }
@@ -77,13 +78,13 @@ impl<P: Probe> Dispatcher<P> {
         if !moved && change == Change::None {
             return false;
         }
-        self.wake_all();
+        self.wake_all(effects);
         if self.gate() != before {
             self.decision(now, Decision::Gate { lane: self.gate() });
         }
         match change {
             Change::None | Change::Gate => {}
-            Change::Pause { lasting } => self.pause(now, lasting),
+            Change::Pause { lasting } => self.pause(now, lasting, effects),
             Change::Open => {
                 self.spared = LaneMask::EMPTY;
                 self.decision(now, Decision::Pause { on: false });
@@ -93,19 +94,19 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     #[cold]
-    fn pause(&mut self, now: Instant, lasting: bool) {
+    fn pause(&mut self, now: Instant, lasting: bool, effects: &mut Effects) {
         let jobs = &self.jobs;
         let running = self.held.iter().map(|(holder, _)| jobs.get(*holder)).filter(|job| job.state == State::Running);
         self.spared = running.map(|job| job.lane).collect();
         self.decision(now, Decision::Pause { on: true });
         if lasting {
-            self.overload_lasts(now);
+            self.overload_lasts(now, effects);
         }
     }
 
-    fn wake_all(&mut self) {
+    fn wake_all(&mut self, effects: &mut Effects) {
         for lane in 0..self.lanes.len() as u8 {
-            self.wakes.insert(lane);
+            effects.woken.insert(lane);
         }
     }
 
@@ -127,11 +128,11 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// Critical overload lasts: what the file says happens now.
-    fn overload_lasts(&mut self, now: Instant) {
+    fn overload_lasts(&mut self, now: Instant, effects: &mut Effects) {
         self.decision(now, Decision::Overload);
         match self.on_overload {
             OnOverload::Report => {}
-            OnOverload::Stop => self.must_stop = true,
+            OnOverload::Stop => effects.stop = true,
             OnOverload::Demote => {
                 let critical = |one: &&mut Operation| one.enabled && (one.critical || one.critical_legs > 0);
                 if self.operations.iter_mut().filter(critical).count() < 2 {

@@ -8,6 +8,7 @@ use hyoshi_sched::Placement;
 use hyoshi_trace::{Decision, Outcome, Probe, Slot};
 
 use super::{Dispatcher, UNFINISHED_BEYOND};
+use crate::effects::Effects;
 use crate::job::{Job, State};
 use crate::join::Token;
 use crate::lane::Lane;
@@ -27,7 +28,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    pub(super) fn arrive_periodic(&mut self, now: Instant) {
+    pub(super) fn arrive_periodic(&mut self, now: Instant, effects: &mut Effects) {
         let Some((_, local)) = self.arrivals.due(now) else { return };
         let operation = &mut self.operations[local as usize];
         let release = operation.nominal + operation.offset;
@@ -38,21 +39,29 @@ impl<P: Probe> Dispatcher<P> {
         let due = operation.next_due(self.seed, &self.late);
         self.arrivals.replace_first(due);
         if enabled {
-            self.arrive(now, local, token, release);
+            self.arrive(now, local, token, release, effects);
         }
     }
 
-    pub(super) fn deliver(&mut self, now: Instant) {
+    pub(super) fn deliver(&mut self, now: Instant, effects: &mut Effects) {
         let Some(Reverse((due, _, place))) = self.signals.pop() else { return };
         let signal = self.in_flight[place as usize];
         self.free_in_flight.push(place);
         let local = self.local_of[signal.to.index()];
         let token = Token { number: signal.number, origin: signal.origin, period: signal.period };
-        self.trigger(now, local, signal.position, token, due);
+        self.trigger(now, local, signal.position, token, due, effects);
     }
 
     /// The predecessor at `position` of an operation has completed (at `at`, seen at `now`).
-    pub(super) fn trigger(&mut self, now: Instant, local: u32, position: u16, token: Token, at: Instant) {
+    pub(super) fn trigger(
+        &mut self,
+        now: Instant,
+        local: u32,
+        position: u16,
+        token: Token,
+        at: Instant,
+        effects: &mut Effects,
+    ) {
         let operation = &mut self.operations[local as usize];
         let joined = match &mut operation.intake {
             Intake::Join(join) => join.arrive(usize::from(position), token),
@@ -67,26 +76,26 @@ impl<P: Probe> Dispatcher<P> {
             operation.next_number += 1;
         }
         let release = at.saturating_add(operation.offset);
-        self.arrive(now, local, token, release);
+        self.arrive(now, local, token, release, effects);
     }
 
     /// A release: `on_busy`, the queue's limit, then the guard.
-    pub(super) fn arrive(&mut self, now: Instant, local: u32, token: Token, release: Instant) {
+    pub(super) fn arrive(&mut self, now: Instant, local: u32, token: Token, release: Instant, effects: &mut Effects) {
         let operation = &self.operations[local as usize];
         let job = self.new_job(local, token, release, 0, (operation.legs, operation.critical_legs));
         if operation.on_busy == OnBusy::Skip && operation.unfinished > 0 {
-            return self.drop_new(now, &job, Outcome::DroppedBusy);
+            return self.drop_new(now, &job, Outcome::DroppedBusy, effects);
         }
-        self.admit(now, job);
+        self.admit(now, job, effects);
     }
 
     /// Leg after leg of a load chain, each released by the one before.
-    pub(super) fn next_leg(&mut self, now: Instant, before: &Job) {
+    pub(super) fn next_leg(&mut self, now: Instant, before: &Job, effects: &mut Effects) {
         let token = Token { number: before.id.number, origin: before.origin, period: before.period };
         let legs = (before.legs, before.critical_legs);
         let mut job = self.new_job(before.local, token, before.release, before.id.leg + 1, legs);
         job.deadline = before.deadline;
-        self.admit(now, job);
+        self.admit(now, job, effects);
     }
 
     pub(super) fn new_job(
@@ -135,18 +144,18 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// The queue's limit, then the guard.
-    pub(super) fn admit(&mut self, now: Instant, mut job: Job) {
+    pub(super) fn admit(&mut self, now: Instant, mut job: Job, effects: &mut Effects) {
         let operation = &self.operations[job.local as usize];
         // Jobs that were demoted or that block are no longer in the queue, but keep their place in the
         // table: an operation that leaves too many of them behind loses its own next jobs, nobody else's.
         if operation.unfinished >= operation.queue.limit + UNFINISHED_BEYOND {
-            return self.drop_new(now, &job, Outcome::DroppedFull);
+            return self.drop_new(now, &job, Outcome::DroppedFull, effects);
         }
         // The limit is for frames: what has begun is not cut off.
         if job.id.leg == 0 && operation.waiting >= operation.queue.limit {
             match operation.queue.when_full {
-                WhenFull::DropNewest => return self.drop_new(now, &job, Outcome::DroppedFull),
-                WhenFull::DropOldest => self.drop_oldest(now, job.local),
+                WhenFull::DropNewest => return self.drop_new(now, &job, Outcome::DroppedFull, effects),
+                WhenFull::DropOldest => self.drop_oldest(now, job.local, effects),
             }
         }
         let operation = &mut self.operations[job.local as usize];
@@ -159,14 +168,14 @@ impl<P: Probe> Dispatcher<P> {
                 // The nominal instant, not the one at which we came to see it: late timers add up to no drift.
                 operation.guard.release(earliest, job.period);
             }
-            if let Some(slot) = self.insert(now, job) {
-                self.make_ready(now, slot);
+            if let Some(slot) = self.insert(now, job, effects) {
+                self.make_ready(now, slot, effects);
             }
             return;
         }
         job.state = State::Held;
         let local = job.local;
-        if let Some(slot) = self.insert(now, job) {
+        if let Some(slot) = self.insert(now, job, effects) {
             let job = self.jobs.get(slot).id;
             let operation = &mut self.operations[local as usize];
             operation.held.push_back(slot);
@@ -177,9 +186,9 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    pub(super) fn insert(&mut self, now: Instant, job: Job) -> Option<Slot> {
+    pub(super) fn insert(&mut self, now: Instant, job: Job, effects: &mut Effects) -> Option<Slot> {
         let Some(slot) = self.jobs.insert(job) else {
-            self.drop_new(now, &job, Outcome::DroppedFull);
+            self.drop_new(now, &job, Outcome::DroppedFull, effects);
             return None;
         };
         let operation = &mut self.operations[job.local as usize];
@@ -189,15 +198,15 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// A guard's timer: releases the first held job and sets the timer for the next.
-    pub(super) fn open_guard(&mut self, now: Instant, due: Instant) {
+    pub(super) fn open_guard(&mut self, now: Instant, due: Instant, effects: &mut Effects) {
         let Some((_, local)) = self.guards.due(now) else { return };
         self.guards.remove_first();
         if self.operations[local as usize].armed == due {
-            self.release_held(now, local, due);
+            self.release_held(now, local, due, effects);
         }
     }
 
-    pub(super) fn release_held(&mut self, now: Instant, local: u32, due: Instant) {
+    pub(super) fn release_held(&mut self, now: Instant, local: u32, due: Instant, effects: &mut Effects) {
         let operation = &mut self.operations[local as usize];
         let Some(slot) = operation.held.front().copied() else { return };
         let job = self.jobs.get_mut(slot);
@@ -223,7 +232,7 @@ impl<P: Probe> Dispatcher<P> {
         } else {
             operation.armed = Instant::NEVER;
         }
-        self.make_ready(now, slot);
+        self.make_ready(now, slot, effects);
     }
 
     /// Sets the timer of an operation's first held job. One that was set before is not removed
@@ -234,18 +243,18 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// Rule 3 at an idle point: every guard that has it opens.
-    pub(super) fn idle_point(&mut self, now: Instant) {
+    pub(super) fn idle_point(&mut self, now: Instant, effects: &mut Effects) {
         let before = self.arrival;
         for local in 0..self.operations.len() as u32 {
             let operation = &mut self.operations[local as usize];
             if operation.guard.idle_point(now) && !operation.held.is_empty() {
-                self.release_held(now, local, now);
+                self.release_held(now, local, now, effects);
             }
         }
-        self.released_when_idle += self.arrival - before;
+        effects.work.released_when_idle += (self.arrival - before) as u32;
     }
 
-    pub(super) fn make_ready(&mut self, now: Instant, slot: Slot) {
+    pub(super) fn make_ready(&mut self, now: Instant, slot: Slot, effects: &mut Effects) {
         let job = self.jobs.get_mut(slot);
         job.ready = now;
         let ready = Decision::Ready { job: job.id, release: job.release, deadline: job.deadline, lane: job.lane };
@@ -254,6 +263,6 @@ impl<P: Probe> Dispatcher<P> {
             switching.follow(job, true);
         }
         self.decision(now, ready);
-        self.arrive_in_lane(slot);
+        self.arrive_in_lane(slot, effects);
     }
 }

@@ -10,6 +10,7 @@ use hyoshi_sched::{Discipline, ProcessorPlan};
 use hyoshi_trace::{Decision, Probe, Slot};
 
 use super::{Dispatcher, UNFINISHED_BEYOND};
+use crate::effects::Effects;
 use crate::heap::Heap;
 use crate::job::{Job, JobTable, State};
 use crate::lane::{Lane, LaneMask};
@@ -184,18 +185,18 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// Something was released, or has completed: which strategy rules now?
-    pub(super) fn consider(&mut self, now: Instant) {
+    pub(super) fn consider(&mut self, now: Instant, effects: &mut Effects) {
         let Some(switching) = &mut self.switching else { return };
         let endangered = switching.endangered(now, self.epoch, self.running, &self.lanes, &self.jobs);
         if switching.switch.ask(now, endangered) {
             let second = switching.second();
             core::mem::swap(&mut switching.disciplines, &mut self.disciplines);
             self.decision(now, Decision::Switch { second });
-            self.key_anew(now);
+            self.key_anew(now, effects);
         }
     }
 
-    fn key_anew(&mut self, now: Instant) {
+    fn key_anew(&mut self, now: Instant, effects: &mut Effects) {
         for operation in &mut self.operations {
             core::mem::swap(&mut operation.placement, &mut operation.other_placement);
         }
@@ -217,7 +218,7 @@ impl<P: Probe> Dispatcher<P> {
             }
             if job.state == State::Ready {
                 let (id, lane): (JobId, u8) = (job.id, job.lane);
-                self.put_in_queue(slot);
+                self.put_in_queue(slot, effects);
                 if lane != before {
                     self.decision(now, Decision::Move { job: id, lane });
                 }

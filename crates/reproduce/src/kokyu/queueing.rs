@@ -94,7 +94,7 @@ impl Probe for Stopwatch {
         }
         match event {
             Event::Input(Input::Tick) => self.tick = Some((WallClock::now(), 0)),
-            Event::Input(Input::Decide { .. }) => self.decide = Some(WallClock::now()),
+            Event::Input(Input::LaneRuns { .. }) => self.decide = Some(WallClock::now()),
             Event::Input(_) => self.decide = None,
             Event::Decision(Decision::Ready { .. }) => {
                 if let Some((_, jobs)) = &mut self.tick {

@@ -6,7 +6,7 @@ use std::time::Instant as WallClock;
 use hyoshi_dispatch::{Job, Run, State};
 use hyoshi_model::{Instant, JobId, Span};
 use hyoshi_os::Scheduled;
-use hyoshi_trace::Slot;
+use hyoshi_trace::{Input, Slot};
 
 use super::{Crew, NOBODY, NOT_STARTED, Started};
 use crate::body::Cell;
@@ -67,9 +67,9 @@ impl<S: Scheduled> Crew<S> {
         if member.idle {
             return Step::Idle;
         }
-        while self.dispatcher.startable().contains(lane) {
+        while self.effects.startable.contains(lane) {
             let began = WallClock::now();
-            let Some(run) = self.dispatcher.decide(now, lane, Span::ZERO) else { break };
+            let Some(run) = self.decide(now, lane, Span::ZERO) else { break };
             self.queueing.dequeued(Span::from_nanos(began.elapsed().as_nanos() as u64));
             if self.started[run.slot.0 as usize].thread != NOBODY {
                 self.turn(run.slot, posts);
@@ -107,7 +107,7 @@ impl<S: Scheduled> Crew<S> {
                 // of a lane can complete.
                 self.members[usize::from(me)].demoted = false;
                 if !std::mem::replace(&mut self.members[usize::from(me)].waits, true) && job.state == State::Suspended {
-                    self.dispatcher.resume(now, slot, consumed);
+                    self.tell(now, Input::Resume { slot, consumed });
                 }
                 self.apply(me);
                 self.settle(now, posts);
@@ -121,7 +121,7 @@ impl<S: Scheduled> Crew<S> {
             self.emitted = emitted;
         }
         self.unbind(me, slot);
-        self.dispatcher.complete(now, slot, consumed);
+        self.tell(now, Input::Complete { slot, consumed });
         if let Some(cell) = cell {
             self.leave_body(job.id, cell, now);
         }
@@ -142,11 +142,10 @@ impl<S: Scheduled> Crew<S> {
             return;
         }
         // Every thread of the lane has a job. If one of those is first, its thread goes on.
-        let gated = lane >= self.dispatcher.gate();
-        let best = self.dispatcher.lanes()[usize::from(lane)].best(gated);
-        let goes_on = |(_, slot): (_, Slot)| self.started[slot.0 as usize].thread != NOBODY;
+        let best = self.dispatcher.best(lane);
+        let goes_on = |slot: Slot| self.started[slot.0 as usize].thread != NOBODY;
         if best.is_some_and(goes_on)
-            && let Some(run) = self.dispatcher.decide(now, lane, Span::ZERO)
+            && let Some(run) = self.decide(now, lane, Span::ZERO)
         {
             self.turn(run.slot, posts);
         }
@@ -155,22 +154,20 @@ impl<S: Scheduled> Crew<S> {
     /// Of the lane that has the CPU the running job gives way to a better one, if there is one.
     /// Lanes below it do so when it has become their turn, as in the simulator.
     pub(super) fn preempt(&mut self, now: Instant, posts: &mut Posts) {
-        let Some(lane) = (self.dispatcher.startable() | self.dispatcher.running()).first() else { return };
-        if !self.pending.contains(lane) || self.closed {
+        let Some(lane) = (self.effects.startable | self.effects.running).first() else { return };
+        if !self.effects.woken.contains(lane) || self.closed {
             return;
         }
-        self.pending.remove(lane);
+        self.effects.woken.remove(lane);
         let Some(running) = self.dispatcher.lanes()[usize::from(lane)].running else { return };
-        let best = self.dispatcher.lanes()[usize::from(lane)].best(lane >= self.dispatcher.gate());
-        let goes_on = best.is_some_and(|(_, slot)| self.started[slot.0 as usize].thread != NOBODY);
+        let best = self.dispatcher.best(lane);
+        let goes_on = best.is_some_and(|slot| self.started[slot.0 as usize].thread != NOBODY);
         if best.is_none() || (!goes_on && self.lanes[usize::from(lane)].idle.is_empty()) {
             return;
         }
-        let Some(run) = self.dispatcher.decide(now, lane, self.consumed(running)) else { return };
+        let Some(run) = self.decide(now, lane, self.consumed(running)) else { return };
         // What this decision itself wakes is decided.
-        let woken = self.dispatcher.take_wakes();
-        self.pending = self.pending | woken;
-        self.pending.remove(lane);
+        self.effects.woken.remove(lane);
         if let Some(preempted) = run.preempted {
             let thread = self.started[preempted.0 as usize].thread;
             if thread != NOBODY {
@@ -209,7 +206,7 @@ impl<S: Scheduled> Crew<S> {
     #[cold]
     fn set_aside(&mut self, now: Instant, run: Run) {
         self.operation_of(run.job).aside.push_back(run.slot);
-        self.dispatcher.suspend(now, run.slot);
+        self.tell(now, Input::Suspend { slot: run.slot });
     }
 
     /// The body is free: the next job that was set aside for it goes back into its lane.
@@ -217,7 +214,7 @@ impl<S: Scheduled> Crew<S> {
         let operation = self.operation_of(job);
         operation.cell = Some(cell);
         if let Some(slot) = operation.aside.pop_front() {
-            self.dispatcher.resume(now, slot, Span::ZERO);
+            self.tell(now, Input::Resume { slot, consumed: Span::ZERO });
         }
     }
 
@@ -232,7 +229,7 @@ impl<S: Scheduled> Crew<S> {
         let member = &mut self.members[usize::from(thread)];
         (member.job, member.cell) = (Some(run.slot), cell);
         member.signs.begin(run.job.operation, cpu);
-        if self.dispatcher.paused().contains(member.lane) {
+        if self.effects.paused.contains(member.lane) {
             self.apply(thread);
         }
     }

@@ -25,13 +25,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_dispatch::{Dispatcher, LaneMask, plans};
+use hyoshi_dispatch::{Dispatcher, Effects, LaneMask, Run, plans};
 use hyoshi_model::{Instant, JobId, OnOverrun, OperationId, Preemption, ProcessorId, Span};
 use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{Policy, Scheduled};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::stats::Queueing;
-use hyoshi_trace::{Decision, Event, Probe, RingProbe, Slot};
+use hyoshi_trace::{Decision, Event, Input, Probe, RingProbe, Slot};
 
 use crate::body::Cell;
 use crate::common::{Common, Signs};
@@ -54,6 +54,7 @@ pub(crate) struct Crew<S> {
     common: Arc<Common>,
     processor: ProcessorId,
     pub dispatcher: Dispatcher<Tap>,
+    effects: Effects,
     members: Vec<Member<S>>,
     lanes: Vec<LaneCrew>,
     /// By slot.
@@ -65,8 +66,6 @@ pub(crate) struct Crew<S> {
     attended: LaneMask,
     /// Jobs within a lane preempt each other.
     preemptive: bool,
-    /// Lanes whose running job may have to give way.
-    pending: LaneMask,
     /// Gated and paused threads use SCHED_IDLE: at SCHED_OTHER they would compete with ordinary threads.
     may_idle: bool,
     /// Lanes below ordinary threads, as the threads' policies know it.
@@ -151,13 +150,11 @@ pub(crate) struct Tap {
     ring: RingProbe,
     payloads: bool,
     ended: Vec<JobId>,
-    /// Jobs that entered queues since somebody asked.
-    queued: u32,
 }
 
 impl Tap {
     pub fn new(ring: RingProbe) -> Self {
-        Tap { ring, payloads: false, ended: Vec::new(), queued: 0 }
+        Tap { ring, payloads: false, ended: Vec::new() }
     }
 }
 
@@ -167,7 +164,6 @@ impl Probe for Tap {
         if let (true, Event::Decision(Decision::End(end))) = (self.payloads, &event) {
             self.ended.push(end.job);
         }
-        self.queued += u32::from(matches!(event, Event::Decision(Decision::Ready { .. })));
         self.ring.event(now, event);
     }
 }
@@ -180,6 +176,7 @@ impl<S: Scheduled> Crew<S> {
     pub fn new(common: Arc<Common>, plan: &ProcessorPlan, tap: Tap, cells: &mut [Option<Cell>], links: Ends) -> Self {
         let system = common.system.clone();
         let mut dispatcher = Dispatcher::new(&system, plan, tap);
+        let effects = dispatcher.effects();
         let mut local_of = vec![u32::MAX; system.operations.len()];
         for (local, id) in plan.operations.iter().enumerate() {
             local_of[id.index()] = local as u32;
@@ -222,9 +219,8 @@ impl<S: Scheduled> Crew<S> {
             local_of,
             attended: LaneMask::EMPTY,
             preemptive: plan.preemption == Preemption::Full,
-            pending: LaneMask::EMPTY,
             may_idle: hyoshi_os::may_leave_idle(),
-            paused: dispatcher.paused(),
+            paused: effects.paused,
             changed: VecDeque::new(),
             emitted: None,
             in_flight: InFlight::of(&system, plan.processor),
@@ -234,6 +230,7 @@ impl<S: Scheduled> Crew<S> {
             armed: Instant::NEVER,
             closed: false,
             dispatcher,
+            effects,
             common,
         }
     }
@@ -338,29 +335,28 @@ impl<S: Scheduled> Crew<S> {
     /// sends, the release thread's timer.
     #[inline]
     pub fn settle(&mut self, now: Instant, posts: &mut Posts) {
-        if self.dispatcher.paused() != self.paused {
-            self.paused = self.dispatcher.paused();
+        if self.effects.paused != self.paused {
+            self.paused = self.effects.paused;
             self.apply_to_all();
         }
-        if self.dispatcher.must_stop() {
+        if self.effects.stop {
             self.overloaded();
         }
         if self.preemptive {
-            self.pending = self.pending | self.dispatcher.take_wakes();
             self.preempt(now, posts);
         }
-        let unattended = self.dispatcher.startable() & !self.attended;
+        let unattended = self.effects.startable & !self.attended;
         if !unattended.is_empty() && !self.closed {
             unattended.iter().for_each(|lane| self.attend(lane, now, posts));
         }
-        if self.dispatcher.has_sends() {
+        if !self.effects.sends.is_empty() {
             self.send(posts);
         }
         if !self.dispatcher.probe().ended.is_empty() {
             self.free_payloads();
         }
-        let mut timer = self.dispatcher.next_timer();
-        if !self.paused.is_empty() && (self.dispatcher.running() & !self.paused).is_empty() {
+        let mut timer = self.effects.timer;
+        if !self.paused.is_empty() && (self.effects.running & !self.paused).is_empty() {
             timer = timer.min(now + CHOOSE_AGAIN);
         }
         if timer < self.armed {
@@ -379,7 +375,7 @@ impl<S: Scheduled> Crew<S> {
     /// Completions leave for other processors.
     #[cold]
     fn send(&mut self, posts: &mut Posts) {
-        for (to, signal) in self.dispatcher.take_sends() {
+        for (to, signal) in self.effects.sends.drain(..) {
             let payload = self.emitted.clone();
             let link = self.links.outgoing[to.index()].as_mut();
             match link.map(|link| link.push(Message { signal, payload })) {
@@ -407,7 +403,7 @@ impl<S: Scheduled> Crew<S> {
     /// later is not listened to.
     pub fn close(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.closed, true) {
-            self.dispatcher.close(now);
+            self.tell(now, Input::Close);
             self.common.stopping.store(true, Ordering::Release);
             self.members.iter().for_each(|member| member.signs.wake.post());
         }
@@ -419,6 +415,19 @@ impl<S: Scheduled> Crew<S> {
         let member = self.members.get(usize::from(started.thread));
         let time = member.and_then(|member| member.seat.as_ref()?.thread.cpu_time());
         time.map_or(Span::ZERO, |time| time.saturating_sub(started.began))
+    }
+
+    /// Something happened to the processor.
+    #[inline]
+    fn tell(&mut self, now: Instant, input: Input) {
+        self.dispatcher.handle(now, input, &mut self.effects);
+    }
+
+    /// Lane `lane` has the CPU, its job having used `executed`: what it runs from now on.
+    #[inline]
+    fn decide(&mut self, now: Instant, lane: u8, executed: Span) -> Option<Run> {
+        self.tell(now, Input::LaneRuns { lane, executed });
+        self.effects.run
     }
 
     fn operation_of(&mut self, job: JobId) -> &mut Operation {

@@ -26,7 +26,7 @@ impl<S: Scheduled> Crew<S> {
         let Some(slot) = member.job else { return Policy::Fifo(lane) };
         let job = self.dispatcher.job(slot);
         let level = self.dispatcher.effective_level(slot);
-        let paused = self.dispatcher.paused_wholly().contains(member.lane);
+        let paused = self.effects.paused_wholly.contains(member.lane);
         if level < job.level && !paused {
             // Whoever holds a resource is neither paused nor demoted yet: those who need it would be, too.
             return Policy::Fifo(lane.max(lane_priority(usize::from(level))));
@@ -34,7 +34,7 @@ impl<S: Scheduled> Crew<S> {
         if member.demoted {
             return Policy::Other;
         }
-        if self.dispatcher.paused().contains(member.lane) {
+        if self.effects.paused.contains(member.lane) {
             // Below ordinary threads, where the kernel lets it return.
             return if self.may_idle { Policy::Idle } else { Policy::Other };
         }

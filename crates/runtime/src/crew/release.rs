@@ -6,7 +6,7 @@ use std::time::Instant as WallClock;
 use hyoshi_dispatch::{Overrun, State};
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::Scheduled;
-use hyoshi_trace::Slot;
+use hyoshi_trace::{Input, Slot};
 
 use super::{Crew, NOBODY};
 use crate::common::Order;
@@ -23,13 +23,12 @@ impl<S: Scheduled> Crew<S> {
             return true;
         }
         self.receive(now);
-        let timer = self.dispatcher.next_timer();
+        let timer = self.effects.timer;
         if timer <= now && timer <= self.common.until && !self.closed {
             self.arrive_from_elsewhere(now);
-            self.dispatcher.probe_mut().queued = 0;
             let began = WallClock::now();
-            self.dispatcher.tick(now);
-            self.queueing.enqueued(self.dispatcher.probe().queued, Span::from_nanos(began.elapsed().as_nanos() as u64));
+            self.tell(now, Input::Tick);
+            self.queueing.enqueued(self.effects.work.enqueued, Span::from_nanos(began.elapsed().as_nanos() as u64));
             self.observe(now);
         }
         if now >= self.common.until {
@@ -50,7 +49,10 @@ impl<S: Scheduled> Crew<S> {
                 let target = self.local_of[message.signal.to.index()] as usize;
                 let carries = self.operations.get(target).is_some_and(|operation| operation.inbox.is_some());
                 let room = !carries || self.in_flight.has_room();
-                if room && self.dispatcher.signal(now, message.signal) {
+                if room {
+                    self.dispatcher.handle(now, Input::Signal(message.signal), &mut self.effects);
+                }
+                if room && !self.effects.lost {
                     if carries {
                         self.in_flight.push(message);
                     }
@@ -79,7 +81,8 @@ impl<S: Scheduled> Crew<S> {
     fn observe(&mut self, now: Instant) {
         while let Some(slot) = self.dispatcher.overdue(now) {
             let seen = self.seen(slot);
-            match self.dispatcher.observe(now, slot, seen) {
+            self.tell(now, Input::Observe { slot, consumed: seen });
+            match self.effects.overrun {
                 Overrun::Within => {}
                 Overrun::Demote => self.demote(slot),
                 Overrun::Stop => self.stop(slot, now),
@@ -133,7 +136,7 @@ impl<S: Scheduled> Crew<S> {
         let another = !self.lanes[usize::from(lane)].idle.is_empty() || self.attended.contains(lane);
         if self.operation_of(job).has_body && another {
             self.members[usize::from(thread)].demoted = true;
-            self.dispatcher.suspend(now, slot);
+            self.tell(now, Input::Suspend { slot });
             self.apply(thread);
         }
     }

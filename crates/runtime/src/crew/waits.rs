@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use hyoshi_dispatch::State;
 use hyoshi_model::{Instant, ResourceId, Span};
 use hyoshi_os::Scheduled;
-use hyoshi_trace::Slot;
+use hyoshi_trace::{Input, Slot};
 
 use super::{Below, Crew};
 use crate::posts::Posts;
@@ -31,7 +31,7 @@ impl<S: Scheduled> Crew<S> {
         if !another || self.closed || self.dispatcher.job(slot).state != State::Running {
             return false;
         }
-        self.dispatcher.suspend(now, slot);
+        self.tell(now, Input::Suspend { slot });
         self.settle(now, posts);
         true
     }
@@ -43,13 +43,12 @@ impl<S: Scheduled> Crew<S> {
         }
         let consumed = cpu.saturating_sub(self.started[slot.0 as usize].began);
         self.members[usize::from(me)].waits = true;
-        self.dispatcher.resume(now, slot, consumed);
+        self.tell(now, Input::Resume { slot, consumed });
         // Mostly it is its lane's first: then nobody else need wake up to say so.
         let lane = self.members[usize::from(me)].lane;
-        let free = self.dispatcher.startable().contains(lane) && !self.attended.contains(lane);
-        let best = self.dispatcher.lanes()[usize::from(lane)].best(lane >= self.dispatcher.gate());
-        if free && best.is_some_and(|(_, first)| first == slot) {
-            self.dispatcher.decide(now, lane, Span::ZERO);
+        let free = self.effects.startable.contains(lane) && !self.attended.contains(lane);
+        if free && self.dispatcher.best(lane) == Some(slot) {
+            self.decide(now, lane, Span::ZERO);
         }
         self.settle(now, posts);
         self.my_turn(me, slot)
@@ -68,7 +67,7 @@ impl<S: Scheduled> Crew<S> {
     /// The job of `me` has taken a resource: it runs at the ceiling from now on.
     pub fn acquire(&mut self, me: u16, slot: Slot, resource: ResourceId, now: Instant) {
         if !self.closed {
-            self.dispatcher.acquire(now, slot, resource);
+            self.tell(now, Input::Acquire { slot, resource });
             self.apply(me);
         }
     }
@@ -76,7 +75,7 @@ impl<S: Scheduled> Crew<S> {
     /// The job of `me` has let a resource go.
     pub fn release(&mut self, me: u16, slot: Slot, resource: ResourceId, now: Instant, posts: &mut Posts) {
         if !self.closed {
-            self.dispatcher.release(now, slot, resource);
+            self.tell(now, Input::Release { slot, resource });
             self.apply(me);
             self.settle(now, posts);
         }
@@ -106,7 +105,7 @@ impl<S: Scheduled> Crew<S> {
         if job.id.leg + 1 >= job.legs {
             self.hand_on(&job, &None);
         }
-        self.dispatcher.complete(now, below.slot, below.consumed);
+        self.tell(now, Input::Complete { slot: below.slot, consumed: below.consumed });
         self.settle(now, posts);
     }
 }

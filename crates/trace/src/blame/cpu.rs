@@ -402,7 +402,7 @@ impl<'a> Cpu<'a> {
                 }
                 self.level_anew(*slot);
             }
-            Input::Decide { .. } | Input::Complete { .. } | Input::Observe { .. } | Input::Close => {}
+            Input::LaneRuns { .. } | Input::Complete { .. } | Input::Observe { .. } | Input::Close => {}
         }
     }
 

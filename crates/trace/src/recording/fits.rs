@@ -107,7 +107,7 @@ impl Fits {
     fn input(&self, at: Instant, input: &Input) -> Result<(), Misfit> {
         match input {
             Input::Tick | Input::Close => Ok(()),
-            Input::Decide { executed, .. } => short(at, *executed),
+            Input::LaneRuns { executed, .. } => short(at, *executed),
             Input::Signal(signal) => self.signal(at, signal),
             Input::Complete { slot, consumed }
             | Input::Observe { slot, consumed }
