@@ -1,0 +1,284 @@
+//! Random sequences of inputs, as a careless caller would give them but never an impossible one: what the dispatcher decides is
+//! checked against a small naive model, and a replay of the recorded inputs decides the same.
+
+mod naive;
+
+use hyoshi_dispatch::{Dispatcher, Effects, Overrun, State, replay};
+use hyoshi_model::{Instant, Span, System, read};
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_trace::{Decision, Event, Input, Outcome, Probe};
+use naive::Naive;
+use proptest::prelude::*;
+
+/// Keeps everything.
+#[derive(Debug, Default)]
+struct Keep(Vec<(Instant, Event)>);
+
+impl Probe for Keep {
+    fn event(&mut self, now: Instant, event: Event) {
+        self.0.push((now, event));
+    }
+}
+
+/// What a caller does next; numbers choose among what is possible.
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Wait(u64),
+    Decide(usize),
+    Complete(usize),
+    Suspend(usize),
+    Resume(usize),
+    Lock(usize),
+    Unlock(usize),
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let action = prop_oneof![
+        3 => (0u64..6_000).prop_map(Action::Wait),
+        4 => (0usize..8).prop_map(Action::Decide),
+        4 => (0usize..8).prop_map(Action::Complete),
+        1 => (0usize..8).prop_map(Action::Suspend),
+        1 => (0usize..8).prop_map(Action::Resume),
+        1 => (0usize..8).prop_map(Action::Lock),
+        1 => (0usize..8).prop_map(Action::Unlock),
+    ];
+    prop::collection::vec(action, 1..150)
+}
+
+fn one_of<T: Clone + std::fmt::Debug + 'static>(all: &[T]) -> impl Strategy<Value = T> + use<T> {
+    prop::sample::select(all.to_vec())
+}
+
+/// An operation as the file has it; those after the first may be triggered by those before.
+fn operation(index: usize) -> impl Strategy<Value = String> {
+    let times = (2u64..20, 1u64..5, 1u64..30, 0u64..9);
+    let rules = (
+        one_of(&["report", "report", "demote", "stop"]),
+        one_of(&["queue", "queue", "skip"]),
+        one_of(&["drop-newest", "drop-oldest"]),
+        1u32..4,
+    );
+    let kinds = (any::<bool>(), 0u32..3, 1u16..4, any::<bool>());
+    let links = (prop::bool::weighted(0.4), 0..index.max(1), one_of(&["off", "on", "idle"]), one_of(&["all", "any"]));
+    (times, rules, kinds, links).prop_map(move |(times, rules, kinds, links)| {
+        let (period, wcet, deadline, phase) = times;
+        let (on_overrun, on_busy, when_full, limit) = rules;
+        let (critical, importance, legs, uses) = kinds;
+        let (triggered, from, guard, trigger) = links;
+        let triggered = triggered && index > 0;
+        let mut text = format!("[operation.o{index}]\nwcet = \"{wcet}ms\"\ndeadline = \"{deadline}ms\"\n");
+        text += &match triggered {
+            // Two predecessors where there are two.
+            true if index > 1 && guard == "off" => {
+                format!("after = {{ {trigger} = [\"o{from}\", \"o{}\"] }}\n", (from + 1) % index)
+            }
+            true => format!("after = {{ {trigger} = [\"o{from}\"] }}\nguard = \"{guard}\"\n"),
+            false => {
+                format!("every = \"{period}ms\"\nphase = \"{phase}ms\"\nrepeat = {{ legs = {legs} }}\n")
+            }
+        };
+        text += &format!("critical = {critical}\nimportance = {importance}\non_overrun = \"{on_overrun}\"\n");
+        text += &format!("on_busy = \"{on_busy}\"\nqueue = {{ limit = {limit}, when_full = \"{when_full}\" }}\n");
+        if uses {
+            text += "uses = { store = \"0.5ms\" }\n";
+        }
+        text
+    })
+}
+
+/// `plain`: without what changes the order of jobs under way, which the naive model leaves out.
+fn systems(plain: bool) -> impl Strategy<Value = String> {
+    let strategy = one_of(&["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"]);
+    let second = proptest::option::of(strategy_name());
+    let preemption = one_of(&["none", "levels", "full"]);
+    let caps = one_of(&[30u32, 60, 100]);
+    let operations = (operation(0), operation(1), operation(2), operation(3));
+    let processor = (strategy, second, preemption, any::<bool>(), caps, any::<bool>());
+    (processor, operations).prop_map(move |((strategy, second, preemption, cancel, cap, region), operations)| {
+        let second = second.filter(|second| !plain && *second != strategy);
+        let strategy = second.map_or(format!("{strategy:?}"), |second| format!("[{strategy:?}, {second:?}]"));
+        let preemption = if plain && preemption == "full" { "levels" } else { preemption };
+        let cap = if plain { 100 } else { cap };
+        let mut text = format!(
+            "name = \"random\"\nduration = \"1s\"\n[processor.main]\nstrategy = {strategy}\npreemption = \"{preemption}\"\n\
+             cancel = {cancel}\ncap = \"{cap}%\"\nhard_cap = \"{cap}%\"\n[resource.store]\n"
+        );
+        let (a, b, c, d) = operations;
+        for one in [a, b, c, d] {
+            text += &one;
+        }
+        if region && !plain {
+            let off = "set = { \"operation.o0.enabled\" = false }";
+            text += &format!("[[epoch]]\nat = \"0s\"\n[[epoch]]\nat = \"25ms\"\n{off}\n[[epoch]]\nat = \"50ms\"\n");
+        }
+        text
+    })
+}
+
+fn strategy_name() -> impl Strategy<Value = &'static str> {
+    one_of(&["RMS", "EDF", "MLF", "MUF"])
+}
+
+/// A caller that does what effects say, except where actions decide.
+struct Caller<'a> {
+    system: &'a System,
+    dispatcher: Dispatcher<Keep>,
+    effects: Effects,
+    now: Instant,
+    /// The naive model, where it applies.
+    naive: Option<Naive>,
+    /// How many of the probe's events were checked.
+    checked: usize,
+}
+
+impl<'a> Caller<'a> {
+    fn new(system: &'a System, plan: &Plan, naive: bool) -> Self {
+        let plan = &plan.processors[0];
+        let dispatcher = Dispatcher::new(system, plan, Keep::default());
+        let effects = dispatcher.effects();
+        let naive = naive.then(|| Naive::new(system, plan));
+        // The first region begins at once.
+        let checked = dispatcher.probe().0.len();
+        Caller { system, dispatcher, effects, now: Instant::ZERO, naive, checked }
+    }
+
+    fn tell(&mut self, input: Input) {
+        let sends = self.effects.sends.capacity();
+        self.dispatcher.handle(self.now, input, &mut self.effects);
+        assert_eq!(
+            (sends, self.effects.sends.len()),
+            (self.effects.sends.capacity(), 0),
+            "one processor sends nothing"
+        );
+        for index in self.checked..self.dispatcher.probe().0.len() {
+            let (at, event) = self.dispatcher.probe().0[index];
+            assert_eq!(at, self.now);
+            if let Some(naive) = &mut self.naive {
+                naive.event(at, event);
+            }
+        }
+        self.checked = self.dispatcher.probe().0.len();
+        if let Some(naive) = &self.naive {
+            for lane in 0..self.dispatcher.lanes().len() as u8 {
+                let free = self.dispatcher.lanes()[usize::from(lane)].running.is_none();
+                assert_eq!(self.effects.running.contains(lane), !free);
+                assert_eq!(self.effects.startable.contains(lane), free && naive.first(lane).is_some(), "lane {lane}");
+            }
+        }
+    }
+
+    fn slots(&self, state: impl Fn(State) -> bool) -> Vec<hyoshi_trace::Slot> {
+        self.dispatcher.jobs().filter(|(_, job)| state(job.state)).map(|(slot, _)| slot).collect()
+    }
+
+    fn choose(&self, among: usize, state: impl Fn(State) -> bool) -> Option<hyoshi_trace::Slot> {
+        let slots = self.slots(state);
+        (!slots.is_empty()).then(|| slots[among % slots.len()])
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Wait(micros) => {
+                let until = self.now + Span::from_micros(micros);
+                while self.effects.timer <= until {
+                    self.now = self.effects.timer.max(self.now);
+                    self.tell(Input::Tick);
+                    while let Some(slot) = self.dispatcher.overdue(self.now) {
+                        let consumed = self.dispatcher.job(slot).wcet;
+                        self.tell(Input::Observe { slot, consumed });
+                        if self.effects.overrun == Overrun::Stop {
+                            self.tell(Input::Complete { slot, consumed });
+                        }
+                    }
+                    assert!(self.effects.timer > self.now, "what was due is done");
+                }
+                self.now = until;
+            }
+            Action::Decide(lane) => {
+                let lane = (lane % self.dispatcher.lanes().len()) as u8;
+                let running = self.dispatcher.lanes()[usize::from(lane)].running;
+                let executed = running.map_or(Span::ZERO, |_| Span::from_micros(500));
+                self.tell(Input::LaneRuns { lane, executed });
+            }
+            Action::Complete(among) => {
+                let Some(slot) = self.choose(among, |state| matches!(state, State::Running | State::Demoted)) else {
+                    return;
+                };
+                self.tell(Input::Complete { slot, consumed: Span::from_micros(700) });
+            }
+            Action::Suspend(among) => {
+                let Some(slot) = self.choose(among, |state| state == State::Running) else { return };
+                self.tell(Input::Suspend { slot });
+            }
+            Action::Resume(among) => {
+                let Some(slot) = self.choose(among, |state| state == State::Suspended) else { return };
+                self.tell(Input::Resume { slot, consumed: Span::from_micros(300) });
+            }
+            Action::Lock(among) | Action::Unlock(among) => {
+                let Some(slot) = self.choose(among, |state| state == State::Running) else { return };
+                let uses = &self.system.operation(self.dispatcher.job(slot).id.operation).uses;
+                let Some((resource, _)) = uses.first().copied() else { return };
+                let before = self.dispatcher.job(slot).level;
+                match (action, self.dispatcher.holds(slot, resource)) {
+                    (Action::Lock(_), false) => self.tell(Input::Acquire { slot, resource }),
+                    (Action::Unlock(_), true) => self.tell(Input::Release { slot, resource }),
+                    _ => return,
+                }
+                assert!(self.effects.level <= before, "a ceiling is never less urgent than its users");
+            }
+        }
+    }
+}
+
+/// Every job that entered the dispatcher leaves it once, or is still there.
+fn each_ends_once(events: &[(Instant, Event)], unfinished: usize) {
+    let mut live = std::collections::BTreeSet::new();
+    for (at, event) in events {
+        match event {
+            Event::Decision(Decision::Hold { job, .. }) => assert!(live.insert(*job), "{at}: {job:?} twice"),
+            // Held jobs are there already.
+            Event::Decision(Decision::Ready { job, .. }) => drop(live.insert(*job)),
+            Event::Decision(Decision::Run { job, .. } | Decision::Yield { job } | Decision::Demote { job }) => {
+                assert!(live.contains(job), "{at}: {job:?}");
+            }
+            Event::Decision(Decision::End(end)) => {
+                let refused = matches!(end.outcome, Outcome::DroppedFull | Outcome::DroppedBusy);
+                assert!(live.remove(&end.job) || refused, "{at}: {end:?}");
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(live.len(), unfinished);
+}
+
+fn play(file: &str, actions: &[Action], naive: bool) {
+    let system = read(file, "random.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+    let mut caller = Caller::new(&system, &plan, naive);
+    actions.iter().for_each(|action| caller.act(*action));
+    let unfinished = caller.dispatcher.jobs().count();
+    let before_close = caller.dispatcher.probe().0.len();
+    each_ends_once(&caller.dispatcher.probe().0, unfinished);
+    caller.naive = None;
+    caller.tell(Input::Close);
+    assert!(caller.dispatcher.probe().0.len() - before_close <= unfinished + 1);
+    let events = std::mem::take(&mut caller.dispatcher.probe_mut().0);
+    let inputs = events.iter().filter(|(_, event)| matches!(event, Event::Input(_))).count() as u64;
+    let replayed = replay(&system, &plan.processors[0], events).unwrap_or_else(|divergence| panic!("{divergence}"));
+    assert_eq!(replayed.inputs, inputs);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn jobs_run_in_the_order_that_a_naive_model_gives(file in systems(true), actions in actions()) {
+        play(&file, &actions, true);
+    }
+
+    /// Caps, regions, two strategies, full preemption, resources: no order is checked, but no job is lost.
+    #[test]
+    fn no_sequence_of_inputs_loses_a_job_or_a_replay(file in systems(false), actions in actions()) {
+        play(&file, &actions, false);
+    }
+}
