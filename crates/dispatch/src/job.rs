@@ -9,7 +9,7 @@ use hyoshi_trace::Slot;
 ///
 /// ```text
 ///            guard closed        guard opens
-///   arrive ──────────────► Held ────────────► Ready ──decide──► Running ──complete──► (ended)
+///   arrive ──────────────► Held ────────────► Ready ─LaneRuns─► Running ──complete──► (ended)
 ///      │                                       ▲ ▲ │              │  │
 ///      └───────────────────────────────────────┘ │ └─cancelled    │  ├─observe─► Demoted ──complete──►
 ///                                                └────preempted───┤  │

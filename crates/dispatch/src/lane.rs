@@ -33,7 +33,7 @@ impl Lane {
                 let mut places = plans(plan).flat_map(|plan| plan.placements.iter().map(|epoch| epoch[*position]));
                 places.any(|place| levels.contains(&place.critical.level) || levels.contains(&place.other.level))
             };
-            let capacity = |(_, operation): (usize, &Operation)| operation.queue.limit as usize + 3;
+            let capacity = |(_, operation): (usize, &Operation)| operation.queue.most_jobs();
             let capacity: usize = operations.iter().enumerate().filter(fits).map(capacity).sum();
             let mut all = plans(plan).flat_map(|plan| plan.levels.iter().zip(0u8..));
             let critical = all.any(|(level, index)| levels.contains(&index) && level.critical);

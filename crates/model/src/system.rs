@@ -195,6 +195,14 @@ pub struct QueueLimit {
     pub when_full: WhenFull,
 }
 
+impl QueueLimit {
+    /// The most jobs of an operation that have not ended: those that wait, one that runs, one that was demoted, one that
+    /// blocks. Everything that holds jobs has room for so many.
+    pub const fn most_jobs(self) -> usize {
+        self.limit as usize + 3
+    }
+}
+
 /// What happens when an operation's queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WhenFull {

@@ -56,7 +56,7 @@ impl Inbox {
             Trigger::Any(any) => (None, any.len() == 1),
         };
         // As many as there can be jobs of it at a time, and one that is on its way to being dropped.
-        let sets = (0..limit + 4).map(|_| (0, vec![None; predecessors.len()])).collect();
+        let sets = (0..operation.queue.most_jobs() + 1).map(|_| (0, vec![None; predecessors.len()])).collect();
         let joined = vec![None; predecessors.len()];
         Some(Inbox { inherits_number, next_number: 0, join, sets, used: 0, joined })
     }

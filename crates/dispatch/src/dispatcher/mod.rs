@@ -83,10 +83,6 @@ pub struct Dispatcher<P> {
 /// A job just short of its worst case that does not get the CPU is observed no more often than this.
 const OBSERVE_AGAIN: Span = Span::from_micros(20);
 
-/// Unfinished jobs of one operation beyond its queue's limit: one that runs, one that was demoted,
-/// one that blocks.
-const UNFINISHED_BEYOND: u32 = 3;
-
 /// The most signals that may be on their way to one processor.
 pub const SIGNALS_IN_FLIGHT: usize = 65_536;
 
@@ -114,12 +110,10 @@ impl<P: Probe> Dispatcher<P> {
         let lanes = Lane::of(plan, &operations);
         let settings = region::Settings::new(system, plan, &lanes);
         // What `admit` lets in.
-        let bound: usize =
-            operations.iter().map(|operation| (operation.queue.limit + UNFINISHED_BEYOND) as usize).sum();
+        let bound: usize = operations.iter().map(|operation| operation.queue.most_jobs()).sum();
         let uses = |one: &&Operation| !system.operation(one.id).uses.is_empty();
         let users = operations.iter().filter(uses);
-        let users: usize =
-            users.map(|one| (one.queue.limit + UNFINISHED_BEYOND) as usize * system.operation(one.id).uses.len()).sum();
+        let users: usize = users.map(|one| one.queue.most_jobs() * system.operation(one.id).uses.len()).sum();
         let late = alloc::sync::Arc::new(alloc::collections::BTreeMap::new());
         let mut arrivals = Timers::with_capacity(operations.len());
         for (local, operation) in operations.iter().enumerate() {

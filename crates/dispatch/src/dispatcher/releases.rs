@@ -7,7 +7,7 @@ use hyoshi_model::{Deadline, Instant, JobId, OnBusy, Span, WhenFull};
 use hyoshi_sched::Placement;
 use hyoshi_trace::{Decision, Outcome, Probe, Slot};
 
-use super::{Dispatcher, UNFINISHED_BEYOND};
+use super::Dispatcher;
 use crate::effects::Effects;
 use crate::job::{Job, State};
 use crate::join::Token;
@@ -148,7 +148,7 @@ impl<P: Probe> Dispatcher<P> {
         let operation = &self.operations[job.local as usize];
         // Jobs that were demoted or that block are no longer in the queue, but keep their place in the
         // table: an operation that leaves too many of them behind loses its own next jobs, nobody else's.
-        if operation.unfinished >= operation.queue.limit + UNFINISHED_BEYOND {
+        if operation.unfinished as usize >= operation.queue.most_jobs() {
             return self.drop_new(now, &job, Outcome::DroppedFull, effects);
         }
         // The limit is for frames: what has begun is not cut off.

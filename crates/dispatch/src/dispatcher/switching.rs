@@ -9,7 +9,7 @@ use hyoshi_model::{Instant, JobId, Overload, Span, System, utilisation_ppm};
 use hyoshi_sched::{Discipline, ProcessorPlan};
 use hyoshi_trace::{Decision, Probe, Slot};
 
-use super::{Dispatcher, UNFINISHED_BEYOND};
+use super::Dispatcher;
 use crate::effects::Effects;
 use crate::heap::Heap;
 use crate::job::{Job, JobTable, State};
@@ -52,7 +52,7 @@ impl Switching {
             let places =
                 [plan, second].into_iter().flat_map(|plan| plan.placements.iter().map(|epoch| epoch[position]));
             let mask: LaneMask = places.flat_map(|place| [place.critical.level, place.other.level]).collect();
-            let room_for = (operation.queue.limit + UNFINISHED_BEYOND) as usize;
+            let room_for = operation.queue.most_jobs();
             mask.iter().for_each(|level| room[usize::from(level)] += room_for);
         }
         let waiting = |room: usize| Waiting { work: Span::ZERO, critical: Heap::with_capacity(room) };

@@ -185,8 +185,7 @@ impl<S: Scheduled> Crew<S> {
         for id in &plan.operations {
             let cell = cells[id.index()].take().map(Box::new);
             let has_body = cell.is_some();
-            let limit = system.operation(*id).queue.limit as usize;
-            let aside = VecDeque::with_capacity(if has_body { limit + 3 } else { 0 });
+            let aside = VecDeque::with_capacity(if has_body { system.operation(*id).queue.most_jobs() } else { 0 });
             let inbox = Inbox::of(&system, *id).filter(|_| has_body);
             operations.push(Operation { id: *id, cell, has_body, inbox, aside, downstream: Vec::new() });
         }
@@ -200,7 +199,7 @@ impl<S: Scheduled> Crew<S> {
             }
         }
         // The dispatcher's own bound on live jobs.
-        let bound: usize = plan.operations.iter().map(|id| system.operation(*id).queue.limit as usize + 3).sum();
+        let bound: usize = plan.operations.iter().map(|id| system.operation(*id).queue.most_jobs()).sum();
         let tap = dispatcher.probe_mut();
         tap.payloads = operations.iter().any(|operation| operation.inbox.is_some());
         tap.ended.reserve(if tap.payloads { bound + 16 } else { 0 });

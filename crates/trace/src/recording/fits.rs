@@ -72,7 +72,7 @@ impl Fits {
     /// For recordings of `system`.
     pub fn new(system: &System) -> Self {
         // The dispatchers' own bound on live jobs, of all processors together.
-        let live = system.operations.iter().map(|operation| operation.queue.limit as usize + 3);
+        let live = system.operations.iter().map(|operation| operation.queue.most_jobs());
         Fits {
             operations: system.operations.len(),
             resources: system.resources.len(),
