@@ -96,11 +96,15 @@ impl Cap {
         match (self.busy_since, self.candidate()) {
             // used + (t - since) + reserve (end - t) reaches the budget at t.
             (Some(since), Some(candidate)) => {
-                let reserve = u128::from(self.reserve_ppm[usize::from(candidate)]);
-                let kept = share(reserve as u32, self.window_end.since(since));
-                let spare = u128::from(self.budget.saturating_sub(self.used + kept).as_nanos());
-                let nanos = (spare * MILLION).div_ceil(MILLION - reserve);
-                since.saturating_add(Span::from_nanos(nanos.min(u128::from(u64::MAX)) as u64)).min(self.window_end)
+                let reserve = self.reserve_ppm[usize::from(candidate)];
+                let kept = share(reserve, self.window_end.since(since));
+                let spare = self.budget.saturating_sub(self.used + kept).as_nanos();
+                let pace = MILLION as u64 - u64::from(reserve);
+                let nanos = match spare.checked_mul(MILLION as u64) {
+                    Some(product) => product.div_ceil(pace),
+                    None => (u128::from(spare) * MILLION).div_ceil(u128::from(pace)).min(u128::from(u64::MAX)) as u64,
+                };
+                since.saturating_add(Span::from_nanos(nanos)).min(self.window_end)
             }
             (Some(_), None) => self.window_end,
             (None, _) if self.gate != OPEN => self.window_end,
@@ -116,7 +120,12 @@ impl Cap {
 }
 
 fn share(ppm: u32, of: Span) -> Span {
-    Span::from_nanos((u128::from(of.as_nanos()) * u128::from(ppm) / MILLION) as u64)
+    // Nearly always it fits 64 bits, where dividing is several times as fast.
+    let nanos = match of.as_nanos().checked_mul(u64::from(ppm)) {
+        Some(product) => product / MILLION as u64,
+        None => (u128::from(of.as_nanos()) * u128::from(ppm) / MILLION) as u64,
+    };
+    Span::from_nanos(nanos)
 }
 
 #[cfg(test)]

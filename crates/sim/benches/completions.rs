@@ -34,6 +34,17 @@ fn several(count: u32, strategy: &str, preemption: Preemption) -> System {
     build.0
 }
 
+/// Caps that never hold anything back, as files have them by default.
+#[divan::bench]
+fn rms_with_caps(bencher: divan::Bencher) {
+    let mut system = hundred("RMS", Preemption::Levels);
+    for processor in &mut system.processors {
+        (processor.cap_ppm, processor.cap_window) = (940_000, Span::from_millis(100));
+        processor.hard_cap = HardCap { ppm: 940_000, ..HardCap::OFF };
+    }
+    bench_system(bencher, system);
+}
+
 #[divan::bench]
 fn edf_by_levels_of_a_thousand(bencher: divan::Bencher) {
     bench_system(bencher, several(1_000, "EDF", Preemption::Levels));

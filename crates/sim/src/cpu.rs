@@ -215,7 +215,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         self.execution[slot.0 as usize].level = self.effects.level;
     }
 
-    #[inline]
+    #[inline(always)]
     fn tell(&mut self, now: Instant, input: Input) {
         self.dispatcher.handle(now, input, &mut self.effects);
     }

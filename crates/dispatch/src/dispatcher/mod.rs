@@ -35,6 +35,8 @@ pub struct Dispatcher<P> {
     seed: u64,
     cancel: bool,
     system_epochs: Vec<Instant>,
+    /// When the next one begins.
+    next_epoch: Instant,
     epoch: usize,
     operations: Vec<Operation>,
     local_of: Vec<u32>,
@@ -151,6 +153,7 @@ impl<P: Probe> Dispatcher<P> {
             cancel: processor.cancel,
             // The file's reader has no more.
             system_epochs: system.epochs.iter().map(|epoch| epoch.at).collect(),
+            next_epoch: Instant::NEVER,
             epoch: 0,
             disciplines,
             switching,
@@ -216,7 +219,8 @@ impl<P: Probe> Dispatcher<P> {
     /// # Panics
     ///
     /// If the input names a job or a resource that cannot be: see [`replay`](crate::replay) for what is possible when.
-    #[inline]
+    // A caller's input is a constant: its arm alone is left.
+    #[inline(always)]
     pub fn handle(&mut self, now: Instant, input: Input, effects: &mut Effects) {
         self.probe.event(now, Event::Input(input));
         if self.switching.is_some() {
@@ -243,6 +247,10 @@ impl<P: Probe> Dispatcher<P> {
     fn show(&self, effects: &mut Effects) {
         effects.timer = self.next_timer();
         effects.running = self.running;
+        if self.cap.is_none() && self.hard_cap.is_none() {
+            effects.startable = (self.waiting.0 | self.waiting.1) & !self.running;
+            return;
+        }
         effects.startable = self.may_start() & !self.running;
         effects.paused_wholly = self.paused_wholly();
         effects.paused = self.paused();
@@ -254,7 +262,7 @@ impl<P: Probe> Dispatcher<P> {
     fn tick(&mut self, now: Instant, effects: &mut Effects) {
         loop {
             // At one instant: epochs, releases, signals, guards. `<=` in that order keeps it.
-            let epoch = self.system_epochs.get(self.epoch + 1).copied().unwrap_or(Instant::NEVER);
+            let epoch = self.next_epoch;
             let (arrival, signal, guard) = (self.arrivals.next(), self.next_signal(), self.guards.next());
             let due = epoch.min(arrival).min(signal).min(guard);
             if due > now || due == Instant::NEVER {

@@ -14,9 +14,8 @@ impl<P: Probe> Dispatcher<P> {
     /// When the next `Tick` is due, or an `Observe` of what is overdue.
     #[inline]
     pub(super) fn next_timer(&self) -> Instant {
-        let epoch = self.system_epochs.get(self.epoch + 1).copied().unwrap_or(Instant::NEVER);
-        let first =
-            self.arrivals.next().min(self.next_signal()).min(self.guards.next()).min(epoch).min(self.watch_next);
+        let timers = self.arrivals.next().min(self.next_signal()).min(self.guards.next());
+        let first = timers.min(self.next_epoch).min(self.watch_next);
         let first = self.cap.as_ref().map_or(first, |cap| first.min(cap.timer()));
         self.hard_cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
     }

@@ -39,6 +39,7 @@ impl Settings {
 impl<P: Probe> Dispatcher<P> {
     pub(super) fn enter_epoch(&mut self, now: Instant, index: usize) {
         self.epoch = index;
+        self.next_epoch = self.system_epochs.get(index + 1).copied().unwrap_or(Instant::NEVER);
         let settings = Arc::clone(&self.settings);
         let ruling = self.ruling();
         for (local, operation) in self.operations.iter_mut().enumerate() {

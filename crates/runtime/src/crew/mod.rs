@@ -417,7 +417,7 @@ impl<S: Scheduled> Crew<S> {
     }
 
     /// Something happened to the processor.
-    #[inline]
+    #[inline(always)]
     fn tell(&mut self, now: Instant, input: Input) {
         self.dispatcher.handle(now, input, &mut self.effects);
     }
