@@ -324,6 +324,10 @@ impl<'a> Site<'a> {
                     None if whole.is_some() => whole.clone().and_then(Result::ok),
                     None => non_preemptive(own[position]).ok(),
                 };
+                // At full load the window of jobs that come late has no end, and that of punctual ones has.
+                let release = &releases[part.operation.index()];
+                let late = release.latest.map(|latest| latest.saturating_sub(release.least).max(own[position].burst));
+                from_release = from_release.or_else(|| bound.as_ref().ok()?.checked_add(late?));
             }
             let response = bound.map_or_else(Response::Unknown, Response::Bound);
             found.push(Found { part: *part, method, response, own: from_release });

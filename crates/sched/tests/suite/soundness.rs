@@ -259,6 +259,22 @@ fn bounds_behind_a_guard_hold_though_a_switch_lets_jobs_overtake() {
     }
 }
 
+/// At full load the analysis has no window for jobs that come late: the bound without lateness counts from the nominal release.
+#[test]
+fn a_bound_from_its_own_release_holds_at_full_load() {
+    let chain = Op { legs: 2, critical_legs: 2, deadline: 1, critical: false, ..op("o0", 10, 4) };
+    let late = Op { deadline: 1, from_origin: false, critical: false, after: vec![2], ..op("o3", 30, 6) };
+    let remote = |name, period, wcet| Op { on: 1, deadline: wcet, critical: false, ..op(name, period, wcet) };
+    let mut build = on("RMS+MLF", Preemption::None, [chain, remote("o1", 12, 2), remote("o2", 30, 3), late]);
+    build.processors.push(("RMS", Preemption::None));
+    build.delay = (1, 2);
+    let report = build.report();
+    for seed in 0..2_000 {
+        let found = refuted(&build, &report, seed);
+        assert!(found.is_none(), "{seed}: {}", found.unwrap_or_default());
+    }
+}
+
 /// Systems with levels by key, below levels by rate and alone, on one processor.
 fn keyed_builds() -> impl Strategy<Value = Build> {
     let names = prop::sample::select(vec!["EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"]);
