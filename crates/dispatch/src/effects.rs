@@ -8,7 +8,8 @@ use hyoshi_trace::{Signal, Slot};
 use crate::lane::LaneMask;
 
 /// What the caller does after an input. It keeps one of these for each dispatcher and passes it to every
-/// [`Dispatcher::handle`](crate::Dispatcher::handle), which allocates nothing in it.
+/// [`Dispatcher::handle`](crate::Dispatcher::handle), which
+/// allocates nothing in it as long as `sends` are taken after each.
 #[derive(Debug)]
 pub struct Effects {
     /// When the next `Tick` is due, or an `Observe` of what is overdue.
@@ -47,7 +48,7 @@ pub struct Work {
     pub enqueued: u32,
     /// Those of them that were released because the processor was idle (rule 3 of the guard).
     pub released_when_idle: u32,
-    /// Releases that were dropped on arrival: the operation was busy, or its queue full.
+    /// Releases that found the operation busy, or its queue full: they or older ones were dropped.
     pub refused: u32,
     /// Jobs that were cancelled.
     pub cancelled: u32,

@@ -83,7 +83,7 @@ impl<P: Probe> Dispatcher<P> {
         &self.lanes
     }
 
-    /// The waiting job that a lane would run first.
+    /// The best waiting job of a lane; resource ceilings and a hard pause may keep it from running.
     #[inline]
     pub fn best(&self, lane: u8) -> Option<Slot> {
         self.lanes[usize::from(lane)].best(lane >= self.gate()).map(|(_, slot)| slot)

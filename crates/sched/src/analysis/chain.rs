@@ -252,7 +252,7 @@ impl Surroundings<'_> {
         let plan = &self.plan.processors[work.on.index()];
         let discipline = |place: Place| plan.levels.get(usize::from(place.level)).map(|level| level.discipline);
         let fifo = [work.place.critical, work.place.other].into_iter().map(discipline);
-        let stays = plan.overload.is_none() && work.elsewhere.is_empty() && !work.rekeyed;
+        let stays = plan.overload.is_none() && !work.any_order;
         let mut fifo = fifo.chain([stays.then_some(Discipline::Fifo)]);
         if (work.streams.len() < 2 && spread < work.period)
             || (delay == 0 && !release.reordered && fifo.all(|one| one == Some(Discipline::Fifo)))

@@ -82,7 +82,7 @@ impl Unjoined {
             Unjoined::Lost(id) => {
                 format!("a job of {} may be dropped or cancelled, and what goes together shifts", name(id))
             }
-            Unjoined::Overtaking(id) => format!("completions of {} may overtake each other on their link", name(id)),
+            Unjoined::Overtaking(id) => format!("completions of {} may overtake each other", name(id)),
             Unjoined::Full { of, needs, room } => {
                 let of = name(of);
                 format!(
@@ -200,7 +200,8 @@ pub(super) fn joined(
             most,
             oldest: releases[hop.from].oldest,
         };
-        if releases[hop.from].reordered || (hop.most > hop.least && stream.spread() >= from.period) {
+        let varies = hop.most > hop.least || from.any_order;
+        if releases[hop.from].reordered || (varies && stream.spread() >= from.period) {
             return Err(Unjoined::Overtaking(of));
         }
         streams.push(stream);

@@ -79,7 +79,7 @@ pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>], lo
     }
     for (work, release) in works.iter().zip(&mut releases) {
         if matches!(work.source, Source::After { guarded: true, .. }) {
-            release.latest = release.guarded(work.period);
+            release.latest = release.guarded(work);
             release.counted = release.latest;
         }
     }
@@ -153,9 +153,7 @@ impl Release {
                 let latest = latest.and_then(|latest| latest.checked_add(work.offset)?.checked_add(work.jitter));
                 let latest = latest.filter(|latest| *latest < FOREVER);
                 let spread = latest.map(|latest| latest.saturating_sub(least));
-                // Where the order changes under way, a job may overtake an earlier one of its own operation.
-                let any_order = |from: &Work| from.rekeyed || !from.elsewhere.is_empty();
-                let varies = predecessors.iter().any(|hop| hop.most > hop.least || any_order(&works[hop.from]));
+                let varies = predecessors.iter().any(|hop| hop.most > hop.least || works[hop.from].any_order);
                 // Tokens of several streams come in no order at all.
                 let several = work.streams.len() > 1;
                 let reordered = several || (varies && spread.is_none_or(|spread| spread >= work.period));
@@ -172,11 +170,16 @@ impl Release {
     /// induction: the one before was released by then, a period earlier (Sun and Liu 1996, theorem 1). If not,
     /// the k-th release still comes by the latest arrival of the k-th origin, and a job takes the place of
     /// one of at most those that may arrive before it.
-    fn guarded(&self, period: u64) -> Option<u64> {
+    fn guarded(&self, work: &Work) -> Option<u64> {
         let latest = self.latest?;
         if !self.reordered {
             return Some(latest);
         }
+        // The guard keeps the period of the job before, which may have overtaken: across a change of period that is another.
+        if work.repaced {
+            return None;
+        }
+        let period = work.period;
         let overtaking = latest.saturating_sub(self.least).div_ceil(period).saturating_sub(1);
         latest.checked_add(overtaking.checked_mul(period)?).filter(|latest| *latest < FOREVER)
     }

@@ -2,7 +2,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use hyoshi_model::{Deadline, Guard, OperationId, ProcessorId, Setting, Span, System, Trigger};
+use hyoshi_model::{Deadline, Guard, OperationId, Preemption, ProcessorId, Setting, Span, System, Trigger};
 
 use super::failing;
 use super::join::{self, Join, Pattern};
@@ -30,6 +30,11 @@ pub(super) struct Work {
     pub elsewhere: Vec<Placement>,
     /// Across a change its keys, but not its level, are others than before.
     pub rekeyed: bool,
+    /// A job may finish before an earlier one of the operation: the order changes under way, legs differ across a change,
+    /// or laxity lets a later release overtake what runs.
+    pub any_order: bool,
+    /// Across a change its period is another than before.
+    pub repaced: bool,
     /// Jobs per release, and how many of the first are critical.
     pub legs: u64,
     pub critical_legs: u64,
@@ -246,15 +251,15 @@ fn starved(works: &[Work], index: usize) -> bool {
 
 fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
     let operation = system.operation(id);
-    let Changed { setting, places, rekeyed, what } = match scene {
+    let Changed { setting, places, rekeyed, other_legs, repaced, what } = match scene {
         Scene::Epoch(epoch) => {
             let places = placements(system, plan, epoch, id).collect();
-            Changed { setting: system.setting(epoch, id).clone(), places, rekeyed: false, what: None }
+            Changed::none(system.setting(epoch, id), places)
         }
         Scene::Change(epoch) => change(system, plan, epoch, id),
     };
     let place = places.first().copied().unwrap_or(Placement { critical: Place::default(), other: Place::default() });
-    let elsewhere = places.into_iter().skip(1).collect();
+    let elsewhere: Vec<Placement> = places.into_iter().skip(1).collect();
     let legs = u64::from(setting.legs.max(1));
     let source = match what {
         _ if !setting.enabled => Source::Silent,
@@ -262,12 +267,24 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
         None if setting.period.is_zero() => Source::Unclear(Missing::NoPeriod),
         None => source(system, id),
     };
+    let processor = &plan.processors[operation.on.index()];
+    let by_laxity = |place: Place| {
+        processor.levels.get(usize::from(place.level)).is_some_and(|level| level.discipline == Discipline::Laxity)
+    };
+    // A running job's laxity falls behind that of a later release with a deadline of its own.
+    let overtakes = processor.preemption == Preemption::Full
+        && source.is_triggered()
+        && matches!(setting.deadline, Deadline::Own(_))
+        && (by_laxity(place.critical) || by_laxity(place.other));
+    let any_order = rekeyed || other_legs || overtakes || !elsewhere.is_empty();
     Work {
         operation: id,
         on: operation.on,
         place,
         elsewhere,
         rekeyed,
+        any_order,
+        repaced,
         legs,
         critical_legs: if operation.critical { legs } else { u64::from(setting.critical_legs).min(legs) },
         wcet: setting.wcet.as_nanos().max(1),
@@ -335,8 +352,20 @@ struct Changed {
     places: Vec<Placement>,
     /// Its keys change, though its level may not.
     rekeyed: bool,
+    /// Its legs, or how many of them are critical, change.
+    other_legs: bool,
+    /// Its period changes.
+    repaced: bool,
     /// What changes without there being an analysis of it.
     what: Option<&'static str>,
+}
+
+impl Changed {
+    /// Nothing changes.
+    fn none(setting: &Setting, places: Vec<Placement>) -> Self {
+        let setting = setting.clone();
+        Changed { setting, places, rekeyed: false, other_legs: false, repaced: false, what: None }
+    }
 }
 
 /// The worse of an operation's settings before and after a change, parameter by parameter, and
@@ -348,12 +377,7 @@ struct Changed {
 fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Changed {
     let (before, after) = (system.setting(epoch, id), system.setting(epoch + 1, id));
     let places = |epoch: usize| placements(system, plan, epoch, id).collect::<Vec<Placement>>();
-    let one_side = |setting: &Setting, epoch: usize| Changed {
-        setting: setting.clone(),
-        places: places(epoch),
-        rekeyed: false,
-        what: None,
-    };
+    let one_side = |setting: &Setting, epoch: usize| Changed::none(setting, places(epoch));
     // The legs that are left of a release are still to come, with the settings of the new region.
     if !after.enabled && before.legs <= 1 {
         return one_side(before, epoch);
@@ -393,5 +417,6 @@ fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Change
         () if same_origin.is_none() => Some("its deadline"),
         () => None,
     };
-    Changed { setting: worse, places, rekeyed, what }
+    let other_legs = (before.legs, before.critical_legs) != (after.legs, after.critical_legs);
+    Changed { setting: worse, places, rekeyed, other_legs, repaced: before.period != after.period, what }
 }

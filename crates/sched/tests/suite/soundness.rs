@@ -253,6 +253,7 @@ fn bounds_behind_a_guard_hold_though_a_switch_lets_jobs_overtake() {
         )
     };
     let report = build.report();
+    assert!(report.operations().all(|(_, _, one)| one.bound_ns.is_some()));
     for seed in 0..2_000 {
         let found = refuted(&build, &report, seed);
         assert!(found.is_none(), "{seed}: {}", found.unwrap_or_default());
@@ -269,6 +270,7 @@ fn a_bound_from_its_own_release_holds_at_full_load() {
     build.processors.push(("RMS", Preemption::None));
     build.delay = (1, 2);
     let report = build.report();
+    assert!(report.operations().all(|(_, _, one)| one.bound_ns.is_some()));
     for seed in 0..2_000 {
         let found = refuted(&build, &report, seed);
         assert!(found.is_none(), "{seed}: {}", found.unwrap_or_default());
