@@ -218,7 +218,7 @@ impl<P: Probe> Dispatcher<P> {
     ///
     /// # Panics
     ///
-    /// If the input names a job or a resource that cannot be: see [`replay`](crate::replay) for what is possible when.
+    /// If the input names a job or a resource that cannot be: see [`replay`](mod@crate::replay) for what is possible when.
     // A caller's input is a constant: its arm alone is left.
     #[inline(always)]
     pub fn handle(&mut self, now: Instant, input: Input, effects: &mut Effects) {
