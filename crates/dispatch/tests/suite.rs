@@ -158,6 +158,8 @@ impl<'a> Caller<'a> {
             }
         }
         self.checked = self.dispatcher.probe().0.len();
+        let Effects { startable, running, paused, paused_wholly, .. } = self.effects;
+        assert!((startable & (running | paused_wholly)).is_empty() && (paused_wholly & !paused).is_empty());
         if let Some(naive) = &self.naive {
             for lane in 0..self.dispatcher.lanes().len() as u8 {
                 let free = self.dispatcher.lanes()[usize::from(lane)].running.is_none();
