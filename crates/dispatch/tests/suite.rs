@@ -142,7 +142,7 @@ impl<'a> Caller<'a> {
         Caller { system, dispatcher, effects, now: Instant::ZERO, naive, checked }
     }
 
-    fn tell(&mut self, input: Input) {
+    fn handle(&mut self, input: Input) {
         let sends = self.effects.sends.capacity();
         self.dispatcher.handle(self.now, input, &mut self.effects);
         assert_eq!(
@@ -184,12 +184,12 @@ impl<'a> Caller<'a> {
                 let until = self.now + Span::from_micros(micros);
                 while self.effects.timer <= until {
                     self.now = self.effects.timer.max(self.now);
-                    self.tell(Input::Tick);
+                    self.handle(Input::Tick);
                     while let Some(slot) = self.dispatcher.overdue(self.now) {
                         let consumed = self.dispatcher.job(slot).wcet;
-                        self.tell(Input::Observe { slot, consumed });
+                        self.handle(Input::Observe { slot, consumed });
                         if self.effects.overrun == Overrun::Stop {
-                            self.tell(Input::Complete { slot, consumed });
+                            self.handle(Input::Complete { slot, consumed });
                         }
                     }
                     assert!(self.effects.timer > self.now, "what was due is done");
@@ -200,21 +200,21 @@ impl<'a> Caller<'a> {
                 let lane = (lane % self.dispatcher.lanes().len()) as u8;
                 let running = self.dispatcher.lanes()[usize::from(lane)].running;
                 let executed = running.map_or(Span::ZERO, |_| Span::from_micros(500));
-                self.tell(Input::LaneRuns { lane, executed });
+                self.handle(Input::LaneRuns { lane, executed });
             }
             Action::Complete(among) => {
                 let Some(slot) = self.choose(among, |state| matches!(state, State::Running | State::Demoted)) else {
                     return;
                 };
-                self.tell(Input::Complete { slot, consumed: Span::from_micros(700) });
+                self.handle(Input::Complete { slot, consumed: Span::from_micros(700) });
             }
             Action::Suspend(among) => {
                 let Some(slot) = self.choose(among, |state| state == State::Running) else { return };
-                self.tell(Input::Suspend { slot });
+                self.handle(Input::Suspend { slot });
             }
             Action::Resume(among) => {
                 let Some(slot) = self.choose(among, |state| state == State::Suspended) else { return };
-                self.tell(Input::Resume { slot, consumed: Span::from_micros(300) });
+                self.handle(Input::Resume { slot, consumed: Span::from_micros(300) });
             }
             Action::Lock(among) | Action::Unlock(among) => {
                 let Some(slot) = self.choose(among, |state| state == State::Running) else { return };
@@ -222,8 +222,8 @@ impl<'a> Caller<'a> {
                 let Some((resource, _)) = uses.first().copied() else { return };
                 let before = self.dispatcher.job(slot).level;
                 match (action, self.dispatcher.holds(slot, resource)) {
-                    (Action::Lock(_), false) => self.tell(Input::Acquire { slot, resource }),
-                    (Action::Unlock(_), true) => self.tell(Input::Release { slot, resource }),
+                    (Action::Lock(_), false) => self.handle(Input::Acquire { slot, resource }),
+                    (Action::Unlock(_), true) => self.handle(Input::Release { slot, resource }),
                     _ => return,
                 }
                 assert!(self.effects.level <= before, "a ceiling is never less urgent than its users");
@@ -262,7 +262,7 @@ fn play(file: &str, actions: &[Action], naive: bool) {
     let before_close = caller.dispatcher.probe().0.len();
     each_ends_once(&caller.dispatcher.probe().0, unfinished);
     caller.naive = None;
-    caller.tell(Input::Close);
+    caller.handle(Input::Close);
     assert!(caller.dispatcher.probe().0.len() - before_close <= unfinished + 1);
     let events = std::mem::take(&mut caller.dispatcher.probe_mut().0);
     let inputs = events.iter().filter(|(_, event)| matches!(event, Event::Input(_))).count() as u64;

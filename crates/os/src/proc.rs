@@ -55,14 +55,14 @@ pub(crate) fn wants_to_run(folder: &str) -> Option<bool> {
 /// How long it has run, as of the kernel's last tick or, once it has stopped, exactly; `None` if it is no more, or where the
 /// kernel does not tell (CONFIG_SCHED_INFO). 2.2 us.
 pub(crate) fn ran(folder: &str) -> Option<Span> {
-    let told = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
-    told.split_ascii_whitespace().next()?.parse().ok().map(Span::from_nanos)
+    let text = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok().map(Span::from_nanos)
 }
 
 /// How long it has waited for a CPU although it could run; `None` as above.
 pub(crate) fn waited(folder: &str) -> Option<Span> {
-    let told = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
-    told.split_ascii_whitespace().nth(1)?.parse().ok().map(Span::from_nanos)
+    let text = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok().map(Span::from_nanos)
 }
 
 fn line(folder: &str) -> io::Result<String> {

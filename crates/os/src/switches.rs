@@ -150,7 +150,7 @@ impl ThreadSwitches {
     }
 }
 
-/// The calls that a thread is in when it gives its CPU up: the kernel samples them just before it tells of the switch.
+/// The calls that a thread is in when it gives its CPU up: the kernel samples them just before it reports the switch.
 #[derive(Debug)]
 struct Chains {
     functions: Option<&'static Functions>,
@@ -225,7 +225,7 @@ fn read(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, Switched)> {
     let switched = match (kind, misc & MISC_SWITCH_OUT != 0) {
         (RECORD_SWITCH, true) => Switched::From { tid, preempted },
         (RECORD_SWITCH, false) => Switched::To { tid, preempted: false },
-        // The same switch is told twice, by the thread that goes and by the one that comes: once is enough.
+        // The same switch is reported twice, by the thread that goes and by the one that comes: once is enough.
         (RECORD_SWITCH_CPU_WIDE, true) => Switched::To { tid: u32_at(own, 4)?, preempted },
         (RECORD_LOST, _) => Switched::Lost(u64_at(own, 8)?),
         _ => return None,
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_waits_for_is_told_with_its_own_switch_unless_it_was_preempted() {
+    fn what_a_thread_waits_for_comes_with_its_own_switch_unless_it_was_preempted() {
         let Some(functions) = Functions::of_kernel() else {
             return crate::privileges::missing("addresses of functions");
         };
@@ -292,19 +292,19 @@ mod tests {
             let words = [60, tid, 5, 0, 2, 0].into_iter().flat_map(u32::to_ne_bytes);
             words.chain([u64::MAX - 127, sleeps].into_iter().flat_map(u64::to_ne_bytes)).collect::<Vec<u8>>()
         };
-        let told = |sampled: u32, misc: u16| {
-            let (mut chains, mut told) = (Chains { functions: Some(functions), last: None }, Vec::new());
-            chains.record(RECORD_SAMPLE, 0, &sample(sampled), &mut |_, switched| told.push(switched));
+        let reported = |sampled: u32, misc: u16| {
+            let (mut chains, mut all) = (Chains { functions: Some(functions), last: None }, Vec::new());
+            chains.record(RECORD_SAMPLE, 0, &sample(sampled), &mut |_, switched| all.push(switched));
             let switch = record(&[70, 71], [60, 61], 5);
             for _ in 0..2 {
-                chains.record(RECORD_SWITCH_CPU_WIDE, misc, &switch, &mut |_, switched| told.push(switched));
+                chains.record(RECORD_SWITCH_CPU_WIDE, misc, &switch, &mut |_, switched| all.push(switched));
             }
-            told
+            all
         };
         let to = |preempted| Switched::To { tid: 71, preempted };
-        assert_eq!(told(61, MISC_SWITCH_OUT), [Switched::Waits(Wait::Sleep), to(false), to(false)]);
-        assert_eq!(told(62, MISC_SWITCH_OUT), [to(false), to(false)]);
-        assert_eq!(told(61, MISC_SWITCH_OUT | MISC_SWITCH_OUT_PREEMPT), [to(true), to(true)]);
+        assert_eq!(reported(61, MISC_SWITCH_OUT), [Switched::Waits(Wait::Sleep), to(false), to(false)]);
+        assert_eq!(reported(62, MISC_SWITCH_OUT), [to(false), to(false)]);
+        assert_eq!(reported(61, MISC_SWITCH_OUT | MISC_SWITCH_OUT_PREEMPT), [to(true), to(true)]);
         for length in 0..sample(61).len() {
             sampled(functions, &sample(61)[..length]);
         }

@@ -185,7 +185,7 @@ impl ThreadHandle {
     }
 
     /// How long the thread of this process has waited for a CPU although it could run; `None` once it has ended, or
-    /// where the kernel does not tell (CONFIG_SCHED_INFO). 3 us.
+    /// where the kernel does not count it (CONFIG_SCHED_INFO). 3 us.
     pub fn waited(&self) -> Option<Span> {
         crate::proc::waited(&format!("/proc/self/task/{}", self.tid()))
     }

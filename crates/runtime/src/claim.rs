@@ -131,7 +131,7 @@ fn open(folder: &Path, cpu: u32) -> io::Result<File> {
     Ok(file)
 }
 
-/// A directory of this user's own, which nobody else may write to.
+/// A directory of this user's own, to which no one else may write.
 fn own(directory: &Path) -> io::Result<()> {
     let metadata = std::fs::symlink_metadata(directory)?;
     let own = metadata.is_dir() && metadata.uid() == hyoshi_os::file::own_user() && metadata.mode() & 0o022 == 0;

@@ -150,7 +150,7 @@ impl Pending {
         self.seen.push_back((at, Seen::Switch { to, preempted }));
     }
 
-    /// Whoever has the CPU is about to wait: told of this processor's own threads, which have jobs.
+    /// The thread that has the CPU is about to wait. Only this processor's own threads, which have jobs, are reported.
     fn waits(&mut self, at: Instant, wait: Wait) {
         let own = matches!(self.has, Some(Who::Lane(_) | Who::Below));
         if own && at > Instant::ZERO {

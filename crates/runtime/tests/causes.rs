@@ -29,7 +29,7 @@ fn other(name: &'static str, policy: Policy, body: impl FnMut() + Send + 'static
 }
 
 /// The accounts of an operation's jobs, and how the recording calls other threads.
-struct Told {
+struct Explained {
     ran: Ran,
     accounts: Vec<Account>,
 }
@@ -67,7 +67,7 @@ impl Drop for Others {
 }
 
 /// Runs one processor for a second while other threads do `meanwhile` on its CPU; `None` without privileges.
-fn told(text: &str, prepare: impl FnOnce(Node, &System) -> Node, mut meanwhile: Vec<Other>) -> Option<Told> {
+fn explained(text: &str, prepare: impl FnOnce(Node, &System) -> Node, mut meanwhile: Vec<Other>) -> Option<Explained> {
     let cpu = *allowed_cpus().last().unwrap();
     meanwhile.push(other("spinner", Policy::Other, || work(Span::from_micros(100))));
     let text = format!("duration = \"1s\"\n[processor.main]\ncpu = {cpu}\nstrategy = \"DM\"\n{text}");
@@ -82,10 +82,10 @@ fn told(text: &str, prepare: impl FnOnce(Node, &System) -> Node, mut meanwhile: 
     let plan = &ran.plan.processors[0];
     let mut law = Blame::new(&ran.system, hyoshi_dispatch::places(&ran.system, plan), false, Interest::All);
     let accounts = ran.events.iter().filter_map(|(_, at, event)| law.event(*at, event)).collect();
-    Some(Told { ran, accounts })
+    Some(Explained { ran, accounts })
 }
 
-impl Told {
+impl Explained {
     fn is_thread(&self, kind: Kind, name: &str) -> bool {
         matches!(kind, Kind::Other(number) if self.ran.names.get(number as usize).is_some_and(|known| known == name))
     }
@@ -115,12 +115,12 @@ impl Told {
 }
 
 /// One operation with a body.
-fn body(text: &str, body: impl FnMut() + Send + 'static) -> Option<Told> {
+fn body(text: &str, body: impl FnMut() + Send + 'static) -> Option<Explained> {
     body_beside(text, body, vec![])
 }
 
-fn body_beside(text: &str, mut body: impl FnMut() + Send + 'static, meanwhile: Vec<Other>) -> Option<Told> {
-    told(
+fn body_beside(text: &str, mut body: impl FnMut() + Send + 'static, meanwhile: Vec<Other>) -> Option<Explained> {
+    explained(
         &format!("[operation.late]\nevery = \"50ms\"\n{text}"),
         |node, _| node.body("late", move |_| body()),
         meanwhile,
@@ -129,8 +129,8 @@ fn body_beside(text: &str, mut body: impl FnMut() + Send + 'static, meanwhile: V
 
 #[test]
 fn a_body_that_sleeps() {
-    let Some(told) = body("wcet = \"1ms\"", || std::thread::sleep(Duration::from_millis(8))) else { return };
-    told.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+    let Some(seen) = body("wcet = \"1ms\"", || std::thread::sleep(Duration::from_millis(8))) else { return };
+    seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
 }
 
 #[test]
@@ -144,17 +144,17 @@ fn a_body_that_waits_for_a_lock_of_another_thread() {
         drop(held);
         std::thread::sleep(Duration::from_millis(1));
     });
-    let Some(told) = body_beside("wcet = \"1ms\"", move || drop(lock.lock()), vec![holder]) else { return };
-    told.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Lock)));
+    let Some(seen) = body_beside("wcet = \"1ms\"", move || drop(lock.lock()), vec![holder]) else { return };
+    seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Lock)));
 }
 
 #[test]
 fn a_body_that_waits_for_pages() {
     let cold = Cold::new("pages", 4 << 20);
-    let Some(told) = body("wcet = \"20ms\"", move || assert_eq!(cold.sum_by_page_faults(), (4 << 20) / 512)) else {
+    let Some(seen) = body("wcet = \"20ms\"", move || assert_eq!(cold.sum_by_page_faults(), (4 << 20) / 512)) else {
         return;
     };
-    told.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Page)));
+    seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Page)));
 }
 
 #[test]
@@ -162,8 +162,8 @@ fn a_body_that_reads_from_the_disk() {
     let cold = Cold::new("octets", 4 << 20);
     let mut octets = vec![0; 4 << 20];
     let read = move || cold.dropped().read_exact_at(&mut octets, 0).unwrap();
-    let Some(told) = body("wcet = \"20ms\"", read) else { return };
-    told.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
+    let Some(seen) = body("wcet = \"20ms\"", read) else { return };
+    seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
 }
 
 #[test]
@@ -173,8 +173,8 @@ fn a_body_that_writes_to_the_disk() {
         cold.dropped().write_all(&[2; 4 << 10]).unwrap();
         cold.dropped().sync_all().unwrap();
     };
-    let Some(told) = body("wcet = \"20ms\"", write) else { return };
-    told.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
+    let Some(seen) = body("wcet = \"20ms\"", write) else { return };
+    seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
 }
 
 #[test]
@@ -183,8 +183,8 @@ fn a_thread_above_the_lanes() {
         work(Span::from_millis(10));
         std::thread::sleep(Duration::from_millis(10));
     });
-    let Some(told) = body_beside("wcet = \"20ms\"", || work(Span::from_millis(15)), vec![intruder]) else { return };
-    told.blames("late", |kind| told.is_thread(kind, "intruder"));
+    let Some(seen) = body_beside("wcet = \"20ms\"", || work(Span::from_millis(15)), vec![intruder]) else { return };
+    seen.blames("late", |kind| seen.is_thread(kind, "intruder"));
 }
 
 #[test]
@@ -201,18 +201,18 @@ fn a_body_that_sleeps_while_a_thread_above_the_lanes_comes_does_not_sleep_longer
         begins.send(()).unwrap();
         std::thread::sleep(Duration::from_millis(8));
     };
-    let Some(told) = body_beside("wcet = \"1ms\"", sleep, vec![intruder]) else { return };
+    let Some(seen) = body_beside("wcet = \"1ms\"", sleep, vec![intruder]) else { return };
     let slept = |account: &&Account| account.total(|kind| kind == Kind::Asleep(Some(Wait::Sleep)));
-    let longer = told.accounts.iter().filter(|account| slept(account) > Span::from_millis(12)).count();
+    let longer = seen.accounts.iter().filter(|account| slept(account) > Span::from_millis(12)).count();
     let unknown = |account: &&Account| account.total(|kind| kind == Kind::Unexplained) > Span::from_millis(10);
-    let (jobs, unknown) = (told.accounts.len(), told.accounts.iter().filter(unknown).count());
-    assert!(longer * 4 <= jobs && unknown * 4 >= jobs * 3, "{longer} longer, {unknown} unknown of {:?}", told.accounts);
+    let (jobs, unknown) = (seen.accounts.len(), seen.accounts.iter().filter(unknown).count());
+    assert!(longer * 4 <= jobs && unknown * 4 >= jobs * 3, "{longer} longer, {unknown} unknown of {:?}", seen.accounts);
 }
 
 #[test]
 fn a_body_that_takes_longer_than_declared() {
-    let Some(told) = body("wcet = \"2ms\"", || work(Span::from_millis(10))) else { return };
-    told.blames("late", |kind| kind == Kind::Overran);
+    let Some(seen) = body("wcet = \"2ms\"", || work(Span::from_millis(10))) else { return };
+    seen.blames("late", |kind| kind == Kind::Overran);
 }
 
 const TWO: &str = "
@@ -236,9 +236,9 @@ fn a_declared_resource() {
         node.body("low", move |job| low.lock(job, |()| work(Span::from_millis(20))).unwrap())
             .body("high", move |job| high.lock(job, |()| work(Span::from_millis(1))).unwrap())
     };
-    let Some(told) = told(&text, prepare, vec![]) else { return };
-    let low = told.ran.id("low");
-    told.blames("high", |kind| matches!(kind, Kind::Resource { by: Some(by), .. } if by.operation == low));
+    let Some(seen) = explained(&text, prepare, vec![]) else { return };
+    let low = seen.ran.id("low");
+    seen.blames("high", |kind| matches!(kind, Kind::Resource { by: Some(by), .. } if by.operation == low));
 }
 
 #[test]
@@ -256,9 +256,9 @@ fn a_predecessor_in_its_chain() {
         node.body("first", |_| std::thread::sleep(Duration::from_millis(10)))
             .body("late", |_| work(Span::from_micros(500)))
     };
-    let Some(told) = told(text, prepare, vec![]) else { return };
-    told.blames("late", |kind| kind == Kind::Upstream);
-    told.blames("first", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+    let Some(seen) = explained(text, prepare, vec![]) else { return };
+    seen.blames("late", |kind| kind == Kind::Upstream);
+    seen.blames("first", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
 }
 
 #[test]
@@ -279,6 +279,6 @@ fn the_cap_of_the_processor() {
     let prepare = |node: Node, _: &System| {
         node.body("first", |_| work(Span::from_millis(7))).body("late", |_| work(Span::from_millis(1)))
     };
-    let Some(told) = told(text, prepare, vec![]) else { return };
-    told.blames("late", |kind| matches!(kind, Kind::Cap { .. }));
+    let Some(seen) = explained(text, prepare, vec![]) else { return };
+    seen.blames("late", |kind| matches!(kind, Kind::Cap { .. }));
 }

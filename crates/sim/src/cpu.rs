@@ -154,7 +154,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         }
         // A signal may have moved the timer since `self.timer` was set.
         if self.effects.timer <= now {
-            self.tell(now, Input::Tick);
+            self.handle(now, Input::Tick);
         }
     }
 
@@ -198,7 +198,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
 
     /// A completion arrives from another processor.
     pub fn signal(&mut self, now: Instant, signal: Signal) {
-        self.tell(now, Input::Signal(signal));
+        self.handle(now, Input::Signal(signal));
         if !self.is_held(now) {
             self.timer = self.next_timer();
         }
@@ -211,12 +211,12 @@ impl<'a, P: Probe> Cpu<'a, P> {
     }
 
     fn acquire(&mut self, now: Instant, slot: Slot, resource: ResourceId) {
-        self.tell(now, Input::Acquire { slot, resource });
+        self.handle(now, Input::Acquire { slot, resource });
         self.execution[slot.0 as usize].level = self.effects.level;
     }
 
     #[inline(always)]
-    fn tell(&mut self, now: Instant, input: Input) {
+    fn handle(&mut self, now: Instant, input: Input) {
         self.dispatcher.handle(now, input, &mut self.effects);
     }
 
@@ -227,7 +227,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// The simulation ends.
     pub fn stop_at(&mut self, end: Instant) {
         self.account(end.max(self.accounted));
-        self.tell(end, Input::Close);
+        self.handle(end, Input::Close);
     }
 
     // ---- what runs ----
@@ -272,7 +272,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
 
     /// Lets a lane decide; a job that starts begins with its critical sections.
     fn start(&mut self, now: Instant, lane: u8, executed: Span, locks: &mut Locks) {
-        self.tell(now, Input::LaneRuns { lane, executed });
+        self.handle(now, Input::LaneRuns { lane, executed });
         let run = self.effects.run;
         if self.overhead.is_some() {
             self.owe_for(now, lane, run);
@@ -392,7 +392,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         if self.dispatcher.job(slot).demoted {
             self.demoted.retain(|demoted| *demoted != slot);
         }
-        self.tell(now, Input::Complete { slot, consumed: self.execution[slot.0 as usize].consumed });
+        self.handle(now, Input::Complete { slot, consumed: self.execution[slot.0 as usize].consumed });
         self.current = None;
         self.holder = None;
         self.stop = Instant::NEVER;
@@ -408,7 +408,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
             // A body that took its whole worst case and has ended did not overrun while it pays what it owes.
             let within = self.dispatcher.job(slot).wcet.saturating_sub(Span::from_nanos(1));
             let consumed = if execution.ended { execution.consumed.min(within) } else { execution.consumed };
-            self.tell(now, Input::Observe { slot, consumed });
+            self.handle(now, Input::Observe { slot, consumed });
             match self.effects.overrun {
                 Overrun::Within => {}
                 Overrun::Demote => self.demoted.push_back(slot),
@@ -517,7 +517,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         let operation = self.dispatcher.job(slot).id.operation;
         let section = usize::from(self.execution[slot.0 as usize].section);
         if let Some((resource, _)) = self.uses(operation).get(section) {
-            self.tell(now, Input::Release { slot, resource: *resource });
+            self.handle(now, Input::Release { slot, resource: *resource });
             self.execution[slot.0 as usize].level = self.effects.level;
             locks.release(*resource);
         }
@@ -530,7 +530,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         let operation = self.dispatcher.job(slot).id.operation;
         let section = usize::from(self.execution[slot.0 as usize].section);
         if let Some((resource, _)) = self.uses(operation).get(section) {
-            self.tell(now, Input::Release { slot, resource: *resource });
+            self.handle(now, Input::Release { slot, resource: *resource });
             locks.release(*resource);
         }
     }

@@ -317,7 +317,7 @@ pub enum Seen {
     },
     /// Switches were lost before this one: who had the CPU since the last is not known.
     Gap,
-    /// Whoever has the CPU gives it up, with the switch that follows, to wait for this (since format 3).
+    /// The thread that has the CPU gives it up, with the switch that follows, to wait for this (since format 3).
     Waits(Wait),
 }
 

@@ -70,7 +70,7 @@ pub fn end(operation: u32, times: (u64, u64), end: u64, consumed: u64) -> Event 
     Event::Decision(Decision::End(ended(job(operation), times, end, consumed)))
 }
 
-/// Whoever had the CPU gave it up.
+/// The thread that had the CPU gave it up.
 pub fn switch(to: Who) -> Event {
     Event::Seen(Seen::Switch { to, preempted: false })
 }

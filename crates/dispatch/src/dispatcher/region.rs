@@ -59,7 +59,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Tells the caps whether lanes use the CPU from now on.
+    /// The caps count whether lanes use the CPU from now on.
     #[inline]
     pub(super) fn account(&mut self, now: Instant, effects: &mut Effects) {
         // A gate that moves changes what uses the CPU. Each cap moves at most once for each lane.

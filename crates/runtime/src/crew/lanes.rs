@@ -107,7 +107,7 @@ impl<S: Scheduled> Crew<S> {
                 // of a lane can complete.
                 self.members[usize::from(me)].demoted = false;
                 if !std::mem::replace(&mut self.members[usize::from(me)].waits, true) && job.state == State::Suspended {
-                    self.tell(now, Input::Resume { slot, consumed });
+                    self.handle(now, Input::Resume { slot, consumed });
                 }
                 self.apply(me);
                 self.settle(now, posts);
@@ -121,7 +121,7 @@ impl<S: Scheduled> Crew<S> {
             self.emitted = emitted;
         }
         self.unbind(me, slot);
-        self.tell(now, Input::Complete { slot, consumed });
+        self.handle(now, Input::Complete { slot, consumed });
         if let Some(cell) = cell {
             self.leave_body(job.id, cell, now);
         }
@@ -206,7 +206,7 @@ impl<S: Scheduled> Crew<S> {
     #[cold]
     fn set_aside(&mut self, now: Instant, run: Run) {
         self.operation_of(run.job).aside.push_back(run.slot);
-        self.tell(now, Input::Suspend { slot: run.slot });
+        self.handle(now, Input::Suspend { slot: run.slot });
     }
 
     /// The body is free: the next job that was set aside for it goes back into its lane.
@@ -214,7 +214,7 @@ impl<S: Scheduled> Crew<S> {
         let operation = self.operation_of(job);
         operation.cell = Some(cell);
         if let Some(slot) = operation.aside.pop_front() {
-            self.tell(now, Input::Resume { slot, consumed: Span::ZERO });
+            self.handle(now, Input::Resume { slot, consumed: Span::ZERO });
         }
     }
 

@@ -70,7 +70,7 @@ pub(crate) struct Crew<S> {
     may_idle: bool,
     /// Lanes below ordinary threads, as the threads' policies know it.
     paused: LaneMask,
-    /// Threads of which the kernel is to be asked for another policy once the lock is free.
+    /// Threads that need another policy: the kernel is asked once the lock is free.
     changed: VecDeque<u16>,
     /// What the job that completes in this section emitted.
     emitted: Option<Arc<Payload>>,
@@ -263,7 +263,7 @@ impl<S: Scheduled> Crew<S> {
         member.seat = Some(Arc::new(Seat::new(handle, policy, member.signs.clone())));
     }
 
-    /// A thread of which the kernel is to be asked for another policy; with the lock free.
+    /// A thread that needs another policy. The kernel is asked with the lock free.
     pub fn take_changed(&mut self) -> Option<Arc<Seat<S>>> {
         let thread = self.changed.pop_front()?;
         self.members[usize::from(thread)].seat.clone()
@@ -402,7 +402,7 @@ impl<S: Scheduled> Crew<S> {
     /// later is not listened to.
     pub fn close(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.closed, true) {
-            self.tell(now, Input::Close);
+            self.handle(now, Input::Close);
             self.common.stopping.store(true, Ordering::Release);
             self.members.iter().for_each(|member| member.signs.wake.post());
         }
@@ -418,14 +418,14 @@ impl<S: Scheduled> Crew<S> {
 
     /// Something happened to the processor.
     #[inline(always)]
-    fn tell(&mut self, now: Instant, input: Input) {
+    fn handle(&mut self, now: Instant, input: Input) {
         self.dispatcher.handle(now, input, &mut self.effects);
     }
 
     /// Lane `lane` has the CPU, its job having used `executed`: what it runs from now on.
     #[inline]
     fn decide(&mut self, now: Instant, lane: u8, executed: Span) -> Option<Run> {
-        self.tell(now, Input::LaneRuns { lane, executed });
+        self.handle(now, Input::LaneRuns { lane, executed });
         self.effects.run
     }
 

@@ -27,7 +27,7 @@ impl<S: Scheduled> Crew<S> {
         if timer <= now && timer <= self.common.until && !self.closed {
             self.arrive_from_elsewhere(now);
             let began = WallClock::now();
-            self.tell(now, Input::Tick);
+            self.handle(now, Input::Tick);
             self.queueing.enqueued(self.effects.work.enqueued, Span::from_nanos(began.elapsed().as_nanos() as u64));
             self.observe(now);
         }
@@ -81,7 +81,7 @@ impl<S: Scheduled> Crew<S> {
     fn observe(&mut self, now: Instant) {
         while let Some(slot) = self.dispatcher.overdue(now) {
             let seen = self.seen(slot);
-            self.tell(now, Input::Observe { slot, consumed: seen });
+            self.handle(now, Input::Observe { slot, consumed: seen });
             match self.effects.overrun {
                 Overrun::Within => {}
                 Overrun::Demote => self.demote(slot),
@@ -136,7 +136,7 @@ impl<S: Scheduled> Crew<S> {
         let another = !self.lanes[usize::from(lane)].idle.is_empty() || self.attended.contains(lane);
         if self.operation_of(job).has_body && another {
             self.members[usize::from(thread)].demoted = true;
-            self.tell(now, Input::Suspend { slot });
+            self.handle(now, Input::Suspend { slot });
             self.apply(thread);
         }
     }

@@ -31,7 +31,7 @@ impl<S: Scheduled> Crew<S> {
         if !another || self.closed || self.dispatcher.job(slot).state != State::Running {
             return false;
         }
-        self.tell(now, Input::Suspend { slot });
+        self.handle(now, Input::Suspend { slot });
         self.settle(now, posts);
         true
     }
@@ -43,7 +43,7 @@ impl<S: Scheduled> Crew<S> {
         }
         let consumed = cpu.saturating_sub(self.started[slot.0 as usize].began);
         self.members[usize::from(me)].waits = true;
-        self.tell(now, Input::Resume { slot, consumed });
+        self.handle(now, Input::Resume { slot, consumed });
         // Mostly it is its lane's first: then nobody else need wake up to say so.
         let lane = self.members[usize::from(me)].lane;
         let free = self.effects.startable.contains(lane) && !self.attended.contains(lane);
@@ -67,7 +67,7 @@ impl<S: Scheduled> Crew<S> {
     /// The job of `me` has taken a resource: it runs at the ceiling from now on.
     pub fn acquire(&mut self, me: u16, slot: Slot, resource: ResourceId, now: Instant) {
         if !self.closed {
-            self.tell(now, Input::Acquire { slot, resource });
+            self.handle(now, Input::Acquire { slot, resource });
             self.apply(me);
         }
     }
@@ -75,7 +75,7 @@ impl<S: Scheduled> Crew<S> {
     /// The job of `me` has let a resource go.
     pub fn release(&mut self, me: u16, slot: Slot, resource: ResourceId, now: Instant, posts: &mut Posts) {
         if !self.closed {
-            self.tell(now, Input::Release { slot, resource });
+            self.handle(now, Input::Release { slot, resource });
             self.apply(me);
             self.settle(now, posts);
         }
@@ -105,7 +105,7 @@ impl<S: Scheduled> Crew<S> {
         if job.id.leg + 1 >= job.legs {
             self.hand_on(&job, &None);
         }
-        self.tell(now, Input::Complete { slot: below.slot, consumed: below.consumed });
+        self.handle(now, Input::Complete { slot: below.slot, consumed: below.consumed });
         self.settle(now, posts);
     }
 }

@@ -144,7 +144,7 @@ fn gates(site: &Site<'_>, releases: &[Release], cap_ppm: u32, hard: HardCap) -> 
 
 const MILLION: u128 = 1_000_000;
 
-/// Whether the budget may be used up; `None` if that takes too long to tell.
+/// Whether the budget may be used up; `None` if that takes too long to find out.
 fn uses_up(demands: &[Demand], window: u128, cap_ppm: u128, reserve_ppm: u128) -> Option<bool> {
     // In whole nanoseconds, as the dispatcher has it.
     let budget = window.checked_mul(cap_ppm)? / MILLION * MILLION;
@@ -155,7 +155,7 @@ fn uses_up(demands: &[Demand], window: u128, cap_ppm: u128, reserve_ppm: u128) -
 }
 
 /// Whether what a processor executes within a window, if all is released as early as can be, `reaches` too much at an
-/// instant at which it becomes idle or at the window's end; `None` if that takes too long to tell.
+/// instant at which it becomes idle or at the window's end; `None` if that takes too long to find out.
 pub(super) fn executes(
     demands: &[Demand],
     window: u128,

@@ -51,7 +51,7 @@ pub(super) struct Live {
     section: usize,
     in_section: bool,
     blocked: bool,
-    /// A thread of its lane came to the CPU since the lane was told to run it.
+    /// A thread of its lane came to the CPU since the dispatcher chose it.
     came: bool,
     /// Its thread blocked, to wait for this, and has not come back.
     pub asleep: Option<Option<Wait>>,
@@ -336,11 +336,11 @@ impl<'a> Cpu<'a> {
         }
     }
 
-    /// Whoever has the CPU gives it up by its own will: a started job blocks.
+    /// The thread that has the CPU gives it up by its own will: a started job blocks.
     ///
     /// The kernel marks switches away from threads that could have gone on (PERF_RECORD_MISC_SWITCH_OUT_PREEMPT,
     /// perf_event_open(2)). A thread that hands its lane's token to another one of the lane blocks as well, once the lane
-    /// was told of the next job: that is not the next job's doing. The other thread is ready and has the CPU at once.
+    /// was given the next job: that is not the next job's doing. The other thread is ready and has the CPU at once.
     fn blocks(&mut self, now: Instant, to: Who, waits: Option<Wait>, mark: &mut impl FnMut(&mut Self, Mark)) {
         let Some(index) = self.switched.and_then(|who| self.started(who)) else { return };
         let Some(live) = &mut self.jobs[index as usize] else { return };
