@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use hyoshi_dispatch::Replay;
+use hyoshi_replay::Replay;
 use hyoshi_model::{Instant, System, read};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::agreement::{TOLERANCE, compare};

@@ -180,8 +180,14 @@ impl Drop for Audit {
 }
 
 impl Audit {
+    /// Writes everything that waits. No line is written after it.
+    pub(crate) fn end(&mut self) {
+        self.count_dropped();
+        self.lines = None;
+    }
+
     /// Counts dropped lines, since the last line of their user, in a line of its own.
-    pub(crate) fn count_dropped(&self) {
+    fn count_dropped(&self) {
         let Some(lines) = &self.lines else { return };
         for (uid, budget) in self.budgets.lock().iter_mut().filter(|(_, budget)| budget.dropped > 0) {
             let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);

@@ -418,7 +418,7 @@ impl State {
     /// Reserves nothing for anybody any more, and puts all back as it was.
     pub fn end(&mut self) {
         self.kernel.end();
-        self.audit.count_dropped();
+        self.audit.end();
     }
 }
 

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use hyoshi_model::{Instant, JobId, ProcessorId};
-use hyoshi_trace::{Signal, Slot};
+use hyoshi_trace::{Signal, Slot, Ticket};
 
 use crate::lane::LaneMask;
 
 /// What the caller does after an input. It keeps one of these for each dispatcher and passes it to every
 /// [`Dispatcher::handle`](crate::Dispatcher::handle), which
-/// allocates nothing in it as long as `sends` are taken after each.
+/// allocates nothing in it as long as `sends` and `returned` are taken after each.
 #[derive(Debug)]
 pub struct Effects {
     /// When the next `Tick` is due, or an `Observe` of what is overdue.
@@ -27,13 +27,17 @@ pub struct Effects {
     pub woken: LaneMask,
     /// Completions for other processors. They accumulate until the caller takes them.
     pub sends: Vec<(ProcessorId, Signal)>,
+    /// After `Complete`: to how many jobs or joins of this processor its ticket went.
+    pub handed_on: u32,
+    /// Released tickets, one entry for each reference. They accumulate until the caller takes them.
+    pub returned: Vec<Ticket>,
     /// After `LaneRuns`: the job that the lane runs from now on; `None` if it goes on with what it has, or with nothing.
     pub run: Option<Run>,
     /// After `Observe`: what becomes of the job.
     pub overrun: Overrun,
     /// After `Acquire` and `Release`: the level at which the job runs from now on.
     pub level: u8,
-    /// After `Signal`: it is lost. Too many were on their way, or it fits no operation of this processor.
+    /// After `Signal`: it was dropped, because no operation of this processor matches it.
     pub lost: bool,
     /// The run ends: critical overload has lasted, and the file says so.
     pub stop: bool,
@@ -61,6 +65,8 @@ pub struct Run {
     pub slot: Slot,
     /// Which job that is.
     pub job: JobId,
+    /// Position of its operation among those of this processor's plan.
+    pub local: u32,
     /// True if it has run before and goes on.
     pub resumed: bool,
     /// The job that gives the lane up for it, if it was running one.

@@ -202,20 +202,25 @@ impl Meter {
             self.at = now;
             return;
         }
+        if !self.busy && self.sum == 0 {
+            self.at = now;
+            return;
+        }
+        let mut step = (self.at / STEP) as usize % RING;
+        let mut end = (self.at / STEP + 1) * STEP;
         loop {
-            let step = self.at / STEP;
-            let end = (step + 1) * STEP;
             let until = end.min(now);
             if self.busy {
-                self.used[step as usize % RING] += (until - self.at) as u32;
+                self.used[step] += (until - self.at) as u32;
                 self.sum += until - self.at;
             }
             self.at = until;
             if until < end {
                 return;
             }
-            let next = (step + 1) as usize % RING;
-            self.sum -= u64::from(core::mem::take(&mut self.used[next]));
+            step = if step + 1 == RING { 0 } else { step + 1 };
+            self.sum -= u64::from(core::mem::take(&mut self.used[step]));
+            end += STEP;
         }
     }
 

@@ -5,16 +5,22 @@ use alloc::vec::Vec;
 use hyoshi_model::{Instant, JobId, Span};
 use hyoshi_trace::Slot;
 
-/// The state of one job, from release to end.
+use crate::tickets::Set;
+
+/// The state of one job, from release to end; [`Transition`] numbers the arrows.
 ///
 /// ```text
-///            guard closed        guard opens
-///   arrive ──────────────► Held ────────────► Ready ─LaneRuns─► Running ──complete──► (ended)
-///      │                                       ▲ ▲ │              │  │
-///      └───────────────────────────────────────┘ │ └─cancelled    │  ├─observe─► Demoted ──complete──►
-///                                                └────preempted───┤  │
-///                                                └────resume──────┴─suspend─► Suspended
+///            1                2                3                 8
+///   arrive ─────► Held ───────────► Ready ───────────► Running ─────► (ended)
+///      │                            ▲ ▲ │◄────────────    │ │            ▲
+///      └────────────────────────────┘ │ │       4         │ │ 7          │ 8
+///                    2                │ └───────────┐     │ └──────► Demoted
+///                                   6 │        7    │     │ 5            ▲
+///                                     └── Suspended ┼◄────┘              │
+///                                             └─────┴────────────────────┘
 /// ```
+///
+/// Not drawn: 7 and 8 from Ready, 8 from Suspended (a stopped body), 9 from each state, 10 from Ready to Ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Waits for its release guard.
@@ -29,13 +35,66 @@ pub enum State {
     Demoted,
 }
 
+/// What can happen to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    /// Its guard, or an offset, holds it back.
+    Hold = 1,
+    /// It enters its lane's queue for the first time.
+    Release = 2,
+    /// It gets the run token.
+    Start = 3,
+    /// It gives the token up for a better job.
+    Preempt = 4,
+    /// It blocks.
+    Suspend = 5,
+    /// It goes on after it blocked.
+    Resume = 6,
+    /// It goes on below the lanes.
+    Demote = 7,
+    /// Its body has returned.
+    Complete = 8,
+    /// It is cancelled or dropped, or the run ends.
+    Drop = 9,
+    /// The processor's strategy changes: it gets another place in a queue.
+    Requeue = 10,
+}
+
+impl Transition {
+    /// True if it can happen in this state.
+    pub const fn is_possible(self, state: State) -> bool {
+        use State::{Demoted, Held, Ready, Running, Suspended};
+        match self {
+            Transition::Hold | Transition::Release => matches!(state, Held),
+            Transition::Start | Transition::Requeue => matches!(state, Ready),
+            Transition::Preempt | Transition::Suspend => matches!(state, Running),
+            Transition::Resume => matches!(state, Suspended),
+            Transition::Demote => matches!(state, Ready | Running | Suspended),
+            Transition::Complete => matches!(state, Ready | Running | Suspended | Demoted),
+            Transition::Drop => true,
+        }
+    }
+
+    /// The state that it leads to; `None` if the job ends.
+    pub const fn leads_to(self) -> Option<State> {
+        match self {
+            Transition::Hold => Some(State::Held),
+            Transition::Release | Transition::Preempt | Transition::Resume | Transition::Requeue => Some(State::Ready),
+            Transition::Start => Some(State::Running),
+            Transition::Suspend => Some(State::Suspended),
+            Transition::Demote => Some(State::Demoted),
+            Transition::Complete | Transition::Drop => None,
+        }
+    }
+}
+
 /// One job.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// Which execution of which operation.
     pub id: JobId,
-    /// Position of the operation among those of this processor.
-    pub(crate) local: u32,
+    /// Position of the operation among those of this processor's plan.
+    pub local: u32,
     /// Nominal release of the root job.
     pub origin: Instant,
     /// Present period of the root, for guards down the chain.
@@ -64,7 +123,7 @@ pub struct Job {
     pub level: u8,
     pub(crate) tie: u16,
     /// Its place under the strategy that does not rule.
-    pub(crate) other: hyoshi_sched::Place,
+    pub other: hyoshi_sched::Place,
     /// The levels of critical and other legs under the second strategy, if there is one.
     pub(crate) legs_at: (u8, u8),
     /// It had started when the strategy changed: it finishes at its old level, before what waits there.
@@ -81,6 +140,16 @@ pub struct Job {
     pub stopped: bool,
     /// It was preempted or has waited since its start.
     pub(crate) started: bool,
+    /// The tickets of what triggered it.
+    pub(crate) tickets: Set,
+}
+
+impl Job {
+    #[inline]
+    pub(crate) fn make(&mut self, transition: Transition) {
+        debug_assert!(transition.is_possible(self.state), "{transition:?} of a job that is {:?}", self.state);
+        self.state = transition.leads_to().unwrap_or(self.state);
+    }
 }
 
 /// Jobs by slot.
@@ -156,5 +225,26 @@ impl JobTable {
     /// True if no job is live.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use State::{Demoted, Held, Ready, Running, Suspended};
+
+    #[test]
+    fn the_token_is_taken_from_the_queue_only_and_given_up_only_by_its_holder() {
+        use Transition::{Demote, Hold, Preempt, Release, Resume, Start, Suspend};
+        let possible = |state| {
+            let all = [Hold, Release, Start, Preempt, Suspend, Resume, Demote];
+            all.into_iter().filter(move |transition| transition.is_possible(state)).collect::<Vec<_>>()
+        };
+        assert_eq!(possible(Held), [Hold, Release]);
+        assert_eq!(possible(Ready), [Start, Demote]);
+        assert_eq!(possible(Running), [Preempt, Suspend, Demote]);
+        assert_eq!(possible(Suspended), [Resume, Demote]);
+        assert_eq!(possible(Demoted), []);
+        assert!(!Transition::Complete.is_possible(Held));
     }
 }

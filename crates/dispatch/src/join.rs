@@ -3,6 +3,7 @@
 use alloc::{collections::VecDeque, vec::Vec};
 
 use hyoshi_model::{Instant, Span};
+use hyoshi_trace::Ticket;
 
 /// What a completion hands to the operation it triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub struct Token {
     pub origin: Instant,
     /// Present period of its root.
     pub period: Span,
+    /// What its caller attached to it.
+    pub ticket: Option<Ticket>,
 }
 
 /// Collects the completions of several predecessors.
@@ -25,6 +28,8 @@ pub struct Join {
     by_number: bool,
     limit: usize,
     waiting: Vec<VecDeque<Token>>,
+    /// The tickets of the last complete set.
+    joined: Vec<Option<Ticket>>,
 }
 
 impl Join {
@@ -33,33 +38,49 @@ impl Join {
     pub fn new(predecessors: usize, by_number: bool, limit: usize) -> Self {
         let limit = limit.max(1);
         let waiting = (0..predecessors).map(|_| VecDeque::with_capacity(limit + 1)).collect();
-        Join { by_number, limit, waiting }
+        Join { by_number, limit, waiting, joined: alloc::vec![None; predecessors] }
     }
 
-    /// The predecessor at `position` has completed; the joined token if that completes a set.
-    pub fn arrive(&mut self, position: usize, token: Token) -> Option<Token> {
+    /// How many completions can wait.
+    pub fn capacity(&self) -> usize {
+        self.limit * self.waiting.len()
+    }
+
+    /// The tickets of the set that was complete last, by position of the predecessor.
+    pub fn joined(&self) -> &[Option<Ticket>] {
+        &self.joined
+    }
+
+    /// The predecessor at `position` has completed; the joined token if that completes a set. The tickets of completions
+    /// that are given up go to `returned`.
+    pub fn arrive(&mut self, position: usize, token: Token, returned: &mut Vec<Ticket>) -> Option<Token> {
         let queue = &mut self.waiting[position];
         queue.push_back(token);
         if queue.len() > self.limit {
-            queue.pop_front();
+            returned.extend(queue.pop_front().and_then(|token| token.ticket));
         }
         if self.by_number {
-            self.pass_over();
+            self.pass_over(returned);
         }
         if self.waiting.iter().any(VecDeque::is_empty) {
             return None;
         }
-        let tokens = self.waiting.iter_mut().filter_map(VecDeque::pop_front);
+        let tokens = self.waiting.iter_mut().filter_map(VecDeque::pop_front).zip(&mut self.joined);
+        let tokens = tokens.map(|(token, ticket)| {
+            *ticket = token.ticket;
+            token
+        });
         tokens.reduce(|one, other| Token {
             number: one.number.max(other.number),
             // The oldest data decides the deadline; the slowest root the pace.
             origin: one.origin.min(other.origin),
             period: one.period.max(other.period),
+            ticket: None,
         })
     }
 
     /// Drops tokens whose number some predecessor has already passed.
-    fn pass_over(&mut self) {
+    fn pass_over(&mut self, returned: &mut Vec<Ticket>) {
         loop {
             let Some(newest) = self.waiting.iter().filter_map(|queue| queue.front()).map(|token| token.number).max()
             else {
@@ -68,7 +89,7 @@ impl Join {
             let mut passed = false;
             for queue in &mut self.waiting {
                 while queue.front().is_some_and(|token| token.number < newest) {
-                    queue.pop_front();
+                    returned.extend(queue.pop_front().and_then(|token| token.ticket));
                     passed = true;
                 }
             }
@@ -82,35 +103,49 @@ impl Join {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
+
+    fn ticket(number: u64) -> Option<Ticket> {
+        core::num::NonZeroU32::new(number as u32).map(Ticket)
+    }
 
     fn token(number: u64) -> Token {
-        Token { number, origin: Instant::from_nanos(number * 10), period: Span::from_nanos(10) }
+        let (origin, period) = (Instant::from_nanos(number * 10), Span::from_nanos(10));
+        Token { number, origin, period, ticket: ticket(number) }
+    }
+
+    /// The joined number, and the tickets that the join dropped.
+    fn arrive(join: &mut Join, position: usize, number: u64) -> (Option<u64>, Vec<Ticket>) {
+        let mut returned = Vec::new();
+        let joined = join.arrive(position, token(number), &mut returned);
+        (joined.map(|token| token.number), returned)
     }
 
     #[test]
     fn a_number_that_one_predecessor_lost_is_passed_over() {
         let mut join = Join::new(2, true, 4);
-        assert_eq!(join.arrive(0, token(0)), None);
-        assert_eq!(join.arrive(0, token(1)), None);
-        assert_eq!(join.arrive(1, token(1)), Some(token(1)));
-        assert_eq!(join.arrive(1, token(2)), None);
-        assert_eq!(join.arrive(0, token(2)), Some(token(2)));
+        assert_eq!(arrive(&mut join, 0, 1), (None, vec![]));
+        assert_eq!(arrive(&mut join, 0, 2), (None, vec![]));
+        assert_eq!(arrive(&mut join, 1, 2), (Some(2), vec![ticket(1).unwrap()]));
+        assert_eq!(join.joined(), [ticket(2), ticket(2)]);
+        assert_eq!(arrive(&mut join, 1, 3), (None, vec![]));
+        assert_eq!(arrive(&mut join, 0, 3).0, Some(3));
     }
 
     #[test]
     fn several_roots_pair_their_oldest_completions() {
         let mut join = Join::new(2, false, 4);
-        assert_eq!(join.arrive(0, token(5)), None);
-        let joined = join.arrive(1, token(2)).unwrap();
+        assert_eq!(arrive(&mut join, 0, 5).0, None);
+        let joined = join.arrive(1, token(2), &mut Vec::new()).unwrap();
         assert_eq!((joined.number, joined.origin), (5, Instant::from_nanos(20)));
+        assert_eq!(join.joined(), [ticket(5), ticket(2)]);
     }
 
     #[test]
     fn a_predecessor_too_far_ahead_loses_its_oldest_completion() {
         let mut join = Join::new(2, false, 2);
-        for number in 0..3 {
-            assert_eq!(join.arrive(0, token(number)), None);
-        }
-        assert_eq!(join.arrive(1, token(9)).unwrap().origin, Instant::from_nanos(10));
+        let lost: Vec<Ticket> = (1..=3).flat_map(|number| arrive(&mut join, 0, number).1).collect();
+        assert_eq!(lost, [ticket(1).unwrap()]);
+        assert_eq!(join.arrive(1, token(9), &mut Vec::new()).unwrap().origin, Instant::from_nanos(20));
     }
 }

@@ -28,10 +28,8 @@ pub struct Lane {
 impl Lane {
     pub(crate) fn of(plan: &ProcessorPlan, operations: &[Operation]) -> Vec<Lane> {
         let make = |levels: core::ops::Range<u8>| {
-            // An operation's jobs may pass through every lane that some epoch and strategy places it in.
             let fits = |(position, _): &(usize, &Operation)| {
-                let mut places = plans(plan).flat_map(|plan| plan.placements.iter().map(|epoch| epoch[*position]));
-                places.any(|place| levels.contains(&place.critical.level) || levels.contains(&place.other.level))
+                levels_of(plan, *position).iter().any(|level| levels.contains(&level))
             };
             let capacity = |(_, operation): (usize, &Operation)| operation.queue.most_jobs();
             let capacity: usize = operations.iter().enumerate().filter(fits).map(capacity).sum();
@@ -107,15 +105,11 @@ pub fn plans(plan: &ProcessorPlan) -> impl Iterator<Item = &ProcessorPlan> {
     core::iter::once(plan).chain(plan.overload.as_deref())
 }
 
-/// The most urgent level among the users of each resource, under either strategy.
-pub fn ceilings(plan: &ProcessorPlan) -> Vec<Option<u8>> {
-    let mut ceilings = plan.ceilings.clone();
-    for second in plan.overload.iter() {
-        for (ceiling, other) in ceilings.iter_mut().zip(&second.ceilings) {
-            *ceiling = ceiling.iter().chain(other).copied().min();
-        }
-    }
-    ceilings
+/// The levels that the jobs of an operation can pass through: those where some epoch and strategy places it. `position` is
+/// its own among the plan's operations.
+pub fn levels_of(plan: &ProcessorPlan, position: usize) -> LaneMask {
+    let places = plans(plan).flat_map(|plan| plan.placements.iter().map(|epoch| epoch[position]));
+    places.flat_map(|place| [place.critical.level, place.other.level]).collect()
 }
 
 /// Which lanes a plan makes, for those who start threads for them: as many as the longer of two

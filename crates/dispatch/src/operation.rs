@@ -7,13 +7,14 @@ use alloc::{
 
 use hyoshi_model::{
     Deadline, Instant, JobId, OnBusy, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting, Span, System, Trigger,
-    takes,
+    takes::{self, Stream},
 };
 use hyoshi_sched::{Placement, ProcessorPlan};
 use hyoshi_trace::Slot;
 
 use crate::guard::ReleaseGuard;
 use crate::join::{Join, Token};
+use crate::tickets::Tickets;
 
 /// An operation of this processor: its setting in the present epoch, and its state.
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub(crate) struct Operation {
     /// Jobs that have not ended.
     pub unfinished: u32,
     pub successors: Vec<Successor>,
+    /// The tickets of its jobs, where predecessors hand on payloads.
+    pub tickets: Option<Tickets>,
 }
 
 /// How completions of predecessors become releases.
@@ -74,8 +77,8 @@ pub(crate) enum Intake {
 pub(crate) enum Successor {
     /// To an operation of this processor, as its predecessor at `position`.
     Here { local: u32, position: u16 },
-    /// To another processor, over a link.
-    There { to: OperationId, processor: ProcessorId, position: u16, least: Span, most: Span },
+    /// To another processor.
+    There { to: OperationId, processor: ProcessorId, position: u16 },
 }
 
 impl Operation {
@@ -101,15 +104,15 @@ impl Operation {
             Trigger::All(all) => all.len() == 1 || by_number,
             Trigger::Any(any) => any.len() == 1,
         };
-        let host = |processor: ProcessorId| system.processor(processor).host;
         let successors = downstream.iter().map(|&(to, position)| {
             let other = system.operation(to);
-            if other.on == operation.on {
-                return Successor::Here { local: local_of(to), position };
+            match other.on == operation.on {
+                true => Successor::Here { local: local_of(to), position },
+                false => Successor::There { to, processor: other.on, position },
             }
-            let (least, most) = system.delay(host(operation.on), host(other.on));
-            Successor::There { to, processor: other.on, position, least, most }
         });
+        let predecessors = operation.trigger.predecessors();
+        let payloads = predecessors.iter().any(|from| system.operation(*from).payload > 0);
         let place = |plan: &ProcessorPlan| {
             plan.placement(0, id).unwrap_or(Placement { critical: Default::default(), other: Default::default() })
         };
@@ -134,8 +137,7 @@ impl Operation {
             has_guard: operation.guard != hyoshi_model::Guard::Off,
             guard: ReleaseGuard::new(operation.guard),
             intake,
-            predecessors: u16::try_from(operation.trigger.predecessors().len())
-                .expect("the file's reader takes no more"),
+            predecessors: u16::try_from(predecessors.len()).expect("the file's reader takes no more"),
             inherits_number,
             next_number: 0,
             nominal: Instant::ZERO + system.setting(0, id).phase,
@@ -144,6 +146,7 @@ impl Operation {
             waiting: 0,
             unfinished: 0,
             successors: successors.collect(),
+            tickets: payloads.then(|| Tickets::new(operation.queue.most_jobs(), predecessors.len())),
         };
         new.enter(system.setting(0, id));
         new
@@ -178,11 +181,17 @@ impl Operation {
         if let Some(late) = late.get(&job) {
             return release.saturating_add(*late);
         }
-        release + takes::uniform(takes::bits(seed, job, 2), Span::ZERO, self.jitter)
+        release + takes::uniform(takes::bits(seed, job, Stream::Jitter), Span::ZERO, self.jitter)
+    }
+
+    /// How many tickets its jobs and its join can hold.
+    pub fn most_tickets(&self) -> usize {
+        let join = if let Intake::Join(join) = &self.intake { join.capacity() } else { 0 };
+        self.tickets.as_ref().map_or(0, |tickets| tickets.capacity() + join)
     }
 
     /// The token of a periodic release.
     pub fn own_token(&self, release: Instant) -> Token {
-        Token { number: self.next_number, origin: release, period: self.period }
+        Token { number: self.next_number, origin: release, period: self.period, ticket: None }
     }
 }

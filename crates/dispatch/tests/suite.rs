@@ -3,10 +3,13 @@
 
 mod naive;
 
-use hyoshi_dispatch::{Dispatcher, Effects, Overrun, State, replay};
-use hyoshi_model::{Instant, Span, System, read};
+use std::num::NonZeroU32;
+
+use hyoshi_dispatch::{Dispatcher, Effects, Overrun, State};
+use hyoshi_model::{Instant, JobId, Span, System, read};
+use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event, Input, Outcome, Probe};
+use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Slot, Ticket};
 use naive::Naive;
 use proptest::prelude::*;
 
@@ -66,7 +69,8 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
         let (critical, importance, legs, uses) = kinds;
         let (triggered, from, guard, trigger) = links;
         let triggered = triggered && index > 0;
-        let mut text = format!("[operation.o{index}]\nwcet = \"{wcet}ms\"\ndeadline = \"{deadline}ms\"\n");
+        let mut text =
+            format!("[operation.o{index}]\npayload = \"8B\"\nwcet = \"{wcet}ms\"\ndeadline = \"{deadline}ms\"\n");
         text += &match triggered {
             // Two predecessors where there are two.
             true if index > 1 && guard == "off" => {
@@ -129,6 +133,8 @@ struct Caller<'a> {
     naive: Option<Naive>,
     /// How many of the probe's events were checked.
     checked: usize,
+    /// By ticket: whose completion it was attached to, and how often the dispatcher has it.
+    tickets: Vec<(JobId, u32)>,
 }
 
 impl<'a> Caller<'a> {
@@ -139,17 +145,61 @@ impl<'a> Caller<'a> {
         let naive = naive.then(|| Naive::new(system, plan));
         // The first region begins at once.
         let checked = dispatcher.probe().0.len();
-        Caller { system, dispatcher, effects, now: Instant::ZERO, naive, checked }
+        Caller { system, dispatcher, effects, now: Instant::ZERO, naive, checked, tickets: Vec::new() }
+    }
+
+    /// Completes a job with a ticket of its own.
+    fn complete(&mut self, slot: Slot, consumed: Span) {
+        self.tickets.push((self.dispatcher.job(slot).id, 0));
+        let ticket = NonZeroU32::new(self.tickets.len() as u32).map(Ticket);
+        self.handle(Input::Complete { slot, consumed, ticket });
+    }
+
+    /// Tickets come back as often as they were handed on, and a job has those of the completions that triggered it.
+    fn check_tickets(&mut self, input: Input) {
+        if let Input::Complete { .. } = input {
+            self.tickets.last_mut().expect("it has just got one").1 += self.effects.handed_on;
+        }
+        for Ticket(number) in self.effects.returned.drain(..) {
+            let held = &mut self.tickets[number.get() as usize - 1].1;
+            *held = held.checked_sub(1).expect("it came back once too often");
+        }
+        let mut of_jobs = 0;
+        for (slot, job) in self.dispatcher.jobs() {
+            let operation = self.system.operation(job.id.operation);
+            let predecessors = operation.trigger.predecessors();
+            let tickets = self.dispatcher.tickets(slot);
+            of_jobs += tickets.iter().flatten().count();
+            for (Ticket(number), from) in
+                tickets.iter().zip(predecessors).filter_map(|(t, from)| Some((*t.as_ref()?, from)))
+            {
+                let (by, held) = self.tickets[number.get() as usize - 1];
+                assert!(by.operation == *from && held > 0, "{by:?} triggered {:?}", job.id);
+                let inherits = self.system.numbered_by_root(job.id.operation);
+                assert!(!inherits || by.number == job.id.number, "{by:?} triggered {:?}", job.id);
+            }
+            let all = matches!(operation.trigger, hyoshi_model::Trigger::All(_));
+            let expected = if all { predecessors.len() } else { predecessors.len().min(1) };
+            assert_eq!(tickets.iter().flatten().count(), expected);
+        }
+        let held: u32 = self.tickets.iter().map(|(_, held)| held).sum();
+        let in_joins = held.checked_sub(of_jobs as u32).expect("a ticket that has come back");
+        let joins = self.system.operations.iter().filter(|one| one.trigger.predecessors().len() > 1);
+        let room: u32 = joins.map(|one| one.trigger.predecessors().len() as u32 * one.queue.limit).sum();
+        assert!(in_joins <= room, "{in_joins} tickets are lost or in joins for {room}");
     }
 
     fn handle(&mut self, input: Input) {
         let sends = self.effects.sends.capacity();
+        let room = self.effects.returned.capacity();
         self.dispatcher.handle(self.now, input, &mut self.effects);
         assert_eq!(
             (sends, self.effects.sends.len()),
             (self.effects.sends.capacity(), 0),
             "one processor sends nothing"
         );
+        assert_eq!(room, self.effects.returned.capacity(), "nothing is allocated");
+        self.check_tickets(input);
         for index in self.checked..self.dispatcher.probe().0.len() {
             let (at, event) = self.dispatcher.probe().0[index];
             assert_eq!(at, self.now);
@@ -169,11 +219,11 @@ impl<'a> Caller<'a> {
         }
     }
 
-    fn slots(&self, state: impl Fn(State) -> bool) -> Vec<hyoshi_trace::Slot> {
+    fn slots(&self, state: impl Fn(State) -> bool) -> Vec<Slot> {
         self.dispatcher.jobs().filter(|(_, job)| state(job.state)).map(|(slot, _)| slot).collect()
     }
 
-    fn choose(&self, among: usize, state: impl Fn(State) -> bool) -> Option<hyoshi_trace::Slot> {
+    fn choose(&self, among: usize, state: impl Fn(State) -> bool) -> Option<Slot> {
         let slots = self.slots(state);
         (!slots.is_empty()).then(|| slots[among % slots.len()])
     }
@@ -189,7 +239,7 @@ impl<'a> Caller<'a> {
                         let consumed = self.dispatcher.job(slot).wcet;
                         self.handle(Input::Observe { slot, consumed });
                         if self.effects.overrun == Overrun::Stop {
-                            self.handle(Input::Complete { slot, consumed });
+                            self.complete(slot, consumed);
                         }
                     }
                     assert!(self.effects.timer > self.now, "what was due is done");
@@ -206,7 +256,7 @@ impl<'a> Caller<'a> {
                 let Some(slot) = self.choose(among, |state| matches!(state, State::Running | State::Demoted)) else {
                     return;
                 };
-                self.handle(Input::Complete { slot, consumed: Span::from_micros(700) });
+                self.complete(slot, Span::from_micros(700));
             }
             Action::Suspend(among) => {
                 let Some(slot) = self.choose(among, |state| state == State::Running) else { return };

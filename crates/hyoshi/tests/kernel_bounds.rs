@@ -11,12 +11,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use hyoshi::{Decision, Event, Instant, JobContext, JobEnd, Node, Plan, Span, Strategies, System, analyse, read};
-use hyoshi_dispatch::places;
 use hyoshi_model::{Costs, Takes, Trigger};
 use hyoshi_os::{allowed_cpus, own_cpu_time};
+use hyoshi_replay::blame::{Account, Blame, Holder, Interest, Kind, Mark};
 use hyoshi_runtime::{CalibrateError, Calibration, Finished, Note};
 use hyoshi_trace::Seen;
-use hyoshi_trace::blame::{Account, Blame, Holder, Interest, Kind, Mark};
 
 const STRATEGIES: [&str; 7] = ["RMS", "EDF", "MUF", "RMS+EDF", "MLF", "DM", "RMS+MLF"];
 
@@ -107,7 +106,7 @@ fn run(system: &Arc<System>, plan: &Arc<Plan>, usual: Span) -> Ran {
     let mut events: Vec<(Instant, Event)> = Vec::new();
     let finished = running.wait(&mut |_, now, event| events.push((now, event)));
     let names = names.since(0);
-    let mut law = Blame::new(system, places(system, &plan.processors[0]), false, Interest::All);
+    let mut law = Blame::new(system, &plan.processors[0], false, Interest::All);
     let mut foreign: Vec<(Instant, Instant, String)> = Vec::new();
     let mut told = Instant::ZERO;
     let (mut ends, mut accounts) = (Vec::new(), Vec::new());

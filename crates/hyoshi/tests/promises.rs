@@ -10,7 +10,7 @@ use std::sync::Arc;
 use hyoshi::{
     Decision, Event, Instant, JobEnd, Node, Plan, Probe, Span, Strategies, System, read, read_file, simulate,
 };
-use hyoshi_dispatch::replay;
+use hyoshi_replay::replay;
 use hyoshi_trace::agreement::{Agreement, TOLERANCE, compare};
 
 /// Keeps job ends.

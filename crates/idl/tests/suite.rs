@@ -1,6 +1,5 @@
 //! All integration tests of the crate in one binary: linking one for each file takes longer than running them.
 
-mod build_script;
 mod hostile;
 mod meaning;
 mod omniidl;

@@ -17,3 +17,11 @@ include!(concat!(env!("OUT_DIR"), "/ping.rs"));
 pub use checks::{Able, check_all};
 pub use servant::{Known, Servant};
 pub use serve::serve;
+
+/// Rust from every good IDL file of the compiler's tests compiles without a warning.
+#[cfg(test)]
+#[deny(warnings)]
+#[allow(dead_code)]
+mod good {
+    include!(concat!(env!("OUT_DIR"), "/good.rs"));
+}

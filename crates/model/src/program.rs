@@ -4,9 +4,8 @@
 
 use alloc::{string::String, vec::Vec};
 
-use crate::ids::{HostId, ProgramId};
+use crate::ids::HostId;
 use crate::reservation::{Reservation, Share};
-use crate::system::System;
 use crate::takes::Takes;
 use crate::time::{Instant, Span};
 
@@ -91,18 +90,5 @@ impl Program {
     /// The longest that one of its cycles ever takes, if that is known.
     pub fn longest(&self) -> Option<Span> {
         self.takes.iter().map(|(_, takes)| takes.longest()).max()
-    }
-}
-
-impl System {
-    /// The program at `id`.
-    pub fn program(&self, id: ProgramId) -> &Program {
-        &self.brokered.programs[id.index()]
-    }
-
-    /// The programs of one host, in the file's order.
-    pub fn programs_on(&self, host: HostId) -> impl Iterator<Item = ProgramId> + '_ {
-        let ids = (0..self.brokered.programs.len() as u32).map(ProgramId);
-        ids.filter(move |id| self.program(*id).host == host)
     }
 }

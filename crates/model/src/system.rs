@@ -5,9 +5,9 @@ use alloc::{string::String, sync::Arc, vec::Vec};
 
 use crate::costs::Costs;
 use crate::hard_cap::HardCap;
-use crate::ids::{HostId, OperationId, ProcessorId, ResourceId};
-use crate::program::Brokered;
-use crate::takes::Takes;
+use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
+use crate::program::{Brokered, Program};
+use crate::takes::{self, Stream, Takes};
 use crate::time::{Instant, Span};
 
 /// A whole system: the meaning of one `system.toml`.
@@ -52,6 +52,17 @@ pub enum IdleStates {
 }
 
 impl System {
+    /// The program at `id`.
+    pub fn program(&self, id: ProgramId) -> &Program {
+        &self.brokered.programs[id.index()]
+    }
+
+    /// The programs of one host, in the file's order.
+    pub fn programs_on(&self, host: HostId) -> impl Iterator<Item = ProgramId> + '_ {
+        let ids = (0..self.brokered.programs.len() as u32).map(ProgramId);
+        ids.filter(move |id| self.program(*id).host == host)
+    }
+
     /// True if some operation, or some legs of one, are critical in some epoch.
     pub fn has_critical_work(&self) -> bool {
         let legs = |epoch: &Epoch| epoch.settings.iter().any(|setting| setting.critical_legs > 0);
@@ -378,6 +389,25 @@ impl System {
     pub fn delay(&self, from: HostId, to: HostId) -> (Span, Span) {
         let named = |link: &&Link| link.between == (from, to) || link.between == (to, from);
         self.links.iter().find(named).map_or((Span::ZERO, Span::ZERO), |link| link.delay)
+    }
+
+    /// How long a completion of `from`, release `number`, is on its way to `to`, whose predecessor at `position` it is: drawn
+    /// between the limits of their hosts' link.
+    pub fn link_delay(&self, from: OperationId, to: OperationId, position: u16, number: u64) -> Span {
+        let host = |id: OperationId| self.processor(self.operation(id).on).host;
+        self.draw_delay(self.delay(host(from), host(to)), to, position, number)
+    }
+
+    /// [`System::link_delay`], where the link's limits are known.
+    pub fn draw_delay(&self, (least, most): (Span, Span), to: OperationId, position: u16, number: u64) -> Span {
+        let draw = JobId { operation: to, number, leg: position };
+        takes::uniform(takes::bits(self.seed, draw, Stream::LinkDelay), least, most)
+    }
+
+    /// The limits of the delay from one processor to each, in their order.
+    pub fn delays_from(&self, processor: ProcessorId) -> Vec<(Span, Span)> {
+        let here = self.processor(processor).host;
+        self.processors.iter().map(|there| self.delay(here, there.host)).collect()
     }
 
     /// How often each operation is released in an epoch, in releases per 10^9 s: a periodic one

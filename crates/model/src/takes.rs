@@ -36,9 +36,10 @@ impl Takes {
     pub fn draw(&self, seed: u64, job: JobId) -> Span {
         match self {
             Takes::Fixed(span) => *span,
-            Takes::Uniform(least, most) => uniform(bits(seed, job, 0), *least, *most),
+            Takes::Uniform(least, most) => uniform(bits(seed, job, Stream::ExecutionTime), *least, *most),
             Takes::Normal { mean, deviation, least, most } => {
-                let (first, second) = (unit(bits(seed, job, 0)), unit(bits(seed, job, 1)));
+                let of = |stream| unit(bits(seed, job, stream));
+                let (first, second) = (of(Stream::ExecutionTime), of(Stream::Angle));
                 // Box and Muller; libm, so that every machine draws the same bits.
                 let standard = libm::sqrt(-2.0 * libm::log(first)) * libm::cos(core::f64::consts::TAU * second);
                 let nanos = mean.as_nanos() as f64 + standard * deviation.as_nanos() as f64;
@@ -83,7 +84,7 @@ pub fn lateness(seed: u64, job: JobId, jitter: Span, period: Span) -> Span {
     let drawn = (0..=before.min(job.number).min(MOST_BEFORE)).map(|back| {
         let job = JobId { number: job.number - back, leg: 0, ..job };
         let earlier = period.checked_mul(back).unwrap_or(jitter);
-        uniform(bits(seed, job, 2), Span::ZERO, jitter).saturating_sub(earlier)
+        uniform(bits(seed, job, Stream::Jitter), Span::ZERO, jitter).saturating_sub(earlier)
     });
     drawn.max().unwrap_or_default()
 }
@@ -91,10 +92,26 @@ pub fn lateness(seed: u64, job: JobId, jitter: Span, period: Span) -> Span {
 /// How many releases are checked, for a jitter of many periods.
 const MOST_BEFORE: u64 = 1_000;
 
-/// 64 random bits for one job; `stream` separates draws for different purposes.
-pub fn bits(seed: u64, job: JobId, stream: u64) -> u64 {
+/// What a draw is for. Draws of different streams are independent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Stream {
+    /// A job's execution time.
+    ExecutionTime = 0,
+    /// The second number that a normal execution time needs.
+    Angle = 1,
+    /// How late a periodic release is.
+    Jitter = 2,
+    /// How long a completion is on its way.
+    LinkDelay = 3,
+    /// Whatever takes no part in a simulation or a run.
+    Other = 9,
+}
+
+/// 64 random bits for one job.
+pub fn bits(seed: u64, job: JobId, stream: Stream) -> u64 {
     let place = u64::from(job.operation.0) << 16 | u64::from(job.leg);
-    let mixed = mix(seed ^ mix(place.wrapping_add(stream << 48)));
+    let mixed = mix(seed ^ mix(place.wrapping_add((stream as u64) << 48)));
     mix(mixed.wrapping_add(job.number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 

@@ -49,10 +49,18 @@ fn broker(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../broker").join(name)
 }
 
-/// An example's library, as fresh as this test: `cargo test` builds it only where no single target is asked for.
+/// An example's library. `cargo test` builds it only if no single target is asked for; where it is missing or older than its
+/// sources, it is built.
 fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let built = own.ancestors().nth(2).unwrap();
+    let library = built.join(format!("examples/lib{name}.so"));
+    let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+    let sources = [format!("examples/{name}.rs"), "src/plugin/abi.rs".to_owned()];
+    let sources = sources.map(|source| changed(&Path::new(env!("CARGO_MANIFEST_DIR")).join(source)));
+    if sources.iter().all(|source| source.is_some() && *source < changed(&library)) {
+        return library;
+    }
     let profile = match built.file_name().unwrap().to_str().unwrap() {
         "debug" => "dev",
         other => other,
@@ -65,7 +73,7 @@ fn example(name: &str) -> PathBuf {
         // On a machine that only runs what another has built.
         Err(error) => eprintln!("{name} is as it was built before: no cargo, {error}"),
     }
-    built.join(format!("examples/lib{name}.so"))
+    library
 }
 
 const MS: u64 = 1_000_000;

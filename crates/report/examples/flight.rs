@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use hyoshi_model::{Instant, Span, read};
+use hyoshi_replay::{Feed, Observer};
 use hyoshi_report::{Account, Analysis, Checked, Level, Look, Note, save};
 use hyoshi_sched::{Plan, Strategies, analyse};
 use hyoshi_sim::simulate;
-use hyoshi_trace::Stats;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -23,11 +23,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let report = analyse(&system, &plan);
     let checked = Checked::new("hyoshi check", &system, &report);
     println!("{}", checked.terminal(Look::of_stdout()));
-    let stats = RefCell::new(Stats::new(&system));
+    let observer = RefCell::new(Observer::new(&system));
+    let until = Instant::ZERO + system.duration;
     let begun = std::time::Instant::now();
-    simulate(&system, &plan, Instant::ZERO + system.duration, |_| &stats, |_| true);
+    simulate(&system, &plan, until, |processor| Feed::new(processor, &observer), |_| true);
     let took = Span::from_nanos(begun.elapsed().as_nanos() as u64);
-    let stats = stats.into_inner();
+    let mut observer = observer.into_inner();
     let account = Account {
         verb: "sim",
         command: format!("hyoshi sim {file}"),
@@ -35,18 +36,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         source: &text,
         system: &system,
         plan: &plan,
-        stats: &stats,
+        figures: observer.figures(until),
         analysis: Analysis::Done(&report),
-        stolen: Vec::new(),
         queueing: Vec::new(),
-        reigns: Vec::new(),
-        insight: None,
         duration: system.duration,
         asked: system.duration,
         interrupted: false,
         took,
         started_unix_ns: None,
-        time: &[],
         threads: &[],
         lost_events: 0,
         programs: Vec::new(),

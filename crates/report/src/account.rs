@@ -2,11 +2,10 @@
 //! [`Account`], so that they cannot disagree.
 
 use hyoshi_model::{Span, System};
+use hyoshi_replay::Figures;
+use hyoshi_replay::timeline::Window;
 use hyoshi_sched::{Plan, Report};
-use hyoshi_trace::insight::Seen;
 use hyoshi_trace::stats::Queueing;
-use hyoshi_trace::timeline::Window;
-use hyoshi_trace::{Reign, Stats, TimeSplit};
 use serde::Serialize;
 
 use crate::programs::ProgramSummary;
@@ -26,18 +25,12 @@ pub struct Account<'a> {
     pub system: &'a System,
     /// How its processors ordered their work.
     pub plan: &'a Plan,
-    /// What became of its jobs.
-    pub stats: &'a Stats,
+    /// What was observed of it.
+    pub figures: Figures<'a>,
     /// What is proved of it, to stand beside what was seen.
     pub analysis: Analysis<'a>,
-    /// What the host took of each processor's CPU, in their order, if that is known; empty if not.
-    pub stolen: Vec<Span>,
     /// What queueing cost on each processor, in their order, if that was measured; empty if not.
     pub queueing: Vec<Queueing>,
-    /// When the second strategies were in force, by processor, in their order; empty if nobody looked.
-    pub reigns: Vec<Reign>,
-    /// Causes of lateness and windows of the run, if somebody looked at all events.
-    pub insight: Option<&'a Seen>,
     /// How long it ran: virtual time in a simulation.
     pub duration: Span,
     /// How long it was to run.
@@ -48,9 +41,7 @@ pub struct Account<'a> {
     pub took: Span,
     /// When it started, in nanoseconds since 1970; `None` keeps it out, for output that can be compared.
     pub started_unix_ns: Option<u64>,
-    /// Where the time of each processor went, in their order; empty if nobody counted.
-    pub time: &'a [TimeSplit],
-    /// The names of other threads, by the numbers that `time` uses.
+    /// The names of other threads, by the numbers that the figures use.
     pub threads: &'a [String],
     /// Events that were seen by nobody, because a ring was full.
     pub lost_events: u64,
@@ -120,11 +111,6 @@ pub struct Verdict {
 impl Account<'_> {
     /// Windows to draw.
     pub(crate) fn windows(&self) -> &[Window] {
-        self.insight.map_or(&[], |insight| &insight.windows)
-    }
-
-    /// Whether what the file demands was kept.
-    pub fn verdict(&self) -> Verdict {
-        crate::verdict::verdict(self)
+        self.figures.insight.map_or(&[], |insight| &insight.windows)
     }
 }

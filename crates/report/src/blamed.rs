@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use hyoshi_model::{JobId, OperationId, Span, System};
+use hyoshi_replay::blame::{Account, Culprit, Kind, Overrun, Rank};
 use hyoshi_trace::Wait;
-use hyoshi_trace::blame::{Account, Culprit, Kind, Overrun, Rank};
 
 use crate::figures::{printable, time};
 use crate::names::template;

@@ -12,7 +12,7 @@ use crate::summary::{CausesSummary, MissSummary};
 
 pub(crate) fn miss(account: &Account<'_>, end: &JobEnd) -> MissSummary {
     let system: &System = account.system;
-    let blame = account.insight.and_then(|seen| seen.account(end.job));
+    let blame = account.figures.insight.and_then(|seen| seen.account(end.job));
     let behind = blame.and_then(|blame| most_behind(system, blame));
     let phases = Phases::of(system, end);
     let epoch = &system.epochs[usize::from(end.epoch).min(system.epochs.len() - 1)];

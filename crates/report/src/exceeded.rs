@@ -1,6 +1,5 @@
 //! What took longer than was proved, and what was seen of what the proofs take for granted.
 
-use hyoshi_model::{ProcessorId, Span};
 use hyoshi_sched::Outcome;
 
 use crate::account::{Account, Analysis, LATE_RELEASES, Level, Note};
@@ -84,14 +83,10 @@ impl AnalysisSummary {
 /// What was seen that a proof assumes away: it can explain a time beyond its bound.
 fn seen(account: &Account<'_>) -> Vec<String> {
     let mut seen = to_act_on(account);
-    for index in 0..account.system.processors.len() {
-        let told = account.time.get(index).map_or(Span::ZERO, |time| time.stolen);
-        let stolen = account.stolen.get(index).copied().unwrap_or_default().max(told);
-        if stolen.is_zero() {
-            continue;
+    for (processor, split) in account.system.processors.iter().zip(&account.figures.time) {
+        if !split.stolen.is_zero() {
+            seen.push(format!("the host took {} of the CPU of {}", time(split.stolen), processor.name));
         }
-        let name = &account.system.processor(ProcessorId(index as u32)).name;
-        seen.push(format!("the host took {} of the CPU of {name}", time(stolen)));
     }
     seen.extend(account.notes.iter().filter(|note| note.topic == LATE_RELEASES).map(|note| note.text.clone()));
     if account.verb == "run" && account.system.processors.iter().all(|processor| processor.costs.is_none()) {
@@ -106,7 +101,7 @@ const UNCALIBRATED: &str = "the bounds leave out what scheduling costs: `hyoshi 
 /// Of these, what the user can change.
 fn to_act_on(account: &Account<'_>) -> Vec<String> {
     let mut seen = Vec::new();
-    let overran = account.stats.counts(None, |_| true).overran;
+    let overran = account.figures.stats.counts(None, |_| true).overran;
     if overran > 0 {
         seen.push(format!("{} ran longer than declared", jobs(overran)));
     }
@@ -153,9 +148,10 @@ pub(crate) fn note(account: &Account<'_>, analysis: &AnalysisSummary) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use hyoshi_model::{Instant, JobId, OperationId, read};
+    use hyoshi_model::{Instant, JobId, OperationId, Span, read};
+    use hyoshi_replay::Figures;
     use hyoshi_sched::{Plan, Strategies, analyse};
-    use hyoshi_trace::{JobEnd, Outcome, Stats};
+    use hyoshi_trace::{JobEnd, Outcome, Stats, TimeSplit};
 
     use super::*;
 
@@ -189,18 +185,20 @@ mod tests {
             source: &text,
             system: &system,
             plan: &plan,
-            stats: &stats,
+            figures: Figures {
+                stats: &stats,
+                time: vec![TimeSplit { stolen, ..TimeSplit::default() }],
+                strategies: Vec::new(),
+                insight: None,
+                ends: &[],
+            },
             analysis: Analysis::Done(&report),
-            stolen: vec![stolen],
             queueing: Vec::new(),
-            reigns: Vec::new(),
-            insight: None,
             duration: Span::from_millis(10),
             asked: Span::from_millis(10),
             interrupted: false,
             took: Span::from_millis(10),
             started_unix_ns: None,
-            time: &[],
             threads: &[],
             lost_events: 0,
             notes: Vec::new(),

@@ -27,7 +27,7 @@ impl Account<'_> {
     /// All figures of the report.
     pub fn summary(&self) -> Summary {
         let system = self.system;
-        let rows: Vec<&Row> = self.stats.rows().iter().collect();
+        let rows: Vec<&Row> = self.figures.stats.rows().iter().collect();
         let reached = system.epochs.iter().filter(|epoch| epoch.at.since(Instant::ZERO) < self.duration).count();
         let bounds = Bounds::of(system, &self.analysis, reached.max(1));
         let operations: Vec<_> = rows.iter().map(|row| self.operation(&[row], &bounds)).collect();
@@ -72,7 +72,7 @@ impl Account<'_> {
 
     fn processor(&self, id: ProcessorId) -> ProcessorSummary {
         let processor = self.system.processor(id);
-        let consumed = self.stats.counts(None, |row| row.processor() == id).consumed;
+        let consumed = self.figures.stats.counts(None, |row| row.processor() == id).consumed;
         ProcessorSummary {
             name: processor.name.clone(),
             host: self.system.hosts[processor.host.index()].name.clone(),
@@ -96,7 +96,7 @@ impl Account<'_> {
 
     fn overload(&self, id: ProcessorId) -> Option<OverloadSummary> {
         let second = self.plan.processors[id.index()].overload.as_ref()?;
-        let reign = self.reigns.get(id.index());
+        let reign = self.figures.strategies.get(id.index());
         let ruled = reign.map_or(Span::ZERO, Reign::total);
         let stretch = |(at, had): (Instant, Span), width: Span| ReignSummary {
             at_ns: at.as_nanos(),
@@ -117,7 +117,7 @@ impl Account<'_> {
     fn levels(&self, plan: &ProcessorPlan) -> Vec<LevelSummary> {
         let levels = plan.levels.iter().enumerate().map(|(index, level)| {
             let here = plan.operations.iter().enumerate().filter(|(position, operation)| {
-                let rows = self.stats.rows_of(**operation);
+                let rows = self.figures.stats.rows_of(**operation);
                 plan.placements.iter().any(|epoch| {
                     let place = epoch[*position];
                     let of = |critical| if critical { place.critical.level } else { place.other.level };
@@ -137,22 +137,22 @@ impl Account<'_> {
 
     fn class(&self, critical: bool) -> Option<ClassSummary> {
         let of = |row: &Row| row.critical() == critical;
-        self.stats.rows().iter().any(of).then(|| {
-            let response = self.stats.response(of);
+        self.figures.stats.rows().iter().any(of).then(|| {
+            let response = self.figures.stats.response(of);
             ClassSummary {
                 class: if critical { "critical" } else { "non-critical" },
                 critical,
-                counts: CountsSummary::from(&self.stats.counts(None, of)),
+                counts: CountsSummary::from(&self.figures.stats.counts(None, of)),
                 response: TimesSummary::of(&response),
-                lateness: TimesSummary::of(&self.stats.lateness(of)),
+                lateness: TimesSummary::of(&self.figures.stats.lateness(of)),
                 response_bars: bars(&response),
-                late: self.late(&self.stats.rows().iter().filter(|row| of(row)).collect::<Vec<_>>()),
+                late: self.late(&self.figures.stats.rows().iter().filter(|row| of(row)).collect::<Vec<_>>()),
             }
         })
     }
 
     fn epoch(&self, index: usize) -> EpochSummary {
-        let (system, stats) = (self.system, self.stats);
+        let (system, stats) = (self.system, self.figures.stats);
         let epoch = &system.epochs[index];
         let end = system.epochs.get(index + 1).map_or(u64::MAX, |next| next.at.as_nanos());
         let (at_ns, until_ns) = (epoch.at.as_nanos(), end.min(self.duration.as_nanos()));
@@ -179,7 +179,7 @@ impl Account<'_> {
             group.operations.iter().for_each(|id| group_of[id.index()] = index);
         }
         let mut rows: Vec<[Vec<&Row>; 2]> = vec![Default::default(); groups.len()];
-        for row in self.stats.rows() {
+        for row in self.figures.stats.rows() {
             rows[group_of[row.operation().index()]][usize::from(row.critical())].push(row);
         }
         let named = groups.iter().zip(&rows).flat_map(|(group, [other, critical])| {
@@ -204,7 +204,7 @@ impl Account<'_> {
         let periods = || settings().map(|setting| setting.period.as_nanos());
         let deadlines = || settings().map(|setting| setting.deadline.span().as_nanos());
         let mut counts = hyoshi_trace::Counts::default();
-        rows.iter().for_each(|row| counts += &self.stats.row_counts(row));
+        rows.iter().for_each(|row| counts += &self.figures.stats.row_counts(row));
         let mut processors: Vec<&str> = Vec::new();
         for row in rows {
             let name = system.processor(row.processor()).name.as_str();
@@ -240,12 +240,12 @@ impl Account<'_> {
 
     /// What the late jobs of some rows lost their time to, if somebody looked.
     fn late(&self, rows: &[&Row]) -> Option<LatenessSummary> {
-        let seen = self.insight?;
+        let seen = self.figures.insight?;
         lateness(self.system, self.threads, rows.iter().filter_map(|row| seen.delays(row.operation(), row.critical())))
     }
 
     fn over_time(&self) -> Vec<StretchSummary> {
-        let over_time = self.stats.over_time();
+        let over_time = self.figures.stats.over_time();
         let stretch = |(at, [other, critical]): (Instant, &[Ends; 2])| StretchSummary {
             at_ns: at.as_nanos(),
             until_ns: at.as_nanos() + over_time.width().as_nanos(),
@@ -261,7 +261,7 @@ impl Account<'_> {
         let on = || rows.iter().filter(|row| epoch.settings[row.operation().index()].enabled);
         let settings = || on().map(|row| &epoch.settings[row.operation().index()]);
         let mut counts = hyoshi_trace::Counts::default();
-        on().for_each(|row| counts += &self.stats.region_counts(row, index));
+        on().for_each(|row| counts += &self.figures.stats.region_counts(row, index));
         let bound = together_bound(on().map(|row| bounds.operation(row.operation(), row.critical(), index)))?;
         Some(RegionSummary {
             epoch: epoch.name.clone(),
@@ -270,7 +270,10 @@ impl Account<'_> {
             deadline_ns: settings().map(|setting| setting.deadline.span().as_nanos()).min()?,
             released: counts.released(),
             made: counts.made(),
-            max_ns: on().map(|row| self.stats.longest(row, index).as_nanos()).max().filter(|longest| *longest > 0),
+            max_ns: on()
+                .map(|row| self.figures.stats.longest(row, index).as_nanos())
+                .max()
+                .filter(|longest| *longest > 0),
             bound_ns: bound.as_ref().ok().map(|bound| bound.as_nanos()),
             missing: bound.err(),
         })
@@ -280,7 +283,7 @@ impl Account<'_> {
     fn bound(&self, rows: &[&Row], bounds: &Bounds) -> BoundSummary {
         let mut sum = BoundSummary::default();
         for index in 0..self.system.epochs.len() {
-            let ran = || rows.iter().filter(|row| self.stats.region_counts(row, index).released() > 0);
+            let ran = || rows.iter().filter(|row| self.figures.stats.region_counts(row, index).released() > 0);
             let of = |row: &&&Row| bounds.operation(row.operation(), row.critical(), index);
             let Some(known) = together_bound(ran().map(|row| of(&row))) else { continue };
             sum.of += 1;
@@ -293,7 +296,7 @@ impl Account<'_> {
             }
             // Each against its own: one of them may be bounded where another is not.
             sum.exceeded |=
-                ran().any(|row| of(&row).as_ref().is_ok_and(|bound| self.stats.longest(row, index) > *bound));
+                ran().any(|row| of(&row).as_ref().is_ok_and(|bound| self.figures.stats.longest(row, index) > *bound));
         }
         sum
     }
@@ -301,24 +304,26 @@ impl Account<'_> {
     fn chains(&self, bounds: &Bounds) -> Vec<ChainSummary> {
         let name = |id: &OperationId| self.system.operation(*id).name.clone();
         let chains =
-            self.system.chains.iter().zip(self.stats.chains()).enumerate().map(|(index, (chain, seen))| ChainSummary {
-                name: chain.name.clone(),
-                path: chain.path.iter().map(name).collect(),
-                unmeasured: seen.unmeasured,
-                deadline_ns: chain.deadline.map(Span::as_nanos),
-                max_age_ns: chain.max_age.map(Span::as_nanos),
-                max_reaction_ns: chain.max_reaction.map(Span::as_nanos),
-                made: seen.made,
-                missed: seen.missed,
-                lost: seen.lost,
-                too_old: seen.too_old,
-                too_slow: seen.too_slow,
-                unmatched: seen.unmatched,
-                latency: TimesSummary::of(&seen.latency),
-                latency_bound: chain_bound(&bounds.chain(index)[0], seen.latency.extent().most()),
-                reaction: ExtentSummary::of(&seen.reaction),
-                reaction_bound: chain_bound(&bounds.chain(index)[1], seen.reaction.most()),
-                violated: seen.violated(),
+            self.system.chains.iter().zip(self.figures.stats.chains()).enumerate().map(|(index, (chain, seen))| {
+                ChainSummary {
+                    name: chain.name.clone(),
+                    path: chain.path.iter().map(name).collect(),
+                    unmeasured: seen.unmeasured,
+                    deadline_ns: chain.deadline.map(Span::as_nanos),
+                    max_age_ns: chain.max_age.map(Span::as_nanos),
+                    max_reaction_ns: chain.max_reaction.map(Span::as_nanos),
+                    made: seen.made,
+                    missed: seen.missed,
+                    lost: seen.lost,
+                    too_old: seen.too_old,
+                    too_slow: seen.too_slow,
+                    unmatched: seen.unmatched,
+                    latency: TimesSummary::of(&seen.latency),
+                    latency_bound: chain_bound(&bounds.chain(index)[0], seen.latency.extent().most()),
+                    reaction: ExtentSummary::of(&seen.reaction),
+                    reaction_bound: chain_bound(&bounds.chain(index)[1], seen.reaction.most()),
+                    violated: seen.violated(),
+                }
             });
         chains.collect()
     }
@@ -326,7 +331,7 @@ impl Account<'_> {
     fn misses(&self) -> Vec<MissSummary> {
         let worst = |critical| {
             let mut of_template: HashMap<&str, usize> = HashMap::new();
-            let ends = self.stats.worst(critical, usize::MAX).into_iter().filter(move |end| {
+            let ends = self.figures.stats.worst(critical, usize::MAX).into_iter().filter(move |end| {
                 let name = names::template(&self.system.operation(end.job.operation).name);
                 let seen = of_template.entry(name).or_insert(0);
                 *seen += 1;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hyoshi_model::{Span, System};
-use hyoshi_trace::blame::{Delay, Delays, Kind, Overrun};
+use hyoshi_replay::blame::{Delay, Delays, Kind, Overrun};
 use serde::Serialize;
 
 use crate::blamed::{GROUPS, group, name_of, overrun_figures, words_of_templates};
@@ -180,7 +180,7 @@ pub fn lateness<'a>(
 }
 
 /// The operation that a late job's time is most blamed on, and how much of it.
-pub(crate) fn most_behind(system: &System, account: &hyoshi_trace::blame::Account) -> Option<(String, Span)> {
+pub(crate) fn most_behind(system: &System, account: &hyoshi_replay::blame::Account) -> Option<(String, Span)> {
     let mut behind: Vec<(&str, Span)> = Vec::new();
     for (kind, span) in &account.parts {
         let Some(operation) = kind.culprit().and_then(|who| system.operations.get(who.operation.index())) else {

@@ -4,15 +4,15 @@
 //! All of them derive from one [`Account`], through its [`Summary`], so that they cannot disagree.
 //!
 //! ```
-//! use hyoshi_model::{Span, read};
+//! use hyoshi_model::{Instant, Span, read};
 //! use hyoshi_report::{Account, Analysis};
 //! use hyoshi_sched::{Plan, Strategies};
-//! use hyoshi_trace::Stats;
+//! use hyoshi_replay::Observer;
 //!
 //! let text = "name = 'one'\n[operation.nav]\nevery = '10ms'\nwcet = '2ms'\n";
 //! let system = read(text, "one.toml", None).unwrap().system;
 //! let plan = Plan::new(&system, &Strategies::default()).unwrap();
-//! let stats = Stats::new(&system); // a simulation would record into it
+//! let mut observer = Observer::new(&system); // a simulation would feed it
 //! let account = Account {
 //!     verb: "sim",
 //!     command: "hyoshi sim one.toml".into(),
@@ -20,18 +20,14 @@
 //!     source: text,
 //!     system: &system,
 //!     plan: &plan,
-//!     stats: &stats,
+//!     figures: observer.figures(Instant::ZERO + Span::from_secs(1)),
 //!     analysis: Analysis::LeftOut("nobody asked for it"),
-//!     stolen: Vec::new(),
 //!     queueing: Vec::new(),
-//!     reigns: Vec::new(),
-//!     insight: None,
 //!     duration: Span::from_secs(1),
 //!     asked: Span::from_secs(1),
 //!     interrupted: false,
 //!     took: Span::from_millis(3),
 //!     started_unix_ns: None,
-//!     time: &[],
 //!     threads: &[],
 //!     lost_events: 0,
 //!     notes: Vec::new(),

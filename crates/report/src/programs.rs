@@ -1,12 +1,9 @@
-//! What became of programs under the CPU broker: figures, a table for the terminal.
+//! What became of programs under the CPU broker, in figures.
 
 use hyoshi_model::{HostId, ProgramId, System};
 use serde::Serialize;
 
-use crate::figures::{nanos, printable, share};
-use crate::summary::Summary;
-use crate::terminal::grid::{Tone, Value, column, grid};
-use crate::terminal::{Look, MOST_ROWS};
+use crate::figures::printable;
 
 /// One program. Lengths of time are means over its periods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -91,45 +88,6 @@ impl ProgramSummary {
 
 pub(crate) fn host_name(system: &System, host: HostId) -> String {
     system.hosts.get(host.index()).map_or(String::new(), |host| host.name.clone())
-}
-
-impl Summary {
-    pub(crate) fn program_table(&self, look: Look) -> String {
-        let columns = [
-            column("program"),
-            column("importance").spare(3),
-            column("period"),
-            column("asked"),
-            column("held"),
-            column("consumed"),
-            column("unused").if_any().spare(4),
-            column("periods").spare(1),
-            column("in time").if_any(),
-            column("late").if_any(),
-            column("less than asked").if_any().spare(2),
-            column("ended").if_any(),
-            column("because").if_any(),
-        ];
-        let rows = self.programs.iter().map(|program| {
-            let held = if program.cut > 0 { Tone::Worry } else { Tone::Plain };
-            vec![
-                Value::words(&program.name),
-                Value::Count(program.importance.into(), Tone::Plain),
-                Value::figure(nanos(program.period_ns)),
-                Value::figure(nanos(program.asked_ns)),
-                Value::Figure(nanos(program.held_ns), held),
-                Value::figure(nanos(program.consumed_ns)),
-                Value::figure(program.over_ppm.map_or(String::new(), |over| share(over, 1_000_000))),
-                Value::Count(program.periods, Tone::Plain),
-                Value::Count(program.met.unwrap_or(0), Tone::Good),
-                Value::Count(program.missed.unwrap_or(0), Tone::Worry),
-                Value::Count(program.cut, Tone::Worry),
-                Value::words(program.ended.clone().unwrap_or_default()),
-                Value::words(&program.because),
-            ]
-        });
-        grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
-    }
 }
 
 /// The broker of each host with programs, in words.

@@ -2,6 +2,8 @@
 //! whole to the single late job.
 
 pub mod grid;
+mod programs;
+mod time;
 
 use std::io::IsTerminal;
 

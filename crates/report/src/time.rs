@@ -4,10 +4,6 @@ use hyoshi_trace::split::{Basis, TimeSplit};
 use serde::Serialize;
 
 use crate::account::Account;
-use crate::figures::{nanos, share};
-use crate::summary::{ProcessorSummary, Summary};
-use crate::terminal::Look;
-use crate::terminal::grid::{Value, column, grid};
 
 /// Others that a report names of each processor.
 const MOST_OTHERS: usize = 10;
@@ -52,7 +48,7 @@ pub struct ThreadSummary {
 
 impl TimeSummary {
     pub(crate) fn of(account: &Account<'_>, processor: usize) -> Option<TimeSummary> {
-        let time = account.time.get(processor)?;
+        let time = account.figures.time.get(processor)?;
         let thread = |(number, span, switches): &(u32, hyoshi_model::Span, u64)| ThreadSummary {
             name: account.threads.get(*number as usize).cloned().unwrap_or_else(|| "(unnamed)".into()),
             had_ns: span.as_nanos(),
@@ -79,54 +75,7 @@ impl TimeSummary {
     }
 
     /// True if there is more to say than busy and idle.
-    fn tells(&self) -> bool {
+    pub(crate) fn tells(&self) -> bool {
         self.basis != "simulated" || self.overhead_ns > 0
-    }
-}
-
-impl Summary {
-    /// `None` if nothing is known that the processors' utilisation does not tell.
-    pub(crate) fn time_table(&self, look: Look, most: usize) -> Option<String> {
-        let columns = [
-            column("processor"),
-            column("jobs"),
-            column("scheduling"),
-            column("held").if_any(),
-            column("others").if_any(),
-            column("idle").if_any(),
-            column("idle or others").if_any(),
-            column("preempted").if_any().spare(5),
-            column("most by").if_any().spare(6),
-        ];
-        let told = |processor: &ProcessorSummary| processor.time.clone().filter(TimeSummary::tells);
-        let rows: Vec<_> = self
-            .processors
-            .iter()
-            .filter_map(|processor| Some((processor, told(processor)?)))
-            .map(|(processor, time)| {
-                let of = |part: u64| match part {
-                    0 => String::new(),
-                    part => share(part, self.duration_ns),
-                };
-                let most = time.threads.first().filter(|_| time.others_ns > 0);
-                let most = most.map_or(String::new(), |thread| format!("{} {}", thread.name, nanos(thread.had_ns)));
-                vec![
-                    Value::words(&processor.name),
-                    Value::figure(share(time.execution_ns, self.duration_ns)),
-                    Value::figure(share(time.overhead_ns, self.duration_ns)),
-                    Value::figure(of(time.held_ns)),
-                    Value::figure(of(time.others_ns)),
-                    Value::figure(of(time.idle_ns)),
-                    Value::figure(of(time.unknown_ns)),
-                    Value::figure(if time.preemptions > 0 {
-                        crate::figures::count(time.preemptions)
-                    } else {
-                        String::new()
-                    }),
-                    Value::words(most),
-                ]
-            })
-            .collect();
-        (!rows.is_empty()).then(|| grid(look, &columns, &rows, most))
     }
 }

@@ -3,9 +3,15 @@
 use crate::account::{Account, Verdict};
 use crate::figures::{count, jobs, time};
 
-/// The rule is told at [`Verdict`].
-pub(crate) fn verdict(account: &Account<'_>) -> Verdict {
-    let (system, stats) = (account.system, account.stats);
+impl Account<'_> {
+    /// Whether what the file demands was kept: the rule is at [`Verdict`].
+    pub fn verdict(&self) -> Verdict {
+        verdict(self)
+    }
+}
+
+fn verdict(account: &Account<'_>) -> Verdict {
+    let (system, stats) = (account.system, account.figures.stats);
     let critical = stats.rows().iter().any(|row| row.critical());
     let everything = !critical && system.chains.is_empty();
     let what = if everything { "" } else { "critical " };

@@ -43,7 +43,7 @@ fn switching() -> Value {
     reigns.event(ProcessorId(0), Instant::from_nanos(1_000), &switch(true));
     reigns.event(ProcessorId(0), Instant::from_nanos(975_001_000), &switch(false));
     let mut account = flight.account();
-    account.reigns = reigns.close(Instant::ZERO + account.duration);
+    account.figures.strategies = reigns.until(Instant::ZERO + account.duration);
     let summary = account.summary();
     assert_eq!(summary.processors[0].strategies(), "RMS+MLF, RMS+MLF in overload: 2 switches, 25.0 % of the time");
     serde_json::from_str::<Value>(&summary.json()).unwrap()["processors"][0].clone()
@@ -55,8 +55,8 @@ fn every_key_of_a_run_is_documented_and_every_documented_key_is_written() {
     let mut account = flight.account();
     account.started_unix_ns = Some(1);
     let time = TimeSplit { by_other: vec![(0, Span::from_millis(1), 2)], ..TimeSplit::default() };
-    let (time, threads) = ([time], ["kworker/1:2".to_owned()]);
-    (account.time, account.threads) = (&time, &threads);
+    let threads = ["kworker/1:2".to_owned()];
+    (account.figures.time, account.threads) = (vec![time], &threads);
     let mut written = BTreeSet::new();
     keys(&serde_json::from_str(&account.summary().json()).unwrap(), &mut written);
     keys(&switching(), &mut written);

@@ -3,36 +3,24 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use hyoshi_dispatch::places;
 use hyoshi_model::{Instant, ProcessorId, Span, System, read_file};
+use hyoshi_replay::insight::{Insight, Seen};
+use hyoshi_replay::timeline::{Why, Window};
+use hyoshi_replay::{Feed, Observer};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::simulate;
-use hyoshi_trace::insight::{Insight, Seen};
-use hyoshi_trace::timeline::{Why, Window};
-use hyoshi_trace::{Event, Probe, Stats};
-
-struct Both<'a, 's> {
-    processor: ProcessorId,
-    insight: &'a RefCell<Insight<'s>>,
-    stats: &'a RefCell<Stats>,
-}
-
-impl Probe for Both<'_, '_> {
-    fn event(&mut self, now: Instant, event: Event) {
-        self.insight.borrow_mut().event(self.processor, now, &event);
-        self.stats.borrow_mut().event(now, event);
-    }
-}
+use hyoshi_trace::Stats;
 
 fn seen(system: &System) -> (Seen, Stats) {
     let plan = Plan::new(system, &Strategies::default()).unwrap();
-    let places = plan.processors.iter().map(|plan| places(system, plan)).collect();
-    let insight = RefCell::new(Insight::new(system, places, true, true, Span::ZERO));
-    let stats = RefCell::new(Stats::new(system));
+    let insight = Insight::new(system, &plan, true, true, Span::ZERO);
+    let observer = RefCell::new(Observer::new(system).with_insight(Some(insight)));
     let until = Instant::ZERO + system.duration;
-    let probe = |processor| Both { processor, insight: &insight, stats: &stats };
-    simulate(system, &plan, until, probe, |_| true);
-    (insight.into_inner().finish(until), stats.into_inner())
+    simulate(system, &plan, until, |processor| Feed::new(processor, &observer), |_| true);
+    let mut observer = observer.into_inner();
+    observer.close(until);
+    let figures = observer.figures(until);
+    (figures.insight.unwrap().clone(), figures.stats.clone())
 }
 
 fn example(name: &str) -> System {

@@ -9,7 +9,7 @@ use hyoshi_os::own_cpu_time;
 
 use crate::context::JobContext;
 use crate::crew::{Begin, Returned};
-use crate::ended::EndedBy;
+use crate::ended::{EndedBy, panic_text};
 use crate::link::LINK;
 use crate::payload::{Outlet, Payload};
 use crate::posts::Posts;
@@ -78,7 +78,7 @@ pub(crate) fn run_body(processor: &Processor, me: u16, mut begin: Begin, posts: 
             }
         })),
     ) {
-        common.end(EndedBy::Panicked { operation: operation.name.clone(), message: message(&*panic) });
+        common.end(EndedBy::Panicked { operation: operation.name.clone(), message: panic_text(&*panic) });
     }
     cell.inputs.fill(None);
     cell.reads.fill(None);
@@ -86,10 +86,4 @@ pub(crate) fn run_body(processor: &Processor, me: u16, mut begin: Begin, posts: 
         *latest.lock() = Some(emitted.clone());
     }
     Returned { slot, cell: Some(cell), consumed: None, cpu: own_cpu_time() }
-}
-
-/// What a panic said.
-pub(crate) fn message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned())
 }

@@ -245,3 +245,9 @@ pub struct Finished {
     /// For each processor what queueing cost.
     pub queueing: Vec<(ProcessorId, Queueing)>,
 }
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned())
+}

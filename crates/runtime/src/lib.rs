@@ -102,7 +102,6 @@ mod common;
 mod context;
 mod crew;
 mod ended;
-mod inbox;
 mod link;
 mod lookout;
 #[doc(hidden)]
@@ -116,6 +115,7 @@ mod processor;
 mod running;
 mod seat;
 mod shared;
+mod threads;
 mod watchdog;
 mod work;
 

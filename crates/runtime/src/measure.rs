@@ -9,7 +9,7 @@ use hyoshi_trace::RingDrain;
 use hyoshi_trace::ring::ring;
 
 use crate::common::{Common, Signs};
-use crate::crew::{Crew, Returned, Step, Tap};
+use crate::crew::{Crew, Returned, Step};
 use crate::link::connect;
 use crate::posts::Posts;
 use crate::processor::Processor;
@@ -37,8 +37,8 @@ impl Exchange {
         let (probe, drain) = ring(events);
         let plan = &plan.processors[0];
         let mut cells: Vec<_> = system.operation_ids().map(|_: OperationId| None).collect();
-        let links = connect(&system).remove(0);
-        let mut crew: Crew<ThreadHandle> = Crew::new(common.clone(), plan, Tap::new(probe), &mut cells, links);
+        let links = connect(&common).remove(0);
+        let mut crew: Crew<ThreadHandle> = Crew::new(common.clone(), plan, probe, &mut cells, links);
         let lanes = 0..crew.threads_of(plan).len() as u8;
         let signs: Vec<Arc<Signs>> = lanes.clone().map(|_| Arc::default()).collect();
         lanes.for_each(|lane| {

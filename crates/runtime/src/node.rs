@@ -21,7 +21,7 @@ use crate::body::{Body, Cell};
 use crate::claim::{self, Claims, Occupied};
 use crate::common::{Common, Signs};
 use crate::context::JobContext;
-use crate::crew::{Crew, Tap};
+use crate::crew::Crew;
 use crate::ended::Note;
 use crate::link::connect;
 use crate::lookout::{Lookout, Watched};
@@ -281,10 +281,10 @@ impl Node {
         // Before the first thread: some kernels show only those that begin after it.
         let watched = if self.watch { watch(&cpus) } else { Vec::new() };
         let mut parts = Parts::new(common.clone(), Lookout::new(watched), self.interrupt.take());
-        let ends = connect(&system);
+        let ends = connect(&common);
         for ((plan, links), cpu) in self.plan.processors.iter().zip(ends).zip(&cpus) {
             let (probe, drain) = ring(self.ring);
-            let crew = Crew::new(common.clone(), plan, Tap::new(probe), &mut cells, links);
+            let crew = Crew::new(common.clone(), plan, probe, &mut cells, links);
             if let Err(error) = self.spawn_processor(&mut parts, &mut refusals, crew, plan, drain, *cpu) {
                 parts.abandon();
                 return Err(error);

@@ -3,9 +3,11 @@
 //! allocated after start.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use hyoshi_os::PiMutex;
+use hyoshi_trace::Ticket;
 
 /// What one job emitted.
 #[derive(Debug)]
@@ -102,9 +104,79 @@ impl Outlet {
     }
 }
 
+/// Payloads by ticket: from the completion that emitted one until the dispatcher has returned its ticket as often as it was
+/// handed on.
+#[derive(Debug)]
+pub(crate) struct Payloads {
+    entries: Vec<Option<(Arc<Payload>, u32)>>,
+    free: Vec<Ticket>,
+}
+
+impl Payloads {
+    /// Room for `most` payloads.
+    pub fn new(most: usize) -> Self {
+        let tickets = (1..=most as u32).rev().filter_map(NonZeroU32::new);
+        Payloads { entries: (0..most).map(|_| None).collect(), free: tickets.map(Ticket).collect() }
+    }
+
+    /// A ticket for a payload, held once.
+    pub fn insert(&mut self, payload: Option<Arc<Payload>>) -> Option<Ticket> {
+        let payload = payload?;
+        let ticket = self.free.pop()?;
+        *self.entry(ticket) = Some((payload, 1));
+        Some(ticket)
+    }
+
+    /// The ticket is held so many times more.
+    pub fn hold(&mut self, ticket: Option<Ticket>, times: u32) {
+        if let Some(Some((_, holders))) = ticket.map(|ticket| self.entry(ticket)) {
+            *holders += times;
+        }
+    }
+
+    /// Drops one reference; the last one frees the payload.
+    pub fn release(&mut self, ticket: Ticket) {
+        let entry = self.entry(ticket);
+        if let Some((_, holders)) = entry {
+            *holders -= 1;
+            if *holders == 0 {
+                *entry = None;
+                self.free.push(ticket);
+            }
+        }
+    }
+
+    pub fn get(&self, ticket: Option<Ticket>) -> Option<Arc<Payload>> {
+        let entry = &self.entries[ticket?.0.get() as usize - 1];
+        entry.as_ref().map(|(payload, _)| payload.clone())
+    }
+
+    fn entry(&mut self, ticket: Ticket) -> &mut Option<(Arc<Payload>, u32)> {
+        &mut self.entries[ticket.0.get() as usize - 1]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_payload_stays_until_its_last_holder_is_gone() {
+        let mut outlet = Outlet::new(4, 2);
+        let mut payloads = Payloads::new(1);
+        outlet.emit(b"one").unwrap();
+        let ticket = payloads.insert(outlet.take());
+        assert_eq!(payloads.insert(outlet.take()), None, "nothing was emitted");
+        payloads.hold(ticket, 1);
+        payloads.release(ticket.unwrap());
+        assert_eq!(payloads.get(ticket).unwrap().bytes(), b"one");
+        outlet.emit(b"two").unwrap();
+        assert_eq!(payloads.insert(outlet.take()), None, "there is no room");
+        payloads.release(ticket.unwrap());
+        assert!(payloads.get(ticket).is_none());
+        outlet.emit(b"two").unwrap();
+        assert_eq!(payloads.insert(outlet.take()), ticket);
+    }
 
     #[test]
     fn a_buffer_is_used_again_only_when_nobody_reads_it() {

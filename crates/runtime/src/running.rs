@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(finished.ended_by, EndedBy::Broken { processor: "main".into(), message: "on purpose".into() });
         assert!(finished.notes.iter().all(|note| !matches!(note, Note::NotReturned { .. })), "{:?}", finished.notes);
         let replayed =
-            hyoshi_dispatch::replay(&system, &plan.processors[0], events).unwrap_or_else(|parted| panic!("{parted}"));
+            hyoshi_replay::replay(&system, &plan.processors[0], events).unwrap_or_else(|parted| panic!("{parted}"));
         assert!(replayed.decisions > 20);
     }
 }

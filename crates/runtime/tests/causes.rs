@@ -17,9 +17,9 @@ use cold::Cold;
 use common::{Ran, missing, privileged, run_beside, work};
 use hyoshi_model::{Span, System};
 use hyoshi_os::{Policy, Sight, Spawn, Thread, allowed_cpus};
+use hyoshi_replay::blame::{Account, Blame, Interest, Kind};
 use hyoshi_runtime::{Node, Shared};
 use hyoshi_trace::Wait;
-use hyoshi_trace::blame::{Account, Blame, Interest, Kind};
 
 /// What another thread does again and again: its name and policy.
 type Other = (&'static str, Policy, Box<dyn FnMut() + Send>);
@@ -80,7 +80,7 @@ fn explained(text: &str, prepare: impl FnOnce(Node, &System) -> Node, mut meanwh
         return None;
     }
     let plan = &ran.plan.processors[0];
-    let mut law = Blame::new(&ran.system, hyoshi_dispatch::places(&ran.system, plan), false, Interest::All);
+    let mut law = Blame::new(&ran.system, plan, false, Interest::All);
     let accounts = ran.events.iter().filter_map(|(_, at, event)| law.event(*at, event)).collect();
     Some(Explained { ran, accounts })
 }

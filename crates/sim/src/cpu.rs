@@ -1,19 +1,16 @@
 //! One CPU under a model of the kernel: of all lanes that have something to run, the most urgent
 //! runs; what the dispatcher paused or demoted runs when nothing else does.
 
-use std::collections::VecDeque;
-
-use hyoshi_dispatch::{Dispatcher, Effects, LaneMask, Overrun, Run, State};
+use hyoshi_dispatch::kernel::BACKGROUND;
+use hyoshi_dispatch::{Dispatcher, Effects, Kernel, LaneMask, Overrun, Run, State, Transport};
 use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Event, Input, Probe, Seen, Signal, Slot};
 
 use crate::Given;
+use crate::links::Simulated;
 use crate::locks::Locks;
 use crate::overhead::Overhead;
-
-/// The level of ordinary threads: below every lane.
-pub(crate) const BACKGROUND: u8 = u8::MAX;
 
 /// A processor: its dispatcher, and what the kernel keeps of the jobs it has started.
 pub(crate) struct Cpu<'a, P> {
@@ -21,14 +18,12 @@ pub(crate) struct Cpu<'a, P> {
     given: Option<Given<'a>>,
     pub dispatcher: Dispatcher<P>,
     effects: Effects,
+    links: Simulated<'a>,
     /// By slot, for started jobs.
     execution: Vec<Execution>,
-    /// Jobs below the lanes, in the order in which they came there.
-    demoted: VecDeque<Slot>,
+    kernel: Kernel,
     /// The job whose body runs.
     current: Option<Slot>,
-    /// The job that the kernel runs, or would if scheduling cost nothing.
-    holder: Option<Slot>,
     /// What scheduling costs here, if it costs anything.
     overhead: Option<Box<Overhead>>,
     /// When the present job stops by itself: at its end, or at the end of a critical section.
@@ -76,9 +71,8 @@ impl<'a, P: Probe> Cpu<'a, P> {
             system,
             given,
             execution: Vec::new(),
-            demoted: VecDeque::new(),
+            kernel: Kernel::default(),
             current: None,
-            holder: None,
             overhead: Overhead::of(system.processor(plan.processor).costs, dispatcher.lanes().len()),
             stop: Instant::NEVER,
             accounted: Instant::ZERO,
@@ -88,6 +82,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
             preemptive: plan.preemption == hyoshi_model::Preemption::Full,
             dispatcher,
             effects,
+            links: Simulated::new(system, plan.processor),
             due: false,
             busy: Span::ZERO,
             watched: None,
@@ -152,10 +147,29 @@ impl<'a, P: Probe> Cpu<'a, P> {
         if self.overhead.is_some() {
             return self.tick_at_a_cost(now);
         }
-        // A signal may have moved the timer since `self.timer` was set.
-        if self.effects.timer <= now {
-            self.handle(now, Input::Tick);
+        // A completion elsewhere may have moved the timer since `self.timer` was set.
+        if self.due_next() <= now {
+            self.catch_up(now);
         }
+    }
+
+    /// When the release thread has something to do next.
+    #[inline]
+    fn due_next(&self) -> Instant {
+        self.effects.timer.min(self.links.next())
+    }
+
+    /// Everything that is due: how many jobs entered queues, and how many releases were refused.
+    #[inline]
+    fn catch_up(&mut self, now: Instant) -> (u32, u32) {
+        let (mut enqueued, mut refused) = (0, 0);
+        while let Some((signal, ())) = self.links.receive(now) {
+            self.handle(now, Input::Signal(signal));
+            enqueued += self.effects.work.enqueued;
+            refused += self.effects.work.refused;
+        }
+        self.handle(now, Input::Tick);
+        (enqueued + self.effects.work.enqueued, refused + self.effects.work.refused)
     }
 
     /// Third: what runs from `now` on.
@@ -196,9 +210,9 @@ impl<'a, P: Probe> Cpu<'a, P> {
         }
     }
 
-    /// A completion arrives from another processor.
-    pub fn signal(&mut self, now: Instant, signal: Signal) {
-        self.handle(now, Input::Signal(signal));
+    /// A completion is on its way here from another processor.
+    pub fn arrives(&mut self, now: Instant, signal: Signal) {
+        self.links.arrives(signal);
         if !self.is_held(now) {
             self.timer = self.next_timer();
         }
@@ -220,8 +234,10 @@ impl<'a, P: Probe> Cpu<'a, P> {
         self.dispatcher.handle(now, input, &mut self.effects);
     }
 
-    pub fn take_sends(&mut self, into: &mut Vec<(ProcessorId, Signal)>) {
-        into.append(&mut self.effects.sends);
+    /// Completions leave for other processors.
+    pub fn send(&mut self, into: &mut Vec<(ProcessorId, Signal)>) {
+        self.effects.sends.drain(..).for_each(|(to, signal)| self.links.send(to, signal, ()));
+        self.links.take_sent(into);
     }
 
     /// The simulation ends.
@@ -235,39 +251,11 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// The started job that the kernel would run, and its level.
     #[inline]
     fn best_started(&self) -> (Option<Slot>, u8) {
-        match self.best_anywhere() {
+        let blocks = |slot: Slot| self.execution[slot.0 as usize].blocked;
+        match self.kernel.best_started(&self.dispatcher, &self.effects, blocks) {
             (_, BACKGROUND) if self.given.is_some_and(|given| given.crowded) => (None, BACKGROUND),
             best => best,
         }
-    }
-
-    #[inline]
-    fn best_anywhere(&self) -> (Option<Slot>, u8) {
-        let Effects { running, paused, paused_wholly, .. } = self.effects;
-        if !self.any_resources && (running & paused).is_empty() {
-            return match running.first() {
-                Some(lane) => (self.dispatcher.lanes()[usize::from(lane)].running, lane),
-                None => (self.demoted.front().copied(), BACKGROUND),
-            };
-        }
-        let holder = |lane: u8| self.dispatcher.lanes()[usize::from(lane)].running;
-        let mut best = (None, BACKGROUND, false);
-        for slot in running.iter().filter_map(holder) {
-            let execution = &self.execution[slot.0 as usize];
-            if execution.blocked {
-                continue;
-            }
-            let lane = self.dispatcher.job(slot).lane;
-            let boosted = execution.level < lane;
-            let below = paused_wholly.contains(lane) || (paused.contains(lane) && !boosted);
-            let level = if below { BACKGROUND } else { execution.level };
-            // Of equal priorities the one that runs goes on: the kernel's FIFO does not preempt it.
-            let runs = self.holder == Some(slot);
-            if best.0.is_none() || level < best.1 || (level == best.1 && runs && !best.2) {
-                best = (Some(slot), level, runs);
-            }
-        }
-        (best.0.or(self.demoted.front().copied()), best.1)
     }
 
     /// Lets a lane decide; a job that starts begins with its critical sections.
@@ -316,7 +304,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
             overhead.idle();
         }
         self.current = best;
-        self.holder = best;
+        self.kernel.holder = best;
         self.accounted = now;
         self.stop = match best {
             Some(slot) => {
@@ -331,7 +319,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
 
     #[inline]
     fn next_timer(&self) -> Instant {
-        let timer = self.effects.timer;
+        let timer = self.due_next();
         self.overhead.as_ref().map_or(timer, |overhead| timer.min(overhead.next()))
     }
 
@@ -390,11 +378,11 @@ impl<'a, P: Probe> Cpu<'a, P> {
             self.leave_all(now, slot, locks);
         }
         if self.dispatcher.job(slot).demoted {
-            self.demoted.retain(|demoted| *demoted != slot);
+            self.kernel.demoted.retain(|demoted| *demoted != slot);
         }
-        self.handle(now, Input::Complete { slot, consumed: self.execution[slot.0 as usize].consumed });
+        self.handle(now, Input::Complete { slot, consumed: self.execution[slot.0 as usize].consumed, ticket: None });
         self.current = None;
-        self.holder = None;
+        self.kernel.holder = None;
         self.stop = Instant::NEVER;
         if let Some(overhead) = &mut self.overhead {
             overhead.forget(slot);
@@ -411,7 +399,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
             self.handle(now, Input::Observe { slot, consumed });
             match self.effects.overrun {
                 Overrun::Within => {}
-                Overrun::Demote => self.demoted.push_back(slot),
+                Overrun::Demote => self.kernel.demoted.push_back(slot),
                 Overrun::Stop => self.complete(now, slot, locks),
             }
         }
@@ -433,7 +421,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// True if something has to be paid first, by the one that has the CPU.
     fn pay(&mut self, now: Instant, best: Option<Slot>, due: impl FnOnce(&mut Overhead) -> Option<Span>) -> bool {
         let Some(left) = self.overhead.as_mut().and_then(|overhead| due(overhead)) else { return false };
-        (self.current, self.holder, self.accounted) = (None, best, now);
+        (self.current, self.kernel.holder, self.accounted) = (None, best, now);
         self.stop = now.saturating_add(left);
         self.timer = self.next_timer();
         true
@@ -445,10 +433,11 @@ impl<'a, P: Probe> Cpu<'a, P> {
         if overhead.held(now).is_none() {
             overhead.watchdog(now);
         }
-        if overhead.held(now).is_none() && self.effects.timer <= now {
-            self.dispatcher.handle(now, Input::Tick, &mut self.effects);
-            let work = self.effects.work;
-            overhead.released(now, work.enqueued + work.refused > 0, work.enqueued);
+        if overhead.held(now).is_none() && self.due_next() <= now {
+            let (enqueued, refused) = self.catch_up(now);
+            if let Some(overhead) = &mut self.overhead {
+                overhead.released(now, enqueued + refused > 0, enqueued);
+            }
         }
     }
 

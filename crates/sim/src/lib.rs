@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod cpu;
+mod links;
 mod locks;
 mod overhead;
 pub mod programs;
@@ -158,11 +159,11 @@ fn step<P: Probe>(
     let mut touched = false;
     for cpu in cpus.iter_mut().filter(|cpu| cpu.next() <= now) {
         cpu.completions(now, locks);
-        cpu.take_sends(sends);
+        cpu.send(sends);
         cpu.due = true;
     }
     for (processor, signal) in sends.drain(..) {
-        cpus[processor.index()].signal(now, signal);
+        cpus[processor.index()].arrives(now, signal);
     }
     while let Some((resource, processor, slot)) = locks.take_granted() {
         cpus[processor.index()].granted(now, slot, resource);

@@ -14,11 +14,10 @@
 //! Switching and what a lane or job owes are spent at the lane's priority: whatever is more urgent interrupts it.
 
 use hyoshi_dispatch::LaneMask;
+use hyoshi_dispatch::kernel::BACKGROUND;
 use hyoshi_model::costs::WATCHDOG_PERIOD;
 use hyoshi_model::{Costs, Instant, Span};
 use hyoshi_trace::{Slot, Who};
-
-use crate::cpu::BACKGROUND;
 
 /// Nobody's lane: whoever has the CPU next pays a switch.
 const NOBODY: u8 = u8::MAX - 1;

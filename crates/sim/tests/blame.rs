@@ -6,12 +6,12 @@ use crate::common;
 use std::collections::BTreeSet;
 
 use common::*;
-use hyoshi_dispatch::places;
 use hyoshi_model::*;
-use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::blame::{Account, Basis, Blame, Culprit, Interest, Kind, Rank};
+use hyoshi_replay::Replay;
+use hyoshi_replay::blame::{Account, Basis, Blame, Culprit, Holder, Interest, Kind, Mark, Rank};
+use hyoshi_sched::{Plan, ProcessorPlan, Strategies};
 use hyoshi_trace::stats::Phases;
-use hyoshi_trace::{Event, Outcome};
+use hyoshi_trace::{Event, Outcome, Seen, Who};
 
 const SYSTEMS: u64 = 1_000;
 const UNTIL: Instant = Instant::from_nanos(300_000_000);
@@ -19,7 +19,7 @@ const UNTIL: Instant = Instant::from_nanos(300_000_000);
 fn accounts_of(system: &System, all: &[(ProcessorId, Instant, Event)], interest: &Interest) -> Vec<Account> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
     let of = |plan: &hyoshi_sched::ProcessorPlan| {
-        let mut law = Blame::new(system, places(system, plan), true, interest.clone());
+        let mut law = Blame::new(system, plan, true, interest.clone());
         let own = all.iter().filter(|(processor, ..)| *processor == plan.processor);
         own.filter_map(|(_, now, event)| law.event(*now, event)).collect::<Vec<_>>()
     };
@@ -178,6 +178,68 @@ fn interest_in_a_few_jobs_gives_the_same_accounts_with_timelines() {
         assert!(late.iter().all(|account| account.end.outcome != Outcome::Made));
         assert_eq!(late.len(), every.iter().filter(|account| account.end.outcome != Outcome::Made).count());
     }
+}
+
+/// A processor's events with its switches, as the kernel would tell them.
+fn with_switches(system: &System, plan: &ProcessorPlan, own: &[(Instant, Event)]) -> Vec<(Instant, Event)> {
+    let mut law = Blame::new(system, plan, true, Interest::Jobs(BTreeSet::new()));
+    let mut all = Vec::new();
+    for (now, event) in own {
+        law.event_watched(*now, event, |mark| {
+            let Mark::Slice { from, holder, .. } = mark else { return };
+            let to = match holder {
+                Holder::Job(runner) => Who::Lane(runner.lane),
+                _ => Who::Idle,
+            };
+            all.push((*from, Event::Seen(Seen::Switch { to, preempted: true })));
+        });
+        all.push((*now, *event));
+    }
+    all
+}
+
+#[test]
+fn beyond_a_gap_nobody_is_blamed_who_was_not_in_the_way() {
+    let mut named = 0;
+    for seed in 0..SYSTEMS / 4 {
+        let mut system = random::system(seed);
+        // Switches do not tell which of several demoted jobs runs.
+        system.operations.iter_mut().for_each(|operation| operation.on_overrun = OnOverrun::Report);
+        let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+        let all = events(&system, UNTIL);
+        for plan in &plan.processors {
+            let own = all.iter().filter(|(processor, ..)| *processor == plan.processor);
+            let own: Vec<_> = own.map(|(_, now, event)| (*now, *event)).collect();
+            let own = with_switches(&system, plan, &own);
+            let mut choose = random::Choices::new(seed);
+            let first = choose.below(own.len() as u64 / 2) as usize;
+            let lost = first..first + 1 + choose.below(30) as usize;
+            let whole = (0..).zip(&own);
+            let kept = whole.filter(|(place, (_, event))| matches!(event, Event::Seen(_)) || !lost.contains(place));
+            let kept: Vec<_> = kept.map(|(_, event)| *event).collect();
+            let accounts = |events: &[(Instant, Event)]| {
+                let mut law = Blame::new(&system, plan, false, Interest::All);
+                events.iter().filter_map(|(now, event)| law.event(*now, event)).collect::<Vec<_>>()
+            };
+            let whole = accounts(&own);
+            // Until the dispatcher decides otherwise than the recording tells nothing says that there is a gap.
+            let mut replay = Replay::new(&system, plan);
+            let Some((known, _)) = kept.iter().find(|(now, event)| replay.event(*now, *event).is_err()) else {
+                continue;
+            };
+            for account in accounts(&kept).into_iter().filter(|account| account.from > *known) {
+                assert_eq!(account.parts.iter().map(|(_, span)| *span).sum::<Span>(), account.response());
+                let true_one = whole.iter().find(|other| other.end.job == account.end.job).unwrap();
+                for who in account.parts.iter().filter_map(|(kind, _)| kind.culprit()) {
+                    let blamed = |account: &Account| account.total(|kind| kind.culprit() == Some(who));
+                    let (said, was) = (blamed(&account), blamed(true_one));
+                    assert!(said <= was, "seed {seed}, lost {lost:?}: {said} {account:?} was {was} {true_one:?}");
+                    named += 1;
+                }
+            }
+        }
+    }
+    assert!(named > 500, "{named}");
 }
 
 #[test]

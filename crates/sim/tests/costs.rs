@@ -147,11 +147,16 @@ fn every_cost_is_paid_once_for_what_the_trace_shows() {
         for (processor, simulated) in system.processors.iter().zip(simulated(&system)) {
             let costs = processor.costs;
             let (mut ticks, mut released, mut decided, mut asked, mut triggered) = (0u64, 0u64, 0u64, 0u64, 0u64);
-            let mut in_tick = false;
+            let (mut in_tick, mut in_signal) = (false, false);
             let mut counted = false;
             for (_, event) in &simulated.probe {
                 match event {
-                    Event::Input(input) => (in_tick, counted) = (matches!(input, Input::Tick), false),
+                    Event::Input(input) => {
+                        // A tick follows signals, in the same expiry.
+                        counted &= in_signal;
+                        in_signal = matches!(input, Input::Signal(_));
+                        in_tick = in_signal || matches!(input, Input::Tick);
+                    }
                     Event::Decision(Decision::Ready { .. }) if in_tick => {
                         released += 1;
                         ticks += u64::from(!std::mem::replace(&mut counted, true));

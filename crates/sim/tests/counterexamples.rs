@@ -12,7 +12,8 @@ use hyoshi_sched::{Plan, Strategies, analyse};
 use hyoshi_sim::refute;
 use hyoshi_trace::Stats;
 
-const SYSTEMS: u64 = 1_500;
+/// Random systems; `COUNTEREXAMPLES` sets another number.
+const SYSTEMS: u64 = 700;
 
 /// More than it can do, now and then by little.
 fn system(seed: u64) -> System {
@@ -85,7 +86,7 @@ fn misses(counterexample: &Counterexample) -> bool {
 #[test]
 fn nothing_fails_without_a_counterexample_that_misses() {
     let mut seen: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for seed in 0..SYSTEMS {
+    for seed in 0..of_environment("COUNTEREXAMPLES", SYSTEMS) {
         let system = if seed % 3 == 0 { together(seed) } else { system(seed) };
         let strategies = Strategies::built_in();
         let plan = Plan::new(&system, &strategies).unwrap();
@@ -112,7 +113,7 @@ fn nothing_fails_without_a_counterexample_that_misses() {
     // Every kind of failure that there is.
     let several = |(what, least): (&str, u64)| seen.iter().any(|((_, kind), many)| *kind == what && *many > least);
     assert!(
-        [("too long", 300), ("first job", 30), ("overload", 200), ("demand", 10), ("seen", 200)]
+        [("too long", 150), ("first job", 15), ("overload", 100), ("demand", 5), ("seen", 100)]
             .into_iter()
             .all(several)
     );

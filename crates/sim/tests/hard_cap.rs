@@ -3,8 +3,8 @@
 use crate::common;
 
 use common::*;
-use hyoshi_dispatch::replay;
 use hyoshi_model::*;
+use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Event};
 

@@ -5,6 +5,7 @@ use crate::common;
 
 use common::*;
 use hyoshi_model::*;
+use hyoshi_sched::{Plan, Strategies, analyse};
 use hyoshi_trace::Outcome;
 
 fn example(guard: Guard) -> Build {
@@ -56,4 +57,26 @@ fn rule_three_gives_the_greedy_schedule_again() {
     let (greedy, idle) = (example(Guard::Off), example(Guard::Idle));
     assert_eq!(greedy.schedule("T2.2", 200.0), idle.schedule("T2.2", 200.0));
     assert_eq!(greedy.schedule("T3", 200.0), idle.schedule("T3", 200.0));
+}
+
+/// Without a bound on what comes before it, a guard that idle points open may use up the hard cap.
+#[test]
+fn a_guard_that_idle_points_open_counts_for_the_hard_cap() {
+    let file = |guard: &str| {
+        format!(
+            "name = 'p'\n[host.here]\n[host.there]\n[processor.p0]\nhost = 'here'\nstrategy = 'MUF'\n[processor.p2]\nhost = 'there'\n\
+             strategy = 'DM'\nhard_cap = '59%'\n[operation.o0]\non = 'p0'\nevery = '9ms'\nwcet = '3.3ms'\n[operation.o1]\non = 'p0'\n\
+             every = '9ms'\nwcet = '3.92ms'\n[operation.o2]\non = 'p0'\nafter = {{ any = ['o0', 'o1'] }}\nwcet = '0.1ms'\nguard = 'on'\n\
+             queue = {{ limit = 8 }}\n[operation.o4]\non = 'p2'\nafter = {{ all = ['o2'] }}\nwcet = '3.81ms'\ndeadline = '9ms'\n\
+             queue = {{ limit = 8 }}\nguard = '{guard}'\n"
+        )
+    };
+    let bound = |guard: &str| {
+        let system = read(&file(guard), "p.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+        let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+        let report = analyse(&system, &plan);
+        report.operations().find(|(_, _, one)| one.name == "o4").unwrap().2.bound_ns
+    };
+    assert_eq!(bound("on"), Some(3_810_000));
+    assert_eq!(bound("idle"), None);
 }

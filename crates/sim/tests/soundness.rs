@@ -5,7 +5,7 @@
 //! `cargo test --release -p hyoshi-sim --test suite soundness:: -- --ignored --nocapture`, for which
 //! `SOUNDNESS_SYSTEMS` (of each strategy) and `SOUNDNESS_SECONDS` can be set.
 
-use crate::common;
+use crate::common::{self, of_environment};
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -103,20 +103,16 @@ fn print(rows: &[Row]) {
     println!("\n0 violations; exact: the worst response seen is the bound; seen/: the worst seen over the bound, mean");
 }
 
-fn of_environment(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
-}
-
 #[test]
 fn no_simulated_response_exceeds_its_proved_bound() {
-    let rows = rows(1_500, Duration::from_secs(60));
+    let rows = rows(600, Duration::from_secs(60));
     print(&rows);
     let of = |kind: &dyn Fn(&Judged) -> bool| -> u64 {
         let all = rows.iter().flat_map(|row| &row.account).filter(|(judged, _)| kind(judged));
         all.map(|(_, tally)| tally.proved).sum()
     };
     let proved = of(&|judged| matches!(judged, Judged::By(_)));
-    assert!(proved > 2_000, "only {proved} were proved: the test shows little");
+    assert!(proved > 1_000, "only {proved} were proved: the test shows little");
 }
 
 #[test]

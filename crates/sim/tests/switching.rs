@@ -6,8 +6,9 @@ use std::collections::{HashMap, HashSet};
 
 use common::random::Choices;
 use common::*;
-use hyoshi_dispatch::{lanes_of, replay};
+use hyoshi_dispatch::lanes_of;
 use hyoshi_model::*;
+use hyoshi_replay::replay;
 use hyoshi_sched::analysis::OperationReport;
 use hyoshi_sched::{Discipline, Plan, Strategies, analyse};
 use hyoshi_trace::{Decision, Event, Input, Outcome};

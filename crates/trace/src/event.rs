@@ -3,12 +3,19 @@
 //! A recording of these events is enough to run the dispatcher again: fed the same inputs at the
 //! same times it takes the same decisions.
 
+use core::num::NonZeroU32;
+
 use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span};
 use serde::{Deserialize, Serialize};
 
 /// A position in a dispatcher's table of jobs; used again once the job has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot(pub u32);
+
+/// What a caller attaches to a completion, so that it finds the data of that completion again when a job that it triggered
+/// starts. The dispatcher passes it on and never looks into it; recordings leave it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub NonZeroU32);
 
 /// Something happened at a dispatcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +33,7 @@ pub enum Event {
 pub enum Input {
     /// Time has passed: release what is due.
     Tick,
-    /// An operation on another processor has completed.
+    /// A completion on another processor has arrived here. A `Tick` follows.
     Signal(Signal),
     /// A lane has the CPU: what does it run? `executed` is what its present job has used, if it has one.
     LaneRuns {
@@ -43,6 +50,9 @@ pub enum Input {
         /// CPU time it used in all.
         #[serde(with = "span")]
         consumed: Span,
+        /// Passed on to the jobs that it triggers.
+        #[serde(skip)]
+        ticket: Option<Ticket>,
     },
     /// A watched job has used this much CPU time so far.
     Observe {
@@ -196,9 +206,12 @@ pub struct Signal {
     /// The root's present period, which release guards use.
     #[serde(with = "span")]
     pub period: Span,
-    /// When it arrives: the completion, plus the link's delay.
+    /// When it leaves and, after its transport, when it arrives.
     #[serde(with = "instant")]
     pub due: Instant,
+    /// What the caller attached to the completion.
+    #[serde(skip)]
+    pub ticket: Option<Ticket>,
 }
 
 /// Everything that is known of a job when it is over.
@@ -317,7 +330,7 @@ pub enum Seen {
     },
     /// Switches were lost before this one: who had the CPU since the last is not known.
     Gap,
-    /// The thread that has the CPU gives it up, with the switch that follows, to wait for this (since format 3).
+    /// The thread that has the CPU gives it up, with the switch that follows, to wait for this.
     Waits(Wait),
 }
 

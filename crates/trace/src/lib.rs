@@ -1,8 +1,7 @@
 //! Probes, statistics and recordings: what happened to each job, when, and what the dispatcher was
 //! told and decided.
 //!
-//! [`Event`] is what a dispatcher tells its [`Probe`]. [`Stats`] counts job ends in constant
-//! memory; [`ring`] carries events from a lane to a thread below it; [`recording`] keeps them in a
+//! [`Event`] is what a dispatcher reports to its [`Probe`]. [`Stats`] count job ends in constant memory; [`ring`] carries events from a lane to a thread below it; [`recording`] keeps them in a
 //! file that stays readable when the process is killed.
 //!
 //! ```
@@ -22,18 +21,14 @@
 extern crate alloc;
 
 pub mod agreement;
-pub mod blame;
 pub mod event;
-pub mod insight;
-pub mod perfetto;
 pub mod recording;
 pub mod reign;
 pub mod ring;
 pub mod split;
 pub mod stats;
-pub mod timeline;
 
-pub use event::{Decision, Event, Input, JobEnd, NoProbe, Outcome, Probe, Seen, Signal, Slot, Wait, Who};
+pub use event::{Decision, Event, Input, JobEnd, NoProbe, Outcome, Probe, Seen, Signal, Slot, Ticket, Wait, Who};
 pub use recording::{Header, Reader, Writer};
 pub use reign::{Reign, Reigns};
 pub use ring::{RingDrain, RingProbe};

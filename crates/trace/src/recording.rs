@@ -25,14 +25,10 @@ pub use writer::{Kept, WriteError, Writer};
 pub const MAGIC: [u8; 8] = *b"HYOSHI\r\n";
 
 /// The version of the format that this code writes.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
-/// The oldest version that this code reads. Since version 3 processors have a hard cap and record what
-/// it does, and runs record what blocked bodies wait for.
-pub const OLDEST: u16 = 2;
-
-/// The first version with a hard cap: what is older was recorded without one.
-pub const HARD_CAP: u16 = 3;
+/// The oldest version that this code reads. Before version 4 a signal was an input when it was sent, not when it arrived.
+pub const OLDEST: u16 = 4;
 
 /// The longest header: a system file of its greatest size and then some.
 pub const LONGEST_HEADER: u32 = 128 << 20;

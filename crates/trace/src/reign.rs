@@ -112,14 +112,15 @@ impl Reigns {
         }
     }
 
-    /// The run is over: one for each processor, in their order.
-    pub fn close(mut self, end: Instant) -> Vec<Reign> {
-        for reign in &mut self.0 {
+    /// Until `end`: one for each processor, in their order.
+    pub fn until(&self, end: Instant) -> Vec<Reign> {
+        let mut reigns = self.0.clone();
+        for reign in &mut reigns {
             if let Some(since) = reign.since.take() {
                 reign.add(since, end);
             }
         }
-        self.0
+        reigns
     }
 }
 
@@ -134,7 +135,7 @@ mod tests {
             let event = Event::Decision(Decision::Switch { second: place % 2 == 0 });
             reigns.event(ProcessorId(0), Instant::from_nanos(*at), &event);
         }
-        reigns.close(Instant::from_nanos(end)).remove(0)
+        reigns.until(Instant::from_nanos(end)).remove(0)
     }
 
     fn system() -> System {

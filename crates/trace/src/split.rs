@@ -96,9 +96,9 @@ impl Splits {
         }
     }
 
-    /// The run or simulation ended at `end`.
-    pub fn close(self, end: Instant) -> Vec<TimeSplit> {
-        self.processors.into_iter().map(|account| account.close(end)).collect()
+    /// Where the time until `end` went, by processor; no event may be later.
+    pub fn until(&self, end: Instant) -> Vec<TimeSplit> {
+        self.processors.iter().map(|account| account.clone().close(end)).collect()
     }
 }
 
@@ -242,7 +242,7 @@ mod tests {
     fn split(events: &[(u64, Event)], until: u64) -> TimeSplit {
         let mut splits = Splits::new(1);
         events.iter().for_each(|(now, event)| splits.event(ProcessorId(0), at(*now), event));
-        splits.close(at(until)).remove(0)
+        splits.until(at(until)).remove(0)
     }
 
     /// Execution, overhead, held, others, idle, unknown in microseconds.
@@ -320,7 +320,7 @@ mod tests {
                 };
                 splits.event(ProcessorId(0), now, &event);
             }
-            let split = splits.close(Instant::from_nanos(until)).remove(0);
+            let split = splits.until(Instant::from_nanos(until)).remove(0);
             let TimeSplit { execution, overhead, held, others, idle, unknown, .. } = split;
             let sum: u128 = [execution, overhead, held, others, idle, unknown].iter().map(|part| u128::from(part.as_nanos())).sum();
             prop_assert_eq!(sum, u128::from(split.duration.as_nanos()));

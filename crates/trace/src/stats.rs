@@ -4,8 +4,6 @@
 //! for each operation and class the distributions of response time and lateness. Every summary
 //! (of a class, a region, a processor) is added up from those when somebody asks.
 
-use core::cell::RefCell;
-
 use hyoshi_model::{Deadline, Instant, Lateness, OperationId, ProcessorId, Span, System};
 
 use crate::event::{Decision, Event, JobEnd, Outcome, Probe};
@@ -41,19 +39,64 @@ use used::Used;
 #[derive(Clone, Debug)]
 pub struct Stats {
     rows: Vec<Row>,
-    /// For each operation, the row of its other jobs and of its critical ones; the same row if it has only one kind.
-    row_of: Vec<[u32; 2]>,
+    operations: Vec<Operation>,
     epochs: usize,
     /// For each epoch, for each row.
-    counts: Vec<Counts>,
-    /// The greatest response, likewise.
-    longest: Vec<Span>,
+    cells: Vec<Cell>,
     /// Legs of each operation, for each epoch.
     legs: Vec<u16>,
+    /// Of other jobs and of critical ones.
+    first_not_made: [Option<JobEnd>; 2],
     over_time: OverTime,
     used: Used,
     chains: Chains,
-    last: Instant,
+}
+
+/// What a job's end looks up of its operation: small, so that all of them stay in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Operation {
+    /// The row of its other jobs and of its critical ones; the same row if it has only one kind.
+    rows: [u32; 2],
+    processor: ProcessorId,
+    /// The deadline counts from the root's release, and so does the response.
+    end_to_end: bool,
+    in_chain: bool,
+}
+
+/// The jobs of one row that were released in one epoch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    counts: Counts,
+    /// The greatest response.
+    longest: Span,
+    service: Service,
+}
+
+/// From their start to their end, of jobs whose body returned: execution and whatever interrupted it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// How many.
+    pub count: u64,
+    /// All of them together.
+    pub total: Span,
+    /// The longest.
+    pub longest: Span,
+}
+
+impl Service {
+    #[inline]
+    fn record(&mut self, end: &JobEnd) {
+        let span = end.end.since(end.start);
+        self.count += 1;
+        self.total = counts::plus(self.total, span);
+        self.longest = self.longest.max(span);
+    }
+
+    fn merge(&mut self, other: &Service) {
+        self.count += other.count;
+        self.total = counts::plus(self.total, other.total);
+        self.longest = self.longest.max(other.longest);
+    }
 }
 
 /// The jobs of one operation and class. Only load chains with some critical legs have two rows.
@@ -62,8 +105,6 @@ pub struct Row {
     operation: OperationId,
     processor: ProcessorId,
     critical: bool,
-    /// The deadline counts from the root's release, and so does the response.
-    end_to_end: bool,
     response: Distribution<Span>,
     lateness: Distribution<Lateness>,
     release_latency: Extent<Span>,
@@ -120,22 +161,11 @@ impl Row {
     }
 }
 
-/// Two statistics that are to be merged belong to systems of different operations or epochs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OtherSystem;
-
-impl core::fmt::Display for OtherSystem {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("statistics of different systems cannot be added up; make both with Stats::new of one system")
-    }
-}
-
-impl core::error::Error for OtherSystem {}
-
 impl Stats {
     /// Room for everything that can be counted of `system`; nothing is allocated after this.
     pub fn new(system: &System) -> Self {
-        let (mut rows, mut row_of) = (Vec::new(), Vec::new());
+        let (mut rows, mut operations) = (Vec::new(), Vec::new());
+        let chains = Chains::new(system);
         let digits = if system.operations.len() > MANY { 1 } else { 2 };
         for id in system.operation_ids() {
             let classes = Classes::of(system, id);
@@ -146,52 +176,76 @@ impl Stats {
             if classes.critical {
                 rows.push(Row::new(system, id, true, digits));
             }
-            row_of.push([first, rows.len() as u32 - 1]);
+            operations.push(Operation {
+                rows: [first, rows.len() as u32 - 1],
+                processor: system.operation(id).on,
+                end_to_end: matches!(system.setting(0, id).deadline, Deadline::Origin(_)),
+                in_chain: chains.concerns(id),
+            });
         }
         let epochs = system.epochs.len().max(1);
-        let counts = vec![Counts::default(); rows.len() * epochs];
-        let longest = vec![Span::ZERO; counts.len()];
+        let cells = vec![Cell::default(); rows.len() * epochs];
         let legs = system.epochs.iter().flat_map(|epoch| epoch.settings.iter().map(|setting| setting.legs)).collect();
-        let (over_time, used, chains) = (OverTime::new(system), Used::new(system), Chains::new(system));
-        Stats { rows, row_of, epochs, counts, longest, legs, over_time, used, chains, last: Instant::ZERO }
+        let (over_time, used) = (OverTime::new(system), Used::new(system));
+        Stats { rows, operations, epochs, cells, legs, first_not_made: [None; 2], over_time, used, chains }
     }
 
     /// A job is over. Chains through `reads` want the ends of all processors in the order of time.
     #[inline]
     pub fn record(&mut self, end: &JobEnd) {
-        let Some(of) = self.row_of.get(end.job.operation.index()) else { return };
-        let row = of[usize::from(end.critical)] as usize;
+        let Some(operation) = self.operations.get(end.job.operation.index()) else { return };
+        let row = operation.rows[usize::from(end.critical)] as usize;
         let epoch = usize::from(end.epoch).min(self.epochs - 1);
-        let cell = epoch * self.rows.len() + row;
-        self.counts[cell].record(end);
-        self.last = self.last.max(end.end);
+        let cell = &mut self.cells[epoch * self.rows.len() + row];
+        cell.counts.record(end);
         self.over_time.record(end);
-        self.used.record(self.rows[row].processor, end);
+        self.used.record(operation.processor, end);
         if end.outcome.finished() {
-            let response = self.rows[row].record(end);
-            self.longest[cell] = self.longest[cell].max(response);
+            let response = end.end.since(if operation.end_to_end { end.origin } else { end.release });
+            cell.longest = cell.longest.max(response);
+            // The end of a run is not a return.
+            if !end.consumed.is_zero() {
+                cell.service.record(end);
+            }
+            self.rows[row].record(end, response);
         } else {
-            let legs = self.legs.get(epoch * self.row_of.len() + end.job.operation.index()).copied().unwrap_or(1);
-            self.counts[cell].shed += u64::from(legs.saturating_sub(end.job.leg).saturating_sub(1));
+            let legs = self.legs.get(epoch * self.operations.len() + end.job.operation.index()).copied().unwrap_or(1);
+            cell.counts.shed += u64::from(legs.saturating_sub(end.job.leg).saturating_sub(1));
         }
-        if self.chains.concerns(end.job.operation) {
+        if operation.in_chain {
             self.chains.record(end);
+        }
+        if end.outcome != Outcome::Made {
+            self.not_made(end);
         }
     }
 
-    /// Adds what `other` counted of the same system, on another processor or in another run.
-    pub fn merge(&mut self, other: &Stats) -> Result<(), OtherSystem> {
-        if self.row_of != other.row_of || self.epochs != other.epochs {
-            return Err(OtherSystem);
+    fn not_made(&mut self, end: &JobEnd) {
+        let first = &mut self.first_not_made[usize::from(end.critical)];
+        if first.is_none_or(|first| end.end < first.end) {
+            *first = Some(*end);
         }
-        self.counts.iter_mut().zip(&other.counts).for_each(|(mine, theirs)| *mine += theirs);
-        self.longest.iter_mut().zip(&other.longest).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
-        self.rows.iter_mut().zip(&other.rows).for_each(|(mine, theirs)| mine.merge(theirs));
-        self.over_time.merge(&other.over_time);
-        self.used.merge(&other.used);
-        self.chains.merge(&other.chains);
-        self.last = self.last.max(other.last);
-        Ok(())
+    }
+
+    /// Records several ends. Those of many operations outgrow the cache: one short loop over all of them fetches what
+    /// they change, so that the CPU waits once for what it would wait for each time.
+    pub fn record_all(&mut self, ends: &[JobEnd]) {
+        if self.rows.len() > CACHED {
+            core::hint::black_box(ends.iter().map(|end| self.fetch(end)).fold(0, u64::wrapping_add));
+        }
+        ends.iter().for_each(|end| self.record(end));
+    }
+
+    #[inline]
+    fn fetch(&self, end: &JobEnd) -> u64 {
+        let Some(operation) = self.operations.get(end.job.operation.index()) else { return 0 };
+        let row = operation.rows[usize::from(end.critical)] as usize;
+        let epoch = usize::from(end.epoch).min(self.epochs - 1);
+        let longest = self.cells[epoch * self.rows.len() + row].longest;
+        let from = if operation.end_to_end { end.origin } else { end.release };
+        let row = &self.rows[row];
+        let bins = row.response.fetch(end.end.since(from)) + row.lateness.fetch(end.end.lateness(end.deadline));
+        bins.wrapping_add(longest.as_nanos()).wrapping_add(row.execution.count())
     }
 
     /// Every operation, class by class.
@@ -201,42 +255,50 @@ impl Stats {
 
     /// The rows of one operation: one, or two if it has jobs of both classes.
     pub fn rows_of(&self, operation: OperationId) -> &[Row] {
-        let [first, last] = self.row_of[operation.index()];
+        let [first, last] = self.operations[operation.index()].rows;
         &self.rows[first as usize..=last as usize]
     }
 
     /// Job ends of the rows that `which` picks, in one epoch (the one of release) or in all.
     pub fn counts(&self, epoch: Option<usize>, which: impl Fn(&Row) -> bool) -> Counts {
         let mut sum = Counts::default();
-        for counts in
-            self.counts.chunks(self.rows.len().max(1)).skip(epoch.unwrap_or(0)).take(epoch.map_or(self.epochs, |_| 1))
-        {
-            self.rows.iter().zip(counts).filter(|(row, _)| which(row)).for_each(|(_, counts)| sum += counts);
-        }
+        let epochs = epoch.map_or(0..self.epochs, |epoch| epoch..epoch + 1);
+        epochs.flat_map(|epoch| self.cells(epoch, &which)).for_each(|cell| sum += &cell.counts);
         sum
+    }
+
+    /// How long jobs were from their start to their end: those of the rows that `which` picks, released in one epoch.
+    pub fn service(&self, epoch: usize, which: impl Fn(&Row) -> bool) -> Service {
+        let mut sum = Service::default();
+        self.cells(epoch, which).for_each(|cell| sum.merge(&cell.service));
+        sum
+    }
+
+    fn cells(&self, epoch: usize, which: impl Fn(&Row) -> bool) -> impl Iterator<Item = &Cell> {
+        let cells = self.cells.chunks(self.rows.len().max(1)).nth(epoch).unwrap_or_default();
+        self.rows.iter().zip(cells).filter(move |(row, _)| which(row)).map(|(_, cell)| cell)
     }
 
     /// Job ends of one row, in all epochs.
     pub fn row_counts(&self, row: &Row) -> Counts {
-        let index = self.row_of[row.operation.index()][usize::from(row.critical)] as usize;
         let mut sum = Counts::default();
-        self.counts.iter().skip(index).step_by(self.rows.len()).for_each(|counts| sum += counts);
+        (0..self.epochs).filter_map(|epoch| self.cell(row, epoch)).for_each(|cell| sum += &cell.counts);
         sum
     }
 
     /// Job ends of one row, of jobs released in one epoch; nothing of an epoch that is not there.
     pub fn region_counts(&self, row: &Row, epoch: usize) -> Counts {
-        self.cell(row, epoch).and_then(|cell| self.counts.get(cell)).cloned().unwrap_or_default()
+        self.cell(row, epoch).map(|cell| cell.counts).unwrap_or_default()
     }
 
     /// The greatest response among the jobs of one row released in one epoch; zero if none finished.
     pub fn longest(&self, row: &Row, epoch: usize) -> Span {
-        self.cell(row, epoch).and_then(|cell| self.longest.get(cell)).copied().unwrap_or_default()
+        self.cell(row, epoch).map(|cell| cell.longest).unwrap_or_default()
     }
 
-    fn cell(&self, row: &Row, epoch: usize) -> Option<usize> {
-        let index = self.row_of[row.operation.index()][usize::from(row.critical)] as usize;
-        (epoch < self.epochs).then_some(epoch * self.rows.len() + index)
+    fn cell(&self, row: &Row, epoch: usize) -> Option<&Cell> {
+        let index = self.operations[row.operation.index()].rows[usize::from(row.critical)] as usize;
+        self.cells.get(epoch * self.rows.len() + index)
     }
 
     /// Response times of the rows that `which` picks.
@@ -269,6 +331,11 @@ impl Stats {
         worst
     }
 
+    /// Of the jobs of a class that did not make their deadlines, the one that ended first.
+    pub fn first_not_made(&self, critical: bool) -> Option<&JobEnd> {
+        self.first_not_made[usize::from(critical)].as_ref()
+    }
+
     /// What became of jobs over time.
     pub fn over_time(&self) -> &OverTime {
         &self.over_time
@@ -284,11 +351,6 @@ impl Stats {
     pub fn chains(&self) -> &[ChainStats] {
         self.chains.get()
     }
-
-    /// When the latest of the counted jobs ended.
-    pub fn last_end(&self) -> Instant {
-        self.last
-    }
 }
 
 /// Counts job ends and ignores everything else.
@@ -298,14 +360,6 @@ impl Probe for Stats {
         if let Event::Decision(Decision::End(end)) = event {
             self.record(&end);
         }
-    }
-}
-
-/// For simulations, where the probes of several processors take turns.
-impl Probe for &RefCell<Stats> {
-    #[inline]
-    fn event(&mut self, now: Instant, event: Event) {
-        self.borrow_mut().event(now, event);
     }
 }
 
@@ -324,7 +378,6 @@ impl Row {
             operation: id,
             processor: system.operation(id).on,
             critical,
-            end_to_end: matches!(system.setting(0, id).deadline, Deadline::Origin(_)),
             response: Distribution::new(Span::from_nanos(finest), longest, Span::ZERO, digits),
             lateness: Distribution::new(from_deadline, longest, deadline, digits),
             release_latency: Extent::default(),
@@ -334,11 +387,9 @@ impl Row {
         }
     }
 
-    /// The response of a job that finished.
+    /// A job has finished.
     #[inline]
-    fn record(&mut self, end: &JobEnd) -> Span {
-        let from = if self.end_to_end { end.origin } else { end.release };
-        let response = end.end.since(from);
+    fn record(&mut self, end: &JobEnd, response: Span) {
         self.response.record(response);
         self.lateness.record(end.end.lateness(end.deadline));
         if end.start != Instant::NEVER {
@@ -349,18 +400,11 @@ impl Row {
         if end.outcome == Outcome::Missed {
             self.worst.record(end);
         }
-        response
-    }
-
-    fn merge(&mut self, other: &Row) {
-        self.response.merge(&other.response);
-        self.lateness.merge(&other.lateness);
-        self.release_latency.merge(&other.release_latency);
-        self.start_latency.merge(&other.start_latency);
-        self.execution.merge(&other.execution);
-        other.worst().for_each(|end| self.worst.record(end));
     }
 }
+
+/// Statistics of so many operations and classes stay in the cache.
+const CACHED: usize = 128;
 
 /// Above so many operations their distributions are kept to one digit: 14 kB each become 3 kB.
 const MANY: usize = 1_000;

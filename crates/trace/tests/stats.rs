@@ -5,7 +5,6 @@ use crate::systems;
 use hyoshi_model::*;
 use hyoshi_trace::stats::{Phase, Phases};
 use hyoshi_trace::{JobEnd, Outcome, Stats};
-use proptest::prelude::*;
 use systems::{at, job, millis, periodic, setting, uniform};
 
 #[test]
@@ -94,36 +93,4 @@ fn the_phases_of_a_miss_add_up_to_its_response_time() {
     assert_eq!(Phases { executed: millis(11), ..Phases::default() }.longest(), Phase::TooShort);
     let never_started = JobEnd { start: Instant::NEVER, consumed: Span::ZERO, ..late };
     assert_eq!(Phases::of(&system, &never_started).waited, millis(11));
-}
-
-#[test]
-fn statistics_of_another_system_are_not_merged() {
-    let mut stats = Stats::new(&periodic(2));
-    assert!(stats.merge(&Stats::new(&periodic(3))).is_err());
-    assert!(stats.merge(&Stats::new(&periodic(2))).is_ok());
-}
-
-proptest! {
-    #[test]
-    fn merging_two_halves_is_recording_everything(
-        ends in proptest::collection::vec((0u32..4, 0u64..50, 1u64..40), 0..200),
-        half in 0usize..200,
-    ) {
-        let system = periodic(4);
-        let ends: Vec<JobEnd> =
-            ends.into_iter().map(|(operation, release, response)| job(operation, release, at(release), at(release + response))).collect();
-        let of = |ends: &[JobEnd]| {
-            let mut stats = Stats::new(&system);
-            ends.iter().for_each(|end| stats.record(end));
-            stats
-        };
-        let (first, second) = ends.split_at(half.min(ends.len()));
-        let (mut merged, all) = (of(first), of(&ends));
-        merged.merge(&of(second)).unwrap();
-        prop_assert_eq!(merged.counts(None, |_| true), all.counts(None, |_| true));
-        prop_assert_eq!(merged.response(|_| true).quantile(0.99), all.response(|_| true).quantile(0.99));
-        prop_assert_eq!(merged.last_end(), all.last_end());
-        let lateness = |stats: &Stats| stats.worst(true, 20).iter().map(|end| end.end.since(end.deadline)).collect::<Vec<_>>();
-        prop_assert_eq!(lateness(&merged), lateness(&all));
-    }
 }

@@ -1,35 +1,30 @@
 //! Lanes' queues and tokens, and the end of jobs.
 
-use hyoshi_model::{Instant, JobId, OnOverrun, ResourceId, Span, takes};
-use hyoshi_trace::{Decision, JobEnd, Outcome, Probe, Signal, Slot};
+use hyoshi_model::{Instant, OnOverrun, ResourceId, Span};
+use hyoshi_trace::{Decision, JobEnd, Outcome, Probe, Signal, Slot, Ticket};
 
 use super::Dispatcher;
 use crate::effects::Effects;
-use crate::job::{Job, State};
+use crate::job::{Job, State, Transition};
 use crate::join::Token;
 use crate::lane::Lane;
 use crate::operation::Successor;
 use crate::queue::{Rank, key};
 
 impl<P: Probe> Dispatcher<P> {
-    /// Puts a job into its lane's queue as one that arrives now.
-    pub(super) fn arrive_in_lane(&mut self, slot: Slot, effects: &mut Effects) {
-        self.jobs.get_mut(slot).arrival = self.arrival;
-        self.arrival += 1;
-        effects.work.enqueued += 1;
-        self.enqueue(slot, effects);
-    }
-
-    /// Puts a job into its lane's queue, at the place that its first arrival gives it.
-    pub(super) fn enqueue(&mut self, slot: Slot, effects: &mut Effects) {
-        self.jobs.get_mut(slot).state = State::Ready;
-        if let Some(switching) = &mut self.switching {
-            switching.waits(slot, self.jobs.get(slot));
+    /// Puts a job into its lane's queue: as one that arrives now when it is released or resumed, else at the place that its
+    /// arrival gave it.
+    pub(super) fn enqueue(&mut self, slot: Slot, transition: Transition, effects: &mut Effects) {
+        let job = self.jobs.get_mut(slot);
+        job.make(transition);
+        if matches!(transition, Transition::Release | Transition::Resume) {
+            job.arrival = self.arrival;
+            self.arrival += 1;
+            effects.work.enqueued += 1;
         }
-        self.put_in_queue(slot, effects);
-    }
-
-    pub(super) fn put_in_queue(&mut self, slot: Slot, effects: &mut Effects) {
+        if let (Some(switching), true) = (&mut self.switching, transition != Transition::Requeue) {
+            switching.waits(slot, job);
+        }
         let rank = self.rank(slot);
         let job = self.jobs.get(slot);
         self.lanes[usize::from(job.lane)].queue_mut(job.critical).enqueue(rank, slot);
@@ -134,8 +129,18 @@ impl<P: Probe> Dispatcher<P> {
             effects.woken.insert(lane);
         }
     }
-    pub(super) fn end(&mut self, now: Instant, slot: Slot, outcome: Outcome, consumed: Span) {
+    /// A job ends, by `Complete` or `Drop`.
+    pub(super) fn end(
+        &mut self,
+        now: Instant,
+        slot: Slot,
+        (transition, outcome): (Transition, Outcome),
+        consumed: Span,
+        effects: &mut Effects,
+    ) {
+        self.jobs.get_mut(slot).make(transition);
         let job = self.jobs.remove(slot);
+        self.return_tickets(&job, effects);
         if let (Some(switching), false) = (&mut self.switching, job.state == State::Held) {
             switching.follow(&job, false);
         }
@@ -155,7 +160,15 @@ impl<P: Probe> Dispatcher<P> {
 
     pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: Outcome, effects: &mut Effects) {
         effects.work.refused += 1;
+        self.return_tickets(job, effects);
         self.decision(now, Decision::End(job_end(now, job, outcome, Span::ZERO)));
+    }
+
+    #[inline]
+    fn return_tickets(&mut self, job: &Job, effects: &mut Effects) {
+        if let Some(tickets) = &mut self.operations[job.local as usize].tickets {
+            tickets.give_back(job.tickets, &mut effects.returned);
+        }
     }
 
     /// Pushes out the job of an operation that waits longest: a ready one, else the first held.
@@ -170,24 +183,31 @@ impl<P: Probe> Dispatcher<P> {
                 let (lane, critical) = (job.lane, job.critical);
                 self.lanes[usize::from(lane)].queue_mut(critical).remove(slot);
                 self.left_queue(lane, slot);
-                self.end(now, slot, Outcome::DroppedFull, Span::ZERO);
+                self.end(now, slot, (Transition::Drop, Outcome::DroppedFull), Span::ZERO, effects);
             }
             None => {
                 if let Some(slot) = self.operations[local as usize].held.pop_front() {
-                    self.end(now, slot, Outcome::DroppedFull, Span::ZERO);
+                    self.end(now, slot, (Transition::Drop, Outcome::DroppedFull), Span::ZERO, effects);
                 }
             }
         }
     }
 
-    pub(super) fn trigger_successors(&mut self, now: Instant, job: &Job, effects: &mut Effects) {
-        let token = Token { number: job.id.number, origin: job.origin, period: job.period };
+    pub(super) fn trigger_successors(
+        &mut self,
+        now: Instant,
+        job: &Job,
+        ticket: Option<Ticket>,
+        effects: &mut Effects,
+    ) {
+        let token = Token { number: job.id.number, origin: job.origin, period: job.period, ticket };
         for index in 0..self.operations[job.local as usize].successors.len() {
             match self.operations[job.local as usize].successors[index] {
-                Successor::Here { local, position } => self.trigger(now, local, position, token, now, effects),
-                Successor::There { to, processor, position, least, most } => {
-                    let draw = JobId { operation: to, number: job.id.number, leg: position };
-                    let delay = takes::uniform(takes::bits(self.seed, draw, 3), least, most);
+                Successor::Here { local, position } => {
+                    effects.handed_on += u32::from(ticket.is_some());
+                    self.trigger(now, local, position, token, now, effects);
+                }
+                Successor::There { to, processor, position } => {
                     let signal = Signal {
                         from: job.id.operation,
                         to,
@@ -195,7 +215,8 @@ impl<P: Probe> Dispatcher<P> {
                         number: token.number,
                         origin: token.origin,
                         period: token.period,
-                        due: now + delay,
+                        due: now,
+                        ticket,
                     };
                     self.decision(now, Decision::Send(signal));
                     effects.sends.push((processor, signal));

@@ -2,8 +2,8 @@
 //! released and what each lane runs next. It reads no clock, holds no thread and allocates nothing after start.
 //!
 //! The order at one instant is: completions, idle points (rule 3 of the guard), releases, signals
-//! from other processors, guard timers, dispatch. The caller gives completions first and `LaneRuns`
-//! last; `Tick` keeps the order in between.
+//! from other processors, guard timers, dispatch. The caller passes completions first, then signals in the order of
+//! `due`, then `Tick`, and `LaneRuns` last.
 
 mod lanes;
 mod queries;
@@ -12,19 +12,19 @@ mod releases;
 mod switching;
 
 use alloc::{vec, vec::Vec};
-use core::cmp::Reverse;
 
 use hyoshi_model::{
     Deadline, Instant, JobId, OnOverload, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System,
 };
 use hyoshi_sched::{Discipline, ProcessorPlan};
-use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot};
+use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot, Ticket};
 
 use crate::cap::Cap;
 use crate::effects::{Effects, Overrun, Run, Work};
 use crate::hard_cap::HardCap;
-use crate::job::{JobTable, State};
-use crate::lane::{Lane, LaneMask, ceilings};
+use crate::job::{JobTable, State, Transition};
+use crate::join::Token;
+use crate::lane::{Lane, LaneMask};
 use crate::operation::{Intake, Operation};
 use crate::timers::Timers;
 
@@ -53,10 +53,6 @@ pub struct Dispatcher<P> {
     /// How late periodic releases come, where that is known beforehand.
     late: alloc::sync::Arc<alloc::collections::BTreeMap<JobId, Span>>,
     guards: Timers,
-    /// Signals on their way, earliest first.
-    signals: alloc::collections::BinaryHeap<Reverse<(Instant, u64, u32)>>,
-    in_flight: Vec<Signal>,
-    free_in_flight: Vec<u32>,
     /// Watched jobs: when each may reach its worst case.
     watches: Vec<(Instant, Slot)>,
     watch_next: Instant,
@@ -71,7 +67,6 @@ pub struct Dispatcher<P> {
     /// Lanes whose running jobs held a resource when the hard cap paused all others, and still do.
     spared: LaneMask,
     arrival: u64,
-    signal_count: u64,
     /// Released jobs that have not ended: none left is an idle point.
     released: u32,
     any_idle_guard: bool,
@@ -84,9 +79,6 @@ pub struct Dispatcher<P> {
 }
 /// A job just short of its worst case that does not get the CPU is observed no more often than this.
 const OBSERVE_AGAIN: Span = Span::from_micros(20);
-
-/// The most signals that may be on their way to one processor.
-pub const SIGNALS_IN_FLIGHT: usize = 65_536;
 
 impl<P: Probe> Dispatcher<P> {
     /// The dispatcher of one processor of a system, under a plan, at the start of time.
@@ -123,11 +115,6 @@ impl<P: Probe> Dispatcher<P> {
                 arrivals.set(operation.next_due(system.seed, &late), local as u32);
             }
         }
-        let remote = operations.iter().any(|operation| {
-            let from_elsewhere = |id: &OperationId| local_of[id.index()] == u32::MAX;
-            system.operation(operation.id).trigger.predecessors().iter().any(from_elsewhere)
-        });
-        let in_flight = if remote { SIGNALS_IN_FLIGHT } else { 0 };
         let mut ceiling_deadlines = vec![Span::from_nanos(u64::MAX); system.resources.len()];
         for operation in &operations {
             for (resource, _) in &system.operation(operation.id).uses {
@@ -165,14 +152,11 @@ impl<P: Probe> Dispatcher<P> {
             arrivals,
             late,
             guards: Timers::with_capacity(bound),
-            signals: alloc::collections::BinaryHeap::with_capacity(in_flight),
-            in_flight: Vec::with_capacity(in_flight),
-            free_in_flight: Vec::with_capacity(in_flight),
             watches: Vec::with_capacity(bound),
             watch_next: Instant::NEVER,
             // Room for every resource that live jobs can hold.
             held: Vec::with_capacity(users),
-            ceilings: ceilings(plan),
+            ceilings: plan.ceilings.clone(),
             ceiling_deadlines,
             operations,
             local_of,
@@ -181,7 +165,6 @@ impl<P: Probe> Dispatcher<P> {
             on_overload: processor.hard_cap.on_overload,
             spared: LaneMask::EMPTY,
             arrival: 0,
-            signal_count: 0,
             released: 0,
             any_idle_guard,
             most_sends,
@@ -203,6 +186,8 @@ impl<P: Probe> Dispatcher<P> {
             woken: LaneMask::EMPTY,
             // Of several completions between which the caller takes nothing.
             sends: Vec::with_capacity(self.most_sends.max(1) * 8),
+            handed_on: 0,
+            returned: Vec::with_capacity(self.operations.iter().map(Operation::most_tickets).sum::<usize>() + 8),
             run: None,
             overrun: Overrun::Within,
             level: 0,
@@ -218,7 +203,7 @@ impl<P: Probe> Dispatcher<P> {
     ///
     /// # Panics
     ///
-    /// If the input names a job or a resource that cannot be: see [`replay`](mod@crate::replay) for what is possible when.
+    /// If the input names a job or a resource that cannot be: `hyoshi_replay` checks what is possible when.
     // A caller's input is a constant: its arm alone is left.
     #[inline(always)]
     pub fn handle(&mut self, now: Instant, input: Input, effects: &mut Effects) {
@@ -227,17 +212,18 @@ impl<P: Probe> Dispatcher<P> {
             self.progress(now);
         }
         effects.work = Work::default();
+        effects.handed_on = 0;
         match input {
             Input::Tick => self.tick(now, effects),
-            Input::Signal(signal) => effects.lost = !self.signal(signal),
+            Input::Signal(signal) => effects.lost = !self.signal(now, signal, effects),
             Input::LaneRuns { lane, executed } => effects.run = self.decide(now, lane, executed, effects),
-            Input::Complete { slot, consumed } => self.complete(now, slot, consumed, effects),
+            Input::Complete { slot, consumed, ticket } => self.complete(now, slot, consumed, ticket, effects),
             Input::Observe { slot, consumed } => effects.overrun = self.observe(now, slot, consumed, effects),
             Input::Suspend { slot } => self.suspend(now, slot, effects),
             Input::Resume { slot, consumed } => self.resume(now, slot, consumed, effects),
             Input::Acquire { slot, resource } => effects.level = self.acquire(slot, resource),
             Input::Release { slot, resource } => effects.level = self.release(now, slot, resource, effects),
-            Input::Close => self.close(now),
+            Input::Close => self.close(now, effects),
         }
         self.show(effects);
     }
@@ -258,51 +244,48 @@ impl<P: Probe> Dispatcher<P> {
 
     // ---- inputs, in the order of a job's life ----
 
-    /// Time has come to `now`: begins epochs, releases what is due, delivers signals, opens guards.
+    /// Time has come to `now`: begins epochs, releases what is due, opens guards.
     fn tick(&mut self, now: Instant, effects: &mut Effects) {
+        self.advance(now, now, true, effects);
+        self.consider(now, effects);
+        self.account(now, effects);
+    }
+
+    /// Handles timers due until `to`: at one instant epochs, then releases, then guards. Without `guards_at_last`, guards due
+    /// at `to` wait for signals.
+    fn advance(&mut self, now: Instant, to: Instant, guards_at_last: bool, effects: &mut Effects) {
         loop {
-            // At one instant: epochs, releases, signals, guards. `<=` in that order keeps it.
-            let epoch = self.next_epoch;
-            let (arrival, signal, guard) = (self.arrivals.next(), self.next_signal(), self.guards.next());
-            let due = epoch.min(arrival).min(signal).min(guard);
-            if due > now || due == Instant::NEVER {
+            // `<=` in this order keeps it.
+            let (epoch, arrival, guard) = (self.next_epoch, self.arrivals.next(), self.guards.next());
+            let due = epoch.min(arrival).min(guard);
+            if due > to || due == Instant::NEVER {
                 break;
             }
             if epoch == due {
                 self.enter_epoch(now, self.epoch + 1);
             } else if arrival == due {
                 self.arrive_periodic(now, effects);
-            } else if signal == due {
-                self.deliver(now, effects);
-            } else {
+            } else if due < to || guards_at_last {
                 self.open_guard(now, due, effects);
+            } else {
+                break;
             }
         }
-        self.consider(now, effects);
-        self.account(now, effects);
     }
 
-    /// A completion on another processor, which arrives at `signal.due`. False if too many are on
-    /// their way: it is lost.
-    fn signal(&mut self, signal: Signal) -> bool {
+    /// A completion on another processor has arrived, at `signal.due`: what was due before comes first. False if it fits
+    /// no operation of this processor. A `Tick` must follow.
+    fn signal(&mut self, now: Instant, signal: Signal, effects: &mut Effects) -> bool {
         let local = self.local_of.get(signal.to.index()).copied().unwrap_or(u32::MAX);
-        let Some(target) = self.operations.get(local as usize) else { return false };
-        if signal.position >= target.predecessors {
+        if self.operations.get(local as usize).is_none_or(|target| signal.position >= target.predecessors) {
+            effects.returned.extend(signal.ticket);
             return false;
         }
-        let place = match self.free_in_flight.pop() {
-            Some(place) => {
-                self.in_flight[place as usize] = signal;
-                place
-            }
-            None if self.in_flight.len() < SIGNALS_IN_FLIGHT => {
-                self.in_flight.push(signal);
-                self.in_flight.len() as u32 - 1
-            }
-            None => return false,
-        };
-        self.signal_count += 1;
-        self.signals.push(Reverse((signal.due, self.signal_count, place)));
+        let at = signal.due.min(now);
+        self.advance(now, at, false, effects);
+        let Signal { number, origin, period, ticket, .. } = signal;
+        let token = Token { number, origin, period, ticket };
+        self.trigger(now, local, signal.position, token, at, effects);
         true
     }
 
@@ -318,7 +301,7 @@ impl<P: Probe> Dispatcher<P> {
             None => None,
             Some(running) if self.must_yield(lane, running, executed) => {
                 self.give_token_up(running, effects);
-                self.enqueue(running, effects);
+                self.enqueue(running, Transition::Preempt, effects);
                 Some(running)
             }
             Some(_) => return None,
@@ -330,7 +313,7 @@ impl<P: Probe> Dispatcher<P> {
                 // Once, at the first dispatch; equality runs; never critical operations.
                 if self.cancel && !job.critical && job.wcet > job.deadline.since(now) {
                     effects.work.cancelled += 1;
-                    self.end(now, slot, Outcome::Cancelled, Span::ZERO);
+                    self.end(now, slot, (Transition::Drop, Outcome::Cancelled), Span::ZERO, effects);
                     continue;
                 }
                 job.start = now;
@@ -341,9 +324,9 @@ impl<P: Probe> Dispatcher<P> {
                     self.watch_next = self.watch_next.min(now + job.wcet);
                 }
             }
-            job.state = State::Running;
+            job.make(Transition::Start);
             let resumed = core::mem::replace(&mut job.started, true);
-            break Some(Run { slot, job: job.id, resumed, preempted });
+            break Some(Run { slot, job: job.id, local: job.local, resumed, preempted });
         };
         if let Some(run) = run {
             self.lanes[usize::from(lane)].running = Some(run.slot);
@@ -365,7 +348,7 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// A body has returned, having used `consumed` in all.
-    fn complete(&mut self, now: Instant, slot: Slot, consumed: Span, effects: &mut Effects) {
+    fn complete(&mut self, now: Instant, slot: Slot, consumed: Span, ticket: Option<Ticket>, effects: &mut Effects) {
         self.leave_queue(slot);
         self.give_token_up(slot, effects);
         let job = *self.jobs.get(slot);
@@ -374,12 +357,12 @@ impl<P: Probe> Dispatcher<P> {
             false if now <= job.deadline => Outcome::Made,
             false => Outcome::Missed,
         };
-        self.end(now, slot, outcome, consumed);
+        self.end(now, slot, (Transition::Complete, outcome), consumed, effects);
         if !job.stopped {
             if job.id.leg + 1 < job.legs {
                 self.next_leg(now, &job, effects);
             } else {
-                self.trigger_successors(now, &job, effects);
+                self.trigger_successors(now, &job, ticket, effects);
             }
         }
         if self.any_idle_guard && self.released == 0 {
@@ -421,7 +404,7 @@ impl<P: Probe> Dispatcher<P> {
                 self.watches.swap_remove(position);
                 self.leave_queue(slot);
                 self.give_token_up(slot, effects);
-                self.jobs.get_mut(slot).state = State::Demoted;
+                self.jobs.get_mut(slot).make(Transition::Demote);
                 self.decision(now, Decision::Demote { job: id });
             }
         }
@@ -434,7 +417,7 @@ impl<P: Probe> Dispatcher<P> {
     fn suspend(&mut self, now: Instant, slot: Slot, effects: &mut Effects) {
         self.give_token_up(slot, effects);
         let job = self.jobs.get_mut(slot);
-        job.state = State::Suspended;
+        job.make(Transition::Suspend);
         let id = job.id;
         self.decision(now, Decision::Yield { job: id });
         self.account(now, effects);
@@ -444,7 +427,7 @@ impl<P: Probe> Dispatcher<P> {
     fn resume(&mut self, now: Instant, slot: Slot, consumed: Span, effects: &mut Effects) {
         let job = self.jobs.get_mut(slot);
         job.remaining = job.wcet.saturating_sub(consumed);
-        self.arrive_in_lane(slot, effects);
+        self.enqueue(slot, Transition::Resume, effects);
         self.account(now, effects);
     }
 
@@ -470,20 +453,17 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// The run is over: jobs that are late by now count as missed, the others as never released.
-    fn close(&mut self, now: Instant) {
+    fn close(&mut self, now: Instant, effects: &mut Effects) {
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
             let Some(job) = self.live_job(slot) else { continue };
             // A deadline of its own counts from the guarded release, which has not been yet.
             let own = matches!(self.operations[job.local as usize].deadline, Deadline::Own(_));
             if job.deadline < now && !(own && job.state == State::Held) {
-                self.end(now, slot, Outcome::Missed, Span::ZERO);
+                self.end(now, slot, (Transition::Drop, Outcome::Missed), Span::ZERO, effects);
             }
         }
     }
 
-    pub(super) fn next_signal(&self) -> Instant {
-        self.signals.peek().map_or(Instant::NEVER, |Reverse((due, ..))| *due)
-    }
     #[inline]
     pub(super) fn decision(&mut self, now: Instant, decision: Decision) {
         self.probe.event(now, Event::Decision(decision));

@@ -1,7 +1,7 @@
 //! What callers ask of a dispatcher: nothing here changes what it decides.
 
-use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span};
-use hyoshi_trace::{Probe, Slot};
+use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, ResourceId, Span};
+use hyoshi_trace::{Probe, Slot, Ticket};
 
 use super::Dispatcher;
 use crate::cap::{Cap, OPEN};
@@ -14,7 +14,7 @@ impl<P: Probe> Dispatcher<P> {
     /// When the next `Tick` is due, or an `Observe` of what is overdue.
     #[inline]
     pub(super) fn next_timer(&self) -> Instant {
-        let timers = self.arrivals.next().min(self.next_signal()).min(self.guards.next());
+        let timers = self.arrivals.next().min(self.guards.next());
         let first = timers.min(self.next_epoch).min(self.watch_next);
         let first = self.cap.as_ref().map_or(first, |cap| first.min(cap.timer()));
         self.hard_cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
@@ -47,6 +47,13 @@ impl<P: Probe> Dispatcher<P> {
         self.hard_cap.as_ref().is_some_and(HardCap::paused)
     }
 
+    /// True if an operation here uses a declared resource.
+    #[inline]
+    pub fn has_resources(&self) -> bool {
+        // It has room for all that live jobs can hold.
+        self.held.capacity() > 0
+    }
+
     /// True if a job holds a resource.
     pub fn holds(&self, slot: Slot, resource: ResourceId) -> bool {
         self.held.contains(&(slot, resource))
@@ -68,6 +75,12 @@ impl<P: Probe> Dispatcher<P> {
         self.jobs.get(slot)
     }
 
+    /// The tickets of what triggered a job, by position of the predecessor; empty if no predecessor has a payload.
+    pub fn tickets(&self, slot: Slot) -> &[Option<Ticket>] {
+        let job = self.jobs.get(slot);
+        self.operations[job.local as usize].tickets.as_ref().map_or(&[], |tickets| tickets.of(job.tickets))
+    }
+
     /// The job in a slot, if there is one.
     pub fn live_job(&self, slot: Slot) -> Option<&Job> {
         self.jobs.is_live(slot).then(|| self.jobs.get(slot))
@@ -76,6 +89,18 @@ impl<P: Probe> Dispatcher<P> {
     /// Live jobs.
     pub fn jobs(&self) -> impl Iterator<Item = (Slot, &Job)> {
         self.jobs.iter()
+    }
+
+    /// A job that waits in its lane's queue; mostly that of `lane`.
+    pub fn waiting_job(&self, id: JobId, lane: u8) -> Option<&Job> {
+        let first = self.lanes.get(usize::from(lane)).into_iter();
+        let waiting = first.chain(&self.lanes).flat_map(Lane::waiting);
+        waiting.map(|(_, slot)| self.jobs.get(slot)).find(|job| job.id == id)
+    }
+
+    /// How many jobs wait in queues.
+    pub fn waiting(&self) -> usize {
+        self.lanes.iter().flat_map(Lane::waiting).count()
     }
 
     /// The lanes, most urgent first.
@@ -116,11 +141,6 @@ impl<P: Probe> Dispatcher<P> {
         self.switching.as_ref().map_or(0, |switching| usize::from(switching.second()))
     }
 
-    /// The index of the epoch in force.
-    pub fn epoch(&self) -> usize {
-        self.epoch
-    }
-
     /// The processor.
     pub fn processor(&self) -> ProcessorId {
         self.processor
@@ -131,6 +151,12 @@ impl<P: Probe> Dispatcher<P> {
         let held = self.held.iter().filter(|(holder, _)| *holder == slot);
         let ceilings = held.filter_map(|(_, resource)| self.ceilings[resource.index()]);
         ceilings.fold(self.jobs.get(slot).level, u8::min)
+    }
+
+    /// Of the resources that a job holds the one with the most urgent ceiling.
+    pub fn highest_held(&self, slot: Slot) -> Option<ResourceId> {
+        let held = self.held.iter().filter(|(holder, _)| *holder == slot);
+        held.map(|(_, resource)| *resource).min_by_key(|resource| self.ceilings[resource.index()])
     }
 
     /// The probe, at the end of the dispatcher's life.

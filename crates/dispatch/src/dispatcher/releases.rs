@@ -1,7 +1,6 @@
 //! From an arrival to the lane's queue: joins, `on_busy`, the queue's limit, the release guard.
 
 use alloc::{collections::BTreeMap, sync::Arc};
-use core::cmp::Reverse;
 
 use hyoshi_model::{Deadline, Instant, JobId, OnBusy, Span, WhenFull};
 use hyoshi_sched::Placement;
@@ -9,10 +8,11 @@ use hyoshi_trace::{Decision, Outcome, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
-use crate::job::{Job, State};
+use crate::job::{Job, State, Transition};
 use crate::join::Token;
 use crate::lane::Lane;
-use crate::operation::Intake;
+use crate::operation::{Intake, Operation};
+use crate::tickets::Set;
 use crate::timers::Timers;
 
 impl<P: Probe> Dispatcher<P> {
@@ -39,17 +39,9 @@ impl<P: Probe> Dispatcher<P> {
         let due = operation.next_due(self.seed, &self.late);
         self.arrivals.replace_first(due);
         if enabled {
-            self.arrive(now, local, token, release, effects);
+            let job = self.new_job(local, token, release);
+            self.admit(now, job, effects);
         }
-    }
-
-    pub(super) fn deliver(&mut self, now: Instant, effects: &mut Effects) {
-        let Some(Reverse((due, _, place))) = self.signals.pop() else { return };
-        let signal = self.in_flight[place as usize];
-        self.free_in_flight.push(place);
-        let local = self.local_of[signal.to.index()];
-        let token = Token { number: signal.number, origin: signal.origin, period: signal.period };
-        self.trigger(now, local, signal.position, token, due, effects);
     }
 
     /// The predecessor at `position` of an operation has completed (at `at`, seen at `now`).
@@ -58,17 +50,36 @@ impl<P: Probe> Dispatcher<P> {
         now: Instant,
         local: u32,
         position: u16,
-        token: Token,
+        mut token: Token,
         at: Instant,
         effects: &mut Effects,
     ) {
+        let Operation { intake, tickets, .. } = &mut self.operations[local as usize];
+        if tickets.is_none() {
+            effects.returned.extend(token.ticket.take());
+        }
+        let mut set = Set::default();
+        match intake {
+            Intake::Join(join) => {
+                let Some(joined) = join.arrive(usize::from(position), token, &mut effects.returned) else { return };
+                token = joined;
+                if let Some(tickets) = tickets {
+                    set = tickets.take();
+                    tickets.of_mut(set).copy_from_slice(join.joined());
+                }
+            }
+            Intake::Each | Intake::Timer => {
+                if let Some(tickets) = tickets {
+                    set = tickets.take();
+                    tickets.of_mut(set)[usize::from(position)] = token.ticket;
+                }
+            }
+        }
         let operation = &mut self.operations[local as usize];
-        let joined = match &mut operation.intake {
-            Intake::Join(join) => join.arrive(usize::from(position), token),
-            Intake::Each | Intake::Timer => Some(token),
-        };
-        let Some(mut token) = joined else { return };
         if !operation.enabled {
+            if let Some(tickets) = &mut operation.tickets {
+                tickets.give_back(set, &mut effects.returned);
+            }
             return;
         }
         if !operation.inherits_number {
@@ -76,36 +87,25 @@ impl<P: Probe> Dispatcher<P> {
             operation.next_number += 1;
         }
         let release = at.saturating_add(operation.offset);
-        self.arrive(now, local, token, release, effects);
-    }
-
-    /// A release: `on_busy`, the queue's limit, then the guard.
-    pub(super) fn arrive(&mut self, now: Instant, local: u32, token: Token, release: Instant, effects: &mut Effects) {
-        let operation = &self.operations[local as usize];
-        let job = self.new_job(local, token, release, 0, (operation.legs, operation.critical_legs));
-        if operation.on_busy == OnBusy::Skip && operation.unfinished > 0 {
-            return self.drop_new(now, &job, Outcome::DroppedBusy, effects);
-        }
+        let mut job = self.new_job(local, token, release);
+        job.tickets = set;
         self.admit(now, job, effects);
     }
 
     /// Leg after leg of a load chain, each released by the one before.
     pub(super) fn next_leg(&mut self, now: Instant, before: &Job, effects: &mut Effects) {
-        let token = Token { number: before.id.number, origin: before.origin, period: before.period };
-        let legs = (before.legs, before.critical_legs);
-        let mut job = self.new_job(before.local, token, before.release, before.id.leg + 1, legs);
-        job.deadline = before.deadline;
-        self.admit(now, job, effects);
+        let token = Token { number: before.id.number, origin: before.origin, period: before.period, ticket: None };
+        let job =
+            self.new_leg(before.local, token, before.release, before.id.leg + 1, (before.legs, before.critical_legs));
+        self.admit(now, Job { deadline: before.deadline, ..job }, effects);
     }
 
-    pub(super) fn new_job(
-        &self,
-        local: u32,
-        token: Token,
-        release: Instant,
-        leg: u16,
-        (legs, critical_legs): (u16, u16),
-    ) -> Job {
+    fn new_job(&self, local: u32, token: Token, release: Instant) -> Job {
+        let operation = &self.operations[local as usize];
+        self.new_leg(local, token, release, 0, (operation.legs, operation.critical_legs))
+    }
+
+    fn new_leg(&self, local: u32, token: Token, release: Instant, leg: u16, (legs, critical_legs): (u16, u16)) -> Job {
         let operation = &self.operations[local as usize];
         let critical = operation.critical || leg < critical_legs;
         let placed = |placement: Placement| if critical { placement.critical } else { placement.other };
@@ -140,61 +140,54 @@ impl<P: Probe> Dispatcher<P> {
             demoted: false,
             stopped: false,
             started: false,
+            tickets: Set::default(),
         }
     }
 
-    /// The queue's limit, then the guard.
-    pub(super) fn admit(&mut self, now: Instant, mut job: Job, effects: &mut Effects) {
+    /// A release: `on_busy`, the queue's limit, then the guard.
+    fn admit(&mut self, now: Instant, job: Job, effects: &mut Effects) {
         let operation = &self.operations[job.local as usize];
+        let first_leg = job.id.leg == 0;
+        if first_leg && operation.on_busy == OnBusy::Skip && operation.unfinished > 0 {
+            return self.drop_new(now, &job, Outcome::DroppedBusy, effects);
+        }
         // Jobs that were demoted or that block are no longer in the queue, but keep their place in the
         // table: an operation that leaves too many of them behind loses its own next jobs, nobody else's.
         if operation.unfinished as usize >= operation.queue.most_jobs() {
             return self.drop_new(now, &job, Outcome::DroppedFull, effects);
         }
         // The limit is for frames: what has begun is not cut off.
-        if job.id.leg == 0 && operation.waiting >= operation.queue.limit {
+        if first_leg && operation.waiting >= operation.queue.limit {
             match operation.queue.when_full {
                 WhenFull::DropNewest => return self.drop_new(now, &job, Outcome::DroppedFull, effects),
                 WhenFull::DropOldest => self.drop_oldest(now, job.local, effects),
             }
         }
         let operation = &mut self.operations[job.local as usize];
-        let guarded = operation.has_guard && job.id.leg == 0;
+        let guarded = operation.has_guard && first_leg;
         // What arrives behind held jobs waits behind them; a release after an offset is held till then.
         let earliest = if guarded { operation.guard.earliest(job.release) } else { job.release };
         let wait = earliest > now || (guarded && !operation.held.is_empty());
-        if matches!(operation.intake, Intake::Timer) || job.id.leg > 0 || !wait {
-            if guarded {
-                // The nominal instant, not the one at which we came to see it: late timers add up to no drift.
-                operation.guard.release(earliest, job.period);
-            }
-            if let Some(slot) = self.insert(now, job, effects) {
-                self.make_ready(now, slot, effects);
-            }
-            return;
+        let hold = wait && first_leg && !matches!(operation.intake, Intake::Timer);
+        if guarded && !hold {
+            // The nominal instant, not the one at which we came to see it: late timers add up to no drift.
+            operation.guard.release(earliest, job.period);
         }
-        job.state = State::Held;
-        let local = job.local;
-        if let Some(slot) = self.insert(now, job, effects) {
-            let job = self.jobs.get(slot).id;
-            let operation = &mut self.operations[local as usize];
-            operation.held.push_back(slot);
-            if operation.held.len() == 1 {
-                self.arm(local, earliest);
-            }
-            self.decision(now, Decision::Hold { job, until: earliest });
-        }
-    }
-
-    pub(super) fn insert(&mut self, now: Instant, job: Job, effects: &mut Effects) -> Option<Slot> {
         let Some(slot) = self.jobs.insert(job) else {
-            self.drop_new(now, &job, Outcome::DroppedFull, effects);
-            return None;
+            return self.drop_new(now, &job, Outcome::DroppedFull, effects);
         };
         let operation = &mut self.operations[job.local as usize];
         operation.waiting += 1;
         operation.unfinished += 1;
-        Some(slot)
+        if !hold {
+            return self.make_ready(now, slot, effects);
+        }
+        self.jobs.get_mut(slot).make(Transition::Hold);
+        operation.held.push_back(slot);
+        if operation.held.len() == 1 {
+            self.arm(job.local, earliest);
+        }
+        self.decision(now, Decision::Hold { job: job.id, until: earliest });
     }
 
     /// A guard's timer: releases the first held job and sets the timer for the next.
@@ -263,6 +256,6 @@ impl<P: Probe> Dispatcher<P> {
             switching.follow(job, true);
         }
         self.decision(now, ready);
-        self.arrive_in_lane(slot, effects);
+        self.enqueue(slot, Transition::Release, effects);
     }
 }

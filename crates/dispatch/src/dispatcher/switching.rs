@@ -12,8 +12,8 @@ use hyoshi_trace::{Decision, Probe, Slot};
 use super::Dispatcher;
 use crate::effects::Effects;
 use crate::heap::Heap;
-use crate::job::{Job, JobTable, State};
-use crate::lane::{Lane, LaneMask};
+use crate::job::{Job, JobTable, State, Transition};
+use crate::lane::{Lane, LaneMask, levels_of};
 use crate::operation::Operation;
 use crate::switch::{Coming, Level, Switch, endangered};
 
@@ -49,11 +49,8 @@ impl Switching {
         let count = plan.levels.len().max(second.levels.len()).max(1);
         let mut room = vec![0usize; count];
         for (position, operation) in operations.iter().enumerate() {
-            let places =
-                [plan, second].into_iter().flat_map(|plan| plan.placements.iter().map(|epoch| epoch[position]));
-            let mask: LaneMask = places.flat_map(|place| [place.critical.level, place.other.level]).collect();
             let room_for = operation.queue.most_jobs();
-            mask.iter().for_each(|level| room[usize::from(level)] += room_for);
+            levels_of(plan, position).iter().for_each(|level| room[usize::from(level)] += room_for);
         }
         let waiting = |room: usize| Waiting { work: Span::ZERO, critical: Heap::with_capacity(room) };
         let mut disciplines: Vec<Discipline> = second.levels.iter().map(|level| level.discipline).collect();
@@ -218,7 +215,7 @@ impl<P: Probe> Dispatcher<P> {
             }
             if job.state == State::Ready {
                 let (id, lane): (JobId, u8) = (job.id, job.lane);
-                self.put_in_queue(slot, effects);
+                self.enqueue(slot, Transition::Requeue, effects);
                 if lane != before {
                     self.decision(now, Decision::Move { job: id, lane });
                 }

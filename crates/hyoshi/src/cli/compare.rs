@@ -1,13 +1,15 @@
 //! `hyoshi trace compare`: does a run agree with the simulation of its system?
 
+use std::cell::RefCell;
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
-use hyoshi_model::{Instant, JobId, System};
+use hyoshi_model::{Instant, JobId, Processor, System};
+use hyoshi_replay::{Feed, Figures, Observer};
 use hyoshi_report::figures::time;
 use hyoshi_sim::simulate;
 use hyoshi_trace::agreement::{self, Agreement, Difference, TOLERANCE};
-use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
+use hyoshi_trace::{JobEnd, Outcome};
 use serde_json::{Value, json};
 
 use super::recorded::{Left, Recorded};
@@ -17,15 +19,21 @@ use super::{Failure, Format, Held, head, streams};
 const MOST_TOLD: usize = 10;
 
 pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
-    let (run, last) = ends(recorded)?;
     let system = &recorded.system;
-    let simulated = simulate(system, &recorded.plan, last, |_| Ends::default(), |_| true);
-    let both = simulated.processors.iter().zip(&run).zip(&system.processors);
-    let all: Vec<(&str, Agreement)> = both
-        .map(|((simulated, run), processor)| {
-            (processor.name.as_str(), agreement::compare(&simulated.probe.0, run, last, TOLERANCE))
-        })
-        .collect();
+    let mut run = Observer::new(system).keeping_ends(true);
+    let Left { lost, last, .. } = recorded.events(|processor, at, event| {
+        run.event(processor, at, &event);
+        ControlFlow::Continue(())
+    })?;
+    if lost > 0 {
+        let message = format!("{lost} events were lost while recording: jobs are missing from the comparison");
+        return Err(Failure::new(message).help("record again with less load on the machine"));
+    }
+    // A busy machine tells its threads of the end a little late: a simulation would go on until then.
+    let last = last.min(Instant::ZERO + system.duration);
+    let simulated = RefCell::new(Observer::new(system).keeping_ends(true));
+    simulate(system, &recorded.plan, last, |processor| Feed::new(processor, &simulated), |_| true);
+    let all = agreements(system, &simulated.borrow_mut().figures(last), &run.figures(last), last);
     let holds = all.iter().all(|(_, agreement)| agreement.disagreements.is_empty());
     match format {
         Format::Text => {
@@ -39,6 +47,20 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failu
         }
     }
     Ok(Held::when(holds))
+}
+
+/// How far a simulation and a run agree until `end`, processor by processor.
+pub(super) fn agreements<'a>(
+    system: &'a System,
+    simulated: &Figures<'_>,
+    run: &Figures<'_>,
+    end: Instant,
+) -> Vec<(&'a str, Agreement)> {
+    let both = simulated.ends.iter().zip(run.ends).zip(&system.processors);
+    let agree = |((simulated, run), processor): ((&Vec<JobEnd>, &Vec<JobEnd>), &'a Processor)| {
+        (processor.name.as_str(), agreement::compare(simulated, run, end, TOLERANCE))
+    };
+    both.map(agree).collect()
 }
 
 pub(super) fn text(system: &System, name: &str, agreement: &Agreement) -> String {
@@ -105,36 +127,5 @@ fn word(outcome: Outcome) -> &'static str {
         Outcome::Stopped => "stopped",
         Outcome::DroppedBusy => "dropped, busy",
         Outcome::DroppedFull => "dropped, full",
-    }
-}
-
-/// Job ends by processor, and the last instant that the recording tells of.
-fn ends(recorded: &Recorded) -> Result<(Vec<Vec<JobEnd>>, Instant), Failure> {
-    let mut ends = vec![Vec::new(); recorded.system.processors.len()];
-    let mut last = Instant::ZERO;
-    let Left { lost, cut, .. } = recorded.events(|processor, at, event| {
-        if let Event::Decision(Decision::End(end)) = event {
-            ends[processor.index()].push(end);
-        }
-        last = last.max(at);
-        ControlFlow::Continue(())
-    })?;
-    if lost > 0 {
-        let message = format!("{lost} events were lost while recording: jobs are missing from the comparison");
-        return Err(Failure::new(message).help("record again with less load on the machine"));
-    }
-    // A busy machine tells its threads of the end a little late: a simulation would go on until then.
-    Ok((ends, cut.unwrap_or(last).min(Instant::ZERO + recorded.system.duration)))
-}
-
-/// Keeps job ends only.
-#[derive(Default)]
-struct Ends(Vec<JobEnd>);
-
-impl Probe for Ends {
-    fn event(&mut self, _: Instant, event: Event) {
-        if let Event::Decision(Decision::End(end)) = event {
-            self.0.push(end);
-        }
     }
 }

@@ -5,9 +5,9 @@ use std::io::BufWriter;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use hyoshi_dispatch::{lanes_of, places};
-use hyoshi_sched::{Plan, ProcessorPlan};
-use hyoshi_trace::perfetto::{Export, Exported};
+use hyoshi_dispatch::lanes_of;
+use hyoshi_replay::perfetto::{Export, Exported};
+use hyoshi_sched::ProcessorPlan;
 use serde_json::json;
 
 use super::output::{cannot_write, open};
@@ -57,12 +57,10 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
 type Written = (Exported, Option<Left>, Option<Failure>);
 
 fn written(recorded: &Recorded, to: BufWriter<File>, path: &Path) -> Result<Written, Failure> {
-    let Plan { processors } = &*recorded.plan;
-    let system = &recorded.system;
+    let (system, plan) = (&recorded.system, &recorded.plan);
     let fail = |error: std::io::Error| cannot_write(WHAT, path, &error);
-    let all = processors.iter().map(|plan| places(system, plan)).collect();
-    let lanes: Vec<Vec<String>> = processors.iter().map(labels).collect();
-    let mut export = Export::new(to, system, all, &lanes, recorded.header.verb == "sim").map_err(fail)?;
+    let lanes: Vec<Vec<String>> = plan.processors.iter().map(labels).collect();
+    let mut export = Export::new(to, system, plan, &lanes, recorded.header.verb == "sim").map_err(fail)?;
     let mut failed = None;
     let read = recorded.events(|processor, at, event| match export.event(processor, at, &event) {
         Ok(()) => ControlFlow::Continue(()),

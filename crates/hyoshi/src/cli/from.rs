@@ -9,12 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hyoshi_model::{Instant, JobId, Span, System, Trigger, takes};
+use hyoshi_replay::{Figures, Observer};
 use hyoshi_report::Level;
 use hyoshi_report::figures::time;
 use hyoshi_sched::Strategies;
-use hyoshi_trace::agreement::{self, Agreement, TOLERANCE};
+use hyoshi_trace::agreement::{Agreement, TOLERANCE};
 use hyoshi_trace::stats::Counts;
-use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Stats};
+use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
 use serde_json::{Value, json};
 
 use super::costs::CostsFrom;
@@ -33,10 +34,10 @@ pub(super) struct Incident {
     pub late: Arc<BTreeMap<JobId, Span>>,
     drawn: Cell<u64>,
     known: Cell<u64>,
-    /// Statistics of the recording.
-    before: Stats,
-    /// Job ends by processor, if the same settings are simulated: then both must agree.
-    ends: Option<Vec<Vec<JobEnd>>>,
+    /// What the recording says.
+    before: Observer<'static>,
+    /// The same settings are simulated: then both must agree.
+    compares: bool,
     until: Instant,
 }
 
@@ -81,19 +82,15 @@ impl Incident {
         let same = changes.arguments().iter().all(|word| word.starts_with("--duration")) && costs.costs.is_none();
         let mut times = Times(vec![Vec::new(); system.operations.len()]);
         let mut late = BTreeMap::new();
-        let mut before = Stats::new(system);
-        let mut ends = same.then(|| vec![Vec::new(); system.processors.len()]);
+        let mut before = Observer::new(system).keeping_ends(same);
         let mut last = Instant::ZERO;
         let Left { lost, torn, cut, .. } = recorded.events(|processor, at, event| {
             // What the kernel tells of afterwards is no part of it.
             if !matches!(event, Event::Seen(_)) {
                 last = last.max(at);
             }
+            before.event(processor, at, &event);
             let Event::Decision(Decision::End(end)) = event else { return ControlFlow::Continue(()) };
-            before.record(&end);
-            if let Some(ends) = &mut ends {
-                ends[processor.index()].push(end);
-            }
             if let Some(times) = times.0.get_mut(end.job.operation.index()) {
                 // The end of a run tells nothing of what is unfinished.
                 let told = end.outcome.finished() && (end.outcome == Outcome::Made || !end.consumed.is_zero());
@@ -137,7 +134,7 @@ impl Incident {
             drawn: Cell::new(0),
             known: Cell::new(0),
             before,
-            ends,
+            compares: same,
             until,
         };
         Ok((incident, ready))
@@ -158,21 +155,18 @@ impl Incident {
 
     /// Whether job ends must be kept, to be compared with the recording's.
     pub fn compares(&self) -> bool {
-        self.ends.is_some()
+        self.compares
     }
 
     /// What became of the incident.
-    pub fn outcome(&self, system: &System, after: &Stats, ends: &[Vec<JobEnd>]) -> Again {
+    pub fn outcome(mut self, system: &System, after: &Figures<'_>) -> Again {
+        let before = self.before.figures(self.until);
         let classes = [("critical", true), ("non-critical", false)];
         let classes = classes.map(|(name, critical)| {
-            let of = |stats: &Stats| stats.counts(None, |row| row.critical() == critical);
-            (name, of(&self.before), of(after))
+            let of = |figures: &Figures<'_>| figures.stats.counts(None, |row| row.critical() == critical);
+            (name, of(&before), of(after))
         });
-        let agree = |(processor, (recorded, simulated)): (usize, (&Vec<JobEnd>, &Vec<JobEnd>))| {
-            let agreement = agreement::compare(simulated, recorded, self.until, TOLERANCE);
-            (system.processors[processor].name.clone(), agreement)
-        };
-        let agreements = self.ends.as_ref().map(|mine| mine.iter().zip(ends).enumerate().map(agree).collect());
+        let agreements = self.compares.then(|| compare::agreements(system, after, &before, self.until));
         let both = Both {
             file: self.file.clone(),
             verb: self.verb.clone(),
@@ -201,17 +195,17 @@ fn unlike_declared(system: &System, end: &JobEnd) -> Option<Span> {
 }
 
 /// An incident and its simulation, side by side.
-struct Both {
+struct Both<'a> {
     file: String,
     verb: String,
     known: u64,
     drawn: u64,
     late: u64,
     classes: [(&'static str, Counts, Counts); 2],
-    agreements: Option<Vec<(String, Agreement)>>,
+    agreements: Option<Vec<(&'a str, Agreement)>>,
 }
 
-impl Both {
+impl Both<'_> {
     fn text(&self, system: &System) -> String {
         let Both { file, verb, known, drawn, late, .. } = self;
         let mut text = format!("\nagain from {file} (a {verb}): {known} jobs take what they took");

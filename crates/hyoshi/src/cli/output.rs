@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use hyoshi_dispatch::places;
 use hyoshi_model::{Instant, ProcessorId, Span, System};
+use hyoshi_replay::insight::Insight;
 use hyoshi_report::summary::Summary;
 use hyoshi_report::{Account, Look, save};
 use hyoshi_runtime::Names;
 use hyoshi_sched::Plan;
-use hyoshi_trace::insight::Insight;
 use hyoshi_trace::recording::{Fact, Header, WriteError, Writer};
 use hyoshi_trace::{Event, Seen, Who};
 use serde::Serialize;
@@ -156,15 +155,14 @@ struct Told<'a> {
 /// neither is shown.
 pub(super) fn insight<'a>(
     system: &'a System,
-    plan: &Plan,
+    plan: &'a Plan,
     exact: bool,
     format: Format,
     report: bool,
 ) -> Option<Insight<'a>> {
     let wanted = report || format == Format::Json;
-    let places = || plan.processors.iter().map(|plan| places(system, plan)).collect();
     let apart = if exact { Span::ZERO } else { APART };
-    wanted.then(|| Insight::new(system, places(), exact, report, apart))
+    wanted.then(|| Insight::new(system, plan, exact, report, apart))
 }
 
 /// How far behind each other the events of a run's processors come.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use hyoshi_model::{HardCap, Instant, Known, ProcessorId, System, read_knowing};
+use hyoshi_model::{Instant, Known, ProcessorId, System, read_knowing};
 use hyoshi_report::Note;
 use hyoshi_report::figures::time;
 use hyoshi_sched::{Plan, Strategies};
@@ -42,7 +42,7 @@ struct Recalled {
 impl Recorded {
     pub fn open(path: &Path, strategies: &Strategies) -> Result<Recorded, Failure> {
         let opened = reader(path)?;
-        let (header, version) = (opened.header().clone(), opened.version());
+        let header = opened.header().clone();
         drop(opened);
         let name = "system.toml (in the recording)";
         let costs = costs::recalled_instead(&header.files)?;
@@ -54,10 +54,6 @@ impl Recorded {
         recalled.changes.apply(&mut system);
         recalled.costs.recalled(&header.files, &mut system)?;
         system.seed = header.seed;
-        if version < hyoshi_trace::recording::HARD_CAP {
-            // It was made without one, whatever the file's default is today.
-            system.processors.iter_mut().for_each(|processor| processor.hard_cap = HardCap::OFF);
-        }
         let plan = plan(&system, strategies)?;
         Ok(Recorded { path: path.into(), header, system: system.into(), plan: plan.into(), cut: OnceCell::new() })
     }
@@ -104,7 +100,7 @@ impl Recorded {
         let mut fits = Fits::new(&self.system);
         let cut = self.cut()?;
         let until = cut.unwrap_or(Instant::NEVER);
-        let mut damaged = None;
+        let (mut damaged, mut last) = (None, Instant::ZERO);
         for entry in reader.by_ref() {
             let entry = match entry {
                 Ok(entry) => entry,
@@ -120,6 +116,7 @@ impl Recorded {
             if entry.now > until {
                 continue;
             }
+            last = last.max(entry.now);
             if each(entry.processor, entry.now, entry.event).is_break() {
                 break;
             }
@@ -134,7 +131,7 @@ impl Recorded {
             });
             format!("{torn}{}", common.unwrap_or_default())
         });
-        Ok(Left { lost, torn, cut, damaged, names: reader.names().to_vec() })
+        Ok(Left { lost, torn, cut, last: cut.unwrap_or(last), damaged, names: reader.names().to_vec() })
     }
 
     /// Until when a recording that was cut off tells of all processors; `None` where it tells of the
@@ -164,6 +161,8 @@ pub(super) struct Left {
     pub torn: Option<String>,
     /// The last instant at which it tells of all processors, if it was cut off.
     pub cut: Option<Instant>,
+    /// The same; of a whole recording, the time of its last event.
+    pub last: Instant,
     /// Why the rest could not be read, if it could not.
     pub damaged: Option<Failure>,
     /// The names of other threads.

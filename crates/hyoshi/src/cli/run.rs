@@ -10,12 +10,12 @@ use hyoshi_os::Asked;
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::switches::Sight;
 use hyoshi_os::wake::Wake;
+use hyoshi_replay::Observer;
 use hyoshi_report::{Account, Level, Live, Note};
 use hyoshi_runtime::{EndedBy, Finished, Node, Note as RunNote, Running, StartError};
 use hyoshi_sched::Strategies;
-use hyoshi_trace::insight::Insight;
 use hyoshi_trace::recording::Fact;
-use hyoshi_trace::{Decision, Event, Reigns, Splits, Stats};
+use hyoshi_trace::{Decision, Event};
 
 use super::costs::CostsFrom;
 #[cfg(feature = "broker")]
@@ -64,10 +64,7 @@ pub(super) struct Arguments {
 
 /// What comes out of the rings goes here, on this command's own thread, below every lane.
 struct Watching<'a> {
-    stats: Stats,
-    insight: Option<Insight<'a>>,
-    splits: Splits,
-    reigns: Reigns,
+    observer: Observer<'a>,
     recorder: Option<Recorder>,
     failed: Option<Failure>,
     /// Processors whose lanes the hard cap has paused, until the broker knows.
@@ -76,19 +73,12 @@ struct Watching<'a> {
 
 impl Watching<'_> {
     fn event(&mut self, processor: ProcessorId, now: Instant, event: Event) {
-        if let Event::Decision(Decision::End(end)) = &event {
-            self.stats.record(end);
-        }
+        self.observer.event(processor, now, &event);
         if let Event::Decision(Decision::Pause { on: true }) = &event
             && !self.paused.contains(&processor)
         {
             self.paused.push(processor);
         }
-        if let Some(insight) = &mut self.insight {
-            insight.event(processor, now, &event);
-        }
-        self.splits.event(processor, now, &event);
-        self.reigns.event(processor, now, &event);
         if let Some(recorder) = &mut self.recorder {
             self.failed = recorder.event(processor, now, &event).err();
         }
@@ -163,15 +153,9 @@ pub(super) fn run(
     let recorder = record_to.map(|file| file.begin(&ready, "run", facts(&running, &ready.system))).transpose()?;
     let names = running.names();
     let recorder = recorder.map(|recorder| recorder.names(names.clone()));
-    let mut watching = Watching {
-        stats: Stats::new(&ready.system),
-        insight: insight(&ready.system, &ready.plan, false, format, report.is_some()),
-        splits: Splits::new(ready.system.processors.len()),
-        reigns: Reigns::new(&ready.system),
-        recorder,
-        failed: None,
-        paused: Vec::new(),
-    };
+    let insight = insight(&ready.system, &ready.plan, false, format, report.is_some());
+    let observer = Observer::new(&ready.system).with_insight(insight);
+    let mut watching = Watching { observer, recorder, failed: None, paused: Vec::new() };
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, &lanes, format);
     let lanes = lanes.end();
@@ -182,8 +166,8 @@ pub(super) fn run(
     let took = Span::from_nanos(started.elapsed().as_nanos() as u64);
     // Not before: a run wants the machine for itself.
     let proved = Analysing::begin(&ready.system, &ready.plan).end();
-    let seen = watching.insight.take().map(|insight| insight.finish(Instant::ZERO + finished.elapsed));
-    let time = watching.splits.close(Instant::ZERO + finished.elapsed);
+    let end = Instant::ZERO + finished.elapsed;
+    watching.observer.close(end);
     let mut account = Account {
         verb: "run",
         command: command_line(),
@@ -191,18 +175,14 @@ pub(super) fn run(
         source: &ready.source,
         system: &ready.system,
         plan: &ready.plan,
-        stats: &watching.stats,
+        figures: watching.observer.figures(end),
         analysis: proved.analysis(),
-        stolen: time.iter().map(|time| time.stolen).collect(),
         queueing: finished.queueing.iter().map(|(_, queueing)| queueing.clone()).collect(),
-        reigns: watching.reigns.close(Instant::ZERO + finished.elapsed),
-        insight: seen.as_ref(),
         duration: finished.elapsed,
         asked: ready.system.duration,
         interrupted: finished.ended_by == EndedBy::Interrupted,
         took,
         started_unix_ns: Some(started_unix_ns),
-        time: &time,
         threads: &names.since(0),
         lost_events: finished.lost.events,
         notes: notes(&finished, &ready).into_iter().chain(lanes).chain(programs.notes).collect(),
@@ -247,7 +227,7 @@ fn watch(
         }
         if let Some(live) = live.as_mut().filter(|live| live.is_due(now)) {
             // A terminal that is gone is no reason to end the run.
-            let _ = live.show(now, system, &watching.stats, running.lost_events());
+            let _ = live.show(now, system, watching.observer.stats(), running.lost_events());
         }
     }
     let finished = running.stop(&mut |processor, now, event| watching.event(processor, now, event));

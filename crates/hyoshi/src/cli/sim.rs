@@ -10,12 +10,12 @@ use clap::Args;
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::wake::Wake;
+use hyoshi_replay::Observer;
 use hyoshi_report::{Account, LATE_RELEASES, Level};
 use hyoshi_sched::Strategies;
 use hyoshi_sim::programs::Programs;
 use hyoshi_sim::{Given, simulate_given};
-use hyoshi_trace::insight::Insight;
-use hyoshi_trace::{Decision, Event, JobEnd, Probe, Reigns, Splits, Stats};
+use hyoshi_trace::{Event, Probe};
 
 use super::costs::CostsFrom;
 use super::from::Incident;
@@ -51,15 +51,10 @@ pub(super) struct Arguments {
 
 /// What the probes of all processors write to. A simulation has one thread.
 struct Sink<'a> {
-    stats: Stats,
-    insight: Option<Insight<'a>>,
-    splits: Splits,
-    reigns: Reigns,
+    observer: Observer<'a>,
     jobs: Option<Jobs<BufWriter<File>>>,
     recorder: Option<Recorder>,
     processors: usize,
-    /// Job ends by processor, where they are compared with a recording.
-    ends: Vec<Vec<JobEnd>>,
     /// The first thing that could not be written; the simulation ends there.
     failed: Option<Failure>,
 }
@@ -67,28 +62,19 @@ struct Sink<'a> {
 struct SinkProbe<'a, 's> {
     processor: ProcessorId,
     sink: &'a RefCell<Sink<'s>>,
-    /// Statistics want job ends only; files want everything.
+    /// Files want events that are not counted, too.
     everything: bool,
 }
 
 impl Probe for SinkProbe<'_, '_> {
     #[inline]
     fn event(&mut self, now: Instant, event: Event) {
-        if let Event::Decision(Decision::Switch { .. }) = &event {
-            self.sink.borrow_mut().reigns.event(self.processor, now, &event);
-        }
-        if let Event::Decision(Decision::End(_)) | Event::Seen(_) = &event {
+        if self.everything || Observer::counts(&event) {
             let sink = &mut *self.sink.borrow_mut();
-            sink.splits.event(self.processor, now, &event);
-            if let Event::Decision(Decision::End(end)) = &event {
-                sink.stats.record(end);
-                if let Some(ends) = sink.ends.get_mut(self.processor.index()) {
-                    ends.push(*end);
-                }
+            sink.observer.event(self.processor, now, &event);
+            if self.everything {
+                sink.write(self.processor, now, &event);
             }
-        }
-        if self.everything {
-            self.sink.borrow_mut().write(self.processor, now, &event);
         }
     }
 }
@@ -97,9 +83,6 @@ impl Sink<'_> {
     fn write(&mut self, processor: ProcessorId, now: Instant, event: &Event) {
         if self.failed.is_some() {
             return;
-        }
-        if let Some(insight) = &mut self.insight {
-            insight.event(processor, now, event);
         }
         let jobs = self.jobs.as_mut().map_or(Ok(()), |jobs| jobs.event(event));
         let processors = self.processors;
@@ -128,20 +111,14 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let recorder = arguments.record.as_deref().map(|path| RecordTo::open(path, &ready)).transpose()?;
     let jobs = arguments.jobs.as_deref().map(|path| Jobs::create(path, &ready)).transpose()?;
     let recorder = recorder.map(|file| file.begin(&ready, "sim", Vec::new())).transpose()?;
-    let insight = insight(system, &ready.plan, true, format, arguments.report.report.is_some());
+    let mut insight = insight(system, &ready.plan, true, format, arguments.report.report.is_some());
+    if let (Some(insight), Some(incident)) = (&mut insight, &incident) {
+        insight.release_late(&incident.late);
+    }
     let everything = jobs.is_some() || recorder.is_some() || insight.is_some();
     let compares = incident.as_ref().is_some_and(Incident::compares);
-    let sink = RefCell::new(Sink {
-        stats: Stats::new(system),
-        insight,
-        splits: Splits::new(system.processors.len()),
-        reigns: Reigns::new(system),
-        jobs,
-        recorder,
-        processors: system.processors.len(),
-        ends: vec![Vec::new(); if compares { system.processors.len() } else { 0 }],
-        failed: None,
-    });
+    let observer = Observer::new(system).with_insight(insight).keeping_ends(compares);
+    let sink = RefCell::new(Sink { observer, jobs, recorder, processors: system.processors.len(), failed: None });
     let interrupt = Interrupt::on_signals(std::sync::Arc::new(Wake::new()))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let until = incident.as_ref().map_or(Instant::ZERO + system.duration, Incident::until);
@@ -206,7 +183,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     notes.extend(super::programs::notes(system));
     let took = Span::from_nanos(started.elapsed().as_nanos() as u64);
     let proved = analysing.end();
-    let seen = sink.insight.take().map(|insight| insight.finish(end));
+    sink.observer.close(end);
     let account = Account {
         verb: "sim",
         command: command_line(),
@@ -214,24 +191,20 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         source: &ready.source,
         system,
         plan: &ready.plan,
-        stats: &sink.stats,
+        figures: sink.observer.figures(end),
         analysis: proved.analysis(),
-        stolen: Vec::new(),
         queueing: Vec::new(),
-        reigns: sink.reigns.close(end),
-        insight: seen.as_ref(),
         duration: end.since(Instant::ZERO),
         asked: system.duration,
         interrupted: end < until,
         took,
         started_unix_ns: None,
-        time: &sink.splits.close(end),
         threads: &[],
         lost_events: 0,
         notes,
         programs: programs.iter().map(|one| super::programs::played(system, one)).collect(),
     };
-    let again = incident.map(|incident| incident.outcome(system, &sink.stats, &sink.ends));
+    let again = incident.map(|incident| incident.outcome(system, &account.figures));
     publish_with(&account, again, arguments.report.report.as_deref(), format, Vec::new())
 }
 

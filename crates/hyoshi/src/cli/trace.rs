@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use hyoshi_dispatch::Replay;
 use hyoshi_model::{Instant, Span};
+use hyoshi_replay::Observer;
+use hyoshi_replay::Replay;
 use hyoshi_report::figures::time;
 use hyoshi_report::{Account, Level, Note};
 use hyoshi_sched::Strategies;
 use hyoshi_trace::recording::Fact;
-use hyoshi_trace::{Decision, Event, Reigns, Splits, Stats};
 
 use super::compare::compare;
 use super::export::perfetto;
@@ -87,22 +87,11 @@ pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Form
 
 fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Held, Failure> {
     let analysing = Analysing::begin(&recorded.system, &recorded.plan);
-    let mut stats = Stats::new(&recorded.system);
-    let mut splits = Splits::new(recorded.system.processors.len());
-    let mut reigns = Reigns::new(&recorded.system);
     let exact = recorded.header.verb == "sim";
-    let mut insight = insight(&recorded.system, &recorded.plan, exact, format, report.report.is_some());
-    let mut last = Instant::ZERO;
+    let insight = insight(&recorded.system, &recorded.plan, exact, format, report.report.is_some());
+    let mut observer = Observer::new(&recorded.system).with_insight(insight);
     let mut left = recorded.events_before_damage(|processor, at, event| {
-        splits.event(processor, at, &event);
-        reigns.event(processor, at, &event);
-        if let Event::Decision(Decision::End(end)) = &event {
-            stats.record(end);
-        }
-        if let Some(insight) = &mut insight {
-            insight.event(processor, at, &event);
-        }
-        last = last.max(at);
+        observer.event(processor, at, &event);
         ControlFlow::Continue(())
     })?;
     let header = &recorded.header;
@@ -118,8 +107,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
     let mut notes: Vec<Note> = header.facts.iter().map(told).collect();
     let asked = recorded.system.duration;
     // The last lane may be told of the end a little after it.
-    let last = left.cut.unwrap_or(last);
-    let duration = last.since(Instant::ZERO).min(asked);
+    let duration = left.last.since(Instant::ZERO).min(asked);
     if left.damaged.is_some() {
         let text =
             format!("it is damaged after {} of {}: the figures are of what was read", time(duration), time(asked));
@@ -131,9 +119,8 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
             format!("it ends after {} of {}: interrupted, or its writer was killed", time(duration), time(asked));
         notes.push(note(Level::Info, "recording", text));
     }
-    let seen = insight.map(|insight| insight.finish(last));
+    observer.close(left.last);
     let proved = analysing.end();
-    let split = splits.close(Instant::ZERO + duration);
     let account = Account {
         verb: &header.verb,
         command: command_line(),
@@ -141,19 +128,15 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
         source: &header.system,
         system: &recorded.system,
         plan: &recorded.plan,
-        stats: &stats,
+        figures: observer.figures(Instant::ZERO + duration),
         analysis: proved.analysis(),
-        stolen: split.iter().map(|time| time.stolen).collect(),
         queueing: Vec::new(),
-        reigns: reigns.close(Instant::ZERO + duration),
-        insight: seen.as_ref(),
         duration,
         asked,
         interrupted: false,
         // How long a simulation took is in no recording.
         took: if exact { Span::ZERO } else { duration },
         started_unix_ns: Some(header.started_unix_ns),
-        time: &split,
         threads: &left.names,
         lost_events: left.lost,
         notes,

@@ -11,13 +11,12 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
-use hyoshi_dispatch::places;
 use hyoshi_model::{Instant, JobId, OperationId};
+use hyoshi_replay::blame::{Account, Blame, Culprits, Interest};
 use hyoshi_report::Look;
 use hyoshi_report::blamed::chief;
 use hyoshi_report::lateness::{LatenessSummary, lateness};
 use hyoshi_sched::Strategies;
-use hyoshi_trace::blame::{Account, Blame, Culprits, Interest};
 use hyoshi_trace::{Decision, Event, Outcome};
 
 use super::proved::Analysing;
@@ -184,7 +183,7 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
     let mut concerned = vec![of.is_none(); system.operations.len()];
     of.iter().flat_map(|(_, operations)| *operations).for_each(|id| concerned[id.index()] = true);
     let is_concerned = |id: OperationId| concerned.get(id.index()).copied().unwrap_or(false);
-    let law = |plan| Blame::new(system, places(system, plan), exact, Interest::NotMade);
+    let law = |plan| Blame::new(system, plan, exact, Interest::NotMade);
     let mut laws: Vec<Blame<'_>> = recorded.plan.processors.iter().map(law).collect();
     let mut worst: Vec<Account> = Vec::new();
     let (mut count, mut ended) = (0u64, 0u64);

@@ -16,54 +16,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::declared::{After, Declared, Drawn, Part, Stagger, Written};
 use super::expand::Operations;
 use super::limits;
 use super::log::{At, Log};
 use super::names::Names;
-use super::operation::{After, Declared, Stagger};
-use super::settings::{Drawn, Written};
-use super::table::Table;
-use super::value::{Given, complain};
 use crate::ids::OperationId;
 use crate::system::Deadline;
 use crate::takes::Takes;
 use crate::time::Span;
-
-/// A call as it is written.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Call<'a> {
-    pub method: At<&'a str>,
-    /// The caller's own work before it.
-    pub after: At<Span>,
-    pub oneway: bool,
-}
-
-/// Which part of an operation this is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Part {
-    #[default]
-    Whole,
-    /// Up to the call; what else there is of it stands at the position.
-    Before { rest: usize, after: At<Span> },
-    /// From the call on, under the operation's own name.
-    Rest { before: usize, periodic: bool },
-}
-
-pub(super) fn read<'a>(log: &mut Log, table: &Table<'a>) -> Option<Call<'a>> {
-    let calls = table.inner(log, "calls")?;
-    let (method, after) = (calls.read(log, "method", Given::text), calls.read(log, "after", Given::positive_time));
-    let oneway = calls.read(log, "oneway", Given::truth).is_some_and(|oneway| oneway.value);
-    Some(Call { method: method?, after: after?, oneway })
-}
-
-/// Whether calls release the operation.
-pub(super) fn called(log: &mut Log, table: &Table<'_>) -> bool {
-    let called = table.given(log, "called", |given| match given.truth()? {
-        true => Ok(true),
-        false => complain("is false", "leave it out: what releases the operation says that it is not called"),
-    });
-    called.is_some()
-}
 
 /// One operation of the chain that a call becomes.
 pub(super) struct Piece {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::calls::{Cuts, Part};
+use super::calls::Cuts;
+use super::declared::{Part, Written};
 use super::expand::Operations;
 use super::keys::{self, Key};
 use super::limits;
 use super::log::{At, Log, Place};
 use super::operation::{read_deadline, read_period};
-use super::settings::{Ground, Written};
+use super::settings::Ground;
 use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
 use super::value::{Given, shortened};

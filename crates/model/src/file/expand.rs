@@ -3,11 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::calls::Part;
+use super::declared::{Declared, Part, Stagger};
 use super::limits;
 use super::log::{At, Log};
 use super::names::Names;
-use super::operation::{Declared, Stagger};
 use super::value::shortened;
 use crate::ids::OperationId;
 use crate::system::Trigger;

@@ -8,6 +8,7 @@
 
 mod calls;
 mod chains;
+mod declared;
 mod diagnostic;
 mod epochs;
 mod expand;
@@ -198,7 +199,7 @@ fn assemble(
     let processor_names = names::Names::new("processor", processors.iter().map(|one| one.name.as_str()));
     let resource_names = names::Names::new("resource", resources.iter().map(|one| one.name.as_str()));
     let declared = top.named(log, "operation").into_iter().map(|(name, table)| {
-        operation::Declared::read(log, (name, &table), &processor_names, &resource_names, &mut files)
+        declared::Declared::read(log, (name, &table), &processor_names, &resource_names, &mut files)
     });
     let mut declared: Vec<_> = declared.collect();
     let pieces = calls::pieces(log, &declared);

@@ -1,66 +1,14 @@
 //! `[operation.NAME]` as it is written: names not yet followed, templates not yet expanded.
 
-use super::calls::{self, Call, Part};
-use super::log::{At, Log, Place};
+use super::declared::{After, Call, Declared, Part, Stagger, Written};
+use super::log::{At, Log};
 use super::names::Names;
-use super::settings::Written;
 use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
 use super::value::{Given, complain};
 use crate::ids::{ProcessorId, ResourceId};
 use crate::system::{Deadline, Guard, OnBusy, OnOverrun, QueueLimit, WhenFull};
 use crate::time::Span;
-
-/// An operation or a template of operations.
-#[derive(Clone)]
-pub(super) struct Declared<'a> {
-    pub name: At<&'a str>,
-    pub on: ProcessorId,
-    /// `None` for a periodic operation.
-    pub after: Option<After<'a>>,
-    pub reads: At<Vec<At<&'a str>>>,
-    /// Calls release it.
-    pub called: bool,
-    pub calls: Option<Call<'a>>,
-    /// Which part of an operation that calls it is.
-    pub part: Part,
-    /// The name in the file of the method that it is an instance of.
-    pub method: Option<&'a str>,
-    /// Where the end of the periodic operation stands that it works for.
-    pub within: Option<usize>,
-    /// Part of the table was not understood.
-    pub misread: bool,
-    pub phase: Span,
-    pub phase_given: bool,
-    pub offset: Span,
-    pub stagger: Stagger,
-    /// `None` when it is no template.
-    pub count: Option<At<u32>>,
-    pub critical: bool,
-    pub importance: u32,
-    pub uses: Vec<(ResourceId, Span)>,
-    pub uses_place: Place,
-    pub queue: QueueLimit,
-    pub on_overrun: OnOverrun,
-    pub on_busy: OnBusy,
-    /// `None` when the file leaves it to us.
-    pub guard: Option<At<Guard>>,
-    pub payload: u32,
-    pub written: Written,
-}
-
-#[derive(Clone)]
-pub(super) struct After<'a> {
-    pub all: bool,
-    pub names: At<Vec<At<&'a str>>>,
-}
-
-/// The phase between instances of a template.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Stagger {
-    Even,
-    By(At<Span>),
-}
 
 impl<'a> Declared<'a> {
     pub fn read(
@@ -90,8 +38,8 @@ impl<'a> Declared<'a> {
         let declared = Declared {
             name,
             on: ProcessorId(on.unwrap_or(0)),
-            called: calls::called(log, table),
-            calls: calls::read(log, table),
+            called: read_called(log, table),
+            calls: read_calls(log, table),
             part: Part::Whole,
             method: None,
             within: None,
@@ -120,13 +68,6 @@ impl<'a> Declared<'a> {
         declared.refuse_misplaced(log, table);
         // Which calls there are is not known while one was not understood.
         Declared { misread: declared.misread || (table.get("calls").is_some() && declared.calls.is_none()), ..declared }
-    }
-
-    pub fn periodic(&self) -> bool {
-        match self.part {
-            Part::Rest { periodic, .. } => periodic,
-            _ => self.after.is_none() && !self.called,
-        }
     }
 
     /// Refuses keys that mean nothing for an operation of this kind: silence would mislead.
@@ -205,6 +146,22 @@ fn read_written(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>, wi
         critical_legs: whole16(log, "critical"),
         enabled: table.read(log, "enabled", Given::truth).is_none_or(|enabled| enabled.value),
     }
+}
+
+fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<Call<'a>> {
+    let calls = table.inner(log, "calls")?;
+    let (method, after) = (calls.read(log, "method", Given::text), calls.read(log, "after", Given::positive_time));
+    let oneway = calls.read(log, "oneway", Given::truth).is_some_and(|oneway| oneway.value);
+    Some(Call { method: method?, after: after?, oneway })
+}
+
+/// Whether calls release the operation.
+fn read_called(log: &mut Log, table: &Table<'_>) -> bool {
+    let called = table.given(log, "called", |given| match given.truth()? {
+        true => Ok(true),
+        false => complain("is false", "leave it out: what releases the operation says that it is not called"),
+    });
+    called.is_some()
 }
 
 /// By when a job must finish: a time from its own release, or one from its origin in a table.

@@ -3,42 +3,12 @@
 
 use std::sync::Arc;
 
-use super::log::{At, Log, Place};
-use super::operation::Declared;
+use super::declared::{Declared, Written};
+use super::log::{Log, Place};
 use crate::ids::OperationId;
 use crate::system::{Deadline, Setting, Trigger};
 use crate::takes::Takes;
 use crate::time::Span;
-
-/// What epochs can change, as written so far; instances of a template share it.
-#[derive(Clone, Debug)]
-pub(super) struct Written {
-    /// The shortest and the longest; `None` for triggered operations.
-    pub period: Option<At<(Span, Span)>>,
-    pub jitter: Option<At<Span>>,
-    /// `None` only in a file that is refused.
-    pub wcet: Option<At<Span>>,
-    pub bcet: Option<At<Span>>,
-    pub takes: Option<At<Drawn>>,
-    pub deadline: Option<At<Deadline>>,
-    pub legs: Option<At<u16>>,
-    pub critical_legs: Option<At<u16>>,
-    pub enabled: bool,
-}
-
-/// Execution times with their extremes, found once: lists may be long, and many operations share one.
-#[derive(Clone, Debug)]
-pub(super) struct Drawn {
-    pub takes: Takes,
-    pub shortest: Span,
-    pub longest: Span,
-}
-
-impl From<Takes> for Drawn {
-    fn from(takes: Takes) -> Self {
-        Drawn { shortest: takes.shortest(), longest: takes.longest(), takes }
-    }
-}
 
 impl Written {
     /// Refuses what contradicts itself, and warns of what probably does.

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::declared::Drawn;
 use super::diagnostic::{Diagnostic, Severity, Source};
 use super::input;
 use super::limits;
 use super::log::{At, Log, Place};
-use super::settings::Drawn;
 use super::table::Table;
 use super::value::Given;
 use crate::quantity;

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use hyoshi_model::{Instant, ProcessorId, System};
+use hyoshi_replay::timeline::{JobLine, Stranger, Why, Window};
 use hyoshi_trace::Outcome;
-use hyoshi_trace::timeline::{JobLine, Stranger, Why, Window};
 use maud::{Markup, PreEscaped, html};
 
 use crate::account::Account;

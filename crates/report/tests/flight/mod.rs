@@ -3,13 +3,14 @@
 #![allow(dead_code, reason = "shared by several tests")]
 
 use hyoshi_model::*;
+use hyoshi_replay::Figures;
+use hyoshi_replay::blame::{Account as Blamed, Basis, Culprit, Kind, Overrun, Rank};
+use hyoshi_replay::insight::Seen;
+use hyoshi_replay::timeline::{JobLine, Other, Stranger, Why, Window};
 use hyoshi_report::{Account, Analysis, Level, Note};
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
-use hyoshi_trace::blame::{Account as Blamed, Basis, Culprit, Kind, Overrun, Rank};
-use hyoshi_trace::insight::Seen;
 use hyoshi_trace::stats::Queueing;
-use hyoshi_trace::timeline::{JobLine, Other, Stranger, Why, Window};
-use hyoshi_trace::{JobEnd, Outcome, Stats};
+use hyoshi_trace::{JobEnd, Outcome, Stats, TimeSplit};
 
 pub const TEXT: &str = r#"
 name     = "<flight> & \"more\""
@@ -73,18 +74,20 @@ impl Flight {
             source: TEXT,
             system: &self.system,
             plan: &self.plan,
-            stats: &self.stats,
+            figures: Figures {
+                stats: &self.stats,
+                time: vec![TimeSplit { stolen: Span::from_micros(300), ..TimeSplit::default() }],
+                strategies: Vec::new(),
+                insight: Some(&self.seen),
+                ends: &[],
+            },
             analysis: Analysis::Done(&self.report),
-            stolen: vec![Span::from_micros(300)],
             queueing: vec![self.queueing.clone()],
-            reigns: Vec::new(),
-            insight: Some(&self.seen),
             duration: Span::from_millis(3_900),
             asked: self.system.duration,
             interrupted: false,
             took: Span::from_millis(3_901),
             started_unix_ns: None,
-            time: &[],
             threads: &[],
             lost_events: 0,
             programs: Vec::new(),

@@ -94,11 +94,12 @@ pub fn run(setup: Setup, watch: Watch<'_>) -> Result<Figures, Stopped> {
 
     (watch.step)("what queueing costs");
     let short = Program::new(setup.region.min(MEASURED_REGION), setup.seed);
-    let queueing = trials.iter().map(|trial| RowQueueing {
-        strategy: trial.strategies(),
-        cancel: trial.cancel,
-        // One after the other: they look at the wall clock.
-        regions: observe(&short, trial, &strategies(), Stopwatch::new(short.regions()), |_| !(watch.stop)()).costs(),
+    // One after the other: they look at the wall clock.
+    let queueing = trials.iter().map(|trial| {
+        let stopwatch = |_| Stopwatch::new(short.regions());
+        let simulated = observe(&short.system(trial), &strategies(), stopwatch, watch.stop);
+        let regions = simulated.processors[0].probe.costs();
+        RowQueueing { strategy: trial.strategies(), cancel: trial.cancel, regions }
     });
     let queueing = queueing.collect();
     if (watch.stop)() {
@@ -127,7 +128,7 @@ pub fn run(setup: Setup, watch: Watch<'_>) -> Result<Figures, Stopped> {
 /// Simulates trials of a program, as many at once as there are CPUs.
 pub(super) fn simulate(program: &Program, trials: &[Trial], watch: Watch<'_>) -> Result<Vec<Row>, Stopped> {
     let strategies = strategies();
-    let rows = each(trials, |one| row(one, &trial(program, one, &strategies, watch.stop)));
+    let rows = each(trials, |one| row(program, one, trial(program, one, &strategies, watch.stop).stats()));
     if (watch.stop)() { Err(Stopped) } else { Ok(rows) }
 }
 

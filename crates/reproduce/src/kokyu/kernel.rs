@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Policy, Spawn};
+use hyoshi_replay::Observer;
 use hyoshi_runtime::{Node, StartError};
 use hyoshi_sched::Plan;
-use hyoshi_trace::{Decision, Event};
 use serde::Serialize;
 
 use super::program::{Program, REGIONS, Trial};
 use super::queueing::{QueueingCost, RowQueueing};
-use super::tally::Tally;
 use super::trial::{Row, row};
 use crate::watch::{Stopped, Watch};
 
@@ -113,8 +112,8 @@ pub fn run(trials: &[Trial], budget: Span, seed: u64, watch: Watch<'_>) -> Resul
     };
     for (index, one) in trials.iter().enumerate() {
         let left = (program.duration() + AROUND).as_nanos() * (trials.len() - index) as u64;
-        let (tally, regions) = trial_on_kernel(&program, one, Span::from_nanos(left), watch, &mut kernel.notes)?;
-        let row = row(one, &tally);
+        let (mut observer, regions) = trial_on_kernel(&program, one, Span::from_nanos(left), watch, &mut kernel.notes)?;
+        let row = row(&program, one, observer.stats());
         kernel.queueing.push(RowQueueing { strategy: row.strategy.clone(), cancel: row.cancel, regions });
         kernel.rows.push(row);
     }
@@ -129,21 +128,17 @@ fn trial_on_kernel(
     left: Span,
     watch: Watch<'_>,
     notes: &mut Vec<String>,
-) -> Result<(Tally, Vec<QueueingCost>), KernelError> {
+) -> Result<(Observer<'static>, Vec<QueueingCost>), KernelError> {
     let system = Arc::new(program.system(trial));
     let plan = match Plan::new(&system, &super::slack::strategies()) {
         Ok(plan) => Arc::new(plan),
         Err(unknown) => unreachable!("trials name built-in strategies: {unknown}"),
     };
-    let mut tally = Tally::new(program.regions());
+    let mut observer = Observer::new(&system);
     let mut regions = Vec::new();
     let name = trial.name();
     let mut running = Node::new(system.clone(), plan).start().map_err(KernelError::Start)?;
-    let mut sink = |_, _, event| {
-        if let Event::Decision(Decision::End(end)) = event {
-            tally.record(&end);
-        }
-    };
+    let mut sink = |processor, now, event| observer.event(processor, now, &event);
     let mut told = None;
     while !running.finished() {
         if (watch.stop)() {
@@ -176,7 +171,7 @@ fn trial_on_kernel(
             notes.push(format!("{name}: the host took {stolen} of CPU {cpu}"));
         }
     }
-    Ok((tally, regions))
+    Ok((observer, regions))
 }
 
 /// What queueing cost since it was last asked.

@@ -4,11 +4,12 @@
 
 use hyoshi_model::{Costs, Span};
 use hyoshi_sched::Strategies;
+use hyoshi_trace::Stats;
+use hyoshi_trace::stats::Row;
 use serde::Serialize;
 
 use super::experiment::each;
 use super::program::{LAST_FEASIBLE, Program, REGIONS, STRATEGIES, Trial};
-use super::tally::Tally;
 use super::trial::trial;
 use crate::watch::{Stopped, Watch};
 
@@ -100,8 +101,8 @@ fn threshold(program: &Program, one: &Trial, watch: Watch<'_>) -> Result<Thresho
     let strategies = Strategies::built_in();
     let attempt = |permille: u64| -> Result<Option<Miss>, Stopped> {
         let costly = Trial { costs: scaled(base, permille), ..one.clone() };
-        let tally = trial(program, &costly, &strategies, watch.stop);
-        if (watch.stop)() { Err(Stopped) } else { Ok(miss(program, &tally)) }
+        let mut observer = trial(program, &costly, &strategies, watch.stop);
+        if (watch.stop)() { Err(Stopped) } else { Ok(miss(program, observer.stats())) }
     };
     let found = least(MOST, FINEST, attempt)?;
     let scale_permille = found.as_ref().map(|(permille, _)| *permille);
@@ -115,13 +116,14 @@ fn threshold(program: &Program, one: &Trial, watch: Watch<'_>) -> Result<Thresho
     })
 }
 
-fn miss(program: &Program, tally: &Tally) -> Option<Miss> {
-    let first = tally.first_miss()?;
+fn miss(program: &Program, stats: &Stats) -> Option<Miss> {
+    let first = stats.first_not_made(true)?;
+    let critical = stats.counts(None, Row::critical);
     Some(Miss {
         region: usize::from(first.epoch),
         operation: program.operation(first.job.operation).into(),
         at_ns: first.end.as_nanos(),
-        misses: tally.counts().iter().map(|counts| counts.critical.missed).sum(),
+        misses: critical.not_made() - critical.cancelled(),
     })
 }
 

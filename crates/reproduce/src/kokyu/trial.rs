@@ -1,13 +1,16 @@
 //! Trials: the flight program under one strategy, in virtual time.
 
-use hyoshi_model::Instant;
+use std::cell::RefCell;
+
+use hyoshi_model::{Instant, ProcessorId, System};
+use hyoshi_replay::{Feed, Observer};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::simulate;
-use hyoshi_trace::Probe;
+use hyoshi_sim::{Simulated, simulate};
+use hyoshi_trace::{Probe, Stats};
 use serde::Serialize;
 
 use super::program::{Program, Trial};
-use super::tally::{Counts, Tally};
+use super::tally::Counts;
 
 /// One trial's counts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,29 +39,29 @@ pub fn name(strategy: &str, cancel: bool) -> String {
 pub type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Simulates a trial. Nobody but a `stop` that says so ends it early.
-pub fn trial(program: &Program, trial: &Trial, strategies: &Strategies, stop: Stop<'_>) -> Tally {
-    observe(program, trial, strategies, Tally::new(program.regions()), |_| !stop())
+pub fn trial(program: &Program, trial: &Trial, strategies: &Strategies, stop: Stop<'_>) -> Observer<'static> {
+    let system = program.system(trial);
+    let observer = RefCell::new(Observer::new(&system));
+    observe(&system, strategies, |processor| Feed::new(processor, &observer), stop);
+    observer.into_inner()
 }
 
-/// Simulates a trial before a probe of the caller's.
-pub fn observe<P: Probe + Clone>(
-    program: &Program,
-    trial: &Trial,
+/// Simulates a trial's system before the caller's probes.
+pub fn observe<P: Probe>(
+    system: &System,
     strategies: &Strategies,
-    probe: P,
-    keep_on: impl FnMut(Instant) -> bool,
-) -> P {
-    let system = program.system(trial);
-    let plan = match Plan::new(&system, strategies) {
+    probe: impl FnMut(ProcessorId) -> P,
+    stop: Stop<'_>,
+) -> Simulated<P> {
+    let plan = match Plan::new(system, strategies) {
         Ok(plan) => plan,
         Err(unknown) => unreachable!("trials name built-in strategies: {unknown}"),
     };
-    let until = Instant::ZERO + system.duration;
-    let simulated = simulate(&system, &plan, until, |_| probe.clone(), keep_on);
-    simulated.processors.into_iter().map(|processor| processor.probe).next().unwrap_or(probe)
+    simulate(system, &plan, Instant::ZERO + system.duration, probe, |_| !stop())
 }
 
 /// The trial as a row of the tables.
-pub fn row(of: &Trial, tally: &Tally) -> Row {
-    Row { strategy: of.strategies(), cancel: of.cancel, regions: tally.counts() }
+pub fn row(program: &Program, of: &Trial, stats: &Stats) -> Row {
+    let regions = (0..program.regions()).map(|region| Counts::of(stats, region));
+    Row { strategy: of.strategies(), cancel: of.cancel, regions: regions.collect() }
 }

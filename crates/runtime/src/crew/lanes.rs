@@ -1,16 +1,14 @@
 //! How a lane's threads come to a job, and how they leave it.
 
-use std::sync::Arc;
 use std::time::Instant as WallClock;
 
-use hyoshi_dispatch::{Job, Run, State};
+use hyoshi_dispatch::{Run, State};
 use hyoshi_model::{Instant, JobId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
 
 use super::{Crew, NOBODY, NOT_STARTED, Started};
 use crate::body::Cell;
-use crate::payload::Payload;
 use crate::posts::Posts;
 
 /// What a lane thread does next.
@@ -115,21 +113,20 @@ impl<S: Scheduled> Crew<S> {
             }
         }
         let mut cell = returned.cell;
-        let emitted = cell.as_mut().and_then(|cell| cell.outlet.take());
-        if !job.stopped && job.id.leg + 1 >= job.legs {
-            self.hand_on(&job, &emitted);
-            self.emitted = emitted;
-        }
+        let ticket = self.payloads.insert(cell.as_mut().and_then(|cell| cell.outlet.take()));
         self.unbind(me, slot);
-        self.handle(now, Input::Complete { slot, consumed });
+        self.handle(now, Input::Complete { slot, consumed, ticket });
+        self.payloads.hold(ticket, self.effects.handed_on);
         if let Some(cell) = cell {
-            self.leave_body(job.id, cell, now);
+            self.leave_body(job.local, cell, now);
         }
         let lane = self.members[usize::from(me)].lane;
         self.attended.insert(lane);
         self.apply(me);
         self.settle(now, posts);
-        self.emitted = None;
+        if let Some(ticket) = ticket {
+            self.payloads.release(ticket);
+        }
         if posts.above(lane) { Step::Again } else { self.next(me, now, cpu, posts) }
     }
 
@@ -197,21 +194,21 @@ impl<S: Scheduled> Crew<S> {
     }
 
     /// True if an earlier job is inside the body of the operation.
-    fn occupied(&mut self, run: Run) -> bool {
-        let operation = self.operation_of(run.job);
+    fn occupied(&self, run: Run) -> bool {
+        let operation = &self.operations[run.local as usize];
         operation.has_body && operation.cell.is_none()
     }
 
     /// Bodies are not entered twice: the job waits, without a thread, until the earlier one is out.
     #[cold]
     fn set_aside(&mut self, now: Instant, run: Run) {
-        self.operation_of(run.job).aside.push_back(run.slot);
+        self.operations[run.local as usize].aside.push_back(run.slot);
         self.handle(now, Input::Suspend { slot: run.slot });
     }
 
     /// The body is free: the next job that was set aside for it goes back into its lane.
-    fn leave_body(&mut self, job: JobId, cell: Box<Cell>, now: Instant) {
-        let operation = self.operation_of(job);
+    fn leave_body(&mut self, local: u32, cell: Box<Cell>, now: Instant) {
+        let operation = &mut self.operations[local as usize];
         operation.cell = Some(cell);
         if let Some(slot) = operation.aside.pop_front() {
             self.handle(now, Input::Resume { slot, consumed: Span::ZERO });
@@ -219,7 +216,7 @@ impl<S: Scheduled> Crew<S> {
     }
 
     fn bind(&mut self, thread: u16, run: Run, cpu: Span) {
-        let cell = self.operation_of(run.job).cell.take();
+        let cell = self.operations[run.local as usize].cell.take();
         let place = run.slot.0 as usize;
         if place >= self.started.len() {
             debug_assert!(false, "more live jobs than queues allow");
@@ -245,25 +242,9 @@ impl<S: Scheduled> Crew<S> {
         let job = *self.dispatcher.job(slot);
         let mut cell = self.members[usize::from(me)].cell.take();
         if let Some(cell) = &mut cell {
-            let inbox = self.operations[self.local_of[job.id.operation.index()] as usize].inbox.as_ref();
-            match inbox.and_then(|inbox| inbox.get(job.id.number)) {
-                Some(inputs) => cell.inputs.clone_from_slice(inputs),
-                None => cell.inputs.fill(None),
-            }
+            let tickets = self.dispatcher.tickets(slot).iter();
+            cell.inputs.iter_mut().zip(tickets).for_each(|(input, ticket)| *input = self.payloads.get(*ticket));
         }
         Begin { slot, job: job.id, release: job.release, deadline: job.deadline, epoch: job.epoch, cell }
-    }
-
-    /// What a job emitted reaches those that it triggers on this processor.
-    pub(super) fn hand_on(&mut self, job: &Job, emitted: &Option<Arc<Payload>>) {
-        let local = self.local_of[job.id.operation.index()] as usize;
-        for index in 0..self.operations[local].downstream.len() {
-            let (to, position) = self.operations[local].downstream[index];
-            let operation = &mut self.operations[to as usize];
-            let enabled = self.common.system.setting(self.dispatcher.epoch(), operation.id).enabled;
-            if let Some(inbox) = &mut operation.inbox {
-                inbox.arrive(usize::from(position), job.id.number, emitted.clone(), enabled);
-            }
-        }
     }
 }

@@ -25,20 +25,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_dispatch::{Dispatcher, Effects, LaneMask, Run, plans};
-use hyoshi_model::{Instant, JobId, OnOverrun, OperationId, Preemption, ProcessorId, Span};
+use hyoshi_dispatch::{Dispatcher, Effects, LaneMask, Run, Transport, levels_of};
+use hyoshi_model::{Instant, OnOverrun, OperationId, Preemption, ProcessorId, Span};
 use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{Policy, Scheduled};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::stats::Queueing;
-use hyoshi_trace::{Decision, Event, Input, Probe, RingProbe, Slot};
+use hyoshi_trace::{Input, RingProbe, Slot};
 
 use crate::body::Cell;
 use crate::common::{Common, Signs};
 use crate::ended::EndedBy;
-use crate::inbox::Inbox;
-use crate::link::{Ends, InFlight, Message};
-use crate::payload::Payload;
+use crate::link::Memory;
+use crate::payload::Payloads;
 use crate::posts::Posts;
 use crate::seat::Seat;
 
@@ -53,15 +52,14 @@ const NOBODY: u16 = u16::MAX;
 pub(crate) struct Crew<S> {
     common: Arc<Common>,
     processor: ProcessorId,
-    pub dispatcher: Dispatcher<Tap>,
+    pub dispatcher: Dispatcher<RingProbe>,
     effects: Effects,
     members: Vec<Member<S>>,
     lanes: Vec<LaneCrew>,
     /// By slot.
     started: Vec<Started>,
+    /// In the order of the plan.
     operations: Vec<Operation>,
-    /// By operation of the system: position in `operations`.
-    local_of: Vec<u32>,
     /// Lanes of which a thread is awake and will decide.
     attended: LaneMask,
     /// Jobs within a lane preempt each other.
@@ -72,10 +70,9 @@ pub(crate) struct Crew<S> {
     paused: LaneMask,
     /// Threads that need another policy: the kernel is asked once the lock is free.
     changed: VecDeque<u16>,
-    /// What the job that completes in this section emitted.
-    emitted: Option<Arc<Payload>>,
-    links: Ends,
-    in_flight: InFlight,
+    /// What completed jobs emitted, for those that they trigger here.
+    payloads: Payloads,
+    links: Memory,
     /// What queueing costs here.
     pub queueing: Queueing,
     /// Built-in work below the lanes, in the order in which it came there.
@@ -129,11 +126,8 @@ struct Operation {
     /// A user's body. `None` while a job is inside, and for built-in work.
     cell: Option<Box<Cell>>,
     has_body: bool,
-    inbox: Option<Inbox>,
     /// Jobs that were decided while an earlier one was inside the body.
     aside: VecDeque<Slot>,
-    /// Operations of this processor that it triggers, and as which of their predecessors.
-    downstream: Vec<(u32, u16)>,
 }
 
 /// Built-in work that was demoted.
@@ -144,65 +138,30 @@ pub(crate) struct Below {
     pub left: Span,
 }
 
-/// The dispatcher's probe: everything goes to the ring; ends of jobs free their payloads.
-#[derive(Debug)]
-pub(crate) struct Tap {
-    ring: RingProbe,
-    payloads: bool,
-    ended: Vec<JobId>,
-}
-
-impl Tap {
-    pub fn new(ring: RingProbe) -> Self {
-        Tap { ring, payloads: false, ended: Vec::new() }
-    }
-}
-
-impl Probe for Tap {
-    #[inline]
-    fn event(&mut self, now: Instant, event: Event) {
-        if let (true, Event::Decision(Decision::End(end))) = (self.payloads, &event) {
-            self.ended.push(end.job);
-        }
-        self.ring.event(now, event);
-    }
-}
-
 /// How often the release thread preempts ordinary threads while lanes are paused or gated and no lane runs, so that the
 /// kernel chooses among them again. It owes lag to threads at SCHED_IDLE: those of two lanes could use a whole pause.
 const CHOOSE_AGAIN: Span = Span::from_micros(500);
 
 impl<S: Scheduled> Crew<S> {
-    pub fn new(common: Arc<Common>, plan: &ProcessorPlan, tap: Tap, cells: &mut [Option<Cell>], links: Ends) -> Self {
+    pub fn new(
+        common: Arc<Common>,
+        plan: &ProcessorPlan,
+        probe: RingProbe,
+        cells: &mut [Option<Cell>],
+        links: Memory,
+    ) -> Self {
         let system = common.system.clone();
-        let mut dispatcher = Dispatcher::new(&system, plan, tap);
+        let dispatcher = Dispatcher::new(&system, plan, probe);
         let effects = dispatcher.effects();
-        let mut local_of = vec![u32::MAX; system.operations.len()];
-        for (local, id) in plan.operations.iter().enumerate() {
-            local_of[id.index()] = local as u32;
-        }
         let mut operations: Vec<Operation> = Vec::with_capacity(plan.operations.len());
         for id in &plan.operations {
             let cell = cells[id.index()].take().map(Box::new);
             let has_body = cell.is_some();
             let aside = VecDeque::with_capacity(if has_body { system.operation(*id).queue.most_jobs() } else { 0 });
-            let inbox = Inbox::of(&system, *id).filter(|_| has_body);
-            operations.push(Operation { id: *id, cell, has_body, inbox, aside, downstream: Vec::new() });
-        }
-        for (to, id) in
-            plan.operations.iter().enumerate().filter(|(to, _)| operations[*to].inbox.is_some()).collect::<Vec<_>>()
-        {
-            for (position, from) in system.operation(*id).trigger.predecessors().iter().enumerate() {
-                if let Some(from) = operations.get_mut(local_of[from.index()] as usize) {
-                    from.downstream.push((to as u32, position as u16));
-                }
-            }
+            operations.push(Operation { id: *id, cell, has_body, aside });
         }
         // The dispatcher's own bound on live jobs.
         let bound: usize = plan.operations.iter().map(|id| system.operation(*id).queue.most_jobs()).sum();
-        let tap = dispatcher.probe_mut();
-        tap.payloads = operations.iter().any(|operation| operation.inbox.is_some());
-        tap.ended.reserve(if tap.payloads { bound + 16 } else { 0 });
         let lane = |lane: &hyoshi_dispatch::Lane| LaneCrew {
             priority: lane_priority(usize::from(lane.levels.start)),
             idle: Vec::new(),
@@ -215,14 +174,12 @@ impl<S: Scheduled> Crew<S> {
             members: Vec::new(),
             started: vec![NOT_STARTED; bound],
             operations,
-            local_of,
             attended: LaneMask::EMPTY,
             preemptive: plan.preemption == Preemption::Full,
             may_idle: hyoshi_os::may_leave_idle(),
             paused: effects.paused,
             changed: VecDeque::new(),
-            emitted: None,
-            in_flight: InFlight::of(&system, plan.processor),
+            payloads: Payloads::new(effects.returned.capacity()),
             links,
             queueing: Queueing::default(),
             below: VecDeque::with_capacity(below),
@@ -313,12 +270,7 @@ impl<S: Scheduled> Crew<S> {
         let system = &self.common.system;
         let pool = usize::from(system.processor(self.processor).pool.max(1));
         let of = |lane: &hyoshi_dispatch::Lane| {
-            let fits = |local: &usize| {
-                let mut places = plans(plan).flat_map(|plan| plan.placements.iter().map(|epoch| epoch[*local]));
-                places.any(|place| {
-                    lane.levels.contains(&place.critical.level) || lane.levels.contains(&place.other.level)
-                })
-            };
+            let fits = |local: &usize| levels_of(plan, *local).iter().any(|level| lane.levels.contains(&level));
             let inside = (0..self.operations.len()).filter(fits);
             let (mut all, mut spare) = (0, 0);
             for operation in inside.map(|local| &self.operations[local]) {
@@ -351,10 +303,10 @@ impl<S: Scheduled> Crew<S> {
         if !self.effects.sends.is_empty() {
             self.send(posts);
         }
-        if !self.dispatcher.probe().ended.is_empty() {
-            self.free_payloads();
+        if !self.effects.returned.is_empty() {
+            self.release_payloads();
         }
-        let mut timer = self.effects.timer;
+        let mut timer = self.due_next();
         if !self.paused.is_empty() && (self.effects.running & !self.paused).is_empty() {
             timer = timer.min(now + CHOOSE_AGAIN);
         }
@@ -375,26 +327,20 @@ impl<S: Scheduled> Crew<S> {
     #[cold]
     fn send(&mut self, posts: &mut Posts) {
         for (to, signal) in self.effects.sends.drain(..) {
-            let payload = self.emitted.clone();
-            let link = self.links.outgoing[to.index()].as_mut();
-            match link.map(|link| link.push(Message { signal, payload })) {
-                Some(Ok(())) => posts.release(to),
-                _ => {
-                    self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
-                }
-            }
+            self.links.send(to, signal, self.payloads.get(signal.ticket));
+            posts.release(to);
         }
     }
 
-    #[cold]
-    fn free_payloads(&mut self) {
-        let mut ended = std::mem::take(&mut self.dispatcher.probe_mut().ended);
-        for job in ended.drain(..) {
-            if let Some(inbox) = &mut self.operations[self.local_of[job.operation.index()] as usize].inbox {
-                inbox.free(job.number);
-            }
-        }
-        self.dispatcher.probe_mut().ended = ended;
+    /// When the release thread has something to do next.
+    #[inline]
+    fn due_next(&self) -> Instant {
+        self.effects.timer.min(self.links.next())
+    }
+
+    /// Payloads that no job needs any longer.
+    fn release_payloads(&mut self) {
+        self.effects.returned.drain(..).for_each(|ticket| self.payloads.release(ticket));
     }
 
     /// The run ends now, as a simulation does: the dispatcher accounts for what is unfinished.
@@ -429,7 +375,8 @@ impl<S: Scheduled> Crew<S> {
         self.effects.run
     }
 
-    fn operation_of(&mut self, job: JobId) -> &mut Operation {
-        &mut self.operations[self.local_of[job.operation.index()] as usize]
+    /// The operation of the job in a slot.
+    fn operation_of(&self, slot: Slot) -> &Operation {
+        &self.operations[self.dispatcher.job(slot).local as usize]
     }
 }

@@ -3,14 +3,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant as WallClock;
 
-use hyoshi_dispatch::{Overrun, State};
+use hyoshi_dispatch::{Overrun, State, Transport};
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
 
 use super::{Crew, NOBODY};
 use crate::common::Order;
-use crate::link::Message;
 use crate::posts::Posts;
 
 /// A job that has almost used its worst case, and is kept from the CPU, is not looked at more often.
@@ -22,13 +21,12 @@ impl<S: Scheduled> Crew<S> {
         if self.closed {
             return true;
         }
-        self.receive(now);
-        let timer = self.effects.timer;
-        if timer <= now && timer <= self.common.until && !self.closed {
-            self.arrive_from_elsewhere(now);
-            let began = WallClock::now();
+        let (until, began) = (now.min(self.common.until), WallClock::now());
+        let received = self.receive(until, now);
+        if received.is_some() || self.effects.timer <= until {
             self.handle(now, Input::Tick);
-            self.queueing.enqueued(self.effects.work.enqueued, Span::from_nanos(began.elapsed().as_nanos() as u64));
+            let enqueued = received.unwrap_or(0) + self.effects.work.enqueued;
+            self.queueing.enqueued(enqueued, Span::from_nanos(began.elapsed().as_nanos() as u64));
             self.observe(now);
         }
         if now >= self.common.until {
@@ -42,39 +40,19 @@ impl<S: Scheduled> Crew<S> {
         self.closed
     }
 
-    fn receive(&mut self, now: Instant) {
-        let mut incoming = std::mem::take(&mut self.links.incoming);
-        for link in &mut incoming {
-            while let Ok(message) = link.pop() {
-                let target = self.local_of[message.signal.to.index()] as usize;
-                let carries = self.operations.get(target).is_some_and(|operation| operation.inbox.is_some());
-                let room = !carries || self.in_flight.has_room();
-                if room {
-                    self.dispatcher.handle(now, Input::Signal(message.signal), &mut self.effects);
-                }
-                if room && !self.effects.lost {
-                    if carries {
-                        self.in_flight.push(message);
-                    }
-                } else {
-                    self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
-                }
+    /// Completions that have arrived from other processors by `until`. If there are any, how many jobs entered queues.
+    fn receive(&mut self, until: Instant, now: Instant) -> Option<u32> {
+        let mut enqueued = None;
+        while let Some((mut signal, payload)) = self.links.receive(until) {
+            signal.ticket = self.payloads.insert(payload);
+            self.handle(now, Input::Signal(signal));
+            if self.effects.lost {
+                self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
             }
+            self.release_payloads();
+            enqueued = Some(enqueued.unwrap_or(0) + self.effects.work.enqueued);
         }
-        self.links.incoming = incoming;
-    }
-
-    /// The payloads of the completions that the coming tick delivers.
-    fn arrive_from_elsewhere(&mut self, now: Instant) {
-        while let Some(Message { signal, payload }) = self.in_flight.pop(now) {
-            let local = self.local_of[signal.to.index()] as usize;
-            // The tick begins epochs before it delivers what is due at the same instant.
-            let epoch = self.common.system.epoch_at(signal.due).max(self.dispatcher.epoch());
-            let enabled = self.common.system.setting(epoch, signal.to).enabled;
-            if let Some(inbox) = self.operations.get_mut(local).and_then(|operation| operation.inbox.as_mut()) {
-                inbox.arrive(usize::from(signal.position), signal.number, payload, enabled);
-            }
-        }
+        enqueued
     }
 
     /// Jobs that may have used their worst case.
@@ -99,7 +77,7 @@ impl<S: Scheduled> Crew<S> {
             return Span::ZERO;
         }
         let consumed = self.consumed(slot);
-        let built_in = !self.operations[self.local_of[job.id.operation.index()] as usize].has_body;
+        let built_in = !self.operations[job.local as usize].has_body;
         let within = built_in && {
             let system = &self.common.system;
             let takes = &system.setting(usize::from(job.epoch), job.id.operation).takes;
@@ -114,8 +92,7 @@ impl<S: Scheduled> Crew<S> {
         if thread == NOBODY {
             return;
         }
-        let job = self.dispatcher.job(slot).id;
-        if self.operation_of(job).has_body {
+        if self.operation_of(slot).has_body {
             self.members[usize::from(thread)].demoted = true;
             self.apply(thread);
         } else {
@@ -132,9 +109,9 @@ impl<S: Scheduled> Crew<S> {
             return;
         }
         self.members[usize::from(thread)].signs.order(Order::Stop);
-        let (job, lane) = (self.dispatcher.job(slot).id, self.members[usize::from(thread)].lane);
+        let lane = self.members[usize::from(thread)].lane;
         let another = !self.lanes[usize::from(lane)].idle.is_empty() || self.attended.contains(lane);
-        if self.operation_of(job).has_body && another {
+        if self.operation_of(slot).has_body && another {
             self.members[usize::from(thread)].demoted = true;
             self.handle(now, Input::Suspend { slot });
             self.apply(thread);

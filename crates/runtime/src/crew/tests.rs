@@ -39,8 +39,8 @@ fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> Hand {
     };
     let mut cells: Vec<Option<Cell>> = system.operation_ids().map(cell).collect();
     let (probe, _) = ring(1 << 12);
-    let links = connect(&system).remove(0);
-    let mut crew = Crew::new(common.clone(), &plan.processors[0], Tap::new(probe), &mut cells, links);
+    let links = connect(&common).remove(0);
+    let mut crew = Crew::new(common.clone(), &plan.processors[0], probe, &mut cells, links);
     // As for an ordinary user.
     crew.may_idle = false;
     let mut signs = Vec::new();

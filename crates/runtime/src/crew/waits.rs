@@ -101,11 +101,7 @@ impl<S: Scheduled> Crew<S> {
         if self.closed || self.dispatcher.live_job(below.slot).is_none() {
             return;
         }
-        let job = *self.dispatcher.job(below.slot);
-        if job.id.leg + 1 >= job.legs {
-            self.hand_on(&job, &None);
-        }
-        self.handle(now, Input::Complete { slot: below.slot, consumed: below.consumed });
+        self.handle(now, Input::Complete { slot: below.slot, consumed: below.consumed, ticket: None });
         self.settle(now, posts);
     }
 }

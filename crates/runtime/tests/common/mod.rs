@@ -126,7 +126,7 @@ impl Ran {
     pub fn replay(&self) {
         for plan in &self.plan.processors {
             let own = self.events.iter().filter(|(processor, ..)| *processor == plan.processor);
-            let replayed = hyoshi_dispatch::replay(&self.system, plan, own.map(|(_, at, event)| (*at, *event)));
+            let replayed = hyoshi_replay::replay(&self.system, plan, own.map(|(_, at, event)| (*at, *event)));
             let replayed = replayed.unwrap_or_else(|divergence| panic!("{divergence}"));
             assert!(replayed.inputs > 0);
         }

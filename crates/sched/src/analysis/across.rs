@@ -29,9 +29,10 @@ use hyoshi_model::Preemption;
 use super::blocking::Blocking;
 use super::fixed::{self, Demand};
 use super::method::Method;
-use super::processor::{Found, Part, Response, Site};
-use super::release::Release;
+use super::part::{Found, Part, Response};
+use super::site::Site;
 use super::verdict::Missing;
+use super::work::Release;
 use crate::plan::Placement;
 use crate::strategy::Discipline;
 
@@ -93,7 +94,7 @@ impl Site<'_> {
         above: &Result<Vec<Demand>, Missing>,
         releases: &[Release],
     ) -> Result<u64, Missing> {
-        if let Some(missing) = self.remote() {
+        if let Some(missing) = self.remote.clone() {
             return Err(missing);
         }
         let mut closed = level;

@@ -11,7 +11,8 @@
 
 use alloc::{collections::BTreeMap, string::String, vec, vec::Vec};
 
-use hyoshi_model::{Epoch, Instant, JobId, OperationId, Setting, Span, System, Takes, Trigger, takes};
+use hyoshi_model::takes::{self, Stream};
+use hyoshi_model::{Epoch, Instant, JobId, OperationId, Setting, Span, System, Takes, Trigger};
 
 use super::judge;
 use super::method::Method;
@@ -143,7 +144,7 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
                 if free(id) && !draw.is_multiple_of(4) {
                     let job = JobId { operation: id, number: u64::from(draw), leg: 0 };
                     let last = was.period.saturating_sub(Span::from_nanos(1));
-                    now.phase = takes::uniform(takes::bits(seed, job, 7), Span::ZERO, last);
+                    now.phase = takes::uniform(takes::bits(seed, job, Stream::Other), Span::ZERO, last);
                 }
             }
             if draw.is_multiple_of(4) {
@@ -185,7 +186,7 @@ fn latest(seed: u64, operation: OperationId, setting: &Setting) -> Span {
     const FEW: u64 = 16;
     let jitter = |number| {
         let job = JobId { operation, number, leg: 0 };
-        takes::uniform(takes::bits(seed, job, 2), Span::ZERO, setting.jitter).as_nanos()
+        takes::uniform(takes::bits(seed, job, Stream::Jitter), Span::ZERO, setting.jitter).as_nanos()
     };
     let few = if setting.jitter.is_zero() { 1 } else { FEW };
     let best = (0..few).max_by_key(|number| (jitter(*number).saturating_sub(jitter(number + 1)), FEW - number));

@@ -4,7 +4,7 @@ use alloc::{string::String, vec::Vec};
 
 use hyoshi_model::{OperationId, Preemption, ResourceId, System};
 
-use super::processor::Part;
+use super::part::Part;
 use super::verdict::Missing;
 use crate::plan::ProcessorPlan;
 

@@ -37,7 +37,7 @@ use super::join;
 use super::method::Method;
 use super::report::{ChainReport, ChainStage, Requirement, slack};
 use super::verdict::{Failure, Missing, Verdict};
-use super::workload::{Scene, Source, Work};
+use super::work::{Scene, Source, Work};
 use crate::plan::{Place, Plan};
 use crate::strategy::Discipline;
 

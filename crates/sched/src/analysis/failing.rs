@@ -11,9 +11,12 @@ use hyoshi_model::{Deadline, OperationId, Preemption, Span, System, Trigger};
 use super::cap;
 use super::hard_cap;
 use super::holistic::Agreement;
-use super::processor::{Found, Part, Response, Site};
+use super::part::{Found, Part, Response};
+use super::release;
+use super::site::Site;
 use super::verdict::Failure;
-use super::workload::{Scene, Source, Work};
+use super::work::{Scene, Source, Work};
+use super::workload::causes_first;
 use crate::strategy::Discipline;
 
 /// True if the job with its legs up to this part cannot be cancelled.
@@ -54,7 +57,8 @@ impl Coming {
                 Source::After { predecessors, join: None, .. } => predecessors.iter().all(|hop| {
                     let (from, finish) = (&works[hop.from], agreement.finish[hop.from]);
                     let release = &agreement.releases[hop.from];
-                    let delivers = finish.is_some_and(|finish| !super::judge::drops(system, from, release, finish));
+                    let delivers =
+                        finish.is_some_and(|finish| release::dropping(system, from, release, finish).is_none());
                     known[hop.from] && ((from.on == work.on && late(from)) || (kept(from) && delivers))
                 }),
                 Source::Silent | Source::After { .. } | Source::AfterAny { .. } | Source::Unclear(_) => false,
@@ -65,27 +69,6 @@ impl Coming {
         }
         coming
     }
-}
-
-/// Every operation behind all that trigger it. A stack of our own: chains may be long.
-pub(super) fn causes_first(system: &System) -> Vec<OperationId> {
-    let mut done = vec![false; system.operations.len()];
-    let mut order = Vec::with_capacity(done.len());
-    let mut pending: Vec<OperationId> = system.operation_ids().collect();
-    while let Some(id) = pending.last().copied() {
-        let before = pending.len();
-        if !done[id.index()] {
-            let predecessors = system.operation(id).trigger.predecessors();
-            pending.extend(predecessors.iter().filter(|from| !done[from.index()]));
-        }
-        if pending.len() == before {
-            pending.pop();
-            if !core::mem::replace(&mut done[id.index()], true) {
-                order.push(id);
-            }
-        }
-    }
-    order
 }
 
 /// The worst case alone exceeds the deadline.

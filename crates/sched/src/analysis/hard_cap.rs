@@ -19,15 +19,15 @@
 //! During a pause each job that has begun may go on below ordinary threads and acquire resources. Several may do so,
 //! since no ceiling holds there: after the pause each of them delays more urgent jobs by what it holds.
 
-use hyoshi_model::hard_cap::{BEYOND, SWITCHING, WINDOW};
+use hyoshi_model::hard_cap::{SWITCHING, WINDOW};
 use hyoshi_model::{HardCap, OnOverload, Preemption};
 
 use super::blocking::Blocking;
-use super::cap;
 use super::fixed::Demand;
-use super::processor::{Part, Site};
-use super::release::Release;
-use super::verdict::Missing;
+use super::gate;
+use super::part::Part;
+use super::site::Site;
+use super::work::Release;
 
 /// What pauses take from every lane; `None` if there are none.
 pub(super) fn pauses(site: &Site<'_>, releases: &[Release]) -> Option<Demand> {
@@ -40,17 +40,6 @@ pub(super) fn pauses(site: &Site<'_>, releases: &[Release]) -> Option<Demand> {
     })
 }
 
-/// What is done above every lane, pauses of the hard cap included.
-pub(super) fn above(site: &Site<'_>, releases: &[Release]) -> Result<alloc::vec::Vec<Demand>, Missing> {
-    let mut above = site.overhead.above(site, releases)?;
-    above.extend(pauses(site, releases));
-    let timer = site.overhead.timer();
-    if timer > 0 && of(site).is_on() && cap::may_act(site, releases) {
-        above.push(Demand { cost: timer, period: BEYOND.as_nanos(), burst: 0 });
-    }
-    Ok(above)
-}
-
 /// True if worst-case critical demand may use up the budget of a window of this hard cap.
 pub(super) fn may_pause(site: &Site<'_>, releases: &[Release], cap: HardCap) -> bool {
     let critical = || site.parts.iter().filter(|part| part.critical);
@@ -60,13 +49,15 @@ pub(super) fn may_pause(site: &Site<'_>, releases: &[Release], cap: HardCap) -> 
     let blocking = Blocking::new(site.system, site.plan);
     let reaches = |part: &Part| !part.critical && blocking.sections(part.operation, least_urgent) > 0;
     // Then non-critical work counts, and a gate may delay it: it comes later than E has it.
-    if (mixed || site.parts.iter().any(reaches)) && cap::may_gate(site, releases, cap) {
+    if (mixed || site.parts.iter().any(reaches))
+        && gate::gates(site, releases, site.system.processor(site.plan.processor).cap_ppm, cap)
+    {
         return true;
     }
     let mut executed = alloc::vec::Vec::new();
     let mut put_off = 0;
     for part in &site.parts {
-        let Ok(demand) = site.demand(part, releases) else { return true };
+        let Ok(demand) = site.demand_in_windows(part, releases) else { return true };
         if mixed || part.critical {
             executed.push(demand);
             continue;
@@ -77,17 +68,10 @@ pub(super) fn may_pause(site: &Site<'_>, releases: &[Release], cap: HardCap) -> 
         }
         put_off = put_off.max(held);
     }
-    let Ok(above) = site.overhead.above(site, releases) else { return true };
+    let Ok(above) = site.above_lanes(releases) else { return true };
     executed.extend(above);
     let put_off = put_off.saturating_add(site.overhead.stretch());
-    uses_up(&executed, cap.threshold().as_nanos().saturating_sub(put_off))
-}
-
-/// True if these may use up a budget in the window that the dispatcher accounts for, or if that takes too long to find
-/// out.
-pub(super) fn uses_up(demands: &[Demand], budget: u64) -> bool {
-    let window = u128::from((WINDOW + HardCap::step()).as_nanos());
-    cap::executes(demands, window, &mut |executed, _| Some(executed >= u128::from(budget))).unwrap_or(true)
+    gate::uses_up_hard(&executed, cap.threshold().as_nanos().saturating_sub(put_off))
 }
 
 /// True if critical operations may become non-critical: then nothing keeps the cap from holding them back.

@@ -5,12 +5,12 @@
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
-use hyoshi_model::{Deadline, OperationId};
+use hyoshi_model::OperationId;
 
-use super::judge;
-use super::processor::{Found, Part, Response, Site};
-use super::release::{self, Release};
-use super::workload::Work;
+use super::part::{Found, Part, Response, counted, finish_of};
+use super::release;
+use super::site::Site;
+use super::work::{Release, Work};
 
 /// What was agreed upon.
 pub(super) struct Agreement {
@@ -95,7 +95,8 @@ fn lose(
     for (site, found) in sites.iter().zip(found) {
         for id in &site.plan.operations {
             let (work, index) = (&works[id.index()], id.index());
-            let drops = finish[index].is_none_or(|finish| judge::drops(site.system, work, &releases[index], finish));
+            let drops = finish[index]
+                .is_none_or(|finish| release::dropping(site.system, work, &releases[index], finish).is_some());
             let cancels = site.system.processor(work.on).cancel;
             let own = found.iter().filter(|found| found.part.operation == *id && !found.part.critical);
             lost[index] |= drops || (cancels && own.into_iter().any(|found| !in_time(work, &releases[index], found)));
@@ -115,7 +116,7 @@ fn lose(
 fn in_time(work: &Work, release: &Release, found: &Found) -> bool {
     match found.response {
         Response::InTime => true,
-        _ => judge::counted(work, release, found).is_some_and(|bound| bound <= work.deadline.span().as_nanos()),
+        _ => counted(work, release, found).is_some_and(|bound| bound <= work.deadline.span().as_nanos()),
     }
 }
 
@@ -135,16 +136,4 @@ fn key(part: &Part) -> (OperationId, bool) {
 /// When the last of a release's jobs has finished, counted from the origin.
 fn latest_finish<'a>(work: &Work, release: &Release, mut own: impl Iterator<Item = &'a Found>) -> Option<u64> {
     own.try_fold(0, |latest, found| Some(latest.max(finish_of(work, release, found)?)))
-}
-
-/// When a part's jobs have finished, counted from the origin.
-pub(super) fn finish_of(work: &Work, release: &Release, found: &Found) -> Option<u64> {
-    match (&found.response, work.deadline) {
-        (Response::Bound(bound), _) => release.counted?.checked_add(*bound),
-        (Response::Counted { bound, .. }, Deadline::Origin(_)) => Some(*bound),
-        (Response::Counted { bound, .. }, Deadline::Own(_)) => (release.latest? - work.jitter).checked_add(*bound),
-        (Response::InTime, Deadline::Origin(deadline)) => release.latest.map(|_| deadline.as_nanos()),
-        (Response::InTime, Deadline::Own(deadline)) => (release.latest? - work.jitter).checked_add(deadline.as_nanos()),
-        (Response::Demand(_) | Response::Unknown(_) | Response::Tested(_), _) => None,
-    }
 }

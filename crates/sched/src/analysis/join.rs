@@ -24,29 +24,12 @@
 //! want it. Deadlines count from the earliest of the origins: it is kept beside that how much older than the
 //! reference's that may be, and how much later than `latest` after it a release may come.
 
-use alloc::{format, string::String, vec::Vec};
+use alloc::vec::Vec;
 
-use hyoshi_model::{OperationId, Span, System};
+use hyoshi_model::{OperationId, System};
 
-use super::release::Release;
 use super::verdict::Missing;
-use super::workload::{Hop, Source, Work};
-
-/// Which completions go together.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Join {
-    /// Completions of one predecessor that may wait for the others.
-    pub room: u64,
-    pub pattern: Pattern,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Pattern {
-    /// The k-th of each; the root of the predecessor at this position has the least phase.
-    InStep { reference: usize },
-    /// Each of the predecessor at this position, the slowest, with what is there of the others.
-    Sampled { reference: usize },
-}
+use super::work::{Hop, Join, Pattern, Release, Source, Unjoined, Work};
 
 /// When its releases come, counted from the reference's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,49 +39,6 @@ pub(super) struct Joined {
     pub older: u64,
     /// How much earlier than the reference's origin the earliest origin may be.
     pub oldest: u64,
-}
-
-/// Why there is no bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unjoined {
-    /// This one's response has no bound.
-    Unbounded(OperationId),
-    /// Jobs of this one may be lost.
-    Lost(OperationId),
-    /// Completions of this one may overtake each other.
-    Overtaking(OperationId),
-    /// So many completions of this one may have to wait.
-    Full { of: OperationId, needs: u64, room: u64 },
-    /// The next completion of the slowest may come before the others have.
-    TooClose { slow: OperationId, fast: OperationId, wait: u64, spread: u64, period: u64 },
-}
-
-impl Unjoined {
-    pub fn text(self, system: &System) -> String {
-        let name = |id: OperationId| &system.operation(id).name;
-        let span = Span::from_nanos;
-        match self {
-            Unjoined::Unbounded(id) => format!("the response of {} has no bound", name(id)),
-            Unjoined::Lost(id) => {
-                format!("a job of {} may be dropped or cancelled, and what goes together shifts", name(id))
-            }
-            Unjoined::Overtaking(id) => format!("completions of {} may overtake each other", name(id)),
-            Unjoined::Full { of, needs, room } => {
-                let of = name(of);
-                format!(
-                    "{needs} completions of {of} may wait for the others, its queue.limit is {room}: raise it to {needs}"
-                )
-            }
-            Unjoined::TooClose { slow, fast, wait, spread, period } => {
-                let (slow, fast) = (name(slow), name(fast));
-                let (wait, spread, period) = (span(wait), span(spread), span(period));
-                format!(
-                    "{slow} may wait {wait} for {fast} and comes up to {spread} late, which together must stay below \
-                     its period of {period}: roots of nearly one rate drift past each other, so give them one period"
-                )
-            }
-        }
-    }
 }
 
 /// Finds the pattern of each join of several roots, causes before effects, and the phase of each reference.

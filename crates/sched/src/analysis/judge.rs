@@ -2,22 +2,20 @@
 
 use alloc::{string::String, vec::Vec};
 
-use hyoshi_model::{Deadline, OnBusy, Preemption, Span, System};
+use hyoshi_model::{Deadline, Preemption, Span, System};
 
 use super::cap;
 use super::failing::{self, Coming};
 use super::hard_cap;
-use super::holistic::{Agreement, finish_of};
-use super::merge;
+use super::holistic::Agreement;
 use super::method::{Assumption, Method, MethodNote};
-use super::processor::{Found, Part, Response, Site};
-use super::release::Release;
-use super::report::{
-    Counted, CountedFrom, Load, OperationReport, Outcome, ProcessorReport, Report, SceneReport, UtilisationBound, slack,
-};
-use super::utilisation::{self, Inapplicable, Share};
+use super::part::{Found, Part, Response, counted, finish_of};
+use super::release::dropping;
+use super::report::{Counted, CountedFrom, OperationReport, Outcome, ProcessorReport, Report, SceneReport, slack};
+use super::site::Site;
+use super::utilisation::{self, Inapplicable, Load, Share, UtilisationBound};
 use super::verdict::{Failure, Missing, Verdict};
-use super::workload::{Scene, Source, Work};
+use super::work::{Scene, Source, Work};
 use crate::strategy::Discipline;
 
 /// The verdict on one processor.
@@ -112,18 +110,6 @@ fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Comi
     }
 }
 
-/// The bound on the response, counted from where the deadline counts from.
-pub(super) fn counted(work: &Work, release: &Release, found: &Found) -> Option<u64> {
-    match (&found.response, work.deadline) {
-        (Response::Bound(bound), Deadline::Own(_)) => found.own.unwrap_or(*bound).checked_add(work.jitter),
-        (Response::Bound(bound), Deadline::Origin(_)) => {
-            release.counted?.checked_add(*bound)?.checked_add(release.older)
-        }
-        (Response::Counted { bound, .. } | Response::Tested(bound), _) => Some(*bound),
-        _ => None,
-    }
-}
-
 /// Whether the deadline is met, and no job is dropped before it could be.
 fn met(site: &Site<'_>, agreement: &Agreement, found: &Found, bound_ns: Option<u64>, deadline_ns: u64) -> Verdict {
     let work = &site.works[found.part.operation.index()];
@@ -160,36 +146,6 @@ fn met(site: &Site<'_>, agreement: &Agreement, found: &Found, bound_ns: Option<u
 fn unbounded_predecessor(site: &Site<'_>, work: &Work) -> Verdict {
     let name = work.source.predecessors().first().map(|hop| site.system.operations[hop.from].name.clone());
     Verdict::unknown(Missing::Predecessor { name: name.unwrap_or_default() })
-}
-
-/// True if a release may be dropped.
-pub(super) fn drops(system: &System, work: &Work, release: &Release, finish: u64) -> bool {
-    dropping(system, work, release, finish).is_some()
-}
-
-/// How a release may find its predecessor unfinished where that drops it, or the queue full.
-/// Origins are a period apart, so ceil((finish - least) / period) releases at most are unfinished at
-/// once, the new one among them; of a load chain each of them has one leg that waits or runs.
-fn dropping(system: &System, work: &Work, release: &Release, finish: u64) -> Option<Missing> {
-    let operation = system.operation(work.operation);
-    // A triggered job is there from its trigger on, while it waits for its offset.
-    let offset = if work.source.is_triggered() { work.offset } else { 0 };
-    let arrival = release.least.saturating_sub(offset);
-    let at_once = merge::origins(&work.streams, finish.saturating_sub(arrival));
-    let room = if operation.on_busy == OnBusy::Skip { 1 } else { u64::from(operation.queue.limit) };
-    // A join passes over numbers that one of its predecessors seems to have lost.
-    let joins = matches!(&work.source, Source::After { predecessors, .. } if predecessors.len() > 1);
-    let name = || operation.name.clone();
-    match () {
-        () if at_once > room && operation.on_busy == OnBusy::Skip => Some(Missing::Busy {
-            name: name(),
-            unfinished: at_once.saturating_sub(1),
-            finish: Span::from_nanos(finish),
-        }),
-        () if at_once > room => Some(Missing::Full { name: name(), at_once, limit: room }),
-        () if release.reordered && joins => Some(Missing::PassedOver { name: name() }),
-        () => None,
-    }
 }
 
 /// For each operation why not every one of its releases leads to a completion, if so: some may be dropped or

@@ -166,6 +166,8 @@ mod tests {
                 higher.into_iter().map(|(cost, period, burst)| Demand { cost, period, burst }).collect();
             let all: Vec<Demand> = released.iter().chain(&higher).copied().collect();
             let Ok(window) = fixed::busy_window(&all, below) else { return Ok(()) };
+            // At exactly full load it is a hyperperiod, which may be too long to try everything in.
+            prop_assume!(window < 50_000);
             let window = i128::from(window);
             let level = KeyedLevel { own: &own, higher: &higher, below: below.into(), window };
             let lateness = |one: &Keyed| {

@@ -18,6 +18,7 @@ mod demand;
 mod effort;
 mod failing;
 mod fixed;
+mod gate;
 mod hard_cap;
 mod holistic;
 mod island;
@@ -27,13 +28,16 @@ mod lateness;
 mod merge;
 mod method;
 mod overhead;
+mod part;
 mod processor;
 mod release;
 mod report;
 mod sensitivity;
 mod short;
+mod site;
 mod utilisation;
 mod verdict;
+mod work;
 mod workload;
 
 use alloc::vec::Vec;
@@ -45,17 +49,18 @@ pub use counterexample::{Counterexample, Subject, counterexamples};
 pub use effort::{Bounds, Options, Progress};
 pub use method::{Assumption, Method, MethodNote};
 pub use report::{
-    AloneReport, ChainReport, ChainStage, Counted, CountedFrom, Load, OperationReport, Outcome, ProcessorReport,
-    Report, Requirement, SceneReport, UtilisationBound,
+    AloneReport, ChainReport, ChainStage, Counted, CountedFrom, OperationReport, Outcome, ProcessorReport, Report,
+    Requirement, SceneReport,
 };
 pub use sensitivity::{OperationMargin, Scaling, Sensitivity, SensitivitySearch, sensitivity};
-pub use utilisation::Inapplicable;
+pub use utilisation::{Inapplicable, Load, UtilisationBound};
 pub use verdict::{Failure, Missing, Verdict};
 
 use crate::plan::{Plan, ProcessorPlan};
 use effort::Effort;
-use processor::Site;
-use workload::{Scene, works};
+use site::Site;
+use work::Scene;
+use workload::works;
 
 /// Analyses a system under a plan made for it, with the response bounds that are quick to find.
 pub fn analyse(system: &System, plan: &Plan) -> Report {

@@ -18,20 +18,15 @@
 
 use alloc::vec::Vec;
 
-use hyoshi_model::costs::WATCHDOG_PERIOD;
 use hyoshi_model::{Costs, Preemption, System};
 
-use super::fixed::{self, Demand};
-use super::processor::{Part, Site};
-use super::release::Release;
-use super::verdict::Missing;
-use super::workload::{Source, Work};
+use super::part::Part;
 use crate::plan::ProcessorPlan;
 
 /// The costs of one processor.
 pub(super) struct Overhead {
-    costs: Costs,
-    cancels: bool,
+    pub costs: Costs,
+    pub cancels: bool,
     lanes: bool,
     /// By operation: how many its completion triggers on its processor.
     triggers: Vec<u64>,
@@ -69,7 +64,7 @@ impl Overhead {
     }
 
     /// From when a job is taken from its queue to when its body begins, or to when it is cancelled.
-    fn to_start(&self, part: &Part) -> u64 {
+    pub fn to_start(&self, part: &Part) -> u64 {
         let asked = if self.cancels && !part.critical { self.costs.cancel.as_nanos() } else { 0 };
         self.costs.dequeue.as_nanos().saturating_add(asked)
     }
@@ -83,76 +78,4 @@ impl Overhead {
     pub fn timer(&self) -> u64 {
         self.costs.timer.as_nanos()
     }
-
-    /// What is done above every lane.
-    pub fn above(&self, site: &Site<'_>, releases: &[Release]) -> Result<Vec<Demand>, Missing> {
-        let mut above: Vec<Demand> = Vec::new();
-        let release = self.costs.timer.as_nanos().saturating_add(self.costs.enqueue.as_nanos());
-        if release > 0 {
-            let here = site.plan.operations.iter().map(|id| &site.works[id.index()]);
-            for work in here.filter(|work| released_above(work, site)) {
-                let name = || site.system.operation(work.operation).name.clone();
-                let missing = || Missing::Interference { name: name() };
-                let known = &releases[work.operation.index()];
-                let burst = known.burst.filter(|_| site.to_blame(work.operation).is_none()).ok_or_else(missing)?;
-                let mut add =
-                    |burst: u64| match above.iter_mut().find(|one| (one.period, one.burst) == (work.period, burst)) {
-                        Some(demand) => demand.cost = demand.cost.saturating_add(release),
-                        None => above.push(Demand { cost: release, period: work.period, burst }),
-                    };
-                add(burst);
-                // What finds the queue full is dropped when it arrives, whatever the guard says.
-                if matches!(&work.source, Source::After { guarded: true, .. }) && from_elsewhere(work, site) {
-                    add(known.latest.ok_or_else(missing)?.saturating_sub(known.least));
-                }
-            }
-        }
-        if !self.costs.watchdog.is_zero() {
-            let (cost, period) = (self.costs.watchdog.as_nanos(), WATCHDOG_PERIOD.as_nanos());
-            above.push(Demand { cost, period, burst: 0 });
-        }
-        Ok(above)
-    }
-
-    /// What a lane may have to pay for jobs of `parts` that it cancels in one decision.
-    pub fn debts(&self, site: &Site<'_>, parts: &[Part], above: &[Demand], releases: &[Release]) -> u64 {
-        let any = parts.iter().any(|part| !part.critical && self.to_start(part) > 0);
-        if !self.cancels || !any {
-            return 0;
-        }
-        // Everything that waits was released since the processor was last idle.
-        let all: Result<Vec<Demand>, Missing> = site.parts.iter().map(|part| site.demand(part, releases)).collect();
-        let window = all.and_then(|mut all| {
-            all.extend(above);
-            fixed::busy_window(&all, 0)
-        });
-        let debt = |part: &Part| {
-            let room = u64::from(site.system.operation(part.operation).queue.limit).saturating_add(1);
-            let released = |window: u64| {
-                let demand = site.demand(part, releases).ok()?;
-                u64::try_from(demand.jobs(u128::from(window))).ok()
-            };
-            let waiting = window.as_ref().ok().and_then(|window| released(*window)).unwrap_or(room).min(room);
-            self.to_start(part).saturating_mul(waiting)
-        };
-        parts.iter().filter(|part| !part.critical).map(debt).fold(0, u64::saturating_add)
-    }
-}
-
-/// True if a timer or another processor releases it, and not a completion here.
-fn released_above(work: &Work, site: &Site<'_>) -> bool {
-    match &work.source {
-        Source::Silent => false,
-        Source::Periodic | Source::Unclear(_) => true,
-        Source::After { .. } | Source::AfterAny { .. } => {
-            let guarded = matches!(work.source, Source::After { guarded: true, .. });
-            guarded || from_elsewhere(work, site) || work.offset > 0 || work.jitter > 0
-        }
-    }
-}
-
-/// True if another processor triggers it.
-fn from_elsewhere(work: &Work, site: &Site<'_>) -> bool {
-    let (Source::After { predecessors, .. } | Source::AfterAny { predecessors }) = &work.source else { return false };
-    predecessors.iter().any(|hop| site.works[hop.from].on != work.on)
 }

@@ -2,69 +2,19 @@
 
 use alloc::vec::Vec;
 
-use hyoshi_model::{Deadline, OperationId, Preemption, System};
+use hyoshi_model::{Deadline, Preemption};
 
 use super::blocking::Blocking;
+use super::cap;
 use super::demand::{Keyed, KeyedLevel, TooMuch};
-use super::effort::Effort;
 use super::fixed::{self, Demand};
 use super::merge;
 use super::method::Method;
-use super::overhead::Overhead;
-use super::release::Release;
+use super::part::{Found, Part, Response};
+use super::site::Site;
 use super::verdict::Missing;
-use super::workload::{Source, Work};
-use crate::plan::{Placement, ProcessorPlan};
+use super::work::{Release, Source};
 use crate::strategy::Discipline;
-
-/// The critical or the other jobs of one operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub operation: OperationId,
-    pub critical: bool,
-    pub level: u8,
-    /// Its most and its least urgent level, if that may change under way.
-    pub best: u8,
-    pub worst: u8,
-    /// Jobs per release, and the worst case of each.
-    pub legs: u64,
-    pub leg: u64,
-    /// What each costs with what is done for it at its priority.
-    pub charge: u64,
-    /// Its operation has several jobs per release, or follows others without a gap.
-    pub of_chain: bool,
-}
-
-impl Part {
-    /// The parts of an operation: one, or two of a load chain with critical first legs.
-    pub fn of(work: &Work) -> impl Iterator<Item = Part> {
-        let (legs, runs) = (work.legs, work.runs());
-        let part = |critical, of_these: u64, level: fn(Placement) -> u8| Part {
-            operation: work.operation,
-            critical,
-            level: level(work.place),
-            best: work.places().map(level).fold(level(work.place), u8::min),
-            worst: work.places().map(level).fold(level(work.place), u8::max),
-            legs: of_these,
-            leg: work.wcet,
-            charge: work.wcet,
-            of_chain: legs > 1 || !work.run_up.is_empty(),
-        };
-        let critical = part(true, work.critical_legs, |place| place.critical.level);
-        let other = part(false, legs - work.critical_legs, |place| place.other.level);
-        [critical, other].into_iter().filter(move |part| runs && part.legs > 0)
-    }
-
-    /// Worst case of its jobs of one release.
-    pub fn cost(&self) -> u64 {
-        self.leg.saturating_mul(self.legs)
-    }
-
-    /// With what is done for them.
-    pub fn charged(&self) -> u64 {
-        self.charge.saturating_mul(self.legs)
-    }
-}
 
 /// Pairs of an operation of a level and one that delays it. With more, operations get no bound of their own.
 const MOST_PAIRS: usize = 1 << 18;
@@ -74,55 +24,6 @@ const MANY: usize = 1 << 12;
 
 /// Why nothing is known of what is not asked for: there was no time for it.
 const NOT_ASKED: Missing = Missing::LongWindow;
-
-/// What the analysis of one part found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub part: Part,
-    pub method: Method,
-    pub response: Response,
-    /// Of an operation with a run-up and a deadline of its own: from its own release to its finish.
-    pub own: Option<u64>,
-}
-
-/// A response, or why there is none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Response {
-    /// From release to finish of the last of the part's jobs; of an operation with a run-up, from
-    /// the release of the first operation of that.
-    Bound(u64),
-    /// From where the deadline counts to the finish of the last of the part's jobs; and a window into
-    /// which more may have to fit than does, if the deadline lies beyond it.
-    Counted { bound: u64, too_much: Option<TooMuch> },
-    /// From the start of the deadline to the finish: it held in all tests and is not proved, so no other bound uses
-    /// it.
-    Tested(u64),
-    /// No bound was calculated, but no job is late.
-    InTime,
-    /// More may have to be done than fits.
-    Demand(TooMuch),
-    /// Nothing is known.
-    Unknown(Missing),
-}
-
-impl Response {
-    /// True if jobs may be late without limit, for all that is known.
-    pub fn is_unbounded(&self) -> bool {
-        matches!(self, Response::Demand(_) | Response::Unknown(_) | Response::Tested(_))
-    }
-}
-
-/// A processor in one scene.
-pub(super) struct Site<'a> {
-    pub system: &'a System,
-    pub plan: &'a ProcessorPlan,
-    pub works: &'a [Work],
-    /// Most urgent first.
-    pub parts: Vec<Part>,
-    remote: Option<Missing>,
-    pub overhead: Overhead,
-    pub effort: &'a Effort<'a>,
-}
 
 /// A level in its surroundings.
 struct Surroundings<'s> {
@@ -144,24 +45,14 @@ impl Surroundings<'_> {
     }
 }
 
-impl<'a> Site<'a> {
-    pub fn new(system: &'a System, plan: &'a ProcessorPlan, works: &'a [Work], effort: &'a Effort<'a>) -> Self {
-        let mut parts: Vec<Part> = plan.operations.iter().flat_map(|id| Part::of(&works[id.index()])).collect();
-        parts.sort_by_key(|part| part.level);
-        let overhead = Overhead::new(system, plan);
-        for part in &mut parts {
-            part.charge = overhead.charge(part, works[part.operation.index()].legs);
-        }
-        Site { system, plan, works, parts, remote: Blocking::new(system, plan).remote(), overhead, effort }
-    }
-
+impl Site<'_> {
     /// Analyses every level, given what bounds the releases of every operation of the system.
     pub fn solve(&self, releases: &[Release]) -> Vec<Found> {
-        let above = super::hard_cap::above(self, releases);
+        let above = cap::above(self, releases);
         let mut found = Vec::with_capacity(self.parts.len());
         if self.is_mixed() {
             found = self.solve_mixed(&above, releases);
-            super::cap::restrict(self, releases, &mut found);
+            cap::restrict(self, releases, &mut found);
             return found;
         }
         let mut start = 0;
@@ -170,18 +61,8 @@ impl<'a> Site<'a> {
             self.solve_level(start, end, &above, releases, &mut found);
             start = end;
         }
-        super::cap::restrict(self, releases, &mut found);
+        cap::restrict(self, releases, &mut found);
         found
-    }
-
-    /// The work of a part, if its releases are bounded.
-    pub fn demand(&self, part: &Part, releases: &[Release]) -> Result<Demand, Missing> {
-        let work = &self.works[part.operation.index()];
-        let name = || self.system.operation(part.operation).name.clone();
-        let burst = releases[part.operation.index()].burst.filter(|_| self.to_blame(part.operation).is_none());
-        let burst = burst.ok_or_else(|| Missing::Interference { name: name() })?;
-        let cost = part.charge.checked_mul(part.legs).ok_or(Missing::Overflow)?;
-        Ok(Demand { cost, period: work.period, burst })
     }
 
     fn solve_level(
@@ -226,48 +107,6 @@ impl<'a> Site<'a> {
             }
             Some(discipline) => self.solve_keyed(&level, releases, discipline, found),
         }
-    }
-
-    /// Blocking by the parts `below`, and by what is done for them.
-    pub fn with_overhead(&self, blocking: u64, below: &[Part], above: &[Demand], releases: &[Release]) -> u64 {
-        let stretch = if below.is_empty() { 0 } else { self.overhead.stretch() };
-        let debts = match self.plan.preemption {
-            Preemption::None => self.overhead.debts(self, below, above, releases),
-            Preemption::Levels | Preemption::Full => 0,
-        };
-        blocking.saturating_add(stretch).saturating_add(debts)
-    }
-
-    /// The resource that other processors use too, if there is one.
-    pub fn remote(&self) -> Option<Missing> {
-        self.remote.clone()
-    }
-
-    /// Why an operation leaves its level and those below without analysis, if it does.
-    pub fn to_blame(&self, operation: OperationId) -> Option<Missing> {
-        let work = &self.works[operation.index()];
-        match &work.source {
-            Source::Unclear(missing) => Some(missing.clone()),
-            // Its first jobs would then be released at the pace of less urgent ones.
-            _ if (1..work.legs).contains(&work.critical_legs)
-                && work.places().any(|place| place.other.level < place.critical.level) =>
-            {
-                Some(Missing::LegOrder)
-            }
-            _ => None,
-        }
-    }
-
-    /// The predecessor for want of whose bound its own releases have none.
-    pub fn unreleased(&self, part: &Part, releases: &[Release]) -> Option<Missing> {
-        if let Some(unjoined) = releases[part.operation.index()].unjoined {
-            let name = self.system.operation(part.operation).name.clone();
-            return Some(Missing::Join { name, why: unjoined.text(self.system) });
-        }
-        let predecessors = self.works[part.operation.index()].source.predecessors();
-        let before = &self.system.operations[predecessors.first()?.from];
-        let unbounded = releases[part.operation.index()].burst.is_none();
-        unbounded.then(|| Missing::Predecessor { name: before.name.clone() })
     }
 
     /// True if a later job of the operation never has a better key than an earlier one.
@@ -397,7 +236,7 @@ impl<'a> Site<'a> {
         };
         let mut keyed: Vec<Keyed> =
             parts.iter().zip(demands).map(|(part, demand)| self.keyed(part, *demand, releases, discipline)).collect();
-        let debts = i128::from(self.overhead.debts(self, parts, at.above, releases));
+        let debts = i128::from(self.debts(parts, at.above, releases));
         for one in &mut keyed {
             one.blocks += debts;
         }

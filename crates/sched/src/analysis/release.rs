@@ -2,33 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::join::{self, Unjoined};
-use super::merge;
-use super::workload::{Source, Work};
+use hyoshi_model::{OnBusy, Span, System};
 
-/// What bounds an operation's releases. Origins are at least a period apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Release {
-    /// No earlier than this after the origin.
-    pub least: u64,
-    /// No later than this after the origin.
-    pub latest: Option<u64>,
-    /// As `latest`, of the first operation of its run-up, from which its response is counted.
-    pub counted: Option<u64>,
-    /// In any window of w at most ceil((w + burst) / period) releases; of the first operation of its
-    /// run-up, whose releases are what a busy window contains.
-    pub burst: Option<u64>,
-    /// A job may arrive before one of an earlier origin: links with a range of delays let messages overtake, and
-    /// so do switches of strategy and changes of levels and keys.
-    pub reordered: bool,
-    /// Behind a join of several roots deadlines count from the earliest of their origins: no release comes later
-    /// than `latest` and this after it.
-    pub older: u64,
-    /// And it is by no more than this earlier than the origin.
-    pub oldest: u64,
-    /// Why a join of several roots has no bound.
-    pub unjoined: Option<Unjoined>,
-}
+use super::join;
+use super::merge;
+use super::verdict::Missing;
+use super::work::{Release, Source, Work};
 
 /// Beyond this (146 years) a response counts as unbounded.
 const FOREVER: u64 = 1 << 62;
@@ -81,6 +60,8 @@ pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>], lo
         if matches!(work.source, Source::After { guarded: true, .. }) {
             release.latest = release.guarded(work);
             release.counted = release.latest;
+            let spread = release.latest.map(|latest| latest.saturating_sub(release.least));
+            release.opened = spread.and_then(|spread| merge::burst(&work.streams, spread));
         }
     }
     for work in works.iter().filter(|work| work.runs() && !work.run_up.is_empty()) {
@@ -125,6 +106,31 @@ fn join_all(works: &[Work], releases: &mut [Release], least: &[u64], ends: (&[Op
         if !moved {
             return;
         }
+    }
+}
+
+/// How a release may find its predecessor unfinished where that drops it, or the queue full.
+/// Origins are a period apart, so ceil((finish - least) / period) releases at most are unfinished at
+/// once, the new one among them; of a load chain each of them has one leg that waits or runs.
+pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: u64) -> Option<Missing> {
+    let operation = system.operation(work.operation);
+    // A triggered job is there from its trigger on, while it waits for its offset.
+    let offset = if work.source.is_triggered() { work.offset } else { 0 };
+    let arrival = release.least.saturating_sub(offset);
+    let at_once = merge::origins(&work.streams, finish.saturating_sub(arrival));
+    let room = if operation.on_busy == OnBusy::Skip { 1 } else { u64::from(operation.queue.limit) };
+    // A join passes over numbers that one of its predecessors seems to have lost.
+    let joins = matches!(&work.source, Source::After { predecessors, .. } if predecessors.len() > 1);
+    let name = || operation.name.clone();
+    match () {
+        () if at_once > room && operation.on_busy == OnBusy::Skip => Some(Missing::Busy {
+            name: name(),
+            unfinished: at_once.saturating_sub(1),
+            finish: Span::from_nanos(finish),
+        }),
+        () if at_once > room => Some(Missing::Full { name: name(), at_once, limit: room }),
+        () if release.reordered && joins => Some(Missing::PassedOver { name: name() }),
+        () => None,
     }
 }
 

@@ -8,6 +8,7 @@ use hyoshi_model::{ChainId, OperationId, ProcessorId};
 use serde::Serialize;
 
 use super::method::{Assumption, Method, MethodNote};
+use super::utilisation::{Load, UtilisationBound};
 use super::verdict::{Failure, Verdict, serialise_verdict};
 
 /// What `check` says of a system.
@@ -101,40 +102,6 @@ pub struct ProcessorReport {
     pub assumptions: Vec<Assumption>,
     /// Its operations, in the system's order; load chains with critical first legs have two entries.
     pub operations: Vec<OperationReport>,
-}
-
-/// A sum of utilisations against 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Load {
-    /// Below.
-    Below,
-    /// Exactly 1.
-    Full,
-    /// Above.
-    Above,
-    /// Too close to 1 to tell within 128 bits.
-    Unclear,
-}
-
-/// A bound on utilisation, which proves a whole processor at once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "applies")]
-pub enum UtilisationBound {
-    /// It applies.
-    Yes {
-        /// The bound, in parts per million, rounded down; of the product for the hyperbolic one.
-        bound_ppm: u64,
-        /// What is compared with it, rounded; `met` decides.
-        value_ppm: u64,
-        /// True if it proves the processor.
-        met: bool,
-    },
-    /// It does not, because of this.
-    No {
-        /// Why.
-        why: super::utilisation::Inapplicable,
-    },
 }
 
 /// One operation, or the critical or other legs of it, in one scene.

@@ -9,14 +9,15 @@ use alloc::{vec, vec::Vec};
 
 use hyoshi_model::{OperationId, Preemption, System};
 
+use super::cap;
 use super::effort::Effort;
 use super::fixed::Demand;
-use super::hard_cap;
 use super::holistic;
-use super::processor::Site;
 use super::report::SceneReport;
+use super::site::Site;
 use super::verdict::{Missing, Verdict};
-use super::workload::{Scene, placements, works};
+use super::work::Scene;
+use super::workload::{placements, works};
 use crate::plan::Plan;
 
 /// Takes back what was proved where jobs of three regions may meet.
@@ -45,7 +46,7 @@ fn outlasted(system: &System, plan: &Plan, short: usize, effort: &Effort<'_>) ->
     let agreement = holistic::agree(&works, &sites);
     let mut doubtful = vec![false; system.operations.len()];
     for site in &sites {
-        let above = hard_cap::above(site, &agreement.releases);
+        let above = cap::above(site, &agreement.releases);
         let demands: Vec<Result<Demand, Missing>> =
             site.parts.iter().map(|part| site.demand(part, &agreement.releases)).collect();
         // By level: what is asked about it is asked by all that is in it.

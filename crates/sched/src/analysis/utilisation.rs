@@ -5,8 +5,6 @@ use core::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::report::{Load, UtilisationBound};
-
 /// Fractions are kept in units of 2^-48: a worst case of 2^64 ns times legs still fits into 128 bits.
 pub(super) const ONE: u128 = 1 << 48;
 
@@ -120,6 +118,40 @@ impl Serialize for Inapplicable {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
+}
+
+/// A sum of utilisations against 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Load {
+    /// Below.
+    Below,
+    /// Exactly 1.
+    Full,
+    /// Above.
+    Above,
+    /// Too close to 1 to tell within 128 bits.
+    Unclear,
+}
+
+/// A bound on utilisation, which proves a whole processor at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "applies")]
+pub enum UtilisationBound {
+    /// It applies.
+    Yes {
+        /// The bound, in parts per million, rounded down; of the product for the hyperbolic one.
+        bound_ppm: u64,
+        /// What is compared with it, rounded; `met` decides.
+        value_ppm: u64,
+        /// True if it proves the processor.
+        met: bool,
+    },
+    /// It does not, because of this.
+    No {
+        /// Why.
+        why: Inapplicable,
+    },
 }
 
 /// U <= n (2^(1/n) - 1) proves rate monotonic levels (Liu and Layland 1973), here in the form

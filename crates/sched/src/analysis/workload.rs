@@ -2,126 +2,14 @@
 
 use alloc::{vec, vec::Vec};
 
-use hyoshi_model::{Deadline, Guard, OperationId, Preemption, ProcessorId, Setting, Span, System, Trigger};
+use hyoshi_model::{Deadline, Guard, OperationId, Preemption, Setting, Span, System, Trigger};
 
-use super::failing;
-use super::join::{self, Join, Pattern};
+use super::join;
 use super::merge;
 use super::verdict::Missing;
+use super::work::{Hop, Join, Pattern, Scene, Source, Work};
 use crate::plan::{Place, Placement, Plan};
 use crate::strategy::Discipline;
-
-/// An epoch, or the change from one to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scene {
-    /// The epoch, once jobs of the epoch before have gone.
-    Epoch(usize),
-    /// From this epoch to the next: jobs of both are there.
-    Change(usize),
-}
-
-/// One operation in one scene.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Work {
-    pub operation: OperationId,
-    pub on: ProcessorId,
-    pub place: Placement,
-    /// Where else its jobs may be: under the other strategy, on the other side of a change.
-    pub elsewhere: Vec<Placement>,
-    /// Across a change its keys, but not its level, are others than before.
-    pub rekeyed: bool,
-    /// A job may finish before an earlier one of the operation: the order changes under way, legs differ across a change,
-    /// or laxity lets a later release overtake what runs.
-    pub any_order: bool,
-    /// Across a change its period is another than before.
-    pub repaced: bool,
-    /// Jobs per release, and how many of the first are critical.
-    pub legs: u64,
-    pub critical_legs: u64,
-    /// Of one job; at least 1 ns, as the analyses want it.
-    pub wcet: u64,
-    pub bcet: u64,
-    pub period: u64,
-    /// Periods of the streams of releases that `period` stands for; more than one behind an `any`.
-    pub streams: Vec<u64>,
-    /// The longest gap between nominal releases that rates allow.
-    pub slowest: u64,
-    /// When its reference root is first released, if the file has one region.
-    pub phase: Option<u64>,
-    pub deadline: Deadline,
-    pub offset: u64,
-    pub jitter: u64,
-    pub source: Source,
-    /// Operations before it that hand over to it without a gap (see [`fixed`](super::fixed)), the first
-    /// of them first; none for most.
-    pub run_up: Vec<OperationId>,
-}
-
-/// What releases it.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Source {
-    /// Nothing in this scene.
-    Silent,
-    /// Time.
-    Periodic,
-    /// One completion of each of these for each release of their one root, or of the one of these there is.
-    /// A join of several roots takes its predecessors' completions as [`join`](super::join) has it.
-    After { predecessors: Vec<Hop>, guarded: bool, join: Option<Join> },
-    /// Each completion of any of these.
-    AfterAny { predecessors: Vec<Hop> },
-    /// No analysis bounds it.
-    Unclear(Missing),
-}
-
-/// From a predecessor, over a link.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Hop {
-    pub from: usize,
-    pub least: u64,
-    pub most: u64,
-}
-
-impl Source {
-    /// Whose completions release it, as they stand in the system.
-    pub fn predecessors(&self) -> &[Hop] {
-        match self {
-            Source::After { predecessors, .. } | Source::AfterAny { predecessors } => predecessors,
-            Source::Silent | Source::Periodic | Source::Unclear(_) => &[],
-        }
-    }
-
-    /// True if another's completion releases it.
-    pub fn is_triggered(&self) -> bool {
-        !self.predecessors().is_empty()
-    }
-}
-
-impl Work {
-    /// True if it joins what different roots release.
-    pub fn joins(&self) -> bool {
-        matches!(self.source, Source::After { join: Some(_), .. })
-    }
-
-    /// True if it asks for the CPU in this scene.
-    pub fn runs(&self) -> bool {
-        !matches!(self.source, Source::Silent)
-    }
-
-    /// Whose release its own follows without a gap: the first of its run-up, or itself.
-    pub fn head(&self) -> OperationId {
-        self.run_up.first().copied().unwrap_or(self.operation)
-    }
-
-    /// Every place where its jobs may be.
-    pub fn places(&self) -> impl Iterator<Item = Placement> + '_ {
-        core::iter::once(self.place).chain(self.elsewhere.iter().copied())
-    }
-
-    /// Worst case of all jobs of one release.
-    pub fn whole(&self) -> u64 {
-        self.wcet.saturating_mul(self.legs)
-    }
-}
 
 /// Every operation, in the system's order.
 pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
@@ -139,7 +27,7 @@ pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
     }
     merge_streams(&mut works);
     if works.iter().any(|work| matches!(work.source, Source::After { join: Some(_), .. })) {
-        join::settle(system, &mut works, &failing::causes_first(system));
+        join::settle(system, &mut works, &causes_first(system));
     }
     // From the first of each run on; triggers make no cycles, so this ends.
     loop {
@@ -153,6 +41,27 @@ pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
             works[index].run_up = run_up;
         }
     }
+}
+
+/// Every operation behind all that trigger it. A stack of our own: chains may be long.
+pub(super) fn causes_first(system: &System) -> Vec<OperationId> {
+    let mut done = vec![false; system.operations.len()];
+    let mut order = Vec::with_capacity(done.len());
+    let mut pending: Vec<OperationId> = system.operation_ids().collect();
+    while let Some(id) = pending.last().copied() {
+        let before = pending.len();
+        if !done[id.index()] {
+            let predecessors = system.operation(id).trigger.predecessors();
+            pending.extend(predecessors.iter().filter(|from| !done[from.index()]));
+        }
+        if pending.len() == before {
+            pending.pop();
+            if !core::mem::replace(&mut done[id.index()], true) {
+                order.push(id);
+            }
+        }
+    }
+    order
 }
 
 /// Whatever follows an `any` trigger is released in several streams.

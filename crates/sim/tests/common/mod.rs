@@ -176,3 +176,8 @@ pub fn ends(events: &[(ProcessorId, Instant, Event)]) -> impl Iterator<Item = &J
         _ => None,
     })
 }
+
+/// A size of a test: that in the environment, if it is set.
+pub fn of_environment(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
+}

@@ -1,7 +1,7 @@
 //! Random systems with everything the model has, from a seed: for properties.
 
 use super::*;
-use hyoshi_model::takes::bits;
+use hyoshi_model::takes::{Stream, bits};
 
 /// A reproducible stream of choices.
 pub struct Choices {
@@ -16,7 +16,7 @@ impl Choices {
 
     pub fn below(&mut self, bound: u64) -> u64 {
         self.drawn += 1;
-        bits(self.seed, JobId { operation: OperationId(0), number: self.drawn, leg: 0 }, 9) % bound
+        bits(self.seed, JobId { operation: OperationId(0), number: self.drawn, leg: 0 }, Stream::Other) % bound
     }
 
     pub fn one_in(&mut self, chances: u64) -> bool {

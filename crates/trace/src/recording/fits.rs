@@ -109,7 +109,7 @@ impl Fits {
             Input::Tick | Input::Close => Ok(()),
             Input::LaneRuns { executed, .. } => short(at, *executed),
             Input::Signal(signal) => self.signal(at, signal),
-            Input::Complete { slot, consumed }
+            Input::Complete { slot, consumed, .. }
             | Input::Observe { slot, consumed }
             | Input::Resume { slot, consumed } => self.slot(at, *slot).and(short(at, *consumed)),
             Input::Suspend { slot } => self.slot(at, *slot),

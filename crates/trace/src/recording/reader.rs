@@ -95,11 +95,11 @@ impl fmt::Display for ReadError {
             ),
             ReadError::Version { found } if *found > VERSION => write!(
                 f,
-                "the recording is of format {found}, this program reads formats {OLDEST} to {VERSION}; read it with a newer version of Hyoshi, such as the one that wrote it"
+                "the recording is of format {found}, this program reads format {VERSION}; read it with a newer version of Hyoshi, such as the one that wrote it"
             ),
             ReadError::Version { found } => write!(
                 f,
-                "the recording is of format {found}, this program reads formats {OLDEST} to {VERSION}; read it with the version of Hyoshi that wrote it (format 1: 0.1.0 before it recorded who has the CPU), or record again"
+                "the recording is of format {found}, this program reads format {VERSION}; read it with the version of Hyoshi that wrote it, or record again"
             ),
             ReadError::CutOff { bytes } => {
                 write!(f, "the recording ends after {bytes} bytes, within its header: nothing was recorded yet")

@@ -87,17 +87,6 @@ impl ChainStats {
     fn pauses_until(&self, now: Instant) -> usize {
         self.pauses.partition_point(|pause| *pause <= now)
     }
-
-    fn merge(&mut self, other: &ChainStats) {
-        self.latency.merge(&other.latency);
-        self.reaction.merge(&other.reaction);
-        self.made += other.made;
-        self.missed += other.missed;
-        self.too_old += other.too_old;
-        self.too_slow += other.too_slow;
-        self.lost += other.lost;
-        self.unmatched += other.unmatched;
-    }
 }
 
 /// All chains of a system, and how values travel along them.
@@ -261,10 +250,6 @@ impl Chains {
             chain.output(input, end.end);
         }
         self.stages[position].flow.pass(Passed { number: end.job.number, end: end.end, input });
-    }
-
-    pub fn merge(&mut self, other: &Chains) {
-        self.chains.iter_mut().zip(&other.chains).for_each(|(mine, theirs)| mine.merge(theirs));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::ops::AddAssign;
 
-use hyoshi_model::Span;
+use hyoshi_model::{Instant, Span};
 
 use crate::event::{JobEnd, Outcome};
 
@@ -10,6 +10,8 @@ use crate::event::{JobEnd, Outcome};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     outcomes: [u64; Outcome::ALL.len()],
+    /// Jobs that entered their lane's queue.
+    pub enqueued: u64,
     /// Jobs that used more CPU time than declared.
     pub overran: u64,
     /// Jobs that were moved below the lanes.
@@ -27,6 +29,7 @@ impl Counts {
     #[inline]
     pub fn record(&mut self, end: &JobEnd) {
         self.outcomes[end.outcome as usize] += 1;
+        self.enqueued += u64::from(end.ready != Instant::NEVER);
         self.overran += u64::from(end.overran);
         self.demoted += u64::from(end.demoted);
         self.unfinished += u64::from(unfinished(end));
@@ -81,7 +84,7 @@ pub(super) const fn unfinished(end: &JobEnd) -> bool {
 }
 
 /// Sums stop at the greatest span: an edited recording may tell of centuries.
-fn plus(sum: Span, more: Span) -> Span {
+pub(super) fn plus(sum: Span, more: Span) -> Span {
     sum.checked_add(more).unwrap_or(Span::from_nanos(u64::MAX))
 }
 
@@ -90,6 +93,7 @@ impl AddAssign<&Counts> for Counts {
         for (mine, theirs) in self.outcomes.iter_mut().zip(other.outcomes) {
             *mine += theirs;
         }
+        self.enqueued += other.enqueued;
         self.overran += other.overran;
         self.demoted += other.demoted;
         self.unfinished += other.unfinished;

@@ -64,6 +64,13 @@ impl<T: Nanos> Distribution<T> {
         self.extent.record(value);
     }
 
+    /// Fetches into the cache what recording a value will change.
+    #[inline]
+    pub(super) fn fetch(&self, value: T) -> u64 {
+        let place = value.nanos().saturating_add(self.bias).max(0) as u64;
+        self.extent.count + u64::from(self.histogram.count_at(place))
+    }
+
     /// How many, least, greatest and mean.
     pub fn extent(&self) -> &Extent<T> {
         &self.extent

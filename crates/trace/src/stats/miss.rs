@@ -1,7 +1,7 @@
 //! In which phase of its life a late job lost its time, by the job's own instants alone.
 //!
 //! It takes nothing but the job's end, so it is told of every run at no cost. *Who* had the CPU in a
-//! phase only the law of [blame](crate::blame) knows, which wants all events: where it has looked, its
+//! phase only the law of blame (`hyoshi_replay`) knows, which wants all events: where it has looked, its
 //! causes are told, and these are their sums. That they agree is tested on simulations
 //! (`the_parts_of_a_job_s_time_are_its_phases` in the simulator's tests).
 

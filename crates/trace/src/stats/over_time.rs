@@ -95,20 +95,6 @@ impl OverTime {
         self.shift += 1;
     }
 
-    pub(super) fn merge(&mut self, other: &OverTime) {
-        let mut other = other.clone();
-        while self.shift < other.shift {
-            self.widen();
-        }
-        while other.shift < self.shift {
-            other.widen();
-        }
-        self.buckets.resize(self.buckets.len().max(other.buckets.len()), Default::default());
-        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
-            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| mine.add(theirs));
-        }
-    }
-
     /// How long a stretch is.
     pub fn width(&self) -> Span {
         Span::from_nanos(1 << self.shift)
@@ -148,16 +134,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_however_long_it_lasts_and_whatever_is_merged(
+        fn nothing_is_lost_however_long_it_lasts(
             ends in proptest::collection::vec((0u64..1 << 50, any::<bool>(), 0usize..6), 1..200),
-            cut in 0usize..200,
         ) {
-            let mut parts = [OverTime { shift: 20, buckets: Vec::new() }, OverTime { shift: 24, buckets: Vec::new() }];
-            for (place, (at, critical, outcome)) in ends.iter().enumerate() {
-                parts[usize::from(place >= cut)].record(&end(*at, *critical, Outcome::ALL[*outcome]));
+            let mut sum = OverTime { shift: 20, buckets: Vec::new() };
+            for (at, critical, outcome) in &ends {
+                sum.record(&end(*at, *critical, Outcome::ALL[*outcome]));
             }
-            let [mut sum, other] = parts;
-            sum.merge(&other);
             prop_assert!(sum.buckets.len() <= MOST);
             let all: u64 = sum.stretches().flat_map(|(_, classes)| classes).map(Ends::all).sum();
             prop_assert_eq!(all, ends.len() as u64);

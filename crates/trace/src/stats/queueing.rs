@@ -39,12 +39,6 @@ impl Queueing {
     pub fn dequeued(&mut self, took: Span) {
         self.dequeue.record(took);
     }
-
-    /// Adds what `other` has seen.
-    pub fn merge(&mut self, other: &Queueing) {
-        self.enqueue.merge(&other.enqueue);
-        self.dequeue.merge(&other.dequeue);
-    }
 }
 
 #[cfg(test)]

@@ -60,12 +60,6 @@ impl Used {
         }
     }
 
-    pub fn merge(&mut self, other: &Used) {
-        for (place, used) in other.spans.iter().enumerate() {
-            self.add(place / self.processors, ProcessorId((place % self.processors) as u32), *used);
-        }
-    }
-
     pub fn of(&self, region: usize, processor: ProcessorId) -> Span {
         self.spans.get(region * self.processors + processor.index()).copied().unwrap_or_default()
     }

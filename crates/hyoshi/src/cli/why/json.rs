@@ -1,9 +1,9 @@
 //! The answer, for programs.
 
 use hyoshi_model::{Instant, Span, System};
+use hyoshi_replay::blame::{Account, Basis, Kind, MOST_STRETCHES, Rank, Stretch};
 use hyoshi_report::blamed::{Part, together, words_of};
 use hyoshi_report::lateness::OverrunSummary;
-use hyoshi_trace::blame::{Account, Basis, Kind, MOST_STRETCHES, Rank, Stretch};
 use hyoshi_trace::{Outcome, Wait};
 use serde_json::{Value, json};
 

@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use hyoshi_dispatch::places;
 use hyoshi_model::{Instant, JobId, ProcessorId, Span, System};
+use hyoshi_replay::blame::{Account, Blame, Interest, Kind};
 use hyoshi_report::blamed::{Part, together};
 use hyoshi_trace::Event;
-use hyoshi_trace::blame::{Account, Blame, Interest, Kind};
 
 use super::super::Failure;
 use super::super::recorded::{Left, Recorded};
@@ -67,7 +66,7 @@ pub(super) fn accounts(
     let concerned: BTreeSet<ProcessorId> = wanted.iter().map(|job| system.operation(job.operation).on).collect();
     let mut laws: BTreeMap<ProcessorId, Blame<'_>> = BTreeMap::new();
     for plan in recorded.plan.processors.iter().filter(|plan| concerned.contains(&plan.processor)) {
-        let law = Blame::new(system, places(system, plan), exact, Interest::Jobs(wanted.clone()));
+        let law = Blame::new(system, plan, exact, Interest::Jobs(wanted.clone()));
         laws.insert(plan.processor, law);
     }
     let mut found = BTreeMap::new();

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use hyoshi_model::{Deadline, Instant, Span, System};
+use hyoshi_replay::blame::{Account, Basis, Kind, Stretch};
 use hyoshi_report::blamed::{GROUPS, because, chief, name_of, together, words_of};
 use hyoshi_report::figures::{share, time};
 use hyoshi_report::lateness::LatenessSummary;
-use hyoshi_trace::blame::{Account, Basis, Kind, Stretch};
 use hyoshi_trace::{Decision, JobEnd, Outcome};
 
 use super::super::recorded::Left;

@@ -1,15 +1,10 @@
 //! What led to a job, and how long it took: from its predecessors' completion over the link to
 //! its arrival here.
 
-use std::collections::VecDeque;
-
 use hyoshi_model::{Deadline, Instant, JobId, Span, System, Trigger, takes};
 
 use super::Kind;
-use crate::event::{JobEnd, Signal};
-
-/// Signals of one operation that are remembered until they are delivered.
-const REMEMBERED: usize = 64;
+use hyoshi_trace::{JobEnd, Signal};
 
 /// How a job came to its processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,44 +19,22 @@ pub(super) struct Arrival {
     pub held_until: Option<Instant>,
 }
 
-/// Signals on their way, and completions of this very instant.
-#[derive(Debug)]
+/// The input that the dispatcher has now, as far as it triggers jobs.
+#[derive(Debug, Default)]
 pub(super) struct Arrivals {
-    /// By operation of the system, with when each was told.
-    signals: Vec<VecDeque<(Instant, Signal)>>,
-    /// The present tick, and the one before it: what could be delivered then was.
-    ticks: (Instant, Instant),
-    /// By operation: its jobs carry the release numbers of their root.
-    numbered: Vec<bool>,
+    /// The signal that has just arrived.
+    signal: Option<Signal>,
     /// The job that has just ended: what becomes ready next, within the same input, follows from it.
     ended: Option<JobId>,
 }
 
 impl Arrivals {
-    pub fn new(system: &System) -> Self {
-        let numbered = system.operation_ids().map(|id| system.numbered_by_root(id)).collect();
-        Arrivals {
-            signals: vec![VecDeque::new(); system.operations.len()],
-            ticks: Default::default(),
-            numbered,
-            ended: None,
-        }
+    pub fn signal(&mut self, signal: &Signal) {
+        *self = Arrivals { signal: Some(*signal), ended: None };
     }
 
-    pub fn signal(&mut self, system: &System, now: Instant, signal: &Signal) {
-        self.ended = None;
-        let known = (signal.from.index()) < system.operations.len();
-        if let Some(waiting) = self.signals.get_mut(signal.to.index()).filter(|_| known) {
-            if waiting.len() >= REMEMBERED {
-                waiting.pop_front();
-            }
-            waiting.push_back((now, *signal));
-        }
-    }
-
-    pub fn tick(&mut self, now: Instant) {
-        self.ended = None;
-        self.ticks = (now, self.ticks.0);
+    pub fn tick(&mut self) {
+        *self = Arrivals::default();
     }
 
     pub fn ended(&mut self, job: JobId) {
@@ -69,52 +42,24 @@ impl Arrivals {
     }
 
     /// How `job` came here; it is seen at `now` for the first time.
-    pub fn of(&mut self, system: &System, now: Instant, job: JobId) -> Arrival {
+    pub fn of(&self, system: &System, now: Instant, job: JobId) -> Arrival {
         if let (true, Some(before)) = (job.leg > 0, self.ended) {
             return Arrival { by: Some(before), at: Some(now), ..Arrival::default() };
         }
-        let operation = system.operation(job.operation);
-        let predecessors = operation.trigger.predecessors();
+        let predecessors = system.operation(job.operation).trigger.predecessors();
         if predecessors.is_empty() {
             return Arrival::default();
         }
         if let Some(before) = self.ended.filter(|before| predecessors.contains(&before.operation)) {
             return Arrival { by: Some(before), at: Some(now), ..Arrival::default() };
         }
-        // Of what has arrived by now the last completes a join, and the first is an event of its own.
-        let numbered = self.numbered[job.operation.index()];
-        let joins = matches!(&operation.trigger, Trigger::All(all) if all.len() > 1);
-        let waiting = &mut self.signals[job.operation.index()];
-        if !joins {
-            // Delivered before, to an operation that was switched off.
-            waiting.retain(|(told, signal)| signal.due.max(*told) > self.ticks.1);
-        }
-        let fits = |signal: &Signal| signal.due <= now && (!numbered || signal.number == job.number);
-        let arrived = waiting.iter().map(|(_, signal)| signal).enumerate().filter(|(_, signal)| fits(signal));
-        let found = if joins {
-            arrived.max_by_key(|(_, signal)| signal.due).map(|(position, signal)| (position, *signal))
-        } else {
-            arrived
-                .min_by_key(|(position, signal)| (signal.due, *position))
-                .map(|(position, signal)| (position, *signal))
-        };
-        let Some((position, signal)) = found else { return Arrival { at: Some(now), ..Arrival::default() } };
-        waiting.remove(position);
-        if joins {
-            waiting.retain(|(_, other)| other.due > signal.due || (numbered && other.number != job.number));
-        }
-        let host = |operation| system.processor(system.operation(operation).on).host;
-        let (least, most) = system.delay(host(signal.from), host(signal.to));
-        let drawn = JobId { operation: signal.to, number: signal.number, leg: signal.position };
-        let by = JobId {
-            operation: signal.from,
-            number: signal.number,
-            leg: system.setting(0, signal.from).legs.max(1) - 1,
-        };
+        let fits = |signal: &Signal| signal.to == job.operation && predecessors.contains(&signal.from);
+        let Some(signal) = self.signal.filter(fits) else { return Arrival { at: Some(now), ..Arrival::default() } };
+        let legs = system.setting(0, signal.from).legs;
         Arrival {
-            by: Some(by),
-            at: Some(signal.due),
-            link: takes::uniform(takes::bits(system.seed, drawn, 3), least, most),
+            by: Some(JobId { operation: signal.from, number: signal.number, leg: legs.max(1) - 1 }),
+            at: Some(signal.due.min(now)),
+            link: system.link_delay(signal.from, signal.to, signal.position, signal.number),
             held_until: None,
         }
     }

@@ -1,15 +1,14 @@
 //! Feeds a recording's inputs to a fresh dispatcher and holds its decisions against the recorded ones.
 
-use alloc::{boxed::Box, collections::VecDeque};
-use core::fmt;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
 
-use hyoshi_model::{Instant, Span, System};
+use hyoshi_dispatch::job::Transition;
+use hyoshi_dispatch::{Dispatcher, Effects};
+use hyoshi_model::{Instant, JobId, OperationId, Span, System, Trigger};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Decision, Event, Input, Probe, Slot};
-
-use crate::dispatcher::Dispatcher;
-use crate::effects::Effects;
-use crate::job::State;
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,19 +58,22 @@ impl fmt::Display for Divergence {
     }
 }
 
-impl core::error::Error for Divergence {}
+impl std::error::Error for Divergence {}
 
-/// Collects decisions only: inputs are what we feed.
+/// Collects decisions only: inputs are what we feed. Beyond [`MOST`] it drops them, and the replay diverges.
 #[derive(Debug, Default)]
-struct Decisions(VecDeque<(Instant, Decision)>);
+pub(crate) struct Decisions(VecDeque<(Instant, Decision)>);
 
 impl Probe for Decisions {
     fn event(&mut self, now: Instant, event: Event) {
-        if let Event::Decision(decision) = event {
+        if let (Event::Decision(decision), true) = (event, self.0.len() < MOST) {
             self.0.push_back((now, decision));
         }
     }
 }
+
+/// The most decisions that follow from one input, and about the most releases: a recording may be hostile.
+const MOST: usize = 1 << 20;
 
 /// A replay in progress: recorded events go in one by one, and must be complete and in order.
 #[derive(Debug)]
@@ -81,18 +83,46 @@ pub struct Replay<'a> {
     effects: Effects,
     position: u64,
     last: Instant,
+    latest: Span,
     done: Replayed,
 }
 
 /// No timer is seen later than this.
 const LATEST: Span = Span::from_secs(60);
 
+/// [`LATEST`], or less where that would be too many releases at once.
+fn latest(system: &System, plan: &ProcessorPlan) -> Span {
+    let shortest = |id: &OperationId| (0..system.epochs.len()).map(|epoch| system.setting(epoch, *id).period).min();
+    let periodic = plan.operations.iter().filter(|id| system.operation(**id).trigger == Trigger::Periodic);
+    let rates = periodic.filter_map(shortest).map(|period| 1.0 / period.as_nanos().max(1) as f64);
+    // Not `sum`: of none it is -0.0.
+    let rate = rates.fold(0.0, |sum, rate| sum + rate);
+    LATEST.min(Span::from_nanos((MOST as f64 / rate) as u64))
+}
+
 impl<'a> Replay<'a> {
     /// A replay from the start of time.
     pub fn new(system: &'a System, plan: &ProcessorPlan) -> Self {
         let dispatcher = Dispatcher::new(system, plan, Decisions::default());
         let effects = dispatcher.effects();
-        Replay { system, dispatcher, effects, position: 0, last: Instant::ZERO, done: Replayed::default() }
+        let latest = latest(system, plan);
+        Replay { system, dispatcher, effects, position: 0, last: Instant::ZERO, latest, done: Replayed::default() }
+    }
+
+    /// Before the first event: these periodic releases came so much later than nominal, whatever jitter is drawn for them.
+    pub fn release_late(&mut self, late: &Arc<BTreeMap<JobId, Span>>) {
+        self.dispatcher.release_late(late);
+        self.effects = self.dispatcher.effects();
+    }
+
+    /// The dispatcher after the last input. The decisions that follow from it may not have been compared yet.
+    pub(crate) fn dispatcher(&self) -> &Dispatcher<Decisions> {
+        &self.dispatcher
+    }
+
+    /// What followed from the last input.
+    pub(crate) fn effects(&self) -> &Effects {
+        &self.effects
     }
 
     /// The next recorded event.
@@ -121,8 +151,9 @@ impl<'a> Replay<'a> {
                     return Err(Box::new(Divergence::Impossible { position, at, input }));
                 }
                 self.dispatcher.handle(at, input, &mut self.effects);
-                // There are no lanes to wake and no processors to send to.
+                // There are no lanes to wake, no processors to send to and no payloads.
                 self.effects.sends.clear();
+                self.effects.returned.clear();
                 self.done.inputs += 1;
             }
         }
@@ -131,10 +162,10 @@ impl<'a> Replay<'a> {
 
     /// True unless time runs backwards, or leaps past a timer by more than any machine is late.
     fn timely(&mut self, at: Instant) -> bool {
-        let before = core::mem::replace(&mut self.last, at);
+        let before = std::mem::replace(&mut self.last, at);
         let next = self.effects.timer;
         at >= before
-            && (next == Instant::NEVER || at <= next.max(before).saturating_add(LATEST))
+            && (next == Instant::NEVER || at <= next.max(before).saturating_add(self.latest))
             && at != Instant::NEVER
     }
 
@@ -156,7 +187,9 @@ pub fn replay(
 }
 
 fn possible<P: Probe>(dispatcher: &Dispatcher<P>, system: &System, at: Instant, input: &Input) -> bool {
-    let state = |slot: Slot| dispatcher.live_job(slot).map(|job| job.state);
+    let may = |slot: &Slot, transition: Transition| {
+        dispatcher.live_job(*slot).is_some_and(|job| transition.is_possible(job.state))
+    };
     match input {
         Input::Tick | Input::Close => true,
         Input::Signal(signal) => {
@@ -164,14 +197,16 @@ fn possible<P: Probe>(dispatcher: &Dispatcher<P>, system: &System, at: Instant, 
             on_time && signal.to.index() < system.operations.len()
         }
         Input::LaneRuns { lane, .. } => usize::from(*lane) < dispatcher.lanes().len(),
-        Input::Complete { slot, .. } => matches!(state(*slot), Some(state) if state != State::Held),
-        Input::Observe { slot, .. } => state(*slot).is_some(),
-        Input::Suspend { slot } => state(*slot) == Some(State::Running),
-        Input::Resume { slot, .. } => state(*slot) == Some(State::Suspended),
+        Input::Complete { slot, .. } => may(slot, Transition::Complete),
+        Input::Observe { slot, .. } => dispatcher.live_job(*slot).is_some(),
+        Input::Suspend { slot } => may(slot, Transition::Suspend),
+        Input::Resume { slot, .. } => may(slot, Transition::Resume),
         Input::Acquire { slot, resource } => dispatcher.live_job(*slot).is_some_and(|job| {
             let mut uses = system.operation(job.id.operation).uses.iter();
             uses.any(|(used, _)| used == resource) && !dispatcher.holds(*slot, *resource)
         }),
-        Input::Release { slot, resource } => state(*slot).is_some() && resource.index() < system.resources.len(),
+        Input::Release { slot, resource } => {
+            dispatcher.live_job(*slot).is_some() && resource.index() < system.resources.len()
+        }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use hyoshi_dispatch::LaneMask;
 use hyoshi_model::{Instant, JobId, ResourceId, Span};
 
-use super::cpu::{Cpu, preempts_within};
+use super::cpu::Cpu;
 use super::marks::{Holder, Mark, Pools, Runner, Turn, sum};
 use super::{Culprit, Kind, Rank, Stretch};
-use crate::event::Wait;
+use hyoshi_trace::Wait;
 
 /// Culprits that one account tells apart by job; beyond, by operation.
 const MOST_PARTS: usize = 1024;
@@ -30,6 +31,8 @@ enum Phase {
     Suspended,
     Blocked(ResourceId),
     Demoted,
+    /// Not known since events were lost, until it runs again.
+    Lost,
 }
 
 /// The account of one live job, from the moment it entered its lane's queue.
@@ -37,18 +40,22 @@ enum Phase {
 pub(super) struct File {
     me: JobId,
     level: u8,
-    /// Its level while the other strategy rules.
-    other: u8,
+    /// Its level while the first and while the second strategy rules.
+    levels: [u8; 2],
     lane: u8,
+    /// One lane holds all levels.
+    one_lane: bool,
     critical: bool,
     deadline: Instant,
     phase: Phase,
     gate: u8,
     /// The hard cap pauses every lane.
     pause: bool,
-    pauses: bool,
+    critical_lanes: LaneMask,
     full: bool,
     exact: bool,
+    /// Events were lost: what the caps do, and which jobs before it block, is not known.
+    lost: bool,
     blocked: Vec<(u8, JobId, ResourceId)>,
     /// Running jobs whose threads blocked, with their lanes, and what they wait for.
     asleep: Vec<(u8, JobId, Option<Wait>)>,
@@ -65,28 +72,32 @@ pub(super) struct File {
 
 impl File {
     /// Begins as the job enters its queue. `timeline` keeps every stretch, too.
-    pub fn new(cpu: &mut Cpu<'_>, job: JobId, exact: bool, next: usize, pools: Pools, timeline: bool) -> Option<Self> {
-        let (gate, pause, full) = (cpu.gate(), cpu.pauses(), preempts_within(cpu.places()));
-        let blocked = cpu.blocked().take(MOST_BLOCKED).collect();
-        let asleep = cpu.asleep().take(MOST_BLOCKED).collect();
-        let live = cpu.live(job)?;
-        let live_other = live.other;
-        let (level, lane, critical, deadline) = (live.level, live.lane, live.critical, live.deadline);
+    pub fn new(
+        cpu: &Cpu<'_>,
+        (job, lane, deadline): (JobId, u8, Instant),
+        exact: bool,
+        next: usize,
+        pools: Pools,
+        timeline: bool,
+    ) -> Option<Self> {
+        let standing = cpu.standing(job, lane)?;
         Some(File {
             me: job,
-            level,
-            other: live_other,
+            level: standing.levels[usize::from(standing.second)],
+            levels: standing.levels,
             lane,
-            critical,
+            one_lane: cpu.one_lane,
+            critical: standing.critical,
             deadline,
             phase: Phase::Waits,
-            gate,
-            pause,
-            pauses: !cpu.places().is_critical_lane(lane),
-            full,
+            gate: cpu.gate,
+            pause: cpu.pause,
+            critical_lanes: cpu.critical_lanes,
+            full: cpu.preempts_within,
             exact,
-            blocked,
-            asleep,
+            lost: cpu.is_lost(),
+            blocked: cpu.blocked().take(MOST_BLOCKED).collect(),
+            asleep: cpu.asleep().take(MOST_BLOCKED).collect(),
             doubtful: None,
             late: Vec::new(),
             next,
@@ -126,6 +137,7 @@ impl File {
                 // A thread below it would have been preempted as it woke; one above may have kept it from the CPU.
                 self.settle(matches!(turn, Turn::Woke { preempted: false }));
                 self.asleep.retain(|(_, asleep, _)| asleep != job);
+                self.lost |= *turn == Turn::Lost;
                 self.phase = match turn {
                     Turn::Slept(_) | Turn::Woke { .. } => self.phase,
                     Turn::Ready => Phase::Waits,
@@ -134,6 +146,7 @@ impl File {
                     Turn::Suspended => Phase::Suspended,
                     Turn::Blocked(resource) => Phase::Blocked(*resource),
                     Turn::Demoted => Phase::Demoted,
+                    Turn::Lost => Phase::Lost,
                 };
             }
             Mark::Turn { job, turn: Turn::Blocked(resource), lane, .. } => {
@@ -148,8 +161,11 @@ impl File {
             }
             Mark::Gate { lane } => self.gate = *lane,
             Mark::Pause { on } => self.pause = *on,
-            Mark::Switch if self.phase == Phase::Waits => core::mem::swap(&mut self.level, &mut self.other),
-            Mark::Switch => {}
+            Mark::Switch { second } if self.phase == Phase::Waits => {
+                self.level = self.levels[usize::from(*second)];
+                self.lane = if self.one_lane { 0 } else { self.level };
+            }
+            Mark::Switch { .. } => {}
         }
     }
 
@@ -182,6 +198,7 @@ impl File {
         match (self.phase, holder) {
             (_, Holder::Job(runner)) if runner.job == self.me => Kind::Executed,
             (Phase::Suspended, _) => Kind::Suspended,
+            (Phase::Lost, _) => Kind::Unexplained,
             (_, Holder::Job(runner)) if !runner.below && runner.level < self.level => {
                 self.behind(runner, Rank::MoreUrgent)
             }
@@ -193,6 +210,8 @@ impl File {
     /// What a stretch is to this job if it could have run.
     fn in_the_way(&self, holder: &Holder) -> Kind {
         match (self.phase, holder) {
+            (_, Holder::Job(runner)) if self.lost && runner.level == self.level => self.behind(runner, Rank::Same),
+            _ if self.lost => Kind::Unexplained,
             // It would have to wait, whatever else wants the CPU.
             (_, Holder::Other(_)) if self.is_gated() => Kind::Cap { behind: None },
             (_, Holder::Other(name)) => Kind::Other(*name),
@@ -266,7 +285,12 @@ impl File {
     fn is_gated(&self) -> bool {
         let gated = self.lane >= self.gate;
         self.pause
-            || gated && if matches!(self.phase, Phase::Waits | Phase::Again) { !self.critical } else { self.pauses }
+            || gated
+                && if matches!(self.phase, Phase::Waits | Phase::Again) {
+                    !self.critical
+                } else {
+                    !self.critical_lanes.contains(self.lane)
+                }
     }
 
     /// The parts, once the job has ended, the stretches, and what the hypervisor took besides: what it ran is split at
@@ -280,7 +304,14 @@ impl File {
         switches: bool,
     ) -> (BTreeMap<Kind, Span>, Vec<Stretch>, Span) {
         self.settle(false);
-        let ran = self.parts.remove(&Kind::Executed).unwrap_or_default();
+        let mut ran = self.parts.remove(&Kind::Executed).unwrap_or_default();
+        if let (true, Some(consumed)) = (self.lost, consumed) {
+            // It ran, and nobody knows when.
+            let unseen = self.parts.get(&Kind::Unexplained).copied().unwrap_or_default();
+            let unseen = unseen.min(consumed.saturating_sub(ran));
+            take(&mut self.parts, Kind::Unexplained, unseen);
+            ran = sum(ran, unseen);
+        }
         let own = consumed.map_or(ran, |consumed| consumed.min(ran));
         let mut lost = ran - own;
         let overhead = self.parts.get(&Kind::Overhead).copied().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use hyoshi_model::{Instant, JobId, ResourceId, Span};
 
-use crate::event::{Event, Seen, Wait, Who};
+use hyoshi_trace::{Event, Seen, Wait, Who};
 
 /// Who had the CPU for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,10 @@ pub enum Mark {
         on: bool,
     },
     /// The other strategy rules: jobs that have not begun have their levels under it.
-    Switch,
+    Switch {
+        /// True for the second.
+        second: bool,
+    },
 }
 
 /// What can happen to a live job.
@@ -103,6 +106,8 @@ pub enum Turn {
     },
     /// It exceeded its declared worst case and goes on below the lanes.
     Demoted,
+    /// Its state is unknown because events were lost.
+    Lost,
 }
 
 /// Time that is known to have gone to something, but not when.

@@ -1,12 +1,11 @@
 //! The law of blame on recordings of runs, which do not tell everything, and on nonsense.
 
-use crate::scripts;
-
 use hyoshi_model::*;
-use hyoshi_trace::blame::{Account, Basis, Blame, Culprit, Culprits, Interest, Kind, Places, Rank};
+use hyoshi_replay::blame::{Account, Basis, Culprit, Culprits, Kind, Rank};
 use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome, Seen, Signal, Slot, Wait, Who};
 use proptest::prelude::*;
-use scripts::{at, complete, culprit, end, job, places, ready, run, switch, us};
+
+use crate::scripts::{Events, Script, at, culprit, us};
 
 const FILE: &str = r#"name = "two"
 [processor.main]
@@ -19,51 +18,47 @@ every = "50ms"
 wcet = "5ms"
 "#;
 
-fn system() -> System {
-    read(FILE, "test", None).unwrap().system
+/// Both are released together, and at once the second strategy rules: `low` is in danger behind `high`.
+fn switched(preemption: &str) -> Account {
+    let text = format!(
+        "name = \"two\"\n[processor.main]\nstrategy = [\"RMS\", \"MUF\"]\npreemption = \"{preemption}\"\n\
+         [operation.high]\nevery = \"10ms\"\nwcet = \"2ms\"\n\
+         [operation.low]\nevery = \"50ms\"\nwcet = \"5ms\"\ndeadline = \"6ms\"\ncritical = true\n"
+    );
+    let script = Script::new(&text).tick(20).runs(20, 1).ends(2_000, 1, 1_980).runs(2_000, 0).ends(3_000, 0, 1_000);
+    let switch = Event::Decision(Decision::Switch { second: true });
+    assert!(script.events().contains(&(at(20), switch)), "{:?}", script.events());
+    script.account(0)
 }
 
 #[test]
-fn in_one_lane_a_job_waits_for_others_as_the_ruling_strategy_ranks_them() {
-    let system = system();
-    let places = Places {
-        lanes: 1,
-        critical: vec![false],
-        preemption: Preemption::None,
-        second: vec![vec![Some((1, 1)), Some((0, 0))]],
-        ..places(2)
-    };
-    for (switched, rank) in [(false, Rank::LessUrgent), (true, Rank::MoreUrgent)] {
-        let mut law = Blame::new(&system, places.clone(), true, Interest::All);
-        let run = Decision::Run { job: job(1), lane: 0, slot: Slot(1), resumed: false };
-        law.event(at(20), &ready(job(0), 0));
-        law.event(at(20), &ready(job(1), 0));
-        law.event(at(20), &Event::Decision(Decision::Switch { second: switched }));
-        law.event(at(20), &Event::Decision(run));
-        law.event(at(2_000), &end(1, (20, 20), 2_000, 1_980));
-        let account = law.event(at(2_000), &end(0, (20, 2_000), 2_000, 0)).unwrap();
-        let who = culprit(1);
-        assert_eq!(account.total(|kind| kind == Kind::Waited { who, rank }), us(1_980), "{account:?}");
+fn a_job_waits_for_others_as_the_ruling_strategy_ranks_them() {
+    for preemption in ["none", "levels"] {
+        let account = switched(preemption);
+        let more_urgent = Kind::Waited { who: culprit(1), rank: Rank::MoreUrgent };
+        assert_eq!(account.total(|kind| kind == more_urgent), us(1_980), "{preemption}: {account:?}");
     }
 }
 
-fn accounts(events: &[(u64, Event)]) -> Vec<Account> {
-    scripts::accounts(&system(), events)
+fn accounts(events: &[(Instant, Event)]) -> Vec<Account> {
+    Script::new(FILE).accounts_of(events)
 }
 
 /// Both are ready at 20 us; `high` runs from 30 to 2,030, `low` from 2,050 to 8,000.
-fn run_of_two(low_consumed: u64) -> Vec<(u64, Event)> {
-    vec![
-        (20, Event::Input(Input::Tick)),
-        (20, ready(job(0), 0)),
-        (20, ready(job(1), 1)),
-        (30, run(0)),
-        (2_030, complete(0, 1_990)),
-        (2_030, end(0, (20, 30), 2_030, 1_990)),
-        (2_050, run(1)),
-        (8_000, complete(1, low_consumed)),
-        (8_000, end(1, (20, 2_050), 8_000, low_consumed)),
-    ]
+fn run_of_two(low_consumed: u64) -> Events {
+    let script =
+        Script::new(FILE).tick(20).runs(30, 0).ends(2_030, 0, 1_990).runs(2_050, 1).ends(8_000, 1, low_consumed);
+    script.events().clone()
+}
+
+/// Puts what was seen of the CPU at its time.
+fn see(events: &mut Events, micros: u64, seen: Seen) {
+    let place = events.partition_point(|(now, _)| *now <= at(micros));
+    events.insert(place, (at(micros), Event::Seen(seen)));
+}
+
+fn switch(to: Who) -> Seen {
+    Seen::Switch { to, preempted: false }
 }
 
 #[test]
@@ -90,8 +85,8 @@ fn without_switches_the_kernel_is_modelled_and_what_a_job_lacks_is_unexplained()
 #[test]
 fn time_that_is_known_to_be_stolen_explains_what_a_job_lacks() {
     let mut events = run_of_two(4_900);
-    events.insert(7, (7_000, Event::Seen(Seen::Stolen { span: us(900) })));
-    events.insert(7, (6_000, Event::Seen(Seen::Overhead { who: Who::Release, span: us(40) })));
+    see(&mut events, 7_000, Seen::Stolen { span: us(900) });
+    see(&mut events, 6_000, Seen::Overhead { who: Who::Release, span: us(40) });
     let low = &accounts(&events)[1];
     assert_eq!(low.total(|kind| kind == Kind::Stolen), us(900));
     assert_eq!(low.total(|kind| kind == Kind::Overhead), us(30 + 40));
@@ -101,11 +96,11 @@ fn time_that_is_known_to_be_stolen_explains_what_a_job_lacks() {
 #[test]
 fn switches_name_who_was_in_the_way() {
     let mut events = run_of_two(4_900);
-    events.insert(7, (4_000, switch(Who::Lane(1))));
-    events.insert(7, (3_000, switch(Who::Other(7))));
+    see(&mut events, 4_000, switch(Who::Lane(1)));
+    see(&mut events, 3_000, switch(Who::Other(7)));
     // The kernel marks it: `low` could have gone on.
-    events.insert(7, (2_900, Event::Seen(Seen::Switch { to: Who::Release, preempted: true })));
-    events.insert(7, (2_050, switch(Who::Lane(1))));
+    see(&mut events, 2_900, Seen::Switch { to: Who::Release, preempted: true });
+    see(&mut events, 2_050, switch(Who::Lane(1)));
     let low = &accounts(&events)[1];
     assert_eq!(low.basis, Basis::Switches);
     assert_eq!(low.total(|kind| kind == Kind::Other(7)), us(1_000));
@@ -117,22 +112,22 @@ fn switches_name_who_was_in_the_way() {
 #[test]
 fn lost_switches_are_not_made_up() {
     let mut events = run_of_two(4_900);
-    events.insert(7, (5_000, Event::Seen(Seen::Gap)));
-    events.insert(7, (2_050, switch(Who::Lane(1))));
+    see(&mut events, 5_000, Seen::Gap);
+    see(&mut events, 2_050, switch(Who::Lane(1)));
     let low = &accounts(&events)[1];
     assert!(low.total(|kind| kind == Kind::Unexplained) >= us(2_950), "{low:?}");
 }
 
 #[test]
 fn a_job_whose_beginning_was_lost_is_unexplained_from_where_it_is_known() {
-    let only = &accounts(&run_of_two(4_900)[7..])[0];
+    let events = run_of_two(4_900);
+    let only = &accounts(&events[events.len() - 2..])[0];
     assert_eq!(only.total(|kind| kind == Kind::Unexplained), us(7_980));
 }
 
 #[test]
 fn culprits_add_up_over_jobs_and_stay_few() {
-    let system = system();
-    let mut culprits = Culprits::new(&system);
+    let mut culprits = Culprits::new(&Script::new(FILE).system);
     for account in accounts(&run_of_two(4_900)) {
         culprits.record(&account);
         culprits.record(&account);
@@ -170,6 +165,7 @@ fn arbitrary_event() -> impl Strategy<Value = Event> {
             origin: due,
             period: Span::ZERO,
             due,
+            ticket: None,
         })),
         slot().prop_map(|slot| Input::Suspend { slot }),
         (slot(), span()).prop_map(|(slot, consumed)| Input::Resume { slot, consumed }),
@@ -223,9 +219,9 @@ proptest! {
     fn an_edited_recording_cannot_make_it_panic(
         events in prop::collection::vec((0u64..1_000_000, arbitrary_event()), 0..200), exact in any::<bool>()
     ) {
-        let system = system();
-        let mut law = Blame::new(&system, places(2), exact, Interest::All);
-        let mut culprits = Culprits::new(&system);
+        let script = Script::new(FILE);
+        let mut culprits = Culprits::new(&script.system);
+        let mut law = script.law(exact);
         for (now, event) in events {
             if let Some(account) = law.event(Instant::from_nanos(now), &event) {
                 culprits.record(&account);

@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
+use hyoshi_sched::{Plan, ProcessorPlan};
 
-use crate::blame::{Blame, Holder, Interest, Mark, Places, Turn};
-use crate::event::{Decision, Event, JobEnd, Outcome};
+use crate::blame::{Blame, Holder, Interest, Mark, Turn};
+use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
 use wire::{Message, event, interned, packet, trace, track};
 
 /// Everything is one sequence of packets.
@@ -93,23 +94,22 @@ struct Track<'a> {
     /// Rows in use, by operation.
     rows: BTreeMap<OperationId, Vec<bool>>,
     running: Option<(JobId, u8)>,
-    waiting: i64,
-    told: i64,
+    /// Waiting jobs, as last written.
+    told: usize,
     window: Instant,
     busy: Span,
 }
 
 impl<'a, W: Write> Export<'a, W> {
-    /// Begins an export: what tracks there are. `places` and `lanes` (their names) are of the
-    /// system's processors in their order; `exact` is said of a simulation.
-    pub fn new(to: W, system: &'a System, places: Vec<Places>, lanes: &[Vec<String>], exact: bool) -> io::Result<Self> {
-        let law = |places: Places| Track {
-            law: Blame::new(system, places, exact, Interest::Jobs(Default::default())),
+    /// Begins an export: what tracks there are. `lanes` are the names of each processor's lanes; `exact` is said of a
+    /// simulation.
+    pub fn new(to: W, system: &'a System, plan: &Plan, lanes: &[Vec<String>], exact: bool) -> io::Result<Self> {
+        let law = |plan: &ProcessorPlan| Track {
+            law: Blame::new(system, plan, exact, Interest::Jobs(Default::default())),
             open: HashMap::new(),
             rows: BTreeMap::new(),
             running: None,
-            waiting: 0,
-            told: -1,
+            told: usize::MAX,
             window: Instant::ZERO + WINDOW,
             busy: Span::ZERO,
         };
@@ -117,7 +117,7 @@ impl<'a, W: Write> Export<'a, W> {
         for operation in &system.operations {
             operation.trigger.predecessors().iter().for_each(|from| triggers[from.index()] = true);
         }
-        let processors: Vec<Track<'a>> = places.into_iter().map(law).collect();
+        let processors: Vec<Track<'a>> = plan.processors.iter().map(law).collect();
         let (marks, last, done) = (Vec::new(), Instant::ZERO, Exported::default());
         let mut export = Export { to, buffer: Vec::new(), system, processors, triggers, marks, last, done };
         export.preamble(lanes);
@@ -180,21 +180,8 @@ impl<'a, W: Write> Export<'a, W> {
                     self.counter(*to, utilisation(processor), ppm.min(1 << 20) as u64);
                 }
             }
-            Mark::Turn { job, turn, .. } => match turn {
-                Turn::Ready => {
-                    self.processors[processor.index()].waiting += 1;
-                    self.open(processor, now, *job);
-                }
-                Turn::Yields | Turn::Resumed => self.processors[processor.index()].waiting += 1,
-                Turn::Runs => self.processors[processor.index()].waiting -= 1,
-                Turn::Suspended
-                | Turn::Blocked(_)
-                | Turn::Unblocked
-                | Turn::Slept(_)
-                | Turn::Woke { .. }
-                | Turn::Demoted => {}
-            },
-            Mark::Switch => {}
+            Mark::Turn { job, turn: Turn::Ready, .. } => self.open(processor, now, *job),
+            Mark::Turn { .. } | Mark::Switch { .. } => {}
             Mark::Pause { on } => {
                 let name = if *on { CLOSES } else { OPENS };
                 self.instant(now, process(processor), name, |event| {
@@ -228,9 +215,6 @@ impl<'a, W: Write> Export<'a, W> {
         }
         let place = &mut self.processors[processor.index()];
         let on = row(end.job.operation, place.open.get(&end.job).copied().unwrap_or(0));
-        if end.start == Instant::NEVER && place.open.contains_key(&end.job) {
-            place.waiting -= 1;
-        }
         if place.running.is_some_and(|(job, _)| job == end.job) {
             self.runs(processor, now, None);
         }
@@ -337,10 +321,10 @@ impl<'a, W: Write> Export<'a, W> {
 
     fn count(&mut self, processor: ProcessorId, now: Instant) {
         let place = &mut self.processors[processor.index()];
-        if place.waiting != place.told {
-            place.told = place.waiting;
-            let waiting = place.waiting.max(0) as u64;
-            self.counter(now, queue(processor), waiting);
+        let waiting = place.law.waiting().filter(|waiting| *waiting != place.told);
+        if let Some(waiting) = waiting {
+            place.told = waiting;
+            self.counter(now, queue(processor), waiting as u64);
         }
     }
 
@@ -502,6 +486,6 @@ fn name_of(operation: OperationId) -> u64 {
 /// The arrow from a job to what it triggers.
 fn flow(from: JobId, to: OperationId) -> u64 {
     let job = u64::from(from.operation.0) << 32 ^ u64::from(to.0);
-    let mixed = hyoshi_model::takes::bits(job, JobId { leg: 0, ..from }, 7);
+    let mixed = hyoshi_model::takes::bits(job, JobId { leg: 0, ..from }, hyoshi_model::takes::Stream::Other);
     mixed.max(1)
 }

@@ -8,11 +8,12 @@
 
 use std::collections::VecDeque;
 
+use hyoshi_dispatch::lanes_of;
 use hyoshi_model::{Instant, JobId, Lateness, ProcessorId, Span, System};
+use hyoshi_sched::Plan;
 
-use crate::blame::{Holder, Mark};
-use crate::blame::{Kind, Places};
-use crate::event::{Decision, Event, JobEnd, Outcome, Who};
+use crate::blame::{Holder, Kind, Mark};
+use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Who};
 
 /// Pieces of all windows together.
 const MOST_PIECES: usize = 5_000;
@@ -173,7 +174,7 @@ struct Wanted {
 #[derive(Debug)]
 pub struct Timeline<'a> {
     system: &'a System,
-    places: Vec<Places>,
+    plan: &'a Plan,
     memories: Vec<VecDeque<Entry>>,
     /// The last entry of each processor about who has the CPU: it may go on.
     open: Vec<Option<Entry>>,
@@ -191,9 +192,9 @@ pub struct Timeline<'a> {
 }
 
 impl<'a> Timeline<'a> {
-    /// Before the start. `places` are of the system's processors; `apart` is how far their events may
+    /// Before the start. `apart` is how far their events may
     /// come behind each other's: not at all in a simulation.
-    pub fn new(system: &'a System, places: Vec<Places>, apart: Span) -> Self {
+    pub fn new(system: &'a System, plan: &'a Plan, apart: Span) -> Self {
         let many = system.processors.len().max(1);
         let changes = system.epochs.len() - 1;
         let windows = 3 + changes.min(MOST_CHANGES);
@@ -209,7 +210,7 @@ impl<'a> Timeline<'a> {
             latest: [None; 2],
             budget: MOST_PIECES / windows,
             system,
-            places,
+            plan,
         };
         let end = Instant::ZERO + system.duration;
         let long = |epoch: usize| {
@@ -459,23 +460,28 @@ impl<'a> Timeline<'a> {
 
     /// The lane of a job that has ended, under the strategy that rules now.
     fn lane(&self, processor: ProcessorId, end: &JobEnd) -> u8 {
-        let Some(places) = self.places.get(processor.index()) else { return 0 };
-        let epoch = usize::from(end.epoch);
-        let level = match self.reigning.get(processor.index()) {
-            Some(Some(_)) => places.second_of(self.system, epoch, end.job),
-            _ => places.of(self.system, epoch, end.job).1,
-        };
-        places.lane_of(level)
+        let Some(first) = self.plan.processors.get(processor.index()) else { return 0 };
+        let second = self.reigning.get(processor.index()).is_some_and(Option::is_some);
+        let plan = if second { first.overload.as_deref().unwrap_or(first) } else { first };
+        let epoch = usize::from(end.epoch).min(plan.placements.len() - 1);
+        let place = plan.placement(epoch, end.job.operation).map_or(u8::MAX, |placement| {
+            if self.is_critical(epoch, end.job) { placement.critical.level } else { placement.other.level }
+        });
+        let lanes = lanes_of(first).len() as u8;
+        if lanes == 1 { 0 } else { place.min(lanes - 1) }
+    }
+
+    fn is_critical(&self, epoch: usize, job: JobId) -> bool {
+        let operation = self.system.operations.get(job.operation.index());
+        operation.is_some_and(|one| one.critical || job.leg < self.system.setting(epoch, job.operation).critical_legs)
     }
 
     fn line(&self, processor: ProcessorId, job: JobId, lane: u8, release: Instant) -> JobLine {
-        let epoch = self.system.epoch_at(release);
-        let places = self.places.get(processor.index());
         JobLine {
             processor,
             lane,
             job,
-            critical: places.is_some_and(|places| places.of(self.system, epoch, job).0),
+            critical: self.is_critical(self.system.epoch_at(release), job),
             release,
             ready: Instant::NEVER,
             deadline: Instant::NEVER,

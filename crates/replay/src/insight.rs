@@ -1,13 +1,17 @@
 //! Everything about a run that takes all its events: causes of lateness, and windows to be drawn.
 //!
-//! It costs several times what [`Stats`](crate::Stats) does, so only reports that show it ask for it.
+//! It costs several times what [`Stats`](hyoshi_trace::Stats) does, so only reports that show it ask for it.
 
-use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::blame::{Account, Blame, Culprits, Delays, Interest, Places};
-use crate::event::{Decision, Event, Outcome};
-use crate::stats::miss::{KEPT, lateness};
+use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
+use hyoshi_sched::{Plan, ProcessorPlan};
+
+use crate::blame::{Account, Blame, Culprits, Delays, Interest};
 use crate::timeline::{Timeline, Window};
+use hyoshi_trace::stats::miss::{KEPT, lateness};
+use hyoshi_trace::{Decision, Event, Outcome};
 
 /// Accounts that are open at once on each processor: what an event costs stays bounded under overload.
 const OPEN: usize = 64;
@@ -33,16 +37,20 @@ pub struct Seen {
 }
 
 impl<'a> Insight<'a> {
-    /// Before the start. `places` are of the system's processors in their order, `exact` is said of a
-    /// simulation. With `windows` something is kept to be drawn; `apart` is how far behind each other
+    /// Before the start; `exact` is said of a simulation. With `windows` something is kept to be drawn; `apart` is how far behind each other
     /// the events of processors may come.
-    pub fn new(system: &'a System, places: Vec<Places>, exact: bool, windows: bool, apart: Span) -> Self {
-        let law = |places: &Places| Blame::new(system, places.clone(), exact, Interest::NotMade).at_most(OPEN);
+    pub fn new(system: &'a System, plan: &'a Plan, exact: bool, windows: bool, apart: Span) -> Self {
+        let law = |plan: &ProcessorPlan| Blame::new(system, plan, exact, Interest::NotMade).at_most(OPEN);
         Insight {
-            laws: places.iter().map(law).collect(),
-            timeline: windows.then(|| Timeline::new(system, places, apart)),
+            laws: plan.processors.iter().map(law).collect(),
+            timeline: windows.then(|| Timeline::new(system, plan, apart)),
             seen: Seen::new(system),
         }
+    }
+
+    /// Before the first event: what [`Replay::release_late`](crate::Replay::release_late) takes.
+    pub fn release_late(&mut self, late: &Arc<BTreeMap<JobId, Span>>) {
+        self.laws.iter_mut().for_each(|law| law.release_late(late));
     }
 
     /// The next event of a processor.
@@ -61,10 +69,16 @@ impl<'a> Insight<'a> {
         }
     }
 
-    /// The run is over.
-    pub fn finish(mut self, now: Instant) -> Seen {
-        self.seen.windows = self.timeline.map_or_else(Vec::new, |timeline| timeline.finish(now));
-        self.seen
+    /// The run is over: no window goes on.
+    pub fn close(&mut self, now: Instant) {
+        if let Some(timeline) = self.timeline.take() {
+            self.seen.windows = timeline.finish(now);
+        }
+    }
+
+    /// What it has found; windows only once it is [closed](Self::close).
+    pub fn seen(&self) -> &Seen {
+        &self.seen
     }
 }
 
@@ -102,7 +116,7 @@ impl Seen {
     }
 
     /// The account of one of the latest jobs.
-    pub fn account(&self, job: hyoshi_model::JobId) -> Option<&Account> {
+    pub fn account(&self, job: JobId) -> Option<&Account> {
         let worst = self.worst.get(job.operation.index())?;
         worst.iter().flatten().find(|account| account.end.job == job)
     }

@@ -1,7 +1,7 @@
 //! Who was in the way: for each job that has ended, where the time from its nominal release to its
 //! end went. The parts add up to it exactly.
 //!
-//! [`Phases`](crate::stats::Phases) answers the lesser question of how long a job was in each phase
+//! [`Phases`](hyoshi_trace::stats::Phases) answers the lesser question of how long a job was in each phase
 //! of its life, from its end alone; the parts told here sum to them.
 //!
 //! The law is fed with one processor's events in their order. A simulation tells everything, so
@@ -24,11 +24,13 @@ mod fold;
 mod marks;
 mod overruns;
 mod past;
-mod places;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span, System};
+use hyoshi_sched::ProcessorPlan;
+use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome, Seen, Wait};
 
 pub use arrival::counted_from;
 pub use cpu::Cpu;
@@ -36,9 +38,7 @@ pub use culprits::{Culprits, Delay, Delays};
 pub use fold::MOST_STRETCHES;
 pub use marks::{Holder, Mark, Runner, Turn};
 pub use overruns::Overrun;
-pub use places::Places;
 
-use crate::event::{Decision, Event, Input, JobEnd, Outcome, Wait};
 use fold::File;
 use marks::{Pools, sum};
 use overruns::Overruns;
@@ -145,28 +145,22 @@ pub enum Rank {
 impl Kind {
     /// The same, with jobs of one operation together.
     pub fn by_operation(self) -> Kind {
-        let any = |who: Option<Culprit>| who.map(Culprit::any);
-        match self {
-            Kind::Waited { who, rank } => Kind::Waited { who: who.any(), rank },
-            Kind::Preempted { who, rank } => Kind::Preempted { who: who.any(), rank },
-            Kind::Resource { resource, by } => Kind::Resource { resource, by: any(by) },
-            Kind::Cap { behind } => Kind::Cap { behind: any(behind) },
-            Kind::Demoted { behind } => Kind::Demoted { behind: any(behind) },
-            other => other,
-        }
+        self.blamed_on(Culprit::any)
     }
 
     /// The same, whoever it is blamed on.
     pub fn of_anybody(self) -> Kind {
-        let any = Culprit { operation: OperationId(0), job: None };
-        let somebody = |who: Option<Culprit>| who.map(|_| any);
+        self.blamed_on(|_| Culprit { operation: OperationId(0), job: None })
+    }
+
+    fn blamed_on(self, other: impl Fn(Culprit) -> Culprit) -> Kind {
         match self {
-            Kind::Waited { rank, .. } => Kind::Waited { who: any, rank },
-            Kind::Preempted { rank, .. } => Kind::Preempted { who: any, rank },
-            Kind::Resource { resource, by } => Kind::Resource { resource, by: somebody(by) },
-            Kind::Cap { behind } => Kind::Cap { behind: somebody(behind) },
-            Kind::Demoted { behind } => Kind::Demoted { behind: somebody(behind) },
-            other => other,
+            Kind::Waited { who, rank } => Kind::Waited { who: other(who), rank },
+            Kind::Preempted { who, rank } => Kind::Preempted { who: other(who), rank },
+            Kind::Resource { resource, by } => Kind::Resource { resource, by: by.map(other) },
+            Kind::Cap { behind } => Kind::Cap { behind: behind.map(other) },
+            Kind::Demoted { behind } => Kind::Demoted { behind: behind.map(other) },
+            same => same,
         }
     }
 
@@ -304,9 +298,9 @@ pub struct Blame<'a> {
 
 impl<'a> Blame<'a> {
     /// The law at the start of a recording; `exact` if it is of a simulation.
-    pub fn new(system: &'a System, places: Places, exact: bool, interest: Interest) -> Self {
+    pub fn new(system: &'a System, plan: &ProcessorPlan, exact: bool, interest: Interest) -> Self {
         Blame {
-            cpu: Cpu::new(system, places, exact),
+            cpu: Cpu::new(system, plan, exact),
             system,
             exact,
             interest,
@@ -316,6 +310,11 @@ impl<'a> Blame<'a> {
             switches: false,
             open: (0, usize::MAX),
         }
+    }
+
+    /// Before the first event: what [`Replay::release_late`](crate::Replay::release_late) takes.
+    pub fn release_late(&mut self, late: &Arc<BTreeMap<JobId, Span>>) {
+        self.cpu.replay().into_iter().for_each(|replay| replay.release_late(late));
     }
 
     /// Keeps at most so many accounts open at once: of other jobs, as they come under overload by the
@@ -333,7 +332,7 @@ impl<'a> Blame<'a> {
     /// The same; `watch` sees what follows from the event for the CPU.
     pub fn event_watched(&mut self, now: Instant, event: &Event, mut watch: impl FnMut(&Mark)) -> Option<Account> {
         self.pools.event(event);
-        self.switches |= matches!(event, Event::Seen(crate::event::Seen::Switch { .. }));
+        self.switches |= matches!(event, Event::Seen(Seen::Switch { .. }));
         if self.log.len() >= LOG {
             self.book();
         }
@@ -342,14 +341,14 @@ impl<'a> Blame<'a> {
         cpu.event(now, event, |cpu, mark| {
             watch(&mark);
             log.push(mark);
-            if let Mark::Turn { job, turn: Turn::Ready, .. } = mark
+            if let Mark::Turn { job, lane, turn: Turn::Ready, .. } = mark
+                && let Event::Decision(Decision::Ready { release, deadline, .. }) = event
                 && interest.may_want(job)
                 && open.0 < open.1
             {
-                let mut file = File::new(cpu, job, *exact, log.len(), *pools, timeline).map(Box::new);
-                if let (false, Some(file), Event::Decision(Decision::Ready { release, .. })) =
-                    (*exact, &mut file, event)
-                {
+                let of = (job, lane, *deadline);
+                let mut file = File::new(cpu, of, *exact, log.len(), *pools, timeline).map(Box::new);
+                if let (false, Some(file)) = (*exact, &mut file) {
                     file.late = cpu.past.late(*release, now);
                     file.pools.stolen = cpu.past.stolen_before(*release).min(pools.stolen);
                 }
@@ -393,6 +392,11 @@ impl<'a> Blame<'a> {
         self.cpu.live(job)?.arrival.by
     }
 
+    /// Jobs that wait in queues now; `None` beyond lost events.
+    pub fn waiting(&self) -> Option<usize> {
+        self.cpu.waiting()
+    }
+
     /// A job is known to have used so much.
     fn used(&mut self, job: JobId, epoch: usize, used: Span, ended: bool) {
         if job.operation.index() < self.system.operations.len() {
@@ -404,7 +408,7 @@ impl<'a> Blame<'a> {
 
     /// Books the log on those who live, so that it can begin anew.
     fn book(&mut self) {
-        for live in self.cpu.jobs.iter_mut().flatten() {
+        for live in self.cpu.jobs.values_mut() {
             if let Some(file) = &mut live.file {
                 self.log[file.next.min(self.log.len())..].iter().for_each(|mark| file.mark(mark));
                 file.next = 0;

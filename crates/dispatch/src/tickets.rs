@@ -1,0 +1,74 @@
+//! The tickets of jobs: what callers attached to the completions that triggered them.
+
+use alloc::{vec, vec::Vec};
+
+use hyoshi_trace::Ticket;
+
+/// The tickets of one operation's jobs, a set for each: one place for each predecessor.
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    width: usize,
+    places: Vec<Option<Ticket>>,
+    free: Vec<u32>,
+}
+
+/// Which set a job has; the default is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Set(Option<core::num::NonZeroU32>);
+
+impl Tickets {
+    /// Sets for `jobs` jobs that live at a time, each triggered by `width` predecessors.
+    pub fn new(jobs: usize, width: usize) -> Self {
+        // One more: a job that pushes the oldest one out exists before that one ends.
+        let sets = jobs as u32 + 1;
+        Tickets { width, places: vec![None; sets as usize * width], free: (1..=sets).rev().collect() }
+    }
+
+    /// How many tickets all sets hold.
+    pub fn capacity(&self) -> usize {
+        self.places.len()
+    }
+
+    /// An empty set.
+    pub fn take(&mut self) -> Set {
+        Set(self.free.pop().and_then(core::num::NonZeroU32::new))
+    }
+
+    /// The tickets of a set, by position of the predecessor; none for no set.
+    pub fn of(&self, set: Set) -> &[Option<Ticket>] {
+        set.0.map_or(&[], |set| &self.places[(set.get() as usize - 1) * self.width..][..self.width])
+    }
+
+    pub fn of_mut(&mut self, set: Set) -> &mut [Option<Ticket>] {
+        set.0.map_or(&mut [], |set| &mut self.places[(set.get() as usize - 1) * self.width..][..self.width])
+    }
+
+    /// The set is needed no longer: its tickets go to `returned`.
+    pub fn give_back(&mut self, set: Set, returned: &mut Vec<Ticket>) {
+        returned.extend(self.of_mut(set).iter_mut().filter_map(Option::take));
+        self.free.extend(set.0.map(core::num::NonZeroU32::get));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::num::NonZeroU32;
+
+    #[test]
+    fn sets_keep_their_tickets_until_they_are_given_back() {
+        let ticket = |number| NonZeroU32::new(number).map(Ticket);
+        let mut tickets = Tickets::new(1, 2);
+        let (one, two) = (tickets.take(), tickets.take());
+        assert_eq!(tickets.take(), Set::default());
+        tickets.of_mut(one)[1] = ticket(7);
+        tickets.of_mut(two).copy_from_slice(&[ticket(8), ticket(9)]);
+        assert_eq!(tickets.of(one), [None, ticket(7)]);
+        let mut returned = Vec::new();
+        tickets.give_back(two, &mut returned);
+        assert_eq!(returned, [ticket(8).unwrap(), ticket(9).unwrap()]);
+        assert_eq!(tickets.take(), two);
+        assert_eq!(tickets.of(two), [None, None]);
+        assert!(tickets.of(Set::default()).is_empty());
+    }
+}

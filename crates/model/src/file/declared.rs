@@ -1,0 +1,117 @@
+//! Operations as they are written: what is read, expanded, resolved and checked in turn.
+
+use super::log::{At, Place};
+use crate::ids::{ProcessorId, ResourceId};
+use crate::system::{Deadline, Guard, OnBusy, OnOverrun, QueueLimit};
+use crate::takes::Takes;
+use crate::time::Span;
+
+/// An operation or a template of operations.
+#[derive(Clone)]
+pub(super) struct Declared<'a> {
+    pub name: At<&'a str>,
+    pub on: ProcessorId,
+    /// `None` for a periodic operation.
+    pub after: Option<After<'a>>,
+    pub reads: At<Vec<At<&'a str>>>,
+    /// Calls release it.
+    pub called: bool,
+    pub calls: Option<Call<'a>>,
+    /// Which part of an operation that calls it is.
+    pub part: Part,
+    /// The name in the file of the method that it is an instance of.
+    pub method: Option<&'a str>,
+    /// Where the end of the periodic operation stands that it works for.
+    pub within: Option<usize>,
+    /// Part of the table was not understood.
+    pub misread: bool,
+    pub phase: Span,
+    pub phase_given: bool,
+    pub offset: Span,
+    pub stagger: Stagger,
+    /// `None` when it is no template.
+    pub count: Option<At<u32>>,
+    pub critical: bool,
+    pub importance: u32,
+    pub uses: Vec<(ResourceId, Span)>,
+    pub uses_place: Place,
+    pub queue: QueueLimit,
+    pub on_overrun: OnOverrun,
+    pub on_busy: OnBusy,
+    /// `None` when the file leaves it to us.
+    pub guard: Option<At<Guard>>,
+    pub payload: u32,
+    pub written: Written,
+}
+
+#[derive(Clone)]
+pub(super) struct After<'a> {
+    pub all: bool,
+    pub names: At<Vec<At<&'a str>>>,
+}
+
+/// The phase between instances of a template.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Stagger {
+    Even,
+    By(At<Span>),
+}
+
+impl Declared<'_> {
+    pub fn periodic(&self) -> bool {
+        match self.part {
+            Part::Rest { periodic, .. } => periodic,
+            _ => self.after.is_none() && !self.called,
+        }
+    }
+}
+
+/// A call as it is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    pub method: At<&'a str>,
+    /// The caller's own work before it.
+    pub after: At<Span>,
+    pub oneway: bool,
+}
+
+/// Which part of an operation this is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Part {
+    #[default]
+    Whole,
+    /// Up to the call; what else there is of it stands at the position.
+    Before { rest: usize, after: At<Span> },
+    /// From the call on, under the operation's own name.
+    Rest { before: usize, periodic: bool },
+}
+
+/// What epochs can change, as written so far; instances of a template share it.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    /// The shortest and the longest; `None` for triggered operations.
+    pub period: Option<At<(Span, Span)>>,
+    pub jitter: Option<At<Span>>,
+    /// `None` only in a file that is refused.
+    pub wcet: Option<At<Span>>,
+    pub bcet: Option<At<Span>>,
+    pub takes: Option<At<Drawn>>,
+    pub deadline: Option<At<Deadline>>,
+    pub legs: Option<At<u16>>,
+    pub critical_legs: Option<At<u16>>,
+    pub enabled: bool,
+}
+
+/// Execution times with their extremes, found once: lists may be long, and many operations share one.
+#[derive(Clone, Debug)]
+pub(super) struct Drawn {
+    pub takes: Takes,
+    pub shortest: Span,
+    pub longest: Span,
+}
+
+impl From<Takes> for Drawn {
+    fn from(takes: Takes) -> Self {
+        Drawn { shortest: takes.shortest(), longest: takes.longest(), takes }
+    }
+}

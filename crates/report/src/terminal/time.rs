@@ -1,0 +1,50 @@
+//! The table of where each processor's time went.
+
+use super::Look;
+use super::grid::{Value, column, grid};
+use crate::figures::{count, nanos, share};
+use crate::summary::{ProcessorSummary, Summary};
+use crate::time::TimeSummary;
+
+impl Summary {
+    /// `None` if nothing is known that the processors' utilisation does not tell.
+    pub(crate) fn time_table(&self, look: Look, most: usize) -> Option<String> {
+        let columns = [
+            column("processor"),
+            column("jobs"),
+            column("scheduling"),
+            column("held").if_any(),
+            column("others").if_any(),
+            column("idle").if_any(),
+            column("idle or others").if_any(),
+            column("preempted").if_any().spare(5),
+            column("most by").if_any().spare(6),
+        ];
+        let told = |processor: &ProcessorSummary| processor.time.clone().filter(TimeSummary::tells);
+        let rows: Vec<_> = self
+            .processors
+            .iter()
+            .filter_map(|processor| Some((processor, told(processor)?)))
+            .map(|(processor, time)| {
+                let of = |part: u64| match part {
+                    0 => String::new(),
+                    part => share(part, self.duration_ns),
+                };
+                let most = time.threads.first().filter(|_| time.others_ns > 0);
+                let most = most.map_or(String::new(), |thread| format!("{} {}", thread.name, nanos(thread.had_ns)));
+                vec![
+                    Value::words(&processor.name),
+                    Value::figure(share(time.execution_ns, self.duration_ns)),
+                    Value::figure(share(time.overhead_ns, self.duration_ns)),
+                    Value::figure(of(time.held_ns)),
+                    Value::figure(of(time.others_ns)),
+                    Value::figure(of(time.idle_ns)),
+                    Value::figure(of(time.unknown_ns)),
+                    Value::figure(if time.preemptions > 0 { count(time.preemptions) } else { String::new() }),
+                    Value::words(most),
+                ]
+            })
+            .collect();
+        (!rows.is_empty()).then(|| grid(look, &columns, &rows, most))
+    }
+}

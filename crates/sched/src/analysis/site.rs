@@ -1,0 +1,172 @@
+//! One processor in one scene: its parts, their demand, and what delays all of them.
+
+use alloc::vec::Vec;
+
+use hyoshi_model::costs::WATCHDOG_PERIOD;
+use hyoshi_model::{Guard, OperationId, Preemption, System};
+
+use super::blocking::Blocking;
+use super::effort::Effort;
+use super::fixed::{self, Demand};
+use super::overhead::Overhead;
+use super::part::Part;
+use super::verdict::Missing;
+use super::work::{Release, Source, Work};
+use crate::plan::ProcessorPlan;
+
+/// A processor in one scene.
+pub(super) struct Site<'a> {
+    pub system: &'a System,
+    pub plan: &'a ProcessorPlan,
+    pub works: &'a [Work],
+    /// Most urgent first.
+    pub parts: Vec<Part>,
+    /// The resource that other processors use too, if there is one.
+    pub remote: Option<Missing>,
+    pub overhead: Overhead,
+    pub effort: &'a Effort<'a>,
+}
+
+impl<'a> Site<'a> {
+    pub fn new(system: &'a System, plan: &'a ProcessorPlan, works: &'a [Work], effort: &'a Effort<'a>) -> Self {
+        let mut parts: Vec<Part> = plan.operations.iter().flat_map(|id| Part::of(&works[id.index()])).collect();
+        parts.sort_by_key(|part| part.level);
+        let overhead = Overhead::new(system, plan);
+        for part in &mut parts {
+            part.charge = overhead.charge(part, works[part.operation.index()].legs);
+        }
+        Site { system, plan, works, parts, remote: Blocking::new(system, plan).remote(), overhead, effort }
+    }
+
+    /// The work of a part, if its releases are bounded.
+    pub fn demand(&self, part: &Part, releases: &[Release]) -> Result<Demand, Missing> {
+        let work = &self.works[part.operation.index()];
+        let name = || self.system.operation(part.operation).name.clone();
+        let burst = releases[part.operation.index()].burst.filter(|_| self.to_blame(part.operation).is_none());
+        let burst = burst.ok_or_else(|| Missing::Interference { name: name() })?;
+        let cost = part.charge.checked_mul(part.legs).ok_or(Missing::Overflow)?;
+        Ok(Demand { cost, period: work.period, burst })
+    }
+
+    /// Blocking by the parts `below`, and by what is done for them.
+    pub fn with_overhead(&self, blocking: u64, below: &[Part], above: &[Demand], releases: &[Release]) -> u64 {
+        let stretch = if below.is_empty() { 0 } else { self.overhead.stretch() };
+        let debts = match self.plan.preemption {
+            Preemption::None => self.debts(below, above, releases),
+            Preemption::Levels | Preemption::Full => 0,
+        };
+        blocking.saturating_add(stretch).saturating_add(debts)
+    }
+
+    /// The same, of the releases in any window: at an idle point a guard may let a job go early. That delays nobody else, but
+    /// counts for the caps.
+    pub fn demand_in_windows(&self, part: &Part, releases: &[Release]) -> Result<Demand, Missing> {
+        let demand = self.demand(part, releases)?;
+        let (operation, work) = (self.system.operation(part.operation), &self.works[part.operation.index()]);
+        if operation.guard != Guard::Idle || !matches!(work.source, Source::After { guarded: true, .. }) {
+            return Ok(demand);
+        }
+        let opened = releases[part.operation.index()].opened;
+        let burst = opened.ok_or_else(|| Missing::Interference { name: operation.name.clone() })?;
+        Ok(Demand { burst, ..demand })
+    }
+
+    /// Why an operation leaves its level and those below without analysis, if it does.
+    pub fn to_blame(&self, operation: OperationId) -> Option<Missing> {
+        let work = &self.works[operation.index()];
+        match &work.source {
+            Source::Unclear(missing) => Some(missing.clone()),
+            // Its first jobs would then be released at the pace of less urgent ones.
+            _ if (1..work.legs).contains(&work.critical_legs)
+                && work.places().any(|place| place.other.level < place.critical.level) =>
+            {
+                Some(Missing::LegOrder)
+            }
+            _ => None,
+        }
+    }
+
+    /// The predecessor for want of whose bound its own releases have none.
+    pub fn unreleased(&self, part: &Part, releases: &[Release]) -> Option<Missing> {
+        if let Some(unjoined) = releases[part.operation.index()].unjoined {
+            let name = self.system.operation(part.operation).name.clone();
+            return Some(Missing::Join { name, why: unjoined.text(self.system) });
+        }
+        let predecessors = self.works[part.operation.index()].source.predecessors();
+        let before = &self.system.operations[predecessors.first()?.from];
+        let unbounded = releases[part.operation.index()].burst.is_none();
+        unbounded.then(|| Missing::Predecessor { name: before.name.clone() })
+    }
+
+    /// What is done above every lane.
+    pub fn above_lanes(&self, releases: &[Release]) -> Result<Vec<Demand>, Missing> {
+        let mut above: Vec<Demand> = Vec::new();
+        let release = self.overhead.costs.timer.as_nanos().saturating_add(self.overhead.costs.enqueue.as_nanos());
+        if release > 0 {
+            let here = self.plan.operations.iter().map(|id| &self.works[id.index()]);
+            for work in here.filter(|work| released_above(work, self)) {
+                let name = || self.system.operation(work.operation).name.clone();
+                let missing = || Missing::Interference { name: name() };
+                let known = &releases[work.operation.index()];
+                let burst = known.burst.filter(|_| self.to_blame(work.operation).is_none()).ok_or_else(missing)?;
+                let mut add =
+                    |burst: u64| match above.iter_mut().find(|one| (one.period, one.burst) == (work.period, burst)) {
+                        Some(demand) => demand.cost = demand.cost.saturating_add(release),
+                        None => above.push(Demand { cost: release, period: work.period, burst }),
+                    };
+                add(burst);
+                // What finds the queue full is dropped when it arrives, whatever the guard says.
+                if matches!(&work.source, Source::After { guarded: true, .. }) && from_elsewhere(work, self) {
+                    add(known.latest.ok_or_else(missing)?.saturating_sub(known.least));
+                }
+            }
+        }
+        if !self.overhead.costs.watchdog.is_zero() {
+            let (cost, period) = (self.overhead.costs.watchdog.as_nanos(), WATCHDOG_PERIOD.as_nanos());
+            above.push(Demand { cost, period, burst: 0 });
+        }
+        Ok(above)
+    }
+
+    /// What a lane may have to pay for jobs of `parts` that it cancels in one decision.
+    pub fn debts(&self, parts: &[Part], above: &[Demand], releases: &[Release]) -> u64 {
+        let any = parts.iter().any(|part| !part.critical && self.overhead.to_start(part) > 0);
+        if !self.overhead.cancels || !any {
+            return 0;
+        }
+        // Everything that waits was released since the processor was last idle.
+        let all: Result<Vec<Demand>, Missing> = self.parts.iter().map(|part| self.demand(part, releases)).collect();
+        let window = all.and_then(|mut all| {
+            all.extend(above);
+            fixed::busy_window(&all, 0)
+        });
+        let debt = |part: &Part| {
+            let room = u64::from(self.system.operation(part.operation).queue.limit).saturating_add(1);
+            let released = |window: u64| {
+                let demand = self.demand(part, releases).ok()?;
+                u64::try_from(demand.jobs(u128::from(window))).ok()
+            };
+            let waiting = window.as_ref().ok().and_then(|window| released(*window)).unwrap_or(room).min(room);
+            self.overhead.to_start(part).saturating_mul(waiting)
+        };
+        parts.iter().filter(|part| !part.critical).map(debt).fold(0, u64::saturating_add)
+    }
+}
+
+/// True if a timer or another processor releases it, and not a completion here.
+fn released_above(work: &Work, site: &Site<'_>) -> bool {
+    match &work.source {
+        Source::Silent => false,
+        Source::Periodic | Source::Unclear(_) => true,
+        Source::After { .. } | Source::AfterAny { .. } => {
+            let guarded = matches!(work.source, Source::After { guarded: true, .. });
+            guarded || from_elsewhere(work, site) || work.offset > 0 || work.jitter > 0
+        }
+    }
+}
+
+/// True if another processor triggers it.
+fn from_elsewhere(work: &Work, site: &Site<'_>) -> bool {
+    let (Source::After { predecessors, .. } | Source::AfterAny { predecessors }) = &work.source else { return false };
+    predecessors.iter().any(|hop| site.works[hop.from].on != work.on)
+}

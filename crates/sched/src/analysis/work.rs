@@ -1,0 +1,205 @@
+//! Operations in one scene, and what bounds their releases: the data that all analyses share.
+
+use alloc::{format, string::String, vec::Vec};
+
+use hyoshi_model::{Deadline, OperationId, ProcessorId, Span, System};
+
+use super::verdict::Missing;
+use crate::plan::Placement;
+
+/// An epoch, or the change from one to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scene {
+    /// The epoch, once jobs of the epoch before have gone.
+    Epoch(usize),
+    /// From this epoch to the next: jobs of both are there.
+    Change(usize),
+}
+
+/// One operation in one scene.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Work {
+    pub operation: OperationId,
+    pub on: ProcessorId,
+    pub place: Placement,
+    /// Where else its jobs may be: under the other strategy, on the other side of a change.
+    pub elsewhere: Vec<Placement>,
+    /// Across a change its keys, but not its level, are others than before.
+    pub rekeyed: bool,
+    /// A job may finish before an earlier one of the operation: the order changes under way, legs differ across a change,
+    /// or laxity lets a later release overtake what runs.
+    pub any_order: bool,
+    /// Across a change its period is another than before.
+    pub repaced: bool,
+    /// Jobs per release, and how many of the first are critical.
+    pub legs: u64,
+    pub critical_legs: u64,
+    /// Of one job; at least 1 ns, as the analyses want it.
+    pub wcet: u64,
+    pub bcet: u64,
+    pub period: u64,
+    /// Periods of the streams of releases that `period` stands for; more than one behind an `any`.
+    pub streams: Vec<u64>,
+    /// The longest gap between nominal releases that rates allow.
+    pub slowest: u64,
+    /// When its reference root is first released, if the file has one region.
+    pub phase: Option<u64>,
+    pub deadline: Deadline,
+    pub offset: u64,
+    pub jitter: u64,
+    pub source: Source,
+    /// Operations before it that hand over to it without a gap (see [`fixed`](super::fixed)), the first
+    /// of them first; none for most.
+    pub run_up: Vec<OperationId>,
+}
+
+/// What releases it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Source {
+    /// Nothing in this scene.
+    Silent,
+    /// Time.
+    Periodic,
+    /// One completion of each of these for each release of their one root, or of the one of these there is.
+    /// A join of several roots takes its predecessors' completions as [`join`](super::join) has it.
+    After { predecessors: Vec<Hop>, guarded: bool, join: Option<Join> },
+    /// Each completion of any of these.
+    AfterAny { predecessors: Vec<Hop> },
+    /// No analysis bounds it.
+    Unclear(Missing),
+}
+
+/// From a predecessor, over a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Hop {
+    pub from: usize,
+    pub least: u64,
+    pub most: u64,
+}
+
+impl Source {
+    /// Whose completions release it, as they stand in the system.
+    pub fn predecessors(&self) -> &[Hop] {
+        match self {
+            Source::After { predecessors, .. } | Source::AfterAny { predecessors } => predecessors,
+            Source::Silent | Source::Periodic | Source::Unclear(_) => &[],
+        }
+    }
+
+    /// True if another's completion releases it.
+    pub fn is_triggered(&self) -> bool {
+        !self.predecessors().is_empty()
+    }
+}
+
+impl Work {
+    /// True if it joins what different roots release.
+    pub fn joins(&self) -> bool {
+        matches!(self.source, Source::After { join: Some(_), .. })
+    }
+
+    /// True if it asks for the CPU in this scene.
+    pub fn runs(&self) -> bool {
+        !matches!(self.source, Source::Silent)
+    }
+
+    /// Whose release its own follows without a gap: the first of its run-up, or itself.
+    pub fn head(&self) -> OperationId {
+        self.run_up.first().copied().unwrap_or(self.operation)
+    }
+
+    /// Every place where its jobs may be.
+    pub fn places(&self) -> impl Iterator<Item = Placement> + '_ {
+        core::iter::once(self.place).chain(self.elsewhere.iter().copied())
+    }
+
+    /// Worst case of all jobs of one release.
+    pub fn whole(&self) -> u64 {
+        self.wcet.saturating_mul(self.legs)
+    }
+}
+
+/// Which completions go together.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Join {
+    /// Completions of one predecessor that may wait for the others.
+    pub room: u64,
+    pub pattern: Pattern,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pattern {
+    /// The k-th of each; the root of the predecessor at this position has the least phase.
+    InStep { reference: usize },
+    /// Each of the predecessor at this position, the slowest, with what is there of the others.
+    Sampled { reference: usize },
+}
+
+/// What bounds an operation's releases. Origins are at least a period apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Release {
+    /// No earlier than this after the origin.
+    pub least: u64,
+    /// No later than this after the origin.
+    pub latest: Option<u64>,
+    /// As `latest`, of the first operation of its run-up, from which its response is counted.
+    pub counted: Option<u64>,
+    /// In any window of w at most ceil((w + burst) / period) releases; of the first operation of its
+    /// run-up, whose releases are what a busy window contains.
+    pub burst: Option<u64>,
+    /// As `burst`, of releases behind a guard that idle points open.
+    pub opened: Option<u64>,
+    /// A job may arrive before one of an earlier origin: links with a range of delays let messages overtake, and
+    /// so do switches of strategy and changes of levels and keys.
+    pub reordered: bool,
+    /// Behind a join of several roots deadlines count from the earliest of their origins: no release comes later
+    /// than `latest` and this after it.
+    pub older: u64,
+    /// And it is by no more than this earlier than the origin.
+    pub oldest: u64,
+    /// Why a join of several roots has no bound.
+    pub unjoined: Option<Unjoined>,
+}
+
+/// Why there is no bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unjoined {
+    /// This one's response has no bound.
+    Unbounded(OperationId),
+    /// Jobs of this one may be lost.
+    Lost(OperationId),
+    /// Completions of this one may overtake each other.
+    Overtaking(OperationId),
+    /// So many completions of this one may have to wait.
+    Full { of: OperationId, needs: u64, room: u64 },
+    /// The next completion of the slowest may come before the others have.
+    TooClose { slow: OperationId, fast: OperationId, wait: u64, spread: u64, period: u64 },
+}
+
+impl Unjoined {
+    pub fn text(self, system: &System) -> String {
+        let name = |id: OperationId| &system.operation(id).name;
+        let span = Span::from_nanos;
+        match self {
+            Unjoined::Unbounded(id) => format!("the response of {} has no bound", name(id)),
+            Unjoined::Lost(id) => {
+                format!("a job of {} may be dropped or cancelled, and what goes together shifts", name(id))
+            }
+            Unjoined::Overtaking(id) => format!("completions of {} may overtake each other", name(id)),
+            Unjoined::Full { of, needs, room } => {
+                let of = name(of);
+                format!(
+                    "{needs} completions of {of} may wait for the others, its queue.limit is {room}: raise it to {needs}"
+                )
+            }
+            Unjoined::TooClose { slow, fast, wait, spread, period } => {
+                let (slow, fast) = (name(slow), name(fast));
+                let (wait, spread, period) = (span(wait), span(spread), span(period));
+                format!(
+                    "{slow} may wait {wait} for {fast} and comes up to {spread} late, which together must stay below \
+                     its period of {period}: roots of nearly one rate drift past each other, so give them one period"
+                )
+            }
+        }
+    }
+}
