@@ -9,8 +9,8 @@ use crate::lane::LaneMask;
 
 /// What the caller does after an input. It keeps one of these for each dispatcher and passes it to every
 /// [`Dispatcher::handle`](crate::Dispatcher::handle), which
-/// allocates nothing in it as long as `sends` and `returned` are taken after each.
-#[derive(Debug)]
+/// allocates nothing in it as long as `sends`, `returned` and `cancelled` are taken after each.
+#[derive(Debug, Default)]
 pub struct Effects {
     /// When the next `Tick` is due, or an `Observe` of what is overdue.
     pub timer: Instant,
@@ -37,8 +37,12 @@ pub struct Effects {
     pub overrun: Overrun,
     /// After `Acquire` and `Release`: the level at which the job runs from now on.
     pub level: u8,
-    /// After `Signal`: it was dropped, because no operation of this processor matches it.
+    /// After `Signal`: it was dropped, because no operation of this processor matches it. After `Invoke`: the request was
+    /// refused, because its operation is switched off, busy or has no room.
     pub lost: bool,
+    /// Started jobs that were cancelled from outside: complete each as soon as it can be stopped. They accumulate until the
+    /// caller takes them.
+    pub cancelled: Vec<Slot>,
     /// The run ends: critical overload has lasted, and the file says so.
     pub stop: bool,
     /// What the input made the scheduler do.

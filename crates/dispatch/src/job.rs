@@ -56,7 +56,7 @@ pub enum Transition {
     Complete = 8,
     /// It is cancelled or dropped, or the run ends.
     Drop = 9,
-    /// The processor's strategy changes: it gets another place in a queue.
+    /// The processor's strategy or a rate changes: it gets another place in a queue.
     Requeue = 10,
 }
 
@@ -138,6 +138,8 @@ pub struct Job {
     pub demoted: bool,
     /// It exceeded its worst case and must end.
     pub stopped: bool,
+    /// It was cancelled from outside after its start, and must end.
+    pub cancelled: bool,
     /// It was preempted or has waited since its start.
     pub(crate) started: bool,
     /// The tickets of what triggered it.

@@ -79,6 +79,15 @@ impl Join {
         })
     }
 
+    /// Drops the completions with this number, if all carry the numbers of one root.
+    pub fn forget(&mut self, number: u64, returned: &mut Vec<Ticket>) {
+        for queue in self.waiting.iter_mut().filter(|_| self.by_number) {
+            if let Some(position) = queue.iter().position(|token| token.number == number) {
+                returned.extend(queue.remove(position).and_then(|token| token.ticket));
+            }
+        }
+    }
+
     /// Drops tokens whose number some predecessor has already passed.
     fn pass_over(&mut self, returned: &mut Vec<Ticket>) {
         loop {

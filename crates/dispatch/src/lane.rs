@@ -105,11 +105,10 @@ pub fn plans(plan: &ProcessorPlan) -> impl Iterator<Item = &ProcessorPlan> {
     core::iter::once(plan).chain(plan.overload.as_deref())
 }
 
-/// The levels that the jobs of an operation can pass through: those where some epoch and strategy places it. `position` is
-/// its own among the plan's operations.
+/// The levels that the jobs of an operation can pass through, under either strategy. `position` is its own among the plan's
+/// operations.
 pub fn levels_of(plan: &ProcessorPlan, position: usize) -> LaneMask {
-    let places = plans(plan).flat_map(|plan| plan.placements.iter().map(|epoch| epoch[position]));
-    places.flat_map(|place| [place.critical.level, place.other.level]).collect()
+    plans(plan).fold(LaneMask::EMPTY, |mask, plan| mask | LaneMask(plan.reach[position]))
 }
 
 /// Which lanes a plan makes, for those who start threads for them: as many as the longer of two

@@ -9,7 +9,7 @@ use hyoshi_model::{
     Deadline, Instant, JobId, OnBusy, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting, Span, System, Trigger,
     takes::{self, Stream},
 };
-use hyoshi_sched::{Placement, ProcessorPlan};
+use hyoshi_sched::{Placement, ProcessorPlan, Traits};
 use hyoshi_trace::Slot;
 
 use crate::guard::ReleaseGuard;
@@ -26,6 +26,14 @@ pub(crate) struct Operation {
     pub relegated: bool,
     pub enabled: bool,
     pub period: Span,
+    /// Whose rate it follows, if the file gives that as a range.
+    pub adapted_by: Option<OperationId>,
+    /// The period that its rate was adapted to.
+    pub adapted: Option<Span>,
+    /// The shortest and the longest period that it may be adapted to.
+    pub range: (Span, Span),
+    /// Its deadline is the present period of its root.
+    pub deadline_is_period: bool,
     pub offset: Span,
     pub jitter: Span,
     pub wcet: Span,
@@ -35,6 +43,8 @@ pub(crate) struct Operation {
     pub placement: Placement,
     /// Its place under the strategy that does not rule; the same where there is one strategy.
     pub other_placement: Placement,
+    /// Its place under the first strategy as soon as none of its started jobs is left.
+    pub next_placement: Option<Placement>,
     pub queue: QueueLimit,
     pub on_overrun: OnOverrun,
     pub on_busy: OnBusy,
@@ -43,8 +53,8 @@ pub(crate) struct Operation {
     pub intake: Intake,
     /// How many operations trigger it.
     pub predecessors: u16,
-    /// Takes the trigger's number over; else it counts for itself.
-    pub inherits_number: bool,
+    /// Whose numbers its jobs have: its own, or those of what led to them.
+    pub numbered_by: OperationId,
     pub next_number: u64,
     /// Begin of the next period (periodic operations).
     pub nominal: Instant,
@@ -82,27 +92,24 @@ pub(crate) enum Successor {
 }
 
 impl Operation {
-    /// `downstream` names what `id` triggers, and as which of its predecessors.
+    /// `downstream` names what `id` triggers, and as which of its predecessors; `numbered_by` is from [`numbered_by`].
     pub fn new(
         system: &System,
         plan: &ProcessorPlan,
         id: OperationId,
         downstream: &[(OperationId, u16)],
+        numbered_by: OperationId,
         local_of: impl Fn(OperationId) -> u32,
     ) -> Self {
         let operation = system.operation(id);
         let by_number = system.numbered_by_root(id);
+        let periodic = operation.trigger == Trigger::Periodic;
         let intake = match &operation.trigger {
             Trigger::Periodic => Intake::Timer,
             Trigger::All(all) if all.len() > 1 => {
                 Intake::Join(Join::new(all.len(), by_number, operation.queue.limit as usize))
             }
             Trigger::All(_) | Trigger::Any(_) => Intake::Each,
-        };
-        let inherits_number = match &operation.trigger {
-            Trigger::Periodic => false,
-            Trigger::All(all) => all.len() == 1 || by_number,
-            Trigger::Any(any) => any.len() == 1,
         };
         let successors = downstream.iter().map(|&(to, position)| {
             let other = system.operation(to);
@@ -123,6 +130,10 @@ impl Operation {
             relegated: false,
             enabled: true,
             period: Span::ZERO,
+            adapted_by: system.adapted_by(id),
+            adapted: None,
+            range: (Span::ZERO, Span::ZERO),
+            deadline_is_period: false,
             offset: Span::ZERO,
             jitter: Span::ZERO,
             wcet: Span::ZERO,
@@ -131,6 +142,7 @@ impl Operation {
             critical_legs: 0,
             placement: place(plan),
             other_placement: place(plan.overload.as_deref().unwrap_or(plan)),
+            next_placement: None,
             queue: operation.queue,
             on_overrun: operation.on_overrun,
             on_busy: operation.on_busy,
@@ -138,7 +150,7 @@ impl Operation {
             guard: ReleaseGuard::new(operation.guard),
             intake,
             predecessors: u16::try_from(predecessors.len()).expect("the file's reader takes no more"),
-            inherits_number,
+            numbered_by,
             next_number: 0,
             nominal: Instant::ZERO + system.setting(0, id).phase,
             held: VecDeque::with_capacity(operation.queue.limit as usize + 1),
@@ -146,7 +158,9 @@ impl Operation {
             waiting: 0,
             unfinished: 0,
             successors: successors.collect(),
-            tickets: payloads.then(|| Tickets::new(operation.queue.most_jobs(), predecessors.len())),
+            // A request has one.
+            tickets: (payloads || predecessors.is_empty() && !periodic)
+                .then(|| Tickets::new(operation.queue.most_jobs(), predecessors.len().max(1))),
         };
         new.enter(system.setting(0, id));
         new
@@ -156,13 +170,38 @@ impl Operation {
     /// counts after it.
     pub fn enter(&mut self, setting: &Setting) {
         self.enabled = setting.enabled;
-        self.period = setting.period;
+        self.range = (setting.period, setting.slowest);
+        self.deadline_is_period = self.adapted_by.is_some() && setting.deadline_is_period;
         self.offset = setting.offset;
         self.jitter = setting.jitter;
         self.wcet = setting.wcet;
         self.deadline = setting.deadline;
         self.legs = setting.legs;
         self.critical_legs = if self.relegated { 0 } else { setting.critical_legs };
+        self.set_period();
+    }
+
+    /// Its rate is adapted, as far as its range allows. A timer that is armed keeps its expiry.
+    pub fn retime(&mut self, period: Span) {
+        self.adapted = Some(period);
+        self.set_period();
+    }
+
+    fn set_period(&mut self) {
+        let (fastest, slowest) = self.range;
+        self.period = self.adapted.map_or(fastest, |adapted| adapted.clamp(fastest, slowest.max(fastest)));
+        if self.deadline_is_period {
+            self.deadline = self.deadline_for(self.period);
+        }
+    }
+
+    /// Its deadline, where its root's releases are `period` apart.
+    pub fn deadline_for(&self, period: Span) -> Deadline {
+        match self.deadline {
+            Deadline::Own(_) if self.deadline_is_period => Deadline::Own(period),
+            Deadline::Origin(_) if self.deadline_is_period => Deadline::Origin(period),
+            as_given => as_given,
+        }
     }
 
     /// Its later jobs are not critical.
@@ -184,6 +223,32 @@ impl Operation {
         release + takes::uniform(takes::bits(seed, job, Stream::Jitter), Span::ZERO, self.jitter)
     }
 
+    /// True if requests alone release its jobs.
+    pub fn is_requested(&self) -> bool {
+        self.predecessors == 0 && !matches!(self.intake, Intake::Timer)
+    }
+
+    /// What the strategy looks at, for its critical and its other jobs, where it has such.
+    pub fn kinds(&self) -> [Option<Traits>; 2] {
+        let traits = |critical| Traits {
+            operation: self.id,
+            critical,
+            period: self.period,
+            deadline: self.deadline.span(),
+            wcet: self.wcet,
+            importance: self.importance,
+        };
+        let requested = self.is_requested();
+        let all_critical = (self.critical || self.critical_legs >= self.legs) && !requested;
+        let some_critical = self.critical || self.critical_legs > 0 || requested;
+        [some_critical.then(|| traits(true)), (!all_critical).then(|| traits(false))]
+    }
+
+    /// True if it has a new place, and no job that has started keeps it from it.
+    pub fn can_move(&self) -> bool {
+        self.next_placement.is_some() && self.unfinished == self.waiting
+    }
+
     /// How many tickets its jobs and its join can hold.
     pub fn most_tickets(&self) -> usize {
         let join = if let Intake::Join(join) = &self.intake { join.capacity() } else { 0 };
@@ -194,4 +259,26 @@ impl Operation {
     pub fn own_token(&self, release: Instant) -> Token {
         Token { number: self.next_number, origin: release, period: self.period, ticket: None }
     }
+}
+
+/// For each operation the one whose release numbers its jobs have: itself if it counts for itself.
+pub(crate) fn numbered_by(system: &System) -> Vec<OperationId> {
+    let mut known: Vec<Option<OperationId>> = alloc::vec![None; system.operations.len()];
+    let mut path = Vec::new();
+    for id in system.operation_ids() {
+        let mut at = id;
+        let head = loop {
+            if let Some(head) = known[at.index()] {
+                break head;
+            }
+            path.push(at);
+            at = match &system.operation(at).trigger {
+                Trigger::Any(one) if one.len() == 1 => one[0],
+                Trigger::All(all) if all.len() == 1 || system.numbered_by_root(at) => all[0],
+                Trigger::Any(_) | Trigger::All(_) | Trigger::Periodic => break at,
+            };
+        };
+        path.drain(..).for_each(|one| known[one.index()] = Some(head));
+    }
+    known.into_iter().flatten().collect()
 }

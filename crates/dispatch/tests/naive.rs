@@ -1,11 +1,11 @@
 //! Which job of a lane is first, found by looking at all of them each time: one strategy, no cap, one region, no preemption
 //! within a lane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use hyoshi_model::{Instant, JobId, OperationId, Preemption, Span, System};
-use hyoshi_sched::{Discipline, ProcessorPlan};
-use hyoshi_trace::{Decision, Event, Input, Outcome, Slot};
+use hyoshi_model::{Instant, JobId, OperationId, Preemption, Span, System, Trigger};
+use hyoshi_sched::{Discipline, Place, ProcessorPlan, Strategies, Traits, Urgency};
+use hyoshi_trace::{Decision, Event, Input, Outcome, Request, Slot};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
@@ -21,6 +21,8 @@ struct Job {
     arrival: u64,
     started: bool,
     at: Where,
+    critical: bool,
+    place: Place,
 }
 
 /// The jobs of one processor.
@@ -31,20 +33,113 @@ pub struct Naive {
     jobs: BTreeMap<JobId, Job>,
     of_slot: BTreeMap<Slot, JobId>,
     arrivals: u64,
+    /// Present periods.
+    periods: BTreeMap<OperationId, Span>,
+    /// Where new jobs go, critical ones and others; and operations that wait until none of their started jobs is left.
+    places: BTreeMap<(OperationId, bool), Place>,
+    stay: BTreeSet<OperationId>,
+    request: Option<Request>,
+    /// Jobs that somebody asked to cancel.
+    asked: BTreeSet<JobId>,
+    /// By periodic operation: the number of the next release, and when it must be.
+    next: BTreeMap<OperationId, (u64, Instant)>,
 }
 
 impl Naive {
     pub fn new(system: &System, plan: &ProcessorPlan) -> Self {
-        let (system, plan) = (system.clone(), plan.clone());
-        Naive { system, plan, jobs: BTreeMap::new(), of_slot: BTreeMap::new(), arrivals: 0 }
+        let mut naive = Naive {
+            system: system.clone(),
+            plan: plan.clone(),
+            jobs: BTreeMap::new(),
+            of_slot: BTreeMap::new(),
+            arrivals: 0,
+            periods: system.operation_ids().map(|id| (id, system.setting(0, id).period)).collect(),
+            places: BTreeMap::new(),
+            stay: BTreeSet::new(),
+            request: None,
+            asked: BTreeSet::new(),
+            next: BTreeMap::new(),
+        };
+        naive.rank();
+        naive
+    }
+
+    fn deadline(&self, id: OperationId) -> Span {
+        let setting = self.system.setting(0, id);
+        let adapted = setting.deadline_is_period && self.system.adapted_by(id).is_some();
+        if adapted { self.periods[&id] } else { setting.deadline.span() }
+    }
+
+    fn urgency(&self, operation: OperationId, critical: bool, own: Option<(Span, u32)>) -> Urgency {
+        let (deadline, importance) =
+            own.unwrap_or((self.deadline(operation), self.system.operation(operation).importance));
+        let (period, wcet) = (self.periods[&operation], self.system.setting(0, operation).wcet);
+        let traits = Traits { operation, critical, period, deadline, wcet, importance };
+        Strategies::built_in().find(&self.plan.strategy).expect("it made the plan").urgency(&traits)
+    }
+
+    /// What is asked for at present.
+    fn all(&self) -> impl Iterator<Item = (OperationId, bool, Urgency)> + '_ {
+        self.system.operation_ids().flat_map(move |id| {
+            let operation = self.system.operation(id);
+            let requested = operation.trigger == Trigger::Any(vec![]);
+            let kinds = [true, false].into_iter().filter(move |kind| requested || *kind == operation.critical);
+            kinds.map(move |critical| (id, critical, self.urgency(id, critical, None)))
+        })
+    }
+
+    /// Within its class a level for each rank, in order; the class begins where the plan's does.
+    fn place(&self, urgency: Urgency) -> Place {
+        let all = || self.all().filter(|(_, _, other)| other.class == urgency.class);
+        let begins = all().map(|(id, critical, _)| {
+            let placement = self.plan.placement(0, id).expect("of this processor");
+            if critical { placement.critical.level } else { placement.other.level }
+        });
+        let better: BTreeSet<u64> = all().map(|(.., other)| other.rank).filter(|rank| *rank < urgency.rank).collect();
+        let level = begins.min().expect("some operation is in it") + better.len() as u8;
+        let last = self.plan.levels.iter().rposition(|level| level.discipline == urgency.discipline);
+        // With equal disciplines the critical class ends where the other begins.
+        let next = self.all().filter(|(_, _, other)| other.class > urgency.class).map(|(id, critical, _)| {
+            let placement = self.plan.placement(0, id).expect("of this processor");
+            if critical { placement.critical.level } else { placement.other.level }
+        });
+        let last = next.min().map_or(last.expect("it has levels"), |next| usize::from(next) - 1);
+        Place { level: level.min(last as u8), tie: self.plan.ranking.place(&urgency).tie }
+    }
+
+    /// Whose numbers an operation's jobs have.
+    fn counted_by(&self, id: OperationId) -> OperationId {
+        match &self.system.operation(id).trigger {
+            Trigger::All(several) if several.len() > 1 && !self.system.numbered_by_root(id) => id,
+            Trigger::Any(several) if several.len() != 1 => id,
+            trigger => trigger.predecessors().first().map_or(id, |first| self.counted_by(*first)),
+        }
+    }
+
+    fn rank(&mut self) {
+        let all: Vec<_> = self.all().map(|(id, critical, urgency)| (id, critical, self.place(urgency))).collect();
+        for (id, critical, place) in all {
+            self.places.entry((id, critical)).or_insert(place);
+            if self.places[&(id, critical)] == place {
+                continue;
+            }
+            if self.of(id).any(|(_, job)| job.started) {
+                self.stay.insert(id);
+                continue;
+            }
+            self.places.insert((id, critical), place);
+            for (_, job) in self.jobs.iter_mut().filter(|(job, one)| job.operation == id && one.critical == critical) {
+                job.place = place;
+            }
+        }
     }
 
     /// The job that a lane would start.
     pub fn first(&self, lane: u8) -> Option<JobId> {
-        let here = |id: &JobId| self.plan.preemption == Preemption::None || self.place(*id).0 == lane;
+        let here = |id: &JobId| self.plan.preemption == Preemption::None || self.jobs[id].place.level == lane;
         let waiting = self.jobs.iter().filter(|(id, job)| job.at == Where::Waits && here(id));
-        let first = waiting.min_by_key(|(id, job)| {
-            let (level, tie) = self.place(**id);
+        let first = waiting.min_by_key(|(_, job)| {
+            let Place { level, tie } = job.place;
             let key = match self.plan.levels[usize::from(level)].discipline {
                 Discipline::Fifo => 0,
                 Discipline::Deadline => job.deadline.as_nanos(),
@@ -55,22 +150,40 @@ impl Naive {
         first.map(|(id, _)| *id)
     }
 
-    /// Level, and order among equal keys.
-    fn place(&self, id: JobId) -> (u8, u16) {
-        let placement = self.plan.placement(0, id.operation).expect("of this processor");
-        let place = if self.is_critical(id) { placement.critical } else { placement.other };
-        (place.level, place.tie)
-    }
-
     fn is_critical(&self, id: JobId) -> bool {
-        self.system.operation(id.operation).critical
+        self.jobs.get(&id).map_or(self.system.operation(id.operation).critical, |job| job.critical)
     }
 
-    fn arrive(&mut self, id: JobId, deadline: Instant) {
+    fn arrive(&mut self, id: JobId, now: Instant, deadline: Instant) {
         let left = self.system.setting(0, id.operation).wcet;
+        let request = self.request.take_if(|request| request.operation == id.operation);
+        let was = self.jobs.get(&id).map(|held| (held.critical, held.place));
+        let (critical, place) = was.unwrap_or_else(|| match request {
+            Some(request) => {
+                let own = (request.deadline.since(now), request.importance);
+                (request.critical, self.place(self.urgency(id.operation, request.critical, Some(own))))
+            }
+            None => {
+                let critical = self.system.operation(id.operation).critical;
+                (critical, self.places[&(id.operation, critical)])
+            }
+        });
+        assert!(request.is_none_or(|request| request.deadline == deadline || deadline == Instant::NEVER));
         self.arrivals += 1;
-        let job = Job { deadline, left, arrival: self.arrivals, started: false, at: Where::Waits };
+        let arrival = self.arrivals;
+        let job = Job { deadline, left, arrival, started: false, at: Where::Waits, critical, place };
         self.jobs.insert(id, job);
+    }
+
+    /// Periodic releases are as far apart as the period was when the earlier one came.
+    fn released(&mut self, id: JobId, release: Instant) {
+        if id.leg > 0 || self.system.operation(id.operation).trigger != Trigger::Periodic {
+            return;
+        }
+        if let Some((number, due)) = self.next.get(&id.operation) {
+            assert!(id.number != *number || release == *due, "{id:?} at {release}, not {due}");
+        }
+        self.next.insert(id.operation, (id.number + 1, release + self.periods[&id.operation]));
     }
 
     /// Checks what the dispatcher decides.
@@ -83,19 +196,35 @@ impl Naive {
                 let job = self.jobs.get_mut(&id).expect("it was suspended");
                 (job.at, job.arrival, job.left) = (Where::Waits, self.arrivals, left);
             }
+            Event::Input(Input::Invoke(request)) => self.request = Some(request),
+            Event::Input(Input::Cancel { job, chain }) => {
+                let same = |id: &JobId| match chain {
+                    true => self.counted_by(id.operation) == self.counted_by(job.operation),
+                    false => id.operation == job.operation,
+                };
+                self.asked = self.jobs.keys().filter(|id| id.number == job.number && same(id)).copied().collect();
+            }
+            Event::Input(Input::Retime { operation, period }) => {
+                for id in self.system.operation_ids().filter(|id| self.system.adapted_by(*id) == Some(operation)) {
+                    let setting = self.system.setting(0, id);
+                    self.periods.insert(id, period.clamp(setting.period, setting.slowest));
+                }
+                self.rank();
+            }
             Event::Decision(Decision::Hold { job, until }) => {
                 assert!(
                     until > now
                         || self.jobs.iter().any(|(id, other)| id.operation == job.operation && other.at == Where::Held)
                 );
-                self.arrive(job, Instant::NEVER);
+                self.arrive(job, now, Instant::NEVER);
                 self.jobs.get_mut(&job).expect("just put there").at = Where::Held;
             }
-            Event::Decision(Decision::Ready { job, deadline, .. }) => {
+            Event::Decision(Decision::Ready { job, release, deadline, .. }) => {
                 let held = self.of(job.operation).filter(|(_, one)| one.at == Where::Held);
                 let first_held = held.min_by_key(|(_, one)| one.arrival).map(|(id, _)| id);
                 assert!(job.leg > 0 || first_held.is_none_or(|first| first == job), "{job:?} before {first_held:?}");
-                self.arrive(job, deadline);
+                self.released(job, release);
+                self.arrive(job, now, deadline);
                 let setting = self.system.setting(0, job.operation);
                 let waits = self.jobs.iter().filter(|(id, one)| id.operation == job.operation && !one.started).count();
                 let limit = self.system.operation(job.operation).queue.limit as usize;
@@ -104,6 +233,7 @@ impl Naive {
             Event::Decision(Decision::Run { job, lane, slot, resumed }) => {
                 assert_eq!(self.first(lane), Some(job));
                 assert!(!self.is_hopeless(job, now) || resumed, "{job:?} cannot finish in time");
+                assert!(!self.asked.contains(&job), "{job:?} was to be cancelled");
                 let state = self.jobs.get_mut(&job).expect("it is first");
                 assert_eq!(state.started, resumed);
                 (state.at, state.started) = (Where::Elsewhere, true);
@@ -114,18 +244,31 @@ impl Naive {
             }
             Event::Decision(Decision::End(end)) => {
                 match end.outcome {
+                    Outcome::Cancelled if self.asked.contains(&end.job) => {
+                        self.asked.remove(&end.job);
+                    }
                     Outcome::Cancelled => {
-                        let lane = if self.plan.preemption == Preemption::None { 0 } else { self.place(end.job).0 };
+                        let whole = self.plan.preemption == Preemption::None;
+                        let lane = if whole { 0 } else { self.jobs[&end.job].place.level };
                         assert_eq!(self.first(lane), Some(end.job));
                         assert!(self.is_hopeless(end.job, now), "{end:?}");
                     }
+                    _ if self.asked.contains(&end.job) => panic!("{end:?} was to be cancelled"),
                     Outcome::Made => assert!(now <= end.deadline),
                     Outcome::Missed => assert!(now > end.deadline),
                     Outcome::DroppedFull => self.check_dropped(end.job),
                     Outcome::DroppedBusy => assert!(self.of(end.job.operation).next().is_some(), "{end:?}"),
                     Outcome::Stopped => {}
                 }
-                self.jobs.remove(&end.job);
+                if self.jobs.remove(&end.job).is_none() {
+                    self.released(end.job, end.release);
+                    self.request = self.request.filter(|request| request.operation != end.job.operation);
+                }
+                let operation = end.job.operation;
+                if self.stay.contains(&operation) && !self.of(operation).any(|(_, job)| job.started) {
+                    self.stay.remove(&operation);
+                    self.rank();
+                }
             }
             _ => {}
         }

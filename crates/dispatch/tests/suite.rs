@@ -6,10 +6,10 @@ mod naive;
 use std::num::NonZeroU32;
 
 use hyoshi_dispatch::{Dispatcher, Effects, Overrun, State};
-use hyoshi_model::{Instant, JobId, Span, System, read};
+use hyoshi_model::{Instant, JobId, OperationId, Span, System, Trigger, read};
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Slot, Ticket};
+use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Request, Slot, Ticket};
 use naive::Naive;
 use proptest::prelude::*;
 
@@ -33,6 +33,10 @@ enum Action {
     Resume(usize),
     Lock(usize),
     Unlock(usize),
+    Invoke { deadline: u64, importance: u32, critical: bool },
+    Retime(usize, u64),
+    Enter(usize),
+    Cancel(usize, bool),
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
@@ -44,6 +48,11 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (0usize..8).prop_map(Action::Resume),
         1 => (0usize..8).prop_map(Action::Lock),
         1 => (0usize..8).prop_map(Action::Unlock),
+        1 => (1u64..30, 0u32..4, any::<bool>())
+            .prop_map(|(deadline, importance, critical)| Action::Invoke { deadline, importance, critical }),
+        1 => (0usize..4, 1u64..40).prop_map(|(operation, period)| Action::Retime(operation, period)),
+        1 => (0usize..3).prop_map(Action::Enter),
+        1 => (0usize..8, any::<bool>()).prop_map(|(among, chain)| Action::Cancel(among, chain)),
     ];
     prop::collection::vec(action, 1..150)
 }
@@ -63,14 +72,17 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
     );
     let kinds = (any::<bool>(), 0u32..3, 1u16..4, any::<bool>());
     let links = (prop::bool::weighted(0.4), 0..index.max(1), one_of(&["off", "on", "idle"]), one_of(&["all", "any"]));
-    (times, rules, kinds, links).prop_map(move |(times, rules, kinds, links)| {
+    let rates = (0u64..20, prop::bool::weighted(0.7));
+    (times, rules, kinds, links, rates).prop_map(move |(times, rules, kinds, links, (range, has_deadline))| {
         let (period, wcet, deadline, phase) = times;
         let (on_overrun, on_busy, when_full, limit) = rules;
         let (critical, importance, legs, uses) = kinds;
         let (triggered, from, guard, trigger) = links;
         let triggered = triggered && index > 0;
-        let mut text =
-            format!("[operation.o{index}]\npayload = \"8B\"\nwcet = \"{wcet}ms\"\ndeadline = \"{deadline}ms\"\n");
+        let mut text = format!("[operation.o{index}]\npayload = \"8B\"\nwcet = \"{wcet}ms\"\n");
+        if has_deadline {
+            text += &format!("deadline = \"{deadline}ms\"\n");
+        }
         text += &match triggered {
             // Two predecessors where there are two.
             true if index > 1 && guard == "off" => {
@@ -78,7 +90,10 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
             }
             true => format!("after = {{ {trigger} = [\"o{from}\"] }}\nguard = \"{guard}\"\n"),
             false => {
-                format!("every = \"{period}ms\"\nphase = \"{phase}ms\"\nrepeat = {{ legs = {legs} }}\n")
+                let slowest = period + range;
+                format!(
+                    "every = [\"{period}ms\", \"{slowest}ms\"]\nphase = \"{phase}ms\"\nrepeat = {{ legs = {legs} }}\n"
+                )
             }
         };
         text += &format!("critical = {critical}\nimportance = {importance}\non_overrun = \"{on_overrun}\"\n");
@@ -157,8 +172,12 @@ impl<'a> Caller<'a> {
 
     /// Tickets come back as often as they were handed on, and a job has those of the completions that triggered it.
     fn check_tickets(&mut self, input: Input) {
-        if let Input::Complete { .. } = input {
-            self.tickets.last_mut().expect("it has just got one").1 += self.effects.handed_on;
+        match input {
+            Input::Complete { .. } => {
+                self.tickets.last_mut().expect("it has just got one").1 += self.effects.handed_on;
+            }
+            Input::Invoke(_) => self.tickets.last_mut().expect("it has just got one").1 = 1,
+            _ => {}
         }
         for Ticket(number) in self.effects.returned.drain(..) {
             let held = &mut self.tickets[number.get() as usize - 1].1;
@@ -178,8 +197,12 @@ impl<'a> Caller<'a> {
                 let inherits = self.system.numbered_by_root(job.id.operation);
                 assert!(!inherits || by.number == job.id.number, "{by:?} triggered {:?}", job.id);
             }
-            let all = matches!(operation.trigger, hyoshi_model::Trigger::All(_));
-            let expected = if all { predecessors.len() } else { predecessors.len().min(1) };
+            let expected = match operation.trigger {
+                Trigger::All(_) => predecessors.len(),
+                // Later legs of a request have none.
+                Trigger::Any(_) => usize::from(job.id.leg == 0),
+                Trigger::Periodic => 0,
+            };
             assert_eq!(tickets.iter().flatten().count(), expected);
         }
         let held: u32 = self.tickets.iter().map(|(_, held)| held).sum();
@@ -189,16 +212,22 @@ impl<'a> Caller<'a> {
         assert!(in_joins <= room, "{in_joins} tickets are lost or in joins for {room}");
     }
 
+    /// What comes from outside, and the tick after it.
+    fn outside(&mut self, input: Input) {
+        self.handle(input);
+        while let Some(slot) = self.effects.cancelled.pop() {
+            self.complete(slot, Span::from_micros(200));
+        }
+        self.handle(Input::Tick);
+    }
+
     fn handle(&mut self, input: Input) {
-        let sends = self.effects.sends.capacity();
-        let room = self.effects.returned.capacity();
-        self.dispatcher.handle(self.now, input, &mut self.effects);
-        assert_eq!(
-            (sends, self.effects.sends.len()),
-            (self.effects.sends.capacity(), 0),
-            "one processor sends nothing"
-        );
-        assert_eq!(room, self.effects.returned.capacity(), "nothing is allocated");
+        // The probe's own room.
+        self.dispatcher.probe_mut().0.reserve(1 << 12);
+        let (dispatcher, now) = (&mut self.dispatcher, self.now);
+        let counted = allocation_counter::measure(|| dispatcher.handle(now, input, &mut self.effects));
+        assert_eq!(counted.count_total, 0, "{input:?} allocates");
+        assert!(self.effects.sends.is_empty(), "one processor sends nothing");
         self.check_tickets(input);
         for index in self.checked..self.dispatcher.probe().0.len() {
             let (at, event) = self.dispatcher.probe().0[index];
@@ -278,6 +307,51 @@ impl<'a> Caller<'a> {
                 }
                 assert!(self.effects.level <= before, "a ceiling is never less urgent than its users");
             }
+            Action::Invoke { deadline, importance, critical } => {
+                let operation = OperationId(3);
+                if !self.dispatcher.can_invoke(operation) {
+                    return;
+                }
+                let before = self.dispatcher.jobs().count();
+                self.tickets.push((JobId { operation, number: 0, leg: 0 }, 0));
+                let ticket = NonZeroU32::new(self.tickets.len() as u32).map(Ticket);
+                let deadline = self.now + Span::from_millis(deadline);
+                let request = Request { operation, origin: self.now, deadline, importance, critical, ticket };
+                self.handle(Input::Invoke(request));
+                assert!(self.effects.lost || self.dispatcher.jobs().count() + 1 > before, "it is there");
+                self.handle(Input::Tick);
+            }
+            Action::Retime(operation, period) => {
+                let operation = OperationId(operation as u32);
+                self.outside(Input::Retime { operation, period: Span::from_millis(period) });
+            }
+            Action::Enter(index) => {
+                let index = (index % self.system.epochs.len()) as u16;
+                self.outside(Input::Enter { index });
+            }
+            Action::Cancel(among, chain) => {
+                let Some(slot) = self.choose(among, |_| true) else { return };
+                let job = self.dispatcher.job(slot).id;
+                self.outside(Input::Cancel { job, chain });
+                let mut left = self.dispatcher.jobs().map(|(_, job)| job.id);
+                assert!(left.all(|left| (left.operation, left.number) != (job.operation, job.number)));
+                let one_root = |id: OperationId| self.system.operation(id).roots.len() == 1;
+                if chain && self.system.numbered_by_root(job.operation) && self.system.operation_ids().all(one_root) {
+                    let root = &self.system.operation(job.operation).roots;
+                    let same =
+                        |by: &JobId| by.number == job.number && self.system.operation(by.operation).roots == *root;
+                    let numbered = |by: &JobId| self.system.numbered_by_root(by.operation);
+                    let mut of_chain = self.tickets.iter().filter(|(by, _)| same(by) && numbered(by));
+                    let followed = |by: &JobId| {
+                        let mut after = self
+                            .system
+                            .operation_ids()
+                            .filter(|id| self.system.operation(*id).trigger.predecessors().contains(&by.operation));
+                        after.all(|id| self.system.numbered_by_root(id))
+                    };
+                    assert!(of_chain.all(|(by, held)| *held == 0 || !followed(by)), "a join keeps what was cancelled");
+                }
+            }
         }
     }
 }
@@ -303,8 +377,12 @@ fn each_ends_once(events: &[(Instant, Event)], unfinished: usize) {
     assert_eq!(live.len(), unfinished);
 }
 
-fn play(file: &str, actions: &[Action], naive: bool) {
-    let system = read(file, "random.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+fn play(file: &str, actions: &[Action], naive: bool, requests: bool) {
+    let mut system = read(file, "random.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    // Nothing but requests releases the last one.
+    if requests {
+        (system.operations[3].trigger, system.operations[3].roots) = (Trigger::Any(vec![]), vec![]);
+    }
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let mut caller = Caller::new(&system, &plan, naive);
     actions.iter().for_each(|action| caller.act(*action));
@@ -324,13 +402,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn jobs_run_in_the_order_that_a_naive_model_gives(file in systems(true), actions in actions()) {
-        play(&file, &actions, true);
+    fn jobs_run_in_the_order_that_a_naive_model_gives(
+        file in systems(true), actions in actions(), requests: bool
+    ) {
+        play(&file, &actions, true, requests);
     }
 
     /// Caps, regions, two strategies, full preemption, resources: no order is checked, but no job is lost.
     #[test]
-    fn no_sequence_of_inputs_loses_a_job_or_a_replay(file in systems(false), actions in actions()) {
-        play(&file, &actions, false);
+    fn no_sequence_of_inputs_loses_a_job_or_a_replay(
+        file in systems(false), actions in actions(), requests: bool
+    ) {
+        play(&file, &actions, false, requests);
     }
 }

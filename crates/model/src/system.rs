@@ -183,7 +183,7 @@ pub enum Trigger {
     /// The completion of all of these: the same release number of each if they share one root,
     /// the oldest unused completion of each otherwise.
     All(Vec<OperationId>),
-    /// Each completion of any of these.
+    /// Each completion of any of these; of none of them, requests from outside alone.
     Any(Vec<OperationId>),
 }
 
@@ -282,6 +282,8 @@ pub struct Setting {
     pub takes: Takes,
     /// By when a job must have finished.
     pub deadline: Deadline,
+    /// The file gives no deadline: it is the period, and follows a rate that is adapted.
+    pub deadline_is_period: bool,
     /// Jobs per release: a load chain of `legs` jobs, each triggering the next; 1 for all others.
     pub legs: u16,
     /// How many of the first legs are critical; all of them if the operation is.
@@ -377,6 +379,13 @@ impl System {
     /// The setting of an operation in the epoch with the index.
     pub fn setting(&self, epoch: usize, id: OperationId) -> &Setting {
         &self.epochs[epoch].settings[id.index()]
+    }
+
+    /// The periodic operation whose rate this one follows, if the file gives that rate as a range: itself, or its only root.
+    pub fn adapted_by(&self, id: OperationId) -> Option<OperationId> {
+        let [root] = self.operation(id).roots[..] else { return None };
+        let ranges = |epoch: &Epoch| epoch.settings[root.index()].slowest > epoch.settings[root.index()].period;
+        self.epochs.iter().any(ranges).then_some(root)
     }
 
     /// The index of the epoch in force at `now`.

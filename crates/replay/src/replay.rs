@@ -208,5 +208,8 @@ fn possible<P: Probe>(dispatcher: &Dispatcher<P>, system: &System, at: Instant, 
         Input::Release { slot, resource } => {
             dispatcher.live_job(*slot).is_some() && resource.index() < system.resources.len()
         }
+        Input::Invoke(request) => dispatcher.can_invoke(request.operation),
+        Input::Enter { index } => usize::from(*index) < system.epochs.len(),
+        Input::Retime { .. } | Input::Cancel { .. } => true,
     }
 }

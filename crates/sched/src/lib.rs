@@ -45,9 +45,11 @@ extern crate alloc;
 #[cfg(feature = "analysis")]
 pub mod analysis;
 pub mod plan;
+pub mod ranking;
 pub mod strategy;
 
 #[cfg(feature = "analysis")]
 pub use analysis::{Bounds, Options, Outcome, Report, Verdict, analyse, analyse_with};
 pub use plan::{Level, MOST_LEVELS, Place, Placement, Plan, ProcessorPlan, UnknownStrategy};
+pub use ranking::Ranking;
 pub use strategy::{Discipline, Strategies, Strategy, Traits, Urgency};

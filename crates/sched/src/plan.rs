@@ -4,11 +4,12 @@
 //! Levels are made once, over the operations of all epochs together, so that a lane keeps its
 //! meaning when a region changes; what an epoch changes is which level an operation is in.
 
-use alloc::{boxed::Box, collections::BTreeMap, format, string::String, vec, vec::Vec};
+use alloc::{boxed::Box, format, string::String, vec, vec::Vec};
 use core::fmt;
 
-use hyoshi_model::{OperationId, Preemption, ProcessorId, Setting, Span, System};
+use hyoshi_model::{OperationId, Preemption, ProcessorId, Setting, Span, System, Trigger};
 
+use crate::ranking::{Ranking, Wanted};
 use crate::strategy::{Discipline, Strategies, Strategy, Traits, Urgency};
 
 /// The most levels a processor can have: the room that the map of real-time priorities gives to
@@ -41,8 +42,13 @@ pub struct ProcessorPlan {
     /// level 0 for a resource that other processors use too, so that its holder is delayed by nobody.
     /// The same under both strategies, if there are two.
     pub ceilings: Vec<Option<u8>>,
+    /// For each of `operations`, the levels that its jobs can be in, a bit for each: where some epoch, an adapted rate or a
+    /// request places them.
+    pub reach: Vec<u64>,
     /// How many levels of the strategy were merged for lack of room.
     pub merged: usize,
+    /// What numbered the levels.
+    pub ranking: Ranking,
     /// The plan of the second strategy, which rules in overload, if the processor has one. Its
     /// level `n` is the same lane as level `n` here: the processor has as many lanes as the longer
     /// of the two has levels. It has no further one.
@@ -127,18 +133,24 @@ impl Plan {
 }
 
 impl ProcessorPlan {
-    fn new(system: &System, processor: ProcessorId, strategy: &dyn Strategy) -> ProcessorPlan {
+    fn new(system: &System, processor: ProcessorId, strategy: &'static dyn Strategy) -> ProcessorPlan {
         let operations: Vec<OperationId> = system.operations_on(processor).collect();
         let wanted: Vec<Vec<[Option<Urgency>; 2]>> = (0..system.epochs.len())
             .map(|epoch| operations.iter().map(|id| urgencies(system, epoch, *id, strategy)).collect())
             .collect();
 
-        let mut seats = Seats::default();
-        for urgency in wanted.iter().flatten().flatten().flatten() {
-            seats.take(urgency);
-        }
-        let merged = seats.merge();
-        let place = |urgency: Option<Urgency>| urgency.map(|urgency| seats.place(&urgency));
+        let varies = |id: &OperationId| (adapts(system, *id, strategy), requested(system, *id));
+        let varies: Vec<(bool, bool)> = operations.iter().map(varies).collect();
+        let each = wanted.iter().flat_map(|epoch| epoch.iter().zip(&varies).enumerate());
+        let each = each.flat_map(|(position, (kinds, (adapts, requested)))| {
+            let kinds = kinds.iter().enumerate();
+            kinds.filter_map(move |(kind, urgency)| {
+                let own = adapts.then_some((position, kind));
+                Some(Wanted { urgency: (*urgency)?, own, anywhere: *requested })
+            })
+        });
+        let ranking = Ranking::new(strategy, each);
+        let place = |urgency: Option<Urgency>| urgency.map(|urgency| ranking.place(&urgency));
         let placements = wanted.iter().map(|epoch| {
             epoch
                 .iter()
@@ -154,7 +166,7 @@ impl ProcessorPlan {
         });
         let placements: Vec<Vec<Placement>> = placements.collect();
 
-        let levels = seats.disciplines().into_iter().enumerate().map(|(level, discipline)| {
+        let levels = ranking.disciplines().into_iter().enumerate().map(|(level, discipline)| {
             let residents = residents(system, &operations, &wanted, &placements, level as u8);
             let critical = residents.iter().any(|(critical, _)| *critical);
             Level { discipline, label: label(discipline, &residents), critical }
@@ -167,7 +179,17 @@ impl ProcessorPlan {
                 levels[usize::from(placement.critical.level)].critical = true;
             }
         }
-        let ceilings = ceilings(system, &operations, &placements);
+        let levels_of = |position: usize| {
+            let places =
+                placements.iter().flat_map(|epoch: &Vec<Placement>| [epoch[position].critical, epoch[position].other]);
+            places.flat_map(|place| ranking.reach(place.level)).fold(0, |mask: u64, level| mask | 1 << level)
+        };
+        let reach: Vec<u64> = (0..operations.len()).map(levels_of).collect();
+        let critical: Vec<bool> = levels.iter().map(|level| level.critical).collect();
+        for (index, level) in (0u8..).zip(&mut levels) {
+            level.critical |= ranking.reach(index).any(|one| critical[usize::from(one)]);
+        }
+        let ceilings = ceilings(system, &operations, &reach);
         ProcessorPlan {
             processor,
             strategy: strategy.name().into(),
@@ -176,7 +198,9 @@ impl ProcessorPlan {
             operations,
             placements,
             ceilings,
-            merged,
+            reach,
+            merged: ranking.merged,
+            ranking,
             overload: None,
         }
     }
@@ -188,19 +212,44 @@ impl ProcessorPlan {
     }
 }
 
-/// The urgency of an operation's critical and other jobs, where it has such.
-fn urgencies(system: &System, epoch: usize, id: OperationId, strategy: &dyn Strategy) -> [Option<Urgency>; 2] {
+/// True if requests from outside alone release an operation's jobs: they say themselves whether they are critical.
+fn requested(system: &System, id: OperationId) -> bool {
+    matches!(&system.operation(id).trigger, Trigger::Any(predecessors) if predecessors.is_empty())
+}
+
+/// True if the rank of an operation's jobs changes where its rate is adapted.
+fn adapts(system: &System, id: OperationId, strategy: &dyn Strategy) -> bool {
+    let Some(root) = system.adapted_by(id) else { return false };
+    (0..system.epochs.len()).any(|epoch| {
+        let slowest = system.setting(epoch, root).slowest;
+        let kinds = urgencies(system, epoch, id, strategy).into_iter().zip([true, false]);
+        kinds.filter_map(|(urgency, critical)| Some((urgency?, traits(system, epoch, id, critical)))).any(
+            |(fastest, at)| {
+                let deadline = if system.setting(epoch, id).deadline_is_period { slowest } else { at.deadline };
+                strategy.urgency(&Traits { period: slowest, deadline, ..at }).rank != fastest.rank
+            },
+        )
+    })
+}
+
+fn traits(system: &System, epoch: usize, id: OperationId, critical: bool) -> Traits {
     let (operation, setting) = (system.operation(id), system.setting(epoch, id));
-    let traits = |critical| Traits {
+    Traits {
         operation: id,
         critical,
         period: setting.period,
         deadline: setting.deadline.span(),
         wcet: setting.wcet,
         importance: operation.importance,
-    };
-    let all_critical = operation.critical || setting.critical_legs >= setting.legs;
-    let some_critical = operation.critical || setting.critical_legs > 0;
+    }
+}
+
+/// The urgency of an operation's critical and other jobs, where it has such.
+fn urgencies(system: &System, epoch: usize, id: OperationId, strategy: &dyn Strategy) -> [Option<Urgency>; 2] {
+    let (operation, setting) = (system.operation(id), system.setting(epoch, id));
+    let traits = |critical| traits(system, epoch, id, critical);
+    let all_critical = (operation.critical || setting.critical_legs >= setting.legs) && !requested(system, id);
+    let some_critical = operation.critical || setting.critical_legs > 0 || requested(system, id);
     [some_critical.then(|| strategy.urgency(&traits(true))), (!all_critical).then(|| strategy.urgency(&traits(false)))]
 }
 
@@ -236,6 +285,9 @@ fn label(discipline: Discipline, residents: &[(bool, &Setting)]) -> String {
         let least = residents.iter().map(|(_, setting)| of(setting)).min().unwrap_or_default();
         (least, residents.iter().map(|(_, setting)| of(setting)).max().unwrap_or_default())
     };
+    if residents.is_empty() {
+        return "free for adapted rates".into();
+    }
     let (periods, deadlines) = (range(|setting| setting.period), range(|setting| setting.deadline.span()));
     match discipline {
         Discipline::Fifo if periods.0 == periods.1 => format!("{who}every {}", periods.0),
@@ -246,7 +298,7 @@ fn label(discipline: Discipline, residents: &[(bool, &Setting)]) -> String {
 }
 
 /// The most urgent level among the users of each resource, 0 where other processors use it too.
-fn ceilings(system: &System, operations: &[OperationId], placements: &[Vec<Placement>]) -> Vec<Option<u8>> {
+fn ceilings(system: &System, operations: &[OperationId], reach: &[u64]) -> Vec<Option<u8>> {
     let mut ceilings: Vec<Option<u8>> = vec![None; system.resources.len()];
     let mut elsewhere = vec![false; system.resources.len()];
     let here = operations.first().map(|id| system.operation(*id).on);
@@ -257,77 +309,10 @@ fn ceilings(system: &System, operations: &[OperationId], placements: &[Vec<Place
     }
     for (position, id) in operations.iter().enumerate() {
         for (resource, _) in &system.operation(*id).uses {
-            let levels = placements.iter().map(|epoch| epoch[position].critical.level.min(epoch[position].other.level));
-            let mine = if elsewhere[resource.index()] { Some(0) } else { levels.min() };
+            let mine = if elsewhere[resource.index()] { 0 } else { reach[position].trailing_zeros() as u8 };
             let ceiling = &mut ceilings[resource.index()];
-            *ceiling = ceiling.iter().copied().chain(mine).min();
+            *ceiling = Some(ceiling.map_or(mine, |other| other.min(mine)));
         }
     }
     ceilings
-}
-
-/// Distinct levels that operations asked for, and the ties within each.
-#[derive(Default)]
-struct Seats {
-    /// By (class, rank): discipline, and the distinct ties.
-    wanted: BTreeMap<(u8, u64), (Discipline, Vec<u32>)>,
-    /// After merging: the level of each (class, rank).
-    level: BTreeMap<(u8, u64), u8>,
-}
-
-impl Seats {
-    fn take(&mut self, urgency: &Urgency) {
-        let seat = self.wanted.entry((urgency.class, urgency.rank)).or_insert((urgency.discipline, Vec::new()));
-        if let Err(position) = seat.1.binary_search(&urgency.tie) {
-            seat.1.insert(position, urgency.tie);
-        }
-    }
-
-    /// Numbers the levels; where there are too many, the least urgent of the largest class share
-    /// one, and so on with what is then the largest.
-    fn merge(&mut self) -> usize {
-        let mut room: BTreeMap<u8, usize> = BTreeMap::new();
-        for (class, _) in self.wanted.keys() {
-            *room.entry(*class).or_default() += 1;
-        }
-        let too_many = self.wanted.len().saturating_sub(MOST_LEVELS);
-        for _ in 0..too_many {
-            // Of equal classes the least urgent one; each keeps a level.
-            let largest = room.values_mut().filter(|levels| **levels > 1).max_by_key(|levels| **levels);
-            if let Some(levels) = largest {
-                *levels -= 1;
-            }
-        }
-        let (mut next, mut of_class) = (0usize, (None, 0));
-        for key in self.wanted.keys() {
-            let seats = if of_class.0 == Some(key.0) { of_class.1 } else { 0 };
-            of_class = (Some(key.0), seats + 1);
-            next += usize::from(seats < room[&key.0]);
-            // More classes than levels: what is left shares the last.
-            self.level.insert(*key, (next.min(MOST_LEVELS) - 1) as u8);
-        }
-        too_many
-    }
-
-    fn place(&self, urgency: &Urgency) -> Place {
-        let key = (urgency.class, urgency.rank);
-        let level = self.level.get(&key).copied().unwrap_or_default();
-        let ties = self.wanted.get(&key).map_or(&[][..], |(_, ties)| ties);
-        let tie = ties.binary_search(&urgency.tie).unwrap_or_default();
-        Place {
-            level,
-            tie: if urgency.discipline == Discipline::Fifo { 0 } else { tie.min(usize::from(u16::MAX)) as u16 },
-        }
-    }
-
-    /// Of each level, that of the most urgent seat in it.
-    fn disciplines(&self) -> Vec<Discipline> {
-        let mut disciplines = Vec::new();
-        for (key, (discipline, _)) in &self.wanted {
-            if usize::from(self.level[key]) == disciplines.len() {
-                disciplines.push(*discipline);
-            }
-        }
-        disciplines
-    }
 }

@@ -73,7 +73,8 @@ pub trait Strategy: Send + Sync {
     /// One line: what it does and where it comes from.
     fn summary(&self) -> &str;
 
-    /// How urgent the jobs of an operation are. Must depend on nothing but `operation`.
+    /// How urgent the jobs of an operation are. Must depend on nothing but `operation`; the class and the discipline not on
+    /// its period, deadline or worst case, which change when a rate is adapted or a request has its own.
     fn urgency(&self, operation: &Traits) -> Urgency;
 }
 
@@ -168,9 +169,9 @@ impl Strategies {
     }
 
     /// The strategy of that name, in any case of letters.
-    pub fn find(&self, name: &str) -> Option<&dyn Strategy> {
-        let own = self.own.iter().rev().map(|strategy| *strategy as &dyn Strategy);
-        own.chain(TABLE.iter().map(|strategy| strategy as &dyn Strategy))
+    pub fn find(&self, name: &str) -> Option<&'static dyn Strategy> {
+        let own = self.own.iter().rev().copied();
+        own.chain(TABLE.iter().map(|strategy| strategy as &'static dyn Strategy))
             .find(|strategy| strategy.name().eq_ignore_ascii_case(name))
     }
 

@@ -1,6 +1,8 @@
 //! One CPU under a model of the kernel: of all lanes that have something to run, the most urgent
 //! runs; what the dispatcher paused or demoted runs when nothing else does.
 
+use std::collections::VecDeque;
+
 use hyoshi_dispatch::kernel::BACKGROUND;
 use hyoshi_dispatch::{Dispatcher, Effects, Kernel, LaneMask, Overrun, Run, State, Transport};
 use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span, System};
@@ -19,6 +21,8 @@ pub(crate) struct Cpu<'a, P> {
     pub dispatcher: Dispatcher<P>,
     effects: Effects,
     links: Simulated<'a>,
+    /// What still comes from outside.
+    inputs: VecDeque<(Instant, Input)>,
     /// By slot, for started jobs.
     execution: Vec<Execution>,
     kernel: Kernel,
@@ -67,6 +71,8 @@ impl<'a, P: Probe> Cpu<'a, P> {
         }
         let operations = || plan.operations.iter().map(|id| system.operation(*id));
         let effects = dispatcher.effects();
+        let inputs = given.iter().flat_map(|given| given.inputs).filter(|(_, to, _)| *to == plan.processor);
+        let inputs: VecDeque<_> = inputs.map(|(at, _, input)| (*at, *input)).collect();
         Cpu {
             system,
             given,
@@ -76,7 +82,8 @@ impl<'a, P: Probe> Cpu<'a, P> {
             overhead: Overhead::of(system.processor(plan.processor).costs, dispatcher.lanes().len()),
             stop: Instant::NEVER,
             accounted: Instant::ZERO,
-            timer: effects.timer,
+            timer: inputs.front().map_or(effects.timer, |(at, _)| effects.timer.min(*at)),
+            inputs,
             any_resources: operations().any(|operation| !operation.uses.is_empty()),
             any_overrun_rule: operations().any(|operation| operation.on_overrun != hyoshi_model::OnOverrun::Report),
             preemptive: plan.preemption == hyoshi_model::Preemption::Full,
@@ -143,20 +150,24 @@ impl<'a, P: Probe> Cpu<'a, P> {
 
     /// Second: releases, signals and guards.
     #[inline]
-    pub fn tick(&mut self, now: Instant) {
+    pub fn tick(&mut self, now: Instant, locks: &mut Locks) {
         if self.overhead.is_some() {
-            return self.tick_at_a_cost(now);
-        }
-        // A completion elsewhere may have moved the timer since `self.timer` was set.
-        if self.due_next() <= now {
+            self.tick_at_a_cost(now);
+        } else if self.due_next() <= now {
+            // A completion elsewhere may have moved the timer since `self.timer` was set.
             self.catch_up(now);
+        }
+        // Jobs that were cancelled after their start end at once.
+        while let Some(slot) = self.effects.cancelled.pop() {
+            self.complete(now, slot, locks);
         }
     }
 
     /// When the release thread has something to do next.
     #[inline]
     fn due_next(&self) -> Instant {
-        self.effects.timer.min(self.links.next())
+        let timer = self.effects.timer.min(self.links.next());
+        self.inputs.front().map_or(timer, |(at, _)| timer.min(*at))
     }
 
     /// Everything that is due: how many jobs entered queues, and how many releases were refused.
@@ -165,6 +176,12 @@ impl<'a, P: Probe> Cpu<'a, P> {
         let (mut enqueued, mut refused) = (0, 0);
         while let Some((signal, ())) = self.links.receive(now) {
             self.handle(now, Input::Signal(signal));
+            enqueued += self.effects.work.enqueued;
+            refused += self.effects.work.refused;
+        }
+        while let Some((_, input)) = self.inputs.front().copied().filter(|(at, _)| *at <= now) {
+            self.inputs.pop_front();
+            self.handle(now, input);
             enqueued += self.effects.work.enqueued;
             refused += self.effects.work.refused;
         }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_sched::Plan;
-use hyoshi_trace::Probe;
+use hyoshi_trace::{Input, Probe};
 
 use cpu::Cpu;
 use locks::Locks;
@@ -73,6 +73,8 @@ pub struct Given<'a> {
     pub late: Option<&'a Arc<BTreeMap<JobId, Span>>>,
     /// Ordinary threads use all time that lanes leave: jobs below the lanes get no CPU.
     pub crowded: bool,
+    /// What comes from outside, in the order of time: requests, rates, regions, cancellation.
+    pub inputs: &'a [(Instant, ProcessorId, Input)],
 }
 
 /// Simulates as [`simulate`] does, with what is known of jobs beforehand, and with programs of the system, if they are given.
@@ -152,7 +154,7 @@ fn step<P: Probe>(
         while let Some((resource, _, slot)) = locks.take_granted() {
             cpu.granted(now, slot, resource);
         }
-        cpu.tick(now);
+        cpu.tick(now, locks);
         cpu.dispatch(now, locks);
         return;
     }
@@ -172,7 +174,7 @@ fn step<P: Probe>(
     for cpu in cpus.iter_mut() {
         if cpu.due || cpu.next() <= now {
             cpu.account(now);
-            cpu.tick(now);
+            cpu.tick(now, locks);
             cpu.dispatch(now, locks);
             cpu.due = false;
             touched = true;

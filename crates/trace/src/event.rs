@@ -93,6 +93,52 @@ pub enum Input {
     },
     /// The run ends: account for what is unfinished.
     Close,
+    /// A request from outside releases a job. A `Tick` follows.
+    Invoke(Request),
+    /// From now on the releases of a periodic operation are so far apart, as near as the rate's range in the file allows. A
+    /// `Tick` follows.
+    Retime {
+        /// The operation; what it triggers follows, on each processor that is told.
+        #[serde(with = "operation")]
+        operation: OperationId,
+        /// The period.
+        #[serde(with = "span")]
+        period: Span,
+    },
+    /// An operating region begins, in whatever order. A `Tick` follows.
+    Enter {
+        /// Its index in the system.
+        index: u16,
+    },
+    /// A job is needed no longer: one that waits ends, one that has started is asked to. A `Tick` follows.
+    Cancel {
+        /// The job; with all its legs.
+        #[serde(with = "job")]
+        job: JobId,
+        /// And everything that was released by the same job of its root. Completions that are on their way still release jobs.
+        chain: bool,
+    },
+}
+
+/// A request from outside: a job with a deadline, an importance and a criticality of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The operation that serves it.
+    #[serde(with = "operation")]
+    pub operation: OperationId,
+    /// The nominal release of what led to it, from which end-to-end latency counts.
+    #[serde(with = "instant")]
+    pub origin: Instant,
+    /// Its absolute deadline.
+    #[serde(with = "instant")]
+    pub deadline: Instant,
+    /// Rank among other requests and operations; higher is more important.
+    pub importance: u32,
+    /// Whether the job is critical. Only a job of an operation that may have critical jobs can be.
+    pub critical: bool,
+    /// What the caller attached to it: the job's one ticket.
+    #[serde(skip)]
+    pub ticket: Option<Ticket>,
 }
 
 /// What a dispatcher decides.
@@ -261,7 +307,7 @@ pub enum Outcome {
     Made,
     /// Finished after its deadline, or unfinished after it when the run ended.
     Missed,
-    /// Cancelled at its first dispatch: it could no longer finish in time.
+    /// Cancelled: at its first dispatch, because it could no longer finish in time, or from outside.
     Cancelled,
     /// Stopped because it exceeded its declared worst case.
     Stopped,

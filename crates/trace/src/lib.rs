@@ -28,7 +28,9 @@ pub mod ring;
 pub mod split;
 pub mod stats;
 
-pub use event::{Decision, Event, Input, JobEnd, NoProbe, Outcome, Probe, Seen, Signal, Slot, Ticket, Wait, Who};
+pub use event::{
+    Decision, Event, Input, JobEnd, NoProbe, Outcome, Probe, Request, Seen, Signal, Slot, Ticket, Wait, Who,
+};
 pub use recording::{Header, Reader, Writer};
 pub use reign::{Reign, Reigns};
 pub use ring::{RingDrain, RingProbe};

@@ -148,6 +148,7 @@ impl<P: Probe> Dispatcher<P> {
         operation.unfinished -= 1;
         operation.waiting -= u32::from(!job.started && matches!(job.state, State::Held | State::Ready));
         self.released -= u32::from(job.state != State::Held);
+        let moves = operation.can_move();
         if operation.on_overrun != OnOverrun::Report && job.started {
             self.watches.retain(|(_, watched)| *watched != slot);
             self.watch_next = self.watches.iter().map(|(due, _)| *due).min().unwrap_or(Instant::NEVER);
@@ -156,12 +157,17 @@ impl<P: Probe> Dispatcher<P> {
             self.held.retain(|(holder, _)| *holder != slot);
         }
         self.decision(now, Decision::End(job_end(now, &job, outcome, consumed)));
+        if moves {
+            self.move_operations(now, effects);
+        }
     }
 
-    pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: Outcome, effects: &mut Effects) {
+    /// False: the job is not admitted.
+    pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: Outcome, effects: &mut Effects) -> bool {
         effects.work.refused += 1;
         self.return_tickets(job, effects);
         self.decision(now, Decision::End(job_end(now, job, outcome, Span::ZERO)));
+        false
     }
 
     #[inline]

@@ -3,10 +3,12 @@
 //!
 //! The order at one instant is: completions, idle points (rule 3 of the guard), releases, signals
 //! from other processors, guard timers, dispatch. The caller passes completions first, then signals in the order of
-//! `due`, then `Tick`, and `LaneRuns` last.
+//! `due` and what else comes from outside (requests, rates, regions, cancellation), then `Tick`, and `LaneRuns` last.
 
 mod lanes;
+mod outside;
 mod queries;
+mod rates;
 mod region;
 mod releases;
 mod switching;
@@ -16,7 +18,7 @@ use alloc::{vec, vec::Vec};
 use hyoshi_model::{
     Deadline, Instant, JobId, OnOverload, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System,
 };
-use hyoshi_sched::{Discipline, ProcessorPlan};
+use hyoshi_sched::{Discipline, ProcessorPlan, Ranking};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot, Ticket};
 
 use crate::cap::Cap;
@@ -24,8 +26,8 @@ use crate::effects::{Effects, Overrun, Run, Work};
 use crate::hard_cap::HardCap;
 use crate::job::{JobTable, State, Transition};
 use crate::join::Token;
-use crate::lane::{Lane, LaneMask};
-use crate::operation::{Intake, Operation};
+use crate::lane::{Lane, LaneMask, plans};
+use crate::operation::{Intake, Operation, numbered_by};
 use crate::timers::Timers;
 
 /// The dispatcher of one processor. See the [module](self).
@@ -37,6 +39,9 @@ pub struct Dispatcher<P> {
     system_epochs: Vec<Instant>,
     /// When the next one begins.
     next_epoch: Instant,
+    /// How many have begun in their turn.
+    begun: usize,
+    /// The one in force.
     epoch: usize,
     operations: Vec<Operation>,
     local_of: Vec<u32>,
@@ -73,6 +78,10 @@ pub struct Dispatcher<P> {
     /// The most completions for other processors that one job has.
     most_sends: usize,
     settings: alloc::sync::Arc<region::Settings>,
+    /// The levels of each strategy.
+    rankings: Vec<Ranking>,
+    /// Some rate has been adapted: the plan's placements no longer hold.
+    ranked_again: bool,
     /// Present if the processor has two strategies.
     switching: Option<alloc::boxed::Box<switching::Switching>>,
     probe: P,
@@ -95,14 +104,22 @@ impl<P: Probe> Dispatcher<P> {
                 downstream[from.index()].push((to, position as u16));
             }
         }
+        let numbered_by = numbered_by(system);
         let operations: Vec<Operation> = plan
             .operations
             .iter()
-            .map(|id| Operation::new(system, plan, *id, &downstream[id.index()], |id| local_of[id.index()]))
+            .map(|id| {
+                let numbered_by = numbered_by[id.index()];
+                Operation::new(system, plan, *id, &downstream[id.index()], numbered_by, |id| local_of[id.index()])
+            })
             .collect();
 
         let lanes = Lane::of(plan, &operations);
-        let settings = region::Settings::new(system, plan, &lanes);
+        let settings = region::Settings::new(system, plan);
+        let mut rankings: Vec<Ranking> = plans(plan).map(|plan| plan.ranking.clone()).collect();
+        if operations.iter().any(|operation| operation.adapted_by.is_some()) {
+            rankings[0].reserve(2 * operations.len());
+        }
         // What `admit` lets in.
         let bound: usize = operations.iter().map(|operation| operation.queue.most_jobs()).sum();
         let uses = |one: &&Operation| !system.operation(one.id).uses.is_empty();
@@ -141,6 +158,7 @@ impl<P: Probe> Dispatcher<P> {
             // The file's reader has no more.
             system_epochs: system.epochs.iter().map(|epoch| epoch.at).collect(),
             next_epoch: Instant::NEVER,
+            begun: 0,
             epoch: 0,
             disciplines,
             switching,
@@ -169,31 +187,22 @@ impl<P: Probe> Dispatcher<P> {
             any_idle_guard,
             most_sends,
             settings: alloc::sync::Arc::new(settings),
+            rankings,
+            ranked_again: false,
             probe,
         };
-        dispatcher.enter_epoch(Instant::ZERO, 0);
+        dispatcher.begin_next_epoch(Instant::ZERO, &mut Effects::default());
         dispatcher
     }
 
     /// The effects to pass to [`handle`](Self::handle), with room for what this dispatcher can have.
     pub fn effects(&self) -> Effects {
         let mut effects = Effects {
-            timer: Instant::NEVER,
-            startable: LaneMask::EMPTY,
-            running: LaneMask::EMPTY,
-            paused: LaneMask::EMPTY,
-            paused_wholly: LaneMask::EMPTY,
-            woken: LaneMask::EMPTY,
             // Of several completions between which the caller takes nothing.
             sends: Vec::with_capacity(self.most_sends.max(1) * 8),
-            handed_on: 0,
             returned: Vec::with_capacity(self.operations.iter().map(Operation::most_tickets).sum::<usize>() + 8),
-            run: None,
-            overrun: Overrun::Within,
-            level: 0,
-            lost: false,
-            stop: false,
-            work: Work::default(),
+            cancelled: Vec::with_capacity(self.jobs.capacity()),
+            ..Effects::default()
         };
         self.show(&mut effects);
         effects
@@ -224,6 +233,10 @@ impl<P: Probe> Dispatcher<P> {
             Input::Acquire { slot, resource } => effects.level = self.acquire(slot, resource),
             Input::Release { slot, resource } => effects.level = self.release(now, slot, resource, effects),
             Input::Close => self.close(now, effects),
+            Input::Invoke(request) => effects.lost = !self.invoke(now, request, effects),
+            Input::Retime { operation, period } => self.retime(now, operation, period, effects),
+            Input::Enter { index } => self.enter_region(now, index, effects),
+            Input::Cancel { job, chain } => self.cancel_job(now, job, chain, effects),
         }
         self.show(effects);
     }
@@ -251,9 +264,16 @@ impl<P: Probe> Dispatcher<P> {
         self.account(now, effects);
     }
 
+    /// Everything that was due before `now` comes before what happens now.
+    pub(super) fn advance_before(&mut self, now: Instant, effects: &mut Effects) {
+        if let Some(before) = now.as_nanos().checked_sub(1) {
+            self.advance(now, Instant::from_nanos(before), true, effects);
+        }
+    }
+
     /// Handles timers due until `to`: at one instant epochs, then releases, then guards. Without `guards_at_last`, guards due
     /// at `to` wait for signals.
-    fn advance(&mut self, now: Instant, to: Instant, guards_at_last: bool, effects: &mut Effects) {
+    pub(super) fn advance(&mut self, now: Instant, to: Instant, guards_at_last: bool, effects: &mut Effects) {
         loop {
             // `<=` in this order keeps it.
             let (epoch, arrival, guard) = (self.next_epoch, self.arrivals.next(), self.guards.next());
@@ -262,7 +282,7 @@ impl<P: Probe> Dispatcher<P> {
                 break;
             }
             if epoch == due {
-                self.enter_epoch(now, self.epoch + 1);
+                self.begin_next_epoch(now, effects);
             } else if arrival == due {
                 self.arrive_periodic(now, effects);
             } else if due < to || guards_at_last {
@@ -352,13 +372,15 @@ impl<P: Probe> Dispatcher<P> {
         self.leave_queue(slot);
         self.give_token_up(slot, effects);
         let job = *self.jobs.get(slot);
-        let outcome = match job.stopped {
-            true => Outcome::Stopped,
+        let ends_early = job.stopped || job.cancelled;
+        let outcome = match job.cancelled {
+            true => Outcome::Cancelled,
+            false if job.stopped => Outcome::Stopped,
             false if now <= job.deadline => Outcome::Made,
             false => Outcome::Missed,
         };
         self.end(now, slot, (Transition::Complete, outcome), consumed, effects);
-        if !job.stopped {
+        if !ends_early {
             if job.id.leg + 1 < job.legs {
                 self.next_leg(now, &job, effects);
             } else {
@@ -454,6 +476,8 @@ impl<P: Probe> Dispatcher<P> {
 
     /// The run is over: jobs that are late by now count as missed, the others as never released.
     fn close(&mut self, now: Instant, effects: &mut Effects) {
+        // Nothing moves any more.
+        self.operations.iter_mut().for_each(|operation| operation.next_placement = None);
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
             let Some(job) = self.live_job(slot) else { continue };
             // A deadline of its own counts from the guarded release, which has not been yet.

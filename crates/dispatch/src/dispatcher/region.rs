@@ -1,8 +1,8 @@
 //! What changes from one operating region to the next, and the cap's view of it.
 
-use alloc::{sync::Arc, vec, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 
-use hyoshi_model::{Instant, OnOverload, ResourceId, Setting, System, utilisation_ppm};
+use hyoshi_model::{Instant, OnOverload, OperationId, ResourceId, Setting, System, utilisation_ppm};
 use hyoshi_sched::{Placement, ProcessorPlan};
 use hyoshi_trace::{Decision, Probe, Slot};
 
@@ -19,44 +19,73 @@ pub(super) struct Settings {
     epochs: Vec<Vec<Setting>>,
     /// Under each strategy.
     placements: Vec<Vec<Vec<Placement>>>,
-    reserves: Vec<Vec<Vec<u64>>>,
+    /// The declared utilisation of each operation's critical and other jobs, in parts per million.
+    shares: Vec<Vec<(u64, u64)>>,
 }
 
 impl Settings {
-    pub fn new(system: &System, plan: &ProcessorPlan, lanes: &[Lane]) -> Self {
+    pub fn new(system: &System, plan: &ProcessorPlan) -> Self {
         let epochs = 0..system.epochs.len();
         let settings = |epoch| plan.operations.iter().map(|id| system.setting(epoch, *id).clone()).collect();
         Settings {
             epochs: epochs.clone().map(settings).collect(),
             placements: plans(plan).map(|plan| plan.placements.clone()).collect(),
-            reserves: plans(plan)
-                .map(|plan| epochs.clone().map(|epoch| reserves(system, plan, epoch, lanes)).collect())
-                .collect(),
+            shares: epochs.map(|epoch| shares(system, plan, epoch)).collect(),
         }
     }
 }
 
 impl<P: Probe> Dispatcher<P> {
-    pub(super) fn enter_epoch(&mut self, now: Instant, index: usize) {
+    /// The next epoch's time has come.
+    pub(super) fn begin_next_epoch(&mut self, now: Instant, effects: &mut Effects) {
+        let index = self.begun;
+        self.begun += 1;
+        self.next_epoch = self.system_epochs.get(self.begun).copied().unwrap_or(Instant::NEVER);
+        self.set_region(now, index, effects);
+    }
+
+    /// A region begins out of turn. Epochs still begin when their time comes.
+    pub(super) fn enter_region(&mut self, now: Instant, index: u16, effects: &mut Effects) {
+        self.advance_before(now, effects);
+        while self.next_epoch <= now {
+            self.begin_next_epoch(now, effects);
+        }
+        self.set_region(now, index.into(), effects);
+    }
+
+    fn set_region(&mut self, now: Instant, index: usize, effects: &mut Effects) {
         self.epoch = index;
-        self.next_epoch = self.system_epochs.get(index + 1).copied().unwrap_or(Instant::NEVER);
         let settings = Arc::clone(&self.settings);
         let ruling = self.ruling();
         for (local, operation) in self.operations.iter_mut().enumerate() {
             operation.enter(&settings.epochs[index][local]);
-            operation.placement = settings.placements[ruling][index][local];
-            operation.other_placement = settings.placements[(ruling + 1) % settings.placements.len()][index][local];
+            let place = |strategy: usize| settings.placements[strategy % settings.placements.len()][index][local];
+            match (self.ranked_again, ruling) {
+                (false, _) => (operation.placement, operation.other_placement) = (place(ruling), place(ruling + 1)),
+                // The first strategy's follow.
+                (true, 0) if settings.placements.len() > 1 => operation.other_placement = place(1),
+                (true, 0) => {}
+                (true, _) => operation.placement = place(1),
+            }
         }
-        self.reserve();
         self.decision(now, Decision::Epoch { index: index as u16 });
+        if self.ranked_again {
+            self.rank_again(now, effects);
+        } else {
+            self.reserve();
+        }
     }
 
-    /// Tells the cap what must stay possible.
+    /// Tells the cap what must stay possible above each lane: all critical work, and the other work of more urgent lanes.
     pub(super) fn reserve(&mut self) {
-        let ruling = self.ruling();
-        if let Some(cap) = &mut self.cap {
-            cap.reserve(self.settings.reserves[ruling][self.epoch].iter().copied());
+        let Some(cap) = &mut self.cap else { return };
+        let (mut critical, mut other) = (0, [0u64; u64::BITS as usize]);
+        for (operation, share) in self.operations.iter().zip(&self.settings.shares[self.epoch]) {
+            critical += share.0;
+            other[usize::from(Lane::index_of(&self.lanes, operation.placement.other.level))] += share.1;
         }
+        let above = other.iter().scan(critical, |above, lane| Some(core::mem::replace(above, *above + lane)));
+        cap.reserve(above);
     }
 
     /// The caps count whether lanes use the CPU from now on.
@@ -151,21 +180,15 @@ impl<P: Probe> Dispatcher<P> {
     }
 }
 
-/// For each lane what the cap keeps possible above it: all critical work, and the other work of
-/// more urgent lanes, in parts per million at declared worst cases.
-fn reserves(system: &System, plan: &ProcessorPlan, epoch: usize, lanes: &[Lane]) -> Vec<u64> {
+/// The declared utilisation of each operation's critical and other jobs, in parts per million.
+fn shares(system: &System, plan: &ProcessorPlan, epoch: usize) -> Vec<(u64, u64)> {
     let rates = system.release_rates(epoch);
-    let mut critical = 0;
-    let mut other = vec![0u64; lanes.len()];
-    for (position, id) in plan.operations.iter().enumerate() {
+    let share = |id: &OperationId| {
         let (operation, setting) = (system.operation(*id), system.setting(epoch, *id));
         // Far above any cap, and small enough to be added up.
         let ppm = |legs: u16| utilisation_ppm(setting.wcet, legs, rates[id.index()]).min(1 << 32);
-        let critical_legs = if operation.critical { setting.legs } else { setting.critical_legs.min(setting.legs) };
-        critical += ppm(critical_legs);
-        let lane = Lane::index_of(lanes, plan.placements[epoch][position].other.level);
-        other[usize::from(lane)] += ppm(setting.legs - critical_legs);
-    }
-    let above = |lane: usize| critical + other[..lane].iter().sum::<u64>();
-    (0..lanes.len()).map(above).collect()
+        let critical = if operation.critical { setting.legs } else { setting.critical_legs.min(setting.legs) };
+        (ppm(critical), ppm(setting.legs - critical))
+    };
+    plan.operations.iter().map(share).collect()
 }

@@ -82,7 +82,7 @@ impl<P: Probe> Dispatcher<P> {
             }
             return;
         }
-        if !operation.inherits_number {
+        if operation.numbered_by == operation.id {
             token.number = operation.next_number;
             operation.next_number += 1;
         }
@@ -100,7 +100,7 @@ impl<P: Probe> Dispatcher<P> {
         self.admit(now, Job { deadline: before.deadline, ..job }, effects);
     }
 
-    fn new_job(&self, local: u32, token: Token, release: Instant) -> Job {
+    pub(super) fn new_job(&self, local: u32, token: Token, release: Instant) -> Job {
         let operation = &self.operations[local as usize];
         self.new_leg(local, token, release, 0, (operation.legs, operation.critical_legs))
     }
@@ -119,7 +119,7 @@ impl<P: Probe> Dispatcher<P> {
             release,
             ready: Instant::NEVER,
             start: Instant::NEVER,
-            deadline: match operation.deadline {
+            deadline: match operation.deadline_for(token.period) {
                 Deadline::Own(span) => release.saturating_add(span),
                 Deadline::Origin(span) => token.origin.saturating_add(span),
             },
@@ -139,13 +139,14 @@ impl<P: Probe> Dispatcher<P> {
             state: State::Held,
             demoted: false,
             stopped: false,
+            cancelled: false,
             started: false,
             tickets: Set::default(),
         }
     }
 
-    /// A release: `on_busy`, the queue's limit, then the guard.
-    fn admit(&mut self, now: Instant, job: Job, effects: &mut Effects) {
+    /// A release: `on_busy`, the queue's limit, then the guard. False if it is dropped.
+    pub(super) fn admit(&mut self, now: Instant, job: Job, effects: &mut Effects) -> bool {
         let operation = &self.operations[job.local as usize];
         let first_leg = job.id.leg == 0;
         if first_leg && operation.on_busy == OnBusy::Skip && operation.unfinished > 0 {
@@ -180,7 +181,8 @@ impl<P: Probe> Dispatcher<P> {
         operation.waiting += 1;
         operation.unfinished += 1;
         if !hold {
-            return self.make_ready(now, slot, effects);
+            self.make_ready(now, slot, effects);
+            return true;
         }
         self.jobs.get_mut(slot).make(Transition::Hold);
         operation.held.push_back(slot);
@@ -188,6 +190,7 @@ impl<P: Probe> Dispatcher<P> {
             self.arm(job.local, earliest);
         }
         self.decision(now, Decision::Hold { job: job.id, until: earliest });
+        true
     }
 
     /// A guard's timer: releases the first held job and sets the timer for the next.
@@ -212,7 +215,7 @@ impl<P: Probe> Dispatcher<P> {
         operation.held.pop_front();
         if operation.has_guard {
             operation.guard.release(due.max(earliest), job.period);
-            if let Deadline::Own(span) = operation.deadline {
+            if let (Deadline::Own(span), false) = (operation.deadline_for(job.period), operation.is_requested()) {
                 // Its own deadline counts from the guarded release, as in Sun and Liu's analysis.
                 job.release = job.release.max(due);
                 job.deadline = job.release.saturating_add(span);

@@ -131,6 +131,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         takes,
         late: Some(&incident.late),
         crowded: false,
+        inputs: &[],
     });
     let mut programs = Programs::new(system);
     let simulated = simulate_given(

@@ -351,7 +351,8 @@ impl<'a> Cpu<'a> {
                     live.sections = live.sections.saturating_add(1);
                 }
             }
-            Input::LaneRuns { .. } | Input::Complete { .. } | Input::Observe { .. } | Input::Close => {}
+            // What follows from the others is in decisions.
+            _ => {}
         }
     }
 

@@ -82,6 +82,7 @@ impl Build {
             bcet: ms(wcet),
             takes: Takes::Fixed(ms(wcet)),
             deadline: Deadline::Own(ms(period)),
+            deadline_is_period: false,
             legs: 1,
             critical_legs: 0,
         };
@@ -160,7 +161,7 @@ pub fn events(system: &System, until: Instant) -> Vec<(ProcessorId, Instant, Eve
 /// The same; if it is `crowded`, ordinary threads use all time that lanes leave.
 pub fn events_beside(system: &System, until: Instant, crowded: bool) -> Vec<(ProcessorId, Instant, Event)> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
-    let given = Given { takes: &|_, drawn| drawn, late: None, crowded };
+    let given = Given { takes: &|_, drawn| drawn, late: None, crowded, inputs: &[] };
     let simulated = simulate_given(system, &plan, until, Some(given), None, |_| Vec::new(), |_| true);
     let mut all: Vec<(ProcessorId, Instant, Event)> = Vec::new();
     for (index, processor) in simulated.processors.into_iter().enumerate() {

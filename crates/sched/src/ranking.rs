@@ -1,0 +1,178 @@
+//! Which level each urgency has: numbered once over everything that a processor's epochs ask for, and again, without
+//! allocating, when a rate is adapted.
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
+use core::{fmt, ops::Range};
+
+use crate::plan::{MOST_LEVELS, Place};
+use crate::strategy::{Discipline, Strategy, Traits, Urgency};
+
+/// The levels of a processor under its strategy, class by class. Each class keeps its levels, however its operations are
+/// ranked within it.
+#[derive(Clone)]
+pub struct Ranking {
+    strategy: &'static dyn Strategy,
+    /// In the order of their numbers.
+    classes: Vec<Class>,
+    /// How many levels were merged for lack of room.
+    pub(crate) merged: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Class {
+    number: u8,
+    discipline: Discipline,
+    levels: Range<u8>,
+    /// Jobs of one operation can be at any of them: its rate is adapted, or requests say how urgent they are.
+    varies: bool,
+    /// Distinct, most urgent first.
+    ranks: Vec<u64>,
+    /// Distinct, in order.
+    ties: Vec<u32>,
+}
+
+/// One operation's jobs of one kind in one epoch, as a [`Ranking`] is made for them.
+pub(crate) struct Wanted {
+    pub urgency: Urgency,
+    /// Whose they are, where their rank can change: they get room for a level of their own.
+    pub own: Option<(usize, usize)>,
+    /// Each of them has a rank of its own, which needs no level.
+    pub anywhere: bool,
+}
+
+/// What is asked for in one class.
+struct Asked {
+    discipline: Discipline,
+    varies: bool,
+    ranks: BTreeSet<u64>,
+    /// Ranks that do not change.
+    fixed: BTreeSet<u64>,
+    own: BTreeSet<(usize, usize)>,
+    ties: BTreeSet<u32>,
+}
+
+impl Asked {
+    fn new(discipline: Discipline) -> Asked {
+        let (ranks, fixed) = (BTreeSet::new(), BTreeSet::new());
+        Asked { discipline, varies: false, ranks, fixed, own: BTreeSet::new(), ties: BTreeSet::new() }
+    }
+
+    fn room(&self) -> usize {
+        self.ranks.len().max(self.fixed.len() + self.own.len())
+    }
+}
+
+impl Ranking {
+    /// Levels for all of these. Where there are too many, the least urgent of the largest class share one, and so on with what
+    /// is then the largest.
+    pub(crate) fn new(strategy: &'static dyn Strategy, wanted: impl Iterator<Item = Wanted>) -> Ranking {
+        let mut classes: BTreeMap<u8, Asked> = BTreeMap::new();
+        for Wanted { urgency, own, anywhere } in wanted {
+            let asked = classes.entry(urgency.class).or_insert_with(|| Asked::new(urgency.discipline));
+            asked.varies |= own.is_some() || anywhere;
+            asked.ranks.insert(urgency.rank);
+            asked.ties.insert(urgency.tie);
+            match own {
+                Some(own) => asked.own.insert(own),
+                None => asked.fixed.insert(urgency.rank),
+            };
+        }
+        let mut rooms: Vec<usize> = classes.values().map(Asked::room).collect();
+        let merged = rooms.iter().sum::<usize>().saturating_sub(MOST_LEVELS);
+        for _ in 0..merged {
+            // Of equal classes the least urgent one; each keeps a level.
+            let largest = rooms.iter_mut().filter(|room| **room > 1).max_by_key(|room| **room);
+            largest.into_iter().for_each(|room| *room -= 1);
+        }
+        let mut next = 0;
+        let classes = classes.into_iter().zip(rooms).map(|((number, asked), room)| {
+            // More classes than levels: what is left shares the last.
+            let levels = next.min(MOST_LEVELS - 1) as u8..(next + room).min(MOST_LEVELS) as u8;
+            next += room;
+            let Asked { discipline, varies, ranks, ties, .. } = asked;
+            Class {
+                number,
+                discipline,
+                levels,
+                varies,
+                ranks: ranks.into_iter().collect(),
+                ties: ties.into_iter().collect(),
+            }
+        });
+        Ranking { strategy, classes: classes.collect(), merged }
+    }
+
+    /// Room for `kinds` urgencies at a time, so that [`again`](Self::again) allocates nothing.
+    pub fn reserve(&mut self, kinds: usize) {
+        self.classes.iter_mut().for_each(|class| class.ranks.reserve_exact(kinds));
+    }
+
+    /// How urgent jobs with these traits are.
+    pub fn urgency(&self, traits: &Traits) -> Urgency {
+        self.strategy.urgency(traits)
+    }
+
+    /// Numbers the levels anew, for what there is now.
+    pub fn again(&mut self, all: impl Iterator<Item = Traits>) {
+        self.classes.iter_mut().for_each(|class| class.ranks.clear());
+        for traits in all {
+            let urgency = self.strategy.urgency(&traits);
+            if let Ok(class) = self.classes.binary_search_by_key(&urgency.class, |class| class.number) {
+                self.classes[class].ranks.push(urgency.rank);
+            }
+        }
+        for class in &mut self.classes {
+            class.ranks.sort_unstable();
+            class.ranks.dedup();
+        }
+    }
+
+    /// Where jobs of such urgency go: of a rank that nobody else has, to the next less urgent level of its class. A class
+    /// that nobody else has is the next one.
+    pub fn place(&self, urgency: &Urgency) -> Place {
+        let class = self.classes.partition_point(|class| class.number < urgency.class);
+        let Some(class) = self.classes.get(class).or(self.classes.last()) else { return Place::default() };
+        let seat = class.ranks.partition_point(|rank| *rank < urgency.rank);
+        let level = (usize::from(class.levels.start) + seat).min(usize::from(class.levels.end.max(1)) - 1);
+        // Odd for ties that the plan knows, even between them.
+        let tie = match class.ties.binary_search(&urgency.tie) {
+            Ok(known) => 2 * known + 1,
+            Err(between) => 2 * between,
+        };
+        let tie = if class.discipline == Discipline::Fifo { 0 } else { tie.min(usize::from(u16::MAX)) as u16 };
+        Place { level: level as u8, tie }
+    }
+
+    /// The levels that jobs of a level's class can be in: more than that one if their urgency varies.
+    pub(crate) fn reach(&self, level: u8) -> Range<u8> {
+        let class = self.classes.iter().find(|class| class.levels.contains(&level));
+        class.filter(|class| class.varies).map_or(level..level + 1, |class| class.levels.clone())
+    }
+
+    /// Of each level, most urgent first.
+    pub(crate) fn disciplines(&self) -> Vec<Discipline> {
+        let mut disciplines = Vec::new();
+        for class in &self.classes {
+            disciplines.resize(disciplines.len().max(class.levels.end.into()), class.discipline);
+        }
+        disciplines
+    }
+}
+
+/// Two are equal if strategies of one name made the same levels.
+impl PartialEq for Ranking {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |class: &Class| (class.number, class.discipline, class.levels.clone(), class.ranks.clone());
+        self.strategy.name() == other.strategy.name()
+            && self.classes.iter().map(parts).eq(other.classes.iter().map(parts))
+    }
+}
+
+impl fmt::Debug for Ranking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ranking").field("strategy", &self.strategy.name()).field("classes", &self.classes).finish()
+    }
+}
