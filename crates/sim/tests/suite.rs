@@ -10,6 +10,7 @@ mod costs;
 mod counterexamples;
 mod flight_program;
 mod hard_cap;
+mod outside;
 mod programs;
 mod properties;
 mod regions;
