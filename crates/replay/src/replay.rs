@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use hyoshi_dispatch::job::Transition;
 use hyoshi_dispatch::{Dispatcher, Effects};
 use hyoshi_model::{Instant, JobId, OperationId, Span, System, Trigger};
 use hyoshi_sched::ProcessorPlan;
-use hyoshi_trace::{Decision, Event, Input, Probe, Slot};
+use hyoshi_trace::{Decision, Event, Input, Probe};
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,7 +146,7 @@ impl<'a> Replay<'a> {
             }
             (Event::Seen(_), _) => {}
             (Event::Input(input), None) => {
-                if !self.timely(at) || !possible(&self.dispatcher, self.system, at, &input) {
+                if !self.timely(at) || !self.dispatcher.accepts(self.system, at, &input) {
                     return Err(Box::new(Divergence::Impossible { position, at, input }));
                 }
                 self.dispatcher.handle(at, input, &mut self.effects);
@@ -184,32 +183,4 @@ pub fn replay(
     let mut replay = Replay::new(system, plan);
     recorded.into_iter().try_for_each(|(at, event)| replay.event(at, event))?;
     Ok(replay.done())
-}
-
-fn possible<P: Probe>(dispatcher: &Dispatcher<P>, system: &System, at: Instant, input: &Input) -> bool {
-    let may = |slot: &Slot, transition: Transition| {
-        dispatcher.live_job(*slot).is_some_and(|job| transition.is_possible(job.state))
-    };
-    match input {
-        Input::Tick | Input::Close => true,
-        Input::Signal(signal) => {
-            let on_time = signal.due <= at.saturating_add(hyoshi_model::time::LONGEST_SPAN);
-            on_time && signal.to.index() < system.operations.len()
-        }
-        Input::LaneRuns { lane, .. } => usize::from(*lane) < dispatcher.lanes().len(),
-        Input::Complete { slot, .. } => may(slot, Transition::Complete),
-        Input::Observe { slot, .. } => dispatcher.live_job(*slot).is_some(),
-        Input::Suspend { slot } => may(slot, Transition::Suspend),
-        Input::Resume { slot, .. } => may(slot, Transition::Resume),
-        Input::Acquire { slot, resource } => dispatcher.live_job(*slot).is_some_and(|job| {
-            let mut uses = system.operation(job.id.operation).uses.iter();
-            uses.any(|(used, _)| used == resource) && !dispatcher.holds(*slot, *resource)
-        }),
-        Input::Release { slot, resource } => {
-            dispatcher.live_job(*slot).is_some() && resource.index() < system.resources.len()
-        }
-        Input::Invoke(request) => dispatcher.can_invoke(request.operation),
-        Input::Enter { index } => usize::from(*index) < system.epochs.len(),
-        Input::Retime { .. } | Input::Cancel { .. } => true,
-    }
 }

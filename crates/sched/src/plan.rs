@@ -140,14 +140,10 @@ impl ProcessorPlan {
             .collect();
 
         let varies = |id: &OperationId| (adapts(system, *id, strategy), requested(system, *id));
-        let varies: Vec<(bool, bool)> = operations.iter().map(varies).collect();
-        let each = wanted.iter().flat_map(|epoch| epoch.iter().zip(&varies).enumerate());
-        let each = each.flat_map(|(position, (kinds, (adapts, requested)))| {
-            let kinds = kinds.iter().enumerate();
-            kinds.filter_map(move |(kind, urgency)| {
-                let own = adapts.then_some((position, kind));
-                Some(Wanted { urgency: (*urgency)?, own, anywhere: *requested })
-            })
+        let varies: Vec<_> = operations.iter().map(varies).collect();
+        let each = wanted.iter().flat_map(|epoch| epoch.iter().zip(&varies));
+        let each = each.flat_map(|(kinds, (with, anywhere))| {
+            kinds.iter().flatten().map(|urgency| Wanted { urgency: *urgency, with: *with, anywhere: *anywhere })
         });
         let ranking = Ranking::new(strategy, each);
         let place = |urgency: Option<Urgency>| urgency.map(|urgency| ranking.place(&urgency));
@@ -217,10 +213,10 @@ fn requested(system: &System, id: OperationId) -> bool {
     matches!(&system.operation(id).trigger, Trigger::Any(predecessors) if predecessors.is_empty())
 }
 
-/// True if the rank of an operation's jobs changes where its rate is adapted.
-fn adapts(system: &System, id: OperationId, strategy: &dyn Strategy) -> bool {
-    let Some(root) = system.adapted_by(id) else { return false };
-    (0..system.epochs.len()).any(|epoch| {
+/// With whose rate the rank of an operation's jobs changes.
+fn adapts(system: &System, id: OperationId, strategy: &dyn Strategy) -> Option<OperationId> {
+    let root = system.adapted_by(id)?;
+    let changes = (0..system.epochs.len()).any(|epoch| {
         let slowest = system.setting(epoch, root).slowest;
         let kinds = urgencies(system, epoch, id, strategy).into_iter().zip([true, false]);
         kinds.filter_map(|(urgency, critical)| Some((urgency?, traits(system, epoch, id, critical)))).any(
@@ -229,7 +225,8 @@ fn adapts(system: &System, id: OperationId, strategy: &dyn Strategy) -> bool {
                 strategy.urgency(&Traits { period: slowest, deadline, ..at }).rank != fastest.rank
             },
         )
-    })
+    });
+    changes.then_some(root)
 }
 
 fn traits(system: &System, epoch: usize, id: OperationId, critical: bool) -> Traits {

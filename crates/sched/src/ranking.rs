@@ -7,6 +7,8 @@ use alloc::{
 };
 use core::{fmt, ops::Range};
 
+use hyoshi_model::OperationId;
+
 use crate::plan::{MOST_LEVELS, Place};
 use crate::strategy::{Discipline, Strategy, Traits, Urgency};
 
@@ -37,8 +39,8 @@ struct Class {
 /// One operation's jobs of one kind in one epoch, as a [`Ranking`] is made for them.
 pub(crate) struct Wanted {
     pub urgency: Urgency,
-    /// Whose they are, where their rank can change: they get room for a level of their own.
-    pub own: Option<(usize, usize)>,
+    /// Whose rate their rank changes with, if it does: all of those have room for a level of their own.
+    pub with: Option<OperationId>,
     /// Each of them has a rank of its own, which needs no level.
     pub anywhere: bool,
 }
@@ -50,18 +52,18 @@ struct Asked {
     ranks: BTreeSet<u64>,
     /// Ranks that do not change.
     fixed: BTreeSet<u64>,
-    own: BTreeSet<(usize, usize)>,
+    with: BTreeSet<OperationId>,
     ties: BTreeSet<u32>,
 }
 
 impl Asked {
     fn new(discipline: Discipline) -> Asked {
         let (ranks, fixed) = (BTreeSet::new(), BTreeSet::new());
-        Asked { discipline, varies: false, ranks, fixed, own: BTreeSet::new(), ties: BTreeSet::new() }
+        Asked { discipline, varies: false, ranks, fixed, with: BTreeSet::new(), ties: BTreeSet::new() }
     }
 
     fn room(&self) -> usize {
-        self.ranks.len().max(self.fixed.len() + self.own.len())
+        self.ranks.len().max(self.fixed.len() + self.with.len())
     }
 }
 
@@ -70,13 +72,13 @@ impl Ranking {
     /// is then the largest.
     pub(crate) fn new(strategy: &'static dyn Strategy, wanted: impl Iterator<Item = Wanted>) -> Ranking {
         let mut classes: BTreeMap<u8, Asked> = BTreeMap::new();
-        for Wanted { urgency, own, anywhere } in wanted {
+        for Wanted { urgency, with, anywhere } in wanted {
             let asked = classes.entry(urgency.class).or_insert_with(|| Asked::new(urgency.discipline));
-            asked.varies |= own.is_some() || anywhere;
+            asked.varies |= with.is_some() || anywhere;
             asked.ranks.insert(urgency.rank);
             asked.ties.insert(urgency.tie);
-            match own {
-                Some(own) => asked.own.insert(own),
+            match with {
+                Some(root) => asked.with.insert(root),
                 None => asked.fixed.insert(urgency.rank),
             };
         }

@@ -212,7 +212,7 @@ impl<P: Probe> Dispatcher<P> {
     ///
     /// # Panics
     ///
-    /// If the input names a job or a resource that cannot be: `hyoshi_replay` checks what is possible when.
+    /// If the input names a job or a resource that cannot be: see [`accepts`](Self::accepts).
     // A caller's input is a constant: its arm alone is left.
     #[inline(always)]
     pub fn handle(&mut self, now: Instant, input: Input, effects: &mut Effects) {
@@ -239,6 +239,35 @@ impl<P: Probe> Dispatcher<P> {
             Input::Cancel { job, chain } => self.cancel_job(now, job, chain, effects),
         }
         self.show(effects);
+    }
+
+    /// True if an input can happen now. One of a recording may have been edited, or belong to another system.
+    pub fn accepts(&self, system: &System, at: Instant, input: &Input) -> bool {
+        let may = |slot: &Slot, transition: Transition| {
+            self.live_job(*slot).is_some_and(|job| transition.is_possible(job.state))
+        };
+        match input {
+            Input::Tick | Input::Close => true,
+            Input::Signal(signal) => {
+                let on_time = signal.due <= at.saturating_add(hyoshi_model::time::LONGEST_SPAN);
+                on_time && signal.to.index() < system.operations.len()
+            }
+            Input::LaneRuns { lane, .. } => usize::from(*lane) < self.lanes.len(),
+            Input::Complete { slot, .. } => may(slot, Transition::Complete),
+            Input::Observe { slot, .. } => self.live_job(*slot).is_some(),
+            Input::Suspend { slot } => may(slot, Transition::Suspend),
+            Input::Resume { slot, .. } => may(slot, Transition::Resume),
+            Input::Acquire { slot, resource } => self.live_job(*slot).is_some_and(|job| {
+                let mut uses = system.operation(job.id.operation).uses.iter();
+                uses.any(|(used, _)| used == resource) && !self.holds(*slot, *resource)
+            }),
+            Input::Release { slot, resource } => {
+                self.live_job(*slot).is_some() && resource.index() < system.resources.len()
+            }
+            Input::Invoke(request) => self.can_invoke(request.operation),
+            Input::Enter { index } => usize::from(*index) < system.epochs.len(),
+            Input::Retime { .. } | Input::Cancel { .. } => true,
+        }
     }
 
     /// The state that the caller acts on.

@@ -341,10 +341,10 @@ impl<'a> Cpu<'a> {
             Input::Tick => self.arrivals.tick(),
             Input::Suspend { slot } => self.turn(now, *slot, Turn::Suspended, mark),
             Input::Resume { slot, .. } => self.turn(now, *slot, Turn::Resumed, mark),
-            Input::Acquire { slot, .. } => {
-                if self.live_at(*slot).is_some_and(|live| std::mem::take(&mut live.blocked)) {
-                    self.turn(now, *slot, Turn::Unblocked, mark);
-                }
+            Input::Acquire { slot, .. }
+                if self.live_at(*slot).is_some_and(|live| std::mem::take(&mut live.blocked)) =>
+            {
+                self.turn(now, *slot, Turn::Unblocked, mark);
             }
             Input::Release { slot, .. } => {
                 if let Some(live) = self.live_at(*slot) {
