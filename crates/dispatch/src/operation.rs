@@ -33,7 +33,7 @@ pub(crate) struct Operation {
     /// The shortest and the longest period that it may be adapted to.
     pub range: (Span, Span),
     /// Its deadline is the present period of its root.
-    pub deadline_is_period: bool,
+    pub deadline_adapts: bool,
     pub offset: Span,
     pub jitter: Span,
     pub wcet: Span,
@@ -133,7 +133,7 @@ impl Operation {
             adapted_by: system.adapted_by(id),
             adapted: None,
             range: (Span::ZERO, Span::ZERO),
-            deadline_is_period: false,
+            deadline_adapts: false,
             offset: Span::ZERO,
             jitter: Span::ZERO,
             wcet: Span::ZERO,
@@ -171,7 +171,7 @@ impl Operation {
     pub fn enter(&mut self, setting: &Setting) {
         self.enabled = setting.enabled;
         self.range = (setting.period, setting.slowest);
-        self.deadline_is_period = self.adapted_by.is_some() && setting.deadline_is_period;
+        self.deadline_adapts = self.adapted_by.is_some() && setting.deadline_adapts();
         self.offset = setting.offset;
         self.jitter = setting.jitter;
         self.wcet = setting.wcet;
@@ -190,7 +190,7 @@ impl Operation {
     fn set_period(&mut self) {
         let (fastest, slowest) = self.range;
         self.period = self.adapted.map_or(fastest, |adapted| adapted.clamp(fastest, slowest.max(fastest)));
-        if self.deadline_is_period {
+        if self.deadline_adapts {
             self.deadline = self.deadline_for(self.period);
         }
     }
@@ -198,8 +198,8 @@ impl Operation {
     /// Its deadline, where its root's releases are `period` apart.
     pub fn deadline_for(&self, period: Span) -> Deadline {
         match self.deadline {
-            Deadline::Own(_) if self.deadline_is_period => Deadline::Own(period),
-            Deadline::Origin(_) if self.deadline_is_period => Deadline::Origin(period),
+            Deadline::Own(_) if self.deadline_adapts => Deadline::Own(period),
+            Deadline::Origin(_) if self.deadline_adapts => Deadline::Origin(period),
             as_given => as_given,
         }
     }

@@ -66,7 +66,7 @@ impl Naive {
 
     fn deadline(&self, id: OperationId) -> Span {
         let setting = self.system.setting(0, id);
-        let adapted = setting.deadline_is_period && self.system.adapted_by(id).is_some();
+        let adapted = setting.deadline_adapts() && self.system.adapted_by(id).is_some();
         if adapted { self.periods[&id] } else { setting.deadline.span() }
     }
 

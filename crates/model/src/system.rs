@@ -282,12 +282,17 @@ pub struct Setting {
     pub takes: Takes,
     /// By when a job must have finished.
     pub deadline: Deadline,
-    /// The file gives no deadline: it is the period, and follows a rate that is adapted.
-    pub deadline_is_period: bool,
     /// Jobs per release: a load chain of `legs` jobs, each triggering the next; 1 for all others.
     pub legs: u16,
     /// How many of the first legs are critical; all of them if the operation is.
     pub critical_legs: u16,
+}
+
+impl Setting {
+    /// True if the deadline is the period of a rate that can be adapted: then it follows that.
+    pub fn deadline_adapts(&self) -> bool {
+        self.slowest > self.period && self.deadline.span() == self.period
+    }
 }
 
 /// By when a job must have finished.

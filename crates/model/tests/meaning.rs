@@ -72,7 +72,6 @@ fn a_system_of_one_operation_needs_four_lines() {
         bcet: ms(2),
         takes: Takes::Fixed(ms(2)),
         deadline: Deadline::Own(ms(10)),
-        deadline_is_period: true,
         legs: 1,
         critical_legs: 0,
     };

@@ -34,7 +34,6 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         bcet: Span::ZERO,
         takes: Takes::Fixed(Span::ZERO),
         deadline: Deadline::Own(period(index)),
-        deadline_is_period: false,
         legs: 1,
         critical_legs: u16::from(index.is_multiple_of(4)),
     };

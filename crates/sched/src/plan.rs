@@ -221,7 +221,7 @@ fn adapts(system: &System, id: OperationId, strategy: &dyn Strategy) -> Option<O
         let kinds = urgencies(system, epoch, id, strategy).into_iter().zip([true, false]);
         kinds.filter_map(|(urgency, critical)| Some((urgency?, traits(system, epoch, id, critical)))).any(
             |(fastest, at)| {
-                let deadline = if system.setting(epoch, id).deadline_is_period { slowest } else { at.deadline };
+                let deadline = if system.setting(epoch, id).deadline_adapts() { slowest } else { at.deadline };
                 strategy.urgency(&Traits { period: slowest, deadline, ..at }).rank != fastest.rank
             },
         )

@@ -18,7 +18,7 @@ fn at(millis: f64) -> Instant {
 fn ranges(mut build: Build, slowest: f64) -> Build {
     for epoch in &mut build.0.epochs {
         let mut settings = epoch.settings.to_vec();
-        settings.iter_mut().for_each(|one| (one.slowest, one.deadline_is_period) = (ms(slowest), true));
+        settings.iter_mut().for_each(|one| one.slowest = ms(slowest));
         epoch.settings = settings.into();
     }
     build

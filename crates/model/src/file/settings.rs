@@ -80,21 +80,18 @@ pub(super) struct Ground<'a> {
 impl Ground<'_> {
     /// The settings of one epoch. Everything inherited is computed anew from what is written.
     pub fn settle(&self, log: &mut Log, written: &[Arc<Written>]) -> Arc<[Setting]> {
-        // Period, longest period and the deadline of the slowest root, for those that follow; whether that is a period.
-        let mut inherited = vec![(Span::ZERO, Span::ZERO, (Span::ZERO, true)); written.len()];
+        // Period, longest period and the deadline of the slowest root, for those that follow.
+        let mut inherited = vec![(Span::ZERO, Span::ZERO, Span::ZERO); written.len()];
         for operation in self.order {
             let one = &written[operation.index()];
             let from = |predecessors: &[OperationId]| -> Vec<_> {
                 predecessors.iter().map(|predecessor| inherited[predecessor.index()]).collect()
             };
-            let longest_deadline = |from: &[(Span, Span, (Span, bool))]| {
-                let longest = from.iter().map(|one| one.2.0).max().unwrap_or_default();
-                (longest, from.iter().all(|one| one.2.1))
-            };
+            let longest_deadline = |from: &[(Span, Span, Span)]| from.iter().map(|one| one.2).max().unwrap_or_default();
             inherited[operation.index()] = match &self.triggers[operation.index()] {
                 Trigger::Periodic => {
                     let (period, slowest) = one.period.map_or((Span::ZERO, Span::ZERO), |period| period.value);
-                    (period, slowest, one.deadline.map_or((period, true), |deadline| (deadline.value.span(), false)))
+                    (period, slowest, one.deadline.map_or(period, |deadline| deadline.value.span()))
                 }
                 Trigger::All(predecessors) => {
                     let from = from(predecessors);
@@ -130,7 +127,7 @@ impl Ground<'_> {
         &self,
         operation: usize,
         one: &Written,
-        (period, slowest, (root_deadline, of_period)): (Span, Span, (Span, bool)),
+        (period, slowest, root_deadline): (Span, Span, Span),
     ) -> Setting {
         let wcet = one.wcet.map_or(Span::ZERO, |wcet| wcet.value);
         let drawn = one.takes.as_ref().map(|takes| &takes.value);
@@ -153,7 +150,6 @@ impl Ground<'_> {
                 None if periodic => Deadline::Own(period),
                 None => Deadline::Origin(self.chains[operation].unwrap_or(root_deadline)),
             },
-            deadline_is_period: one.deadline.is_none() && of_period && (periodic || self.chains[operation].is_none()),
             legs,
             critical_legs: match (self.critical[operation], one.critical_legs) {
                 (true, _) => legs,

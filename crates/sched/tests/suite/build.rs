@@ -189,7 +189,6 @@ fn setting(op: &Op) -> Setting {
         } else {
             Deadline::Own(deadline)
         },
-        deadline_is_period: false,
         legs: op.legs,
         critical_legs: if op.critical { op.legs } else { op.critical_legs },
     }

@@ -82,7 +82,6 @@ impl Build {
             bcet: ms(wcet),
             takes: Takes::Fixed(ms(wcet)),
             deadline: Deadline::Own(ms(period)),
-            deadline_is_period: false,
             legs: 1,
             critical_legs: 0,
         };

@@ -25,7 +25,6 @@ pub fn setting(period: Span, wcet: Span) -> Setting {
         bcet: wcet,
         takes: Takes::Fixed(wcet),
         deadline: Deadline::Own(period),
-        deadline_is_period: false,
         legs: 1,
         critical_legs: 1,
     }
