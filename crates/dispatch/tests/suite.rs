@@ -381,7 +381,9 @@ fn play(file: &str, actions: &[Action], naive: bool, requests: bool) {
     let mut system = read(file, "random.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     // Nothing but requests releases the last one.
     if requests {
-        (system.operations[3].trigger, system.operations[3].roots) = (Trigger::Any(vec![]), vec![]);
+        system = system.with(|contents| {
+            (contents.operations[3].trigger, contents.operations[3].roots) = (Trigger::Any(vec![]), vec![]);
+        });
     }
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let mut caller = Caller::new(&system, &plan, naive);

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use hyoshi::{Decision, Event, Instant, JobContext, JobEnd, Node, Plan, Span, Strategies, System, analyse, read};
-use hyoshi_model::{Costs, Takes, Trigger};
+use hyoshi_model::{Contents, Costs, Takes, Trigger};
 use hyoshi_os::{allowed_cpus, own_cpu_time};
 use hyoshi_replay::blame::{Account, Blame, Holder, Interest, Kind, Mark};
 use hyoshi_runtime::{CalibrateError, Calibration, Finished, Note};
@@ -172,7 +172,7 @@ fn judge(seed: u64, duration: Span, costs: Costs, tally: &mut Tally) -> bool {
         );
         return true;
     }
-    let mut measured = System::clone(&system);
+    let mut measured = Contents::clone(&system);
     measured.processors[0].costs = costs;
     let mut settings = measured.epochs[0].settings.to_vec();
     for (index, setting) in settings.iter_mut().enumerate() {
@@ -184,7 +184,7 @@ fn judge(seed: u64, duration: Span, costs: Costs, tally: &mut Tally) -> bool {
         }
     }
     measured.epochs[0].settings = settings.into();
-    let report = analyse(&measured, &plan);
+    let report = analyse(&System::new(measured), &plan);
     let bounds: BTreeMap<_, _> =
         report.operations().map(|(.., one)| ((one.operation, one.critical), one.bound_ns)).collect();
     let triggered = system.operations.iter().filter(|operation| operation.trigger != Trigger::Periodic).count();

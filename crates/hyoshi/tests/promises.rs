@@ -64,9 +64,8 @@ fn hold(system: System) -> Agreement {
 
 fn example(name: &str, duration: Span) -> System {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
-    let mut system = read_file(file).unwrap_or_else(|errors| panic!("{errors}")).system;
-    system.duration = duration;
-    system
+    let system = read_file(file).unwrap_or_else(|errors| panic!("{errors}")).system;
+    system.with(|system| system.duration = duration)
 }
 
 #[test]

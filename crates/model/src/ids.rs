@@ -15,11 +15,11 @@ macro_rules! index {
     };
 }
 
-index!(/** A position in [`System::hosts`](crate::System::hosts). */ HostId);
-index!(/** A position in [`System::processors`](crate::System::processors). */ ProcessorId);
-index!(/** A position in [`System::operations`](crate::System::operations). */ OperationId);
-index!(/** A position in [`System::resources`](crate::System::resources). */ ResourceId);
-index!(/** A position in [`System::chains`](crate::System::chains). */ ChainId);
+index!(/** A position in [`Contents::hosts`](crate::Contents::hosts). */ HostId);
+index!(/** A position in [`Contents::processors`](crate::Contents::processors). */ ProcessorId);
+index!(/** A position in [`Contents::operations`](crate::Contents::operations). */ OperationId);
+index!(/** A position in [`Contents::resources`](crate::Contents::resources). */ ResourceId);
+index!(/** A position in [`Contents::chains`](crate::Contents::chains). */ ChainId);
 index!(/** A position in [`Brokered::programs`](crate::Brokered::programs). */ ProgramId);
 
 /// Which execution of an operation: the operation, the number of its release counted from 0, and

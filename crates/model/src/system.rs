@@ -2,6 +2,7 @@
 //! every rule of the file checked. Later rooms index into these vectors and never re-check.
 
 use alloc::{string::String, sync::Arc, vec::Vec};
+use core::ops::Deref;
 
 use crate::costs::Costs;
 use crate::hard_cap::HardCap;
@@ -10,9 +11,16 @@ use crate::program::{Brokered, Program};
 use crate::takes::{self, Stream, Takes};
 use crate::time::{Instant, Span};
 
-/// A whole system: the meaning of one `system.toml`.
+/// A whole system: the meaning of one `system.toml`. It reads as its [`Contents`] and never changes:
+/// [`System::with`] makes another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct System {
+    contents: Contents,
+}
+
+/// What a system consists of. Its methods panic where it breaks a rule of [`System::new`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contents {
     /// The file's `name`.
     pub name: String,
     /// Start of every pseudo-random sequence; the same seed gives the same system behaviour.
@@ -52,6 +60,79 @@ pub enum IdleStates {
 }
 
 impl System {
+    /// A system of these contents. It does not look for trigger cycles, which file reading refuses.
+    ///
+    /// # Panics
+    ///
+    /// If the contents break a rule that file reading ensures:
+    ///
+    /// - there is at least one host, one processor and one epoch;
+    /// - the first epoch begins at 0, and the others follow in order of time;
+    /// - each epoch has one setting for each operation;
+    /// - each id is in range.
+    pub fn new(contents: Contents) -> System {
+        contents.check();
+        System { contents }
+    }
+
+    /// The contents, to build another system from.
+    pub fn into_contents(self) -> Contents {
+        self.contents
+    }
+
+    /// A system that differs from this one by `change`.
+    ///
+    /// # Panics
+    ///
+    /// If the changed contents break a rule of [`System::new`].
+    pub fn with(mut self, change: impl FnOnce(&mut Contents)) -> System {
+        change(&mut self.contents);
+        System::new(self.contents)
+    }
+}
+
+impl Deref for System {
+    type Target = Contents;
+
+    fn deref(&self) -> &Contents {
+        &self.contents
+    }
+}
+
+impl Contents {
+    fn check(&self) {
+        assert!(!self.hosts.is_empty(), "a system needs a host");
+        assert!(!self.processors.is_empty(), "a system needs a processor");
+        assert!(self.epochs.first().is_some_and(|first| first.at == Instant::ZERO), "a system needs an epoch at 0");
+        assert!(self.epochs.is_sorted_by_key(|epoch| epoch.at), "epochs must be in order of time");
+        for epoch in &self.epochs {
+            let complete = epoch.settings.len() == self.operations.len();
+            assert!(complete, "epoch `{}` must have one setting for each operation", epoch.name);
+        }
+        let host = |id: HostId| id.index() < self.hosts.len();
+        let operations = |ids: &[OperationId]| ids.iter().all(|id| id.index() < self.operations.len());
+        for one in &self.processors {
+            assert!(host(one.host), "processor `{}` must be on a host of the system", one.name);
+        }
+        for one in &self.operations {
+            let Operation { name, on, trigger, reads, roots, uses, .. } = one;
+            assert!(on.index() < self.processors.len(), "operation `{name}` must be on a processor of the system");
+            let known = [trigger.predecessors(), reads, roots].into_iter().all(operations);
+            assert!(known, "operation `{name}` must follow and read operations of the system");
+            let known = uses.iter().all(|(resource, _)| resource.index() < self.resources.len());
+            assert!(known, "operation `{name}` must use resources of the system");
+        }
+        for one in &self.chains {
+            assert!(operations(&one.path), "chain `{}` must lead along operations of the system", one.name);
+        }
+        for Link { between: (one, other), .. } in &self.links {
+            assert!(host(*one) && host(*other), "a link must be between hosts of the system");
+        }
+        for one in &self.brokered.programs {
+            assert!(host(one.host), "program `{}` must be on a host of the system", one.name);
+        }
+    }
+
     /// The program at `id`.
     pub fn program(&self, id: ProgramId) -> &Program {
         &self.brokered.programs[id.index()]
@@ -355,7 +436,7 @@ pub struct Epoch {
     pub settings: Arc<[Setting]>,
 }
 
-impl System {
+impl Contents {
     /// The operation at `id`.
     pub fn operation(&self, id: OperationId) -> &Operation {
         &self.operations[id.index()]
@@ -412,7 +493,7 @@ impl System {
         self.draw_delay(self.delay(host(from), host(to)), to, position, number)
     }
 
-    /// [`System::link_delay`], where the link's limits are known.
+    /// [`Contents::link_delay`], where the link's limits are known.
     pub fn draw_delay(&self, (least, most): (Span, Span), to: OperationId, position: u16, number: u64) -> Span {
         let draw = JobId { operation: to, number, leg: position };
         takes::uniform(takes::bits(self.seed, draw, Stream::LinkDelay), least, most)

@@ -25,6 +25,44 @@ fn ms(millis: u64) -> Span {
 }
 
 #[test]
+fn a_change_that_breaks_a_rule_makes_no_system() {
+    const NOWHERE: OperationId = OperationId(1);
+    type Change = (&'static str, fn(&mut Contents));
+    let whole = system("[operation.a]\nevery = \"10ms\"\nwcet = \"2ms\"");
+    let changes: [Change; 14] = [
+        ("needs a host", |system| system.hosts.clear()),
+        ("needs a processor", |system| system.processors.clear()),
+        ("needs an epoch at 0", |system| system.epochs.clear()),
+        ("needs an epoch at 0", |system| system.epochs[0].at = Instant::from_nanos(1)),
+        ("in order of time", |system| {
+            let at = |nanos| Epoch { at: Instant::from_nanos(nanos), ..system.epochs[0].clone() };
+            system.epochs = vec![at(0), at(2), at(1)];
+        }),
+        ("one setting for each operation", |system| system.epochs[0].settings = [].into()),
+        ("on a host", |system| system.processors[0].host = HostId(1)),
+        ("on a processor", |system| system.operations[0].on = ProcessorId(1)),
+        ("follow and read", |system| system.operations[0].trigger = Trigger::Any(vec![NOWHERE])),
+        ("follow and read", |system| system.operations[0].reads = vec![NOWHERE]),
+        ("follow and read", |system| system.operations[0].roots = vec![NOWHERE]),
+        ("use resources", |system| system.operations[0].uses = vec![(ResourceId(0), ms(1))]),
+        ("lead along operations", |system| {
+            let (path, deadline) = (vec![OperationId(0), NOWHERE], Some(ms(1)));
+            system.chains = vec![Chain { name: "c".into(), path, deadline, max_age: None, max_reaction: None }];
+        }),
+        ("between hosts", |system| {
+            system.links = vec![Link { between: (HostId(0), HostId(1)), delay: (ms(1), ms(1)) }];
+        }),
+    ];
+    for (rule, change) in changes {
+        let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| whole.clone().with(change)));
+        let refused = made.expect_err(rule);
+        let message = refused.downcast_ref::<String>().map(String::as_str);
+        let message = message.or(refused.downcast_ref::<&str>().copied()).unwrap_or_default();
+        assert!(message.contains(rule), "{message}, not {rule}");
+    }
+}
+
+#[test]
 fn a_system_of_one_operation_needs_four_lines() {
     let system = system("[operation.a]\nevery = \"10ms\"\nwcet = \"2ms\"");
     assert_eq!((system.seed, system.duration), (1, Span::from_secs(10)));

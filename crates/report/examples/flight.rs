@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use hyoshi_model::{Instant, Span, read};
+use hyoshi_model::{Contents, Instant, Span, read};
 use hyoshi_replay::{Feed, Observer};
 use hyoshi_report::{Account, Analysis, Checked, Level, Look, Note, save};
 use hyoshi_sched::{Plan, Strategies, analyse};
@@ -17,7 +17,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let text = std::fs::read_to_string(&file)?;
     let mut system = read(&text, &file, Path::new(&file).parent())?.system;
     if let Some(strategy) = arguments.next() {
-        system.processors.iter_mut().for_each(|processor| processor.strategy.clone_from(&strategy));
+        let change =
+            |system: &mut Contents| system.processors.iter_mut().for_each(|one| one.strategy.clone_from(&strategy));
+        system = system.with(change);
     }
     let plan = Plan::new(&system, &Strategies::default())?;
     let report = analyse(&system, &plan);

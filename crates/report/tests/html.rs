@@ -53,7 +53,7 @@ fn it_tells_the_same_as_the_summary() {
 fn a_system_of_which_nothing_was_seen_has_a_report() {
     let mut flight = flight();
     flight.stats = hyoshi_trace::Stats::new(&flight.system);
-    flight.system.epochs.truncate(1);
+    flight.system = flight.system.with(|system| system.epochs.truncate(1));
     let account = flight.account();
     assert!(account.html().contains("Nothing can be judged: no critical job ended in the "));
     assert!(account.summary().terminal(hyoshi_report::Look::PLAIN).contains("Nothing can be judged"));
@@ -62,7 +62,7 @@ fn a_system_of_which_nothing_was_seen_has_a_report() {
 #[test]
 fn the_first_window_is_drawn_without_a_script_and_its_data_cannot_end_the_script() {
     let mut flight = flight();
-    flight.system.operations[1].name = "</script><i>fuse".into();
+    flight.system = flight.system.with(|system| system.operations[1].name = "</script><i>fuse".into());
     let page = flight.account().html();
     let picture = page.split("<svg class=\"timeline\"").nth(1).unwrap().split("</svg>").next().unwrap();
     assert!(picture.contains("run missed") && picture.contains("&lt;/script&gt;&lt;i&gt;fuse"), "{picture}");

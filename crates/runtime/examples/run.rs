@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use hyoshi_model::read_file;
+use hyoshi_model::{Contents, read_file};
 use hyoshi_runtime::Node;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Event, Outcome, Stats};
@@ -13,7 +13,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let mut system = read_file(arguments.next().ok_or("usage: run FILE [STRATEGY]")?)?.system;
     if let Some(strategy) = arguments.next() {
-        system.processors.iter_mut().for_each(|processor| processor.strategy = strategy.clone());
+        let change =
+            |system: &mut Contents| system.processors.iter_mut().for_each(|one| one.strategy = strategy.clone());
+        system = system.with(change);
     }
     let system = Arc::new(system);
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in())?);

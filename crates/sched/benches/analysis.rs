@@ -67,7 +67,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         overload: None,
         costs: hyoshi_model::Costs::NONE,
     };
-    System {
+    System::new(Contents {
         name: "bench".into(),
         seed: 1,
         duration: Span::from_secs(1),
@@ -80,7 +80,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         brokered: Default::default(),
         idle_states: Default::default(),
         epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: (0..OPERATIONS).map(setting).collect() }],
-    }
+    })
 }
 
 fn analyses(bencher: Bencher<'_, '_>, strategy: &str, preemption: Preemption, percent: u64) {
@@ -89,7 +89,7 @@ fn analyses(bencher: Bencher<'_, '_>, strategy: &str, preemption: Preemption, pe
 
 /// The same with what scheduling costs: 15 % of the CPU at these rates.
 fn with_costs(bencher: Bencher<'_, '_>, strategy: &str, preemption: Preemption, percent: u64) {
-    let mut system = system(strategy, preemption, percent);
+    let mut system = system(strategy, preemption, percent).into_contents();
     let ns = Span::from_nanos;
     for processor in &mut system.processors {
         processor.costs = Costs {
@@ -101,7 +101,7 @@ fn with_costs(bencher: Bencher<'_, '_>, strategy: &str, preemption: Preemption, 
             watchdog: ns(5_000),
         };
     }
-    analyse_all(bencher, &system);
+    analyse_all(bencher, &System::new(system));
 }
 
 fn analyse_all(bencher: Bencher<'_, '_>, system: &System) {
@@ -152,12 +152,12 @@ fn rms_and_mlf_with_costs(bencher: Bencher<'_, '_>, percent: u64) {
 /// RMS with RMS+MLF in overload: each alone, and across switches.
 #[divan::bench(args = LOADS)]
 fn two_strategies(bencher: Bencher<'_, '_>, percent: u64) {
-    let mut system = system("RMS", Preemption::Levels, percent);
+    let mut system = system("RMS", Preemption::Levels, percent).into_contents();
     for processor in &mut system.processors {
         let (margin, calm) = (Span::ZERO, Span::from_secs(1));
         processor.overload = Some(Overload { strategy: "RMS+MLF".into(), margin, calm });
     }
-    analyse_all(bencher, &system);
+    analyse_all(bencher, &System::new(system));
 }
 
 #[divan::bench]

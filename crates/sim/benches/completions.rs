@@ -31,18 +31,18 @@ fn several(count: u32, strategy: &str, preemption: Preemption) -> System {
         let period = 10.0 + f64::from(index * 7919 % 191);
         build = build.periodic(&format!("o{index}"), 0, period, period * 0.8 / f64::from(count));
     }
-    build.0
+    System::new(build.0)
 }
 
 /// Caps that never hold anything back, as files have them by default.
 #[divan::bench]
 fn rms_with_caps(bencher: divan::Bencher) {
-    let mut system = hundred("RMS", Preemption::Levels);
+    let mut system = hundred("RMS", Preemption::Levels).into_contents();
     for processor in &mut system.processors {
         (processor.cap_ppm, processor.cap_window) = (940_000, Span::from_millis(100));
         processor.hard_cap = HardCap { ppm: 940_000, ..HardCap::OFF };
     }
-    bench_system(bencher, system);
+    bench_system(bencher, System::new(system));
 }
 
 #[divan::bench]
@@ -86,11 +86,11 @@ fn rms(bencher: divan::Bencher) {
 /// Every fifth operation is critical; the second strategy has to be asked about at every release
 /// and completion, or there is none.
 fn critical_fifth(second: Option<&str>) -> System {
-    let mut system = hundred("RMS", Preemption::Levels);
+    let mut system = hundred("RMS", Preemption::Levels).into_contents();
     system.operations.iter_mut().step_by(5).for_each(|operation| operation.critical = true);
     let overload = |strategy: &str| Overload { strategy: strategy.into(), margin: ms(0.0), calm: ms(100.0) };
     system.processors[0].overload = second.map(overload);
-    system
+    System::new(system)
 }
 
 #[divan::bench]
@@ -105,11 +105,11 @@ fn rms_that_may_switch(bencher: divan::Bencher) {
 
 #[divan::bench]
 fn rms_with_costs(bencher: divan::Bencher) {
-    let mut system = hundred("RMS", Preemption::Levels);
+    let mut system = hundred("RMS", Preemption::Levels).into_contents();
     let us = Span::from_micros;
     system.processors[0].costs =
         Costs { timer: us(5), enqueue: us(1), dequeue: us(1), cancel: us(1), switch: us(2), watchdog: us(10) };
-    bench_system(bencher, system);
+    bench_system(bencher, System::new(system));
 }
 
 fn main() {

@@ -96,7 +96,7 @@ fn the_parts_of_a_job_s_time_are_its_phases() {
 #[test]
 fn what_scheduling_costs_is_overhead_and_nothing_else_changes() {
     for seed in 0..SYSTEMS / 2 {
-        let mut system = random::system(seed);
+        let mut system = random::system(seed).into_contents();
         for processor in &mut system.processors {
             processor.costs = Costs {
                 timer: micros(7),
@@ -107,6 +107,7 @@ fn what_scheduling_costs_is_overhead_and_nothing_else_changes() {
                 watchdog: micros(20),
             };
         }
+        let system = System::new(system);
         for account in accounts(&system, UNTIL) {
             let sum: Span = account.parts.iter().map(|(_, span)| *span).sum();
             assert_eq!(sum, account.response(), "seed {seed}: {account:?}");
@@ -124,7 +125,7 @@ fn what_scheduling_costs_is_overhead_and_nothing_else_changes() {
 #[test]
 fn a_job_alone_on_its_processor_is_blamed_on_nobody() {
     for seed in 0..200 {
-        let mut system = random::system(seed);
+        let mut system = random::system(seed).into_contents();
         // Each operation gets a processor of its own, and what it waits for lies before its arrival.
         system.resources.clear();
         for index in 0..system.operations.len() {
@@ -133,6 +134,7 @@ fn a_job_alone_on_its_processor_is_blamed_on_nobody() {
             operation.on = ProcessorId(system.processors.len() as u32 - 1);
             operation.uses.clear();
         }
+        let system = System::new(system);
         for account in accounts(&system, UNTIL) {
             let operation = account.end.job.operation;
             for (kind, _) in &account.parts {
@@ -149,7 +151,7 @@ fn a_log_that_begins_anew_changes_no_account() {
     let build = (0..4)
         .fold(build, |build, index| build.periodic(&format!("o{index}"), 0, 0.31 + f64::from(index) / 50.0, 0.04));
     let until = Instant::ZERO + ms(990.0);
-    let long = accounts(&build.0, until).into_iter().find(|account| account.end.job.operation.0 == 0).unwrap();
+    let long = accounts(&build.system(), until).into_iter().find(|account| account.end.job.operation.0 == 0).unwrap();
     assert_eq!(long.parts.iter().map(|(_, span)| *span).sum::<Span>(), long.response());
     assert_eq!(long.total(|kind| kind == Kind::Executed), ms(400.0));
     let others = long.total(|kind| kind.culprit().is_some());
@@ -202,9 +204,10 @@ fn with_switches(system: &System, plan: &ProcessorPlan, own: &[(Instant, Event)]
 fn beyond_a_gap_nobody_is_blamed_who_was_not_in_the_way() {
     let mut named = 0;
     for seed in 0..SYSTEMS / 4 {
-        let mut system = random::system(seed);
+        let mut system = random::system(seed).into_contents();
         // Switches do not tell which of several demoted jobs runs.
         system.operations.iter_mut().for_each(|operation| operation.on_overrun = OnOverrun::Report);
+        let system = System::new(system);
         let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
         let all = events(&system, UNTIL);
         for plan in &plan.processors {
@@ -246,7 +249,7 @@ fn beyond_a_gap_nobody_is_blamed_who_was_not_in_the_way() {
 fn the_order_of_operations_in_the_file_does_not_change_who_is_blamed() {
     let mut compared = 0;
     for seed in 0..400 {
-        let mut system = random::system(seed);
+        let mut system = random::system(seed).into_contents();
         // What is drawn depends on an operation's position: nothing is.
         for epoch in &mut system.epochs {
             let fixed = |setting: &Setting| Setting {
@@ -256,11 +259,12 @@ fn the_order_of_operations_in_the_file_does_not_change_who_is_blamed() {
             };
             epoch.settings = epoch.settings.iter().map(fixed).collect::<Vec<_>>().into();
         }
+        let system = System::new(system);
         let triggered = system.operations.iter().any(|operation| operation.trigger != Trigger::Periodic);
         if triggered || any_released_together(&system) {
             continue;
         }
-        let mut turned = system.clone();
+        let mut turned = system.clone().into_contents();
         turned.operations.reverse();
         for (index, operation) in turned.operations.iter_mut().enumerate() {
             operation.roots = vec![OperationId(index as u32)];
@@ -268,6 +272,7 @@ fn the_order_of_operations_in_the_file_does_not_change_who_is_blamed() {
         for epoch in &mut turned.epochs {
             epoch.settings = epoch.settings.iter().rev().cloned().collect::<Vec<_>>().into();
         }
+        let turned = System::new(turned);
         assert_eq!(told(&system), told(&turned), "seed {seed}");
         compared += 1;
     }
@@ -311,7 +316,7 @@ fn each_cause_is_told_by_its_name() {
 
     // A more urgent job first, then a preemption by its next one.
     let two = Build::new("RMS", 1).periodic("high", 0, 10.0, 4.0).periodic("low", 0, 50.0, 10.0);
-    let low = find(&two.0, "low", 0);
+    let low = find(&two.system(), "low", 0);
     let expected = [
         (Kind::Executed, ms(10.0)),
         (Kind::Waited { who: who(0, 0), rank: Rank::MoreUrgent }, ms(4.0)),
@@ -325,7 +330,7 @@ fn each_cause_is_told_by_its_name() {
         .set(|setting| setting.phase = ms(1.0))
         .periodic("low", 0, 50.0, 10.0)
         .processors(|processor| processor.preemption = Preemption::None);
-    let high = find(&none.0, "high", 0);
+    let high = find(&none.system(), "high", 0);
     assert_eq!(high.parts[0], (Kind::Waited { who: who(1, 0), rank: Rank::LessUrgent }, ms(9.0)));
 
     // A ceiling.
@@ -336,7 +341,7 @@ fn each_cause_is_told_by_its_name() {
         .periodic("low", 0, 50.0, 10.0)
         .with(|operation| operation.uses = vec![(ResourceId(0), ms(3.0))]);
     lock.0.resources.push(Resource { name: "map".into() });
-    let high = find(&lock.0, "high", 0);
+    let high = find(&lock.system(), "high", 0);
     assert!(
         high.parts.contains(&(Kind::Resource { resource: ResourceId(0), by: Some(who(1, 0)) }, ms(2.0))),
         "{high:?}"
@@ -350,7 +355,7 @@ fn each_cause_is_told_by_its_name() {
         .periodic("there", 1, 50.0, 10.0)
         .with(|operation| operation.uses = vec![(ResourceId(0), ms(3.0))]);
     lock.0.resources.push(Resource { name: "map".into() });
-    let here = find(&lock.0, "here", 0);
+    let here = find(&lock.system(), "here", 0);
     assert!(here.parts.contains(&(Kind::Resource { resource: ResourceId(0), by: None }, ms(2.0))), "{here:?}");
 
     // Jitter, a link, an offset, a chain.
@@ -361,7 +366,7 @@ fn each_cause_is_told_by_its_name() {
     chain.0.hosts.push(Host { name: "other".into() });
     chain.0.processors[1].host = HostId(1);
     chain.0.links.push(Link { between: (HostId(0), HostId(1)), delay: (ms(0.5), ms(1.5)) });
-    let second = find(&chain.0, "second", 1);
+    let second = find(&chain.system(), "second", 1);
     assert_eq!(second.by, Some(JobId { operation: OperationId(0), number: 1, leg: 0 }));
     assert_eq!(second.total(|kind| kind == Kind::Upstream), ms(2.0));
     assert_eq!(second.total(|kind| kind == Kind::Offset), ms(1.0));
@@ -370,15 +375,15 @@ fn each_cause_is_told_by_its_name() {
     assert_eq!(second.response(), ms(2.0) + link + ms(1.0) + ms(3.0));
 
     let late = Build::new("RMS", 1).periodic("late", 0, 50.0, 2.0).set(|setting| setting.jitter = ms(5.0));
-    let late = find(&late.0, "late", 0);
+    let late = find(&late.system(), "late", 0);
     assert_eq!(late.total(|kind| kind == Kind::Jitter), late.end.ready.since(late.end.release));
 
     // An overrun, and the cap.
     let over = Build::new("RMS", 1).periodic("over", 0, 50.0, 2.0).set(|setting| setting.takes = Takes::Fixed(ms(5.0)));
-    assert_eq!(find(&over.0, "over", 0).parts, [(Kind::Overran, ms(3.0)), (Kind::Executed, ms(2.0))]);
+    assert_eq!(find(&over.system(), "over", 0).parts, [(Kind::Overran, ms(3.0)), (Kind::Executed, ms(2.0))]);
     let capped = Build::new("RMS", 1)
         .periodic("greedy", 0, 100.0, 90.0)
         .processors(|processor| (processor.cap_ppm, processor.cap_window) = (500_000, ms(20.0)));
-    let greedy = find(&capped.0, "greedy", 0);
+    let greedy = find(&capped.system(), "greedy", 0);
     assert_eq!(greedy.parts[0].0, Kind::Executed, "alone, a paused job goes on as an ordinary thread");
 }

@@ -93,7 +93,7 @@ fn system(seed: u64) -> System {
     let limit = Some(Span::from_secs(10));
     build.0.chains.push(Chain { name: "c".into(), path, deadline: limit, max_age: limit, max_reaction: limit });
     build.0.seed = seed;
-    build.0
+    System::new(build.0)
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn simulated(system: &System) -> Vec<SimulatedProcessor<Vec<(Instant, Event)>>> 
 
 /// A random system with random costs; about one in six of which is larger than the work.
 fn costly(seed: u64) -> System {
-    let mut system = random::system(seed);
+    let mut system = random::system(seed).into_contents();
     let mut choose = Choices::new(seed ^ 0xc057);
     let most = choose.of(&[10, 100, 100, 500, 500, 5_000]);
     for processor in &mut system.processors {
@@ -31,7 +31,7 @@ fn costly(seed: u64) -> System {
         processor.costs =
             Costs { timer: cost(), enqueue: cost(), dequeue: cost(), cancel: cost(), switch: cost(), watchdog: cost() };
     }
-    system
+    System::new(system)
 }
 
 #[test]
@@ -56,9 +56,10 @@ fn the_schedule_of_two_lanes_is_as_worked_out_by_hand() {
     assert_eq!(build.schedule("after", 10.0), [(1.24, 1.77), (6.27, 6.8)]);
     assert_eq!(build.schedule("slow", 10.0), [(1.82, 8.7)]);
     // Two expiries, three releases, five dequeues, two triggers, four switches and one back.
-    let plan = Plan::new(&build.0, &Strategies::built_in()).unwrap();
+    let plan = Plan::new(&build.system(), &Strategies::built_in()).unwrap();
     let until = Instant::ZERO + ms(9.9);
-    let processor = simulate(&build.0, &plan, until, |_| Vec::<(Instant, Event)>::new(), |_| true).processors.remove(0);
+    let processor =
+        simulate(&build.system(), &plan, until, |_| Vec::<(Instant, Event)>::new(), |_| true).processors.remove(0);
     assert_eq!(processor.overhead, us(2 * 100 + 3 * 20 + 5 * 30 + 2 * 20 + 5 * 50));
     assert_eq!(processor.busy, ms(8.0));
 }
@@ -82,7 +83,7 @@ fn releases_during_an_overhead_are_seen_together_when_it_ends() {
 #[test]
 fn without_costs_nothing_is_spent_and_with_them_time_adds_up() {
     for seed in 0..600 {
-        let mut system = costly(seed);
+        let system = costly(seed);
         for processor in simulated(&system) {
             assert!(processor.busy + processor.overhead <= UNTIL.since(Instant::ZERO), "seed {seed}");
             let seen = processor.probe.iter().filter_map(|(_, event)| match event {
@@ -91,7 +92,8 @@ fn without_costs_nothing_is_spent_and_with_them_time_adds_up() {
             });
             assert_eq!(seen.sum::<Span>(), processor.overhead, "seed {seed}");
         }
-        system.processors.iter_mut().for_each(|processor| processor.costs = Costs::NONE);
+        let free = |system: &mut Contents| system.processors.iter_mut().for_each(|one| one.costs = Costs::NONE);
+        let system = system.with(free);
         assert!(simulated(&system).iter().all(|processor| processor.overhead.is_zero()), "seed {seed}");
     }
 }
@@ -100,13 +102,14 @@ fn without_costs_nothing_is_spent_and_with_them_time_adds_up() {
 #[test]
 fn tiny_costs_change_no_order_where_times_are_whole_microseconds() {
     for seed in 0..300 {
-        let mut system = random::system(seed);
+        let mut system = random::system(seed).into_contents();
         for operation in &mut system.operations {
             operation.on_overrun = OnOverrun::Report;
         }
         for processor in &mut system.processors {
             (processor.cap_ppm, processor.cancel) = (1_000_000, false);
         }
+        let system = System::new(system);
         let order = |system: &System| -> Vec<Vec<(JobId, u64)>> {
             let starts = |processor: &SimulatedProcessor<Vec<(Instant, Event)>>| {
                 let runs = processor.probe.iter().filter_map(|(at, event)| match event {
@@ -120,10 +123,8 @@ fn tiny_costs_change_no_order_where_times_are_whole_microseconds() {
         let free = order(&system);
         // Nothing of it ties with anything else.
         let unique = |runs: &Vec<(JobId, u64)>| runs.windows(2).all(|pair| pair[1].1 > pair[0].1 + 2_000);
-        system.processors.iter_mut().for_each(|processor| {
-            processor.costs = Costs { dequeue: Span::from_nanos(1), ..Costs::NONE };
-        });
-        let costly = order(&system);
+        let tiny = Costs { dequeue: Span::from_nanos(1), ..Costs::NONE };
+        let costly = order(&system.with(|system| system.processors.iter_mut().for_each(|one| one.costs = tiny)));
         for (free, costly) in free.iter().zip(&costly).filter(|(free, _)| unique(free)) {
             let jobs = |runs: &[(JobId, u64)]| -> Vec<JobId> { runs.iter().take(20).map(|(job, _)| *job).collect() };
             assert_eq!(jobs(free), jobs(costly), "seed {seed}");
@@ -135,7 +136,7 @@ fn tiny_costs_change_no_order_where_times_are_whole_microseconds() {
 #[test]
 fn every_cost_is_paid_once_for_what_the_trace_shows() {
     for seed in 0..600 {
-        let mut system = costly(seed);
+        let mut system = costly(seed).into_contents();
         for processor in &mut system.processors {
             // How often the CPU switched is not to be seen in what a dispatcher decides.
             processor.costs.switch = Span::ZERO;
@@ -144,6 +145,7 @@ fn every_cost_is_paid_once_for_what_the_trace_shows() {
         for operation in &mut system.operations {
             operation.guard = if operation.guard == Guard::Idle { Guard::On } else { operation.guard };
         }
+        let system = System::new(system);
         for (processor, simulated) in system.processors.iter().zip(simulated(&system)) {
             let costs = processor.costs;
             let (mut ticks, mut released, mut decided, mut asked, mut triggered) = (0u64, 0u64, 0u64, 0u64, 0u64);
@@ -239,7 +241,7 @@ fn costs_above_all_work_leave_time_to_nobody_and_end_nothing() {
     let build = Build::new("RMS", 1)
         .periodic("starved", 0, 1.0, 0.1)
         .processors(|processor| processor.costs = Costs { timer: ms(1.0), enqueue: us(1), ..Costs::NONE });
-    let processor = simulated(&build.0).remove(0);
+    let processor = simulated(&build.system()).remove(0);
     assert!(processor.busy.is_zero());
     assert_eq!(processor.overhead, UNTIL.since(Instant::ZERO));
 }

@@ -17,7 +17,7 @@ const SYSTEMS: u64 = 700;
 
 /// More than it can do, now and then by little.
 fn system(seed: u64) -> System {
-    let mut system = random::system(seed);
+    let mut system = random::system(seed).into_contents();
     let mut choose = random::Choices::new(seed ^ 0xbad);
     for epoch in &mut system.epochs {
         let mut settings = epoch.settings.to_vec();
@@ -47,7 +47,7 @@ fn system(seed: u64) -> System {
             max_reaction: limit(&mut choose),
         });
     }
-    system
+    System::new(system)
 }
 
 /// A few periodic operations that begin together, with deadlines of which some are too short.
@@ -64,7 +64,7 @@ fn together(seed: u64) -> System {
             build = build.critical();
         }
     }
-    build.0
+    System::new(build.0)
 }
 
 fn misses(counterexample: &Counterexample) -> bool {

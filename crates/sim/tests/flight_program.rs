@@ -42,7 +42,8 @@ fn regions(strategy: &str, cancel: bool) -> Vec<Region> {
 /// What becomes of each region, and how often the strategy changed.
 fn switching(strategy: &str, second: Option<Overload>, cancel: bool, seed: u64) -> (Vec<Region>, u64) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/flight-program.toml");
-    let mut system = read_file(file).unwrap_or_else(|errors| panic!("{}", errors.render(false))).system;
+    let system = read_file(file).unwrap_or_else(|errors| panic!("{}", errors.render(false))).system;
+    let mut system = system.into_contents();
     if strategy == "RMS" && second.is_none() {
         // TAO's queues had no limit; no other strategy reaches the file's for critical work.
         system.operations.iter_mut().for_each(|operation| operation.queue.limit = 60_000);
@@ -55,6 +56,7 @@ fn switching(strategy: &str, second: Option<Overload>, cancel: bool, seed: u64) 
     for (index, epoch) in system.epochs.iter_mut().enumerate() {
         epoch.at = Instant::ZERO + length * index as u64;
     }
+    let system = System::new(system);
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let until = Instant::ZERO + length * 12;
     let Regions(regions, switches) =

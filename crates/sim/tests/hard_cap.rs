@@ -141,9 +141,10 @@ fn what_the_hard_cap_decided_replays_identically() {
     for on_overload in [OnOverload::Report, OnOverload::Demote, OnOverload::Stop] {
         let build = overload(on_overload);
         let events = build.run(3_000.0);
-        let plan = Plan::new(&build.0, &Strategies::built_in()).unwrap();
+        let system = build.system();
+        let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
         let recorded = events.iter().map(|(_, at, event)| (*at, *event));
-        let replayed = replay(&build.0, &plan.processors[0], recorded).unwrap_or_else(|parted| panic!("{parted}"));
+        let replayed = replay(&system, &plan.processors[0], recorded).unwrap_or_else(|parted| panic!("{parted}"));
         assert!(replayed.decisions > 100);
     }
 }

@@ -51,7 +51,7 @@ fn an_adapted_rate_counts_after_the_armed_timer_and_ranks_the_levels_again() {
     let build = Build::new("RMS", 1).periodic("fast", 0, 10.0, 4.0).periodic("slow", 0, 20.0, 7.0);
     let build = ranges(build, 50.0);
     let retime = Input::Retime { operation: OperationId(0), period: ms(40.0) };
-    let events = play(&build.0, 120.0, &[(25.0, retime)]);
+    let events = play(&build.system(), 120.0, &[(25.0, retime)]);
     // Armed for 30 ms; 40 ms apart from then on, with deadlines of 40 ms.
     let fast: Vec<_> = of(&events, 0).collect();
     assert_eq!(millis(fast.iter().map(|end| end.release)), [0.0, 10.0, 20.0, 30.0, 70.0, 110.0]);
@@ -67,7 +67,7 @@ fn a_rate_is_adapted_within_its_range_only() {
     let build = ranges(Build::new("EDF", 1).periodic("one", 0, 10.0, 1.0), 30.0);
     for (asked, period) in [(5.0, 10.0), (12.0, 12.0), (500.0, 30.0)] {
         let retime = Input::Retime { operation: OperationId(0), period: ms(asked) };
-        let events = play(&build.0, 61.0, &[(0.0, retime)]);
+        let events = play(&build.system(), 61.0, &[(0.0, retime)]);
         let releases = millis(of(&events, 0).map(|end| end.release));
         assert_eq!(releases[1], 10.0 * f64::from(period == 10.0) + period * f64::from(period != 10.0));
     }
@@ -80,7 +80,7 @@ fn a_region_entered_out_of_turn_holds_until_another_one_begins() {
     off[1].enabled = false;
     build.0.epochs.push(Epoch { name: "off".into(), at: at(70.0), settings: off.into() });
     let enter = |index| Input::Enter { index };
-    let events = play(&build.0, 100.0, &[(15.0, enter(1)), (40.0, enter(1)), (45.0, enter(0)), (75.0, enter(0))]);
+    let events = play(&build.system(), 100.0, &[(15.0, enter(1)), (40.0, enter(1)), (45.0, enter(0)), (75.0, enter(0))]);
     // In force at 20, 30 and 40 ms, and from 70 to 75 ms by its own time.
     assert_eq!(millis(of(&events, 1).map(|end| end.release)), [0.0, 10.0, 50.0, 60.0, 80.0, 90.0]);
     assert_eq!(of(&events, 0).count(), 10);
@@ -103,7 +103,7 @@ fn request(due: f64, critical: bool) -> Input {
 fn the_most_urgent_request_goes_first_and_one_too_many_is_refused() {
     let build = requested("EDF");
     let inputs = [(2.0, request(90.0, false)), (3.0, request(60.0, false)), (4.0, request(20.0, false))];
-    let events = play(&build.0, 99.0, &inputs);
+    let events = play(&build.system(), 99.0, &inputs);
     let served: Vec<_> = of(&events, 1).map(|end| (end.job.number, end.outcome)).collect();
     assert_eq!(served, [(2, Outcome::DroppedFull), (1, Outcome::Made), (0, Outcome::Made)]);
     assert!(of(&events, 1).all(|end| end.origin == at(1.0)));
@@ -112,7 +112,7 @@ fn the_most_urgent_request_goes_first_and_one_too_many_is_refused() {
 #[test]
 fn a_critical_request_goes_before_what_is_not_under_maximum_urgency_first() {
     let build = requested("MUF");
-    let events = play(&build.0, 99.0, &[(2.0, request(30.0, false)), (3.0, request(95.0, true))]);
+    let events = play(&build.system(), 99.0, &[(2.0, request(30.0, false)), (3.0, request(95.0, true))]);
     let served = millis(of(&events, 1).map(|end| end.start));
     // At once; and in the order of laxity among what is not critical, where `work` has started.
     assert_eq!(served, [3.0, 15.0]);
@@ -123,7 +123,7 @@ fn a_critical_request_goes_before_what_is_not_under_maximum_urgency_first() {
 fn a_cancelled_job_ends_and_triggers_nothing() {
     let build = Build::new("EDF", 1).periodic("first", 0, 50.0, 10.0).after("second", 0, &[0], 10.0);
     let cancel = |number, chain| Input::Cancel { job: JobId { operation: OperationId(0), number, leg: 0 }, chain };
-    let events = play(&build.0, 199.0, &[(4.0, cancel(0, false)), (65.0, cancel(1, true)), (115.0, cancel(2, false))]);
+    let events = play(&build.system(), 199.0, &[(4.0, cancel(0, false)), (65.0, cancel(1, true)), (115.0, cancel(2, false))]);
     let outcomes = |operation| of(&events, operation).map(|end| (end.job.number, end.outcome, end.consumed)).collect();
     let first: Vec<_> = outcomes(0);
     let made = |number| (number, Outcome::Made, ms(10.0));

@@ -100,7 +100,7 @@ fn one_processor_runs_one_job_at_a_time() {
 fn a_lane_that_can_start_something_never_waits_behind_a_less_urgent_one() {
     // Where nothing is held, capped or demoted: the start of a job means that no more urgent lane had any ready.
     for seed in 0..SYSTEMS {
-        let mut system = random::system(seed);
+        let mut system = random::system(seed).into_contents();
         for processor in &mut system.processors {
             (processor.cap_ppm, processor.hard_cap) = (1_000_000, HardCap::OFF);
         }
@@ -108,6 +108,7 @@ fn a_lane_that_can_start_something_never_waits_behind_a_less_urgent_one() {
             operation.uses.clear();
             operation.on_overrun = OnOverrun::Report;
         }
+        let system = System::new(system);
         let mut ready: HashMap<(ProcessorId, u8), i64> = HashMap::new();
         let mut lane_of: HashMap<(ProcessorId, JobId), u8> = HashMap::new();
         let all = events(&system, UNTIL);

@@ -37,7 +37,7 @@ fn many(strategy: &str, preemption: Preemption, count: u64, percent: u64) -> Sys
         }
     });
     system.epochs[0].settings = settings.collect();
-    system
+    System::new(system)
 }
 
 fn checked(system: &System) -> Report {

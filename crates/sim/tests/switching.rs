@@ -18,7 +18,7 @@ const UNTIL: Instant = Instant::from_nanos(300_000_000);
 
 /// A random system of which every processor has two strategies.
 fn switching(seed: u64) -> System {
-    let mut system = random::system(seed);
+    let mut system = random::system(seed).into_contents();
     let mut choose = Choices::new(seed ^ 0x5717c4);
     for processor in &mut system.processors {
         let strategy = choose.of(&["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"]);
@@ -26,7 +26,7 @@ fn switching(seed: u64) -> System {
         let calm = Span::from_micros(choose.of(&[1, 1_000, 10_000, 100_000]));
         processor.overload = Some(Overload { strategy: strategy.into(), margin, calm });
     }
-    system
+    System::new(system)
 }
 
 fn plan(system: &System) -> Plan {
@@ -156,7 +156,7 @@ fn after_a_switch_waiting_jobs_of_a_deadline_level_start_in_its_order() {
     assert_eq!(build(None).schedule("soon", 20.0), [(8.0, 10.0)]);
     let edf = Overload { strategy: "EDF".into(), margin: ms(0.0), calm: ms(100.0) };
     let switched = build(Some(edf));
-    let plan = plan(&switched.0);
+    let plan = plan(&switched.system());
     assert_eq!(plan.processors[0].overload.as_ref().unwrap().levels[0].discipline, Discipline::Deadline);
     // The trigger is met at once: by deadline `soon` goes before `late`.
     assert_eq!(switched.schedule("soon", 20.0), [(6.0, 8.0)]);
@@ -168,7 +168,7 @@ fn after_a_switch_waiting_jobs_of_a_deadline_level_start_in_its_order() {
 fn no_response_exceeds_what_is_proved_across_switches() {
     let (mut proved, mut switches) = (0, 0);
     for seed in 0..2 * SYSTEMS {
-        let mut system = switching(seed);
+        let mut system = switching(seed).into_contents();
         system.epochs.truncate(1);
         let shrink = 1 + seed % 6;
         let mut settings = system.epochs[0].settings.to_vec();
@@ -181,6 +181,7 @@ fn no_response_exceeds_what_is_proved_across_switches() {
         for (_, span) in system.operations.iter_mut().flat_map(|operation| &mut operation.uses) {
             *span = Span::from_nanos(span.as_nanos() / shrink / 8 + 1);
         }
+        let system = System::new(system);
         let report = analyse(&system, &plan(&system));
         let all = events(&system, UNTIL);
         switches += all.iter().filter(|(.., event)| matches!(event, Event::Decision(Decision::Switch { .. }))).count();

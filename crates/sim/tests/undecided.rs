@@ -39,7 +39,7 @@ fn the_search_in_a_large_system_is_bounded_by_its_size() {
         build = build.periodic(&format!("o{index}"), 0, 10_000.0, 1.9);
     }
     build.0.operations.iter_mut().for_each(|operation| operation.phase_given = true);
-    let (system, strategies) = (build.0, Strategies::built_in());
+    let (system, strategies) = (System::new(build.0), Strategies::built_in());
     let plan = Plan::new(&system, &strategies).unwrap();
     let mut report = analyse(&system, &plan);
     let mut tried = 0;
@@ -75,7 +75,7 @@ fn system(tasks: &[Task], strategy: &str, preemption: Preemption, seed: u64) -> 
         });
     }
     build.0.seed = seed;
-    build.0
+    System::new(build.0)
 }
 
 /// In nanoseconds, so that blocking is a job less its first nanosecond.

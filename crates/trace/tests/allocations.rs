@@ -2,7 +2,7 @@
 
 use crate::systems;
 
-use hyoshi_model::{Chain, Instant, OperationId};
+use hyoshi_model::{Chain, Instant, OperationId, System};
 use hyoshi_trace::ring::ring;
 use hyoshi_trace::{Event, Input, Probe, Stats};
 use systems::{at, job, millis, periodic};
@@ -13,7 +13,7 @@ fn allocations(path: impl FnOnce()) -> u64 {
 
 #[test]
 fn counting_a_job_end_does_not_allocate() {
-    let mut system = periodic(10);
+    let mut system = periodic(10).into_contents();
     let path = vec![OperationId(0), OperationId(1)];
     system.operations[1].reads = vec![OperationId(0)];
     system.chains.push(Chain {
@@ -23,7 +23,7 @@ fn counting_a_job_end_does_not_allocate() {
         max_age: None,
         max_reaction: Some(millis(20)),
     });
-    let mut stats = Stats::new(&system);
+    let mut stats = Stats::new(&System::new(system));
     let counted = allocations(|| {
         for number in 0..10_000u64 {
             // Some far beyond every range, most of them missed at some time.

@@ -8,13 +8,13 @@ use systems::{at, job, millis, operation, periodic, setting, uniform};
 
 /// Operation 0 every 10 ms; 1 after it; 2 reads it, every 10 ms of its own.
 fn system(chain: Chain) -> System {
-    let mut system = periodic(3);
+    let mut system = periodic(3).into_contents();
     uniform(&mut system, setting(millis(10), millis(1)));
     system.operations[1] = operation(1, Trigger::All(vec![OperationId(0)]), false);
     system.operations[1].roots = vec![OperationId(0)];
     system.operations[2].reads = vec![OperationId(0)];
     system.chains = vec![chain];
-    system
+    System::new(system)
 }
 
 fn chain(path: &[u32]) -> Chain {
@@ -77,9 +77,10 @@ fn a_reader_reflects_what_was_complete_when_it_started() {
 
 #[test]
 fn a_chain_that_begins_in_the_middle_counts_from_its_own_first_release() {
-    let mut system = system(chain(&[1, 2]));
-    system.operations[2] = operation(2, Trigger::All(vec![OperationId(1)]), true);
-    system.operations[2].roots = vec![OperationId(0)];
+    let system = system(chain(&[1, 2])).with(|system| {
+        system.operations[2] = operation(2, Trigger::All(vec![OperationId(1)]), true);
+        system.operations[2].roots = vec![OperationId(0)];
+    });
     let first = JobEnd { origin: at(0), ..job(1, 0, at(3), at(5)) };
     let last = JobEnd { origin: at(0), ..job(2, 0, at(5), at(9)) };
     let stats = record(&system, &[first, last, JobEnd { job: JobId { number: 7, ..last.job }, ..last }]);
@@ -90,8 +91,8 @@ fn a_chain_that_begins_in_the_middle_counts_from_its_own_first_release() {
 
 #[test]
 fn a_chain_through_any_of_several_says_that_it_is_not_measured() {
-    let mut system = system(chain(&[0, 1]));
-    system.operations[1].trigger = Trigger::Any(vec![OperationId(0), OperationId(2)]);
+    let any = Trigger::Any(vec![OperationId(0), OperationId(2)]);
+    let system = system(chain(&[0, 1])).with(|system| system.operations[1].trigger = any);
     let stats = record(&system, &[job(0, 0, at(0), at(2)), job(1, 0, at(2), at(30))]);
     let chain = &stats.chains()[0];
     assert!(chain.unmeasured.is_some() && !chain.violated());
@@ -99,12 +100,13 @@ fn a_chain_through_any_of_several_says_that_it_is_not_measured() {
 
 #[test]
 fn nothing_reacts_across_a_region_in_which_the_chain_is_switched_off() {
-    let mut system = system(chain(&[0, 1]));
+    let mut system = system(chain(&[0, 1])).into_contents();
     let mut settings = system.epochs[0].settings.to_vec();
     let on = system.epochs[0].settings.clone();
     settings[0].enabled = false;
     system.epochs.push(Epoch { name: "off".into(), at: at(20), settings: settings.into() });
     system.epochs.push(Epoch { name: "on".into(), at: at(100), settings: on });
+    let system = System::new(system);
     let output = |release| JobEnd { origin: at(release), ..job(1, release, at(release), at(release + 5)) };
     let stats = record(&system, &[output(0), output(10), output(100), output(110)]);
     let chain = &stats.chains()[0];

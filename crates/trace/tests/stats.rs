@@ -9,9 +9,9 @@ use systems::{at, job, millis, periodic, setting, uniform};
 
 #[test]
 fn each_outcome_is_counted_for_its_class_and_epoch() {
-    let mut system = periodic(2);
+    let system = periodic(2);
     let second = Epoch { name: "1".into(), at: at(100), settings: system.epochs[0].settings.clone() };
-    system.epochs.push(second);
+    let system = system.with(|system| system.epochs.push(second));
     let mut stats = Stats::new(&system);
     for (number, outcome) in Outcome::ALL.into_iter().enumerate() {
         stats.record(&JobEnd { outcome, epoch: 1, ..job(1, number as u64, at(0), at(5)) });
@@ -40,11 +40,11 @@ fn response_and_lateness_keep_their_extremes() {
 
 #[test]
 fn a_load_chain_counts_its_critical_and_its_other_legs_apart() {
-    let mut system = periodic(2);
+    let mut system = periodic(2).into_contents();
     let legs = Setting { legs: 4, critical_legs: 1, ..setting(millis(10), millis(1)) };
     uniform(&mut system, legs);
     system.operations.iter_mut().for_each(|operation| operation.critical = false);
-    let mut stats = Stats::new(&system);
+    let mut stats = Stats::new(&System::new(system));
     assert_eq!(stats.rows().len(), 4);
     stats.record(&JobEnd { critical: true, ..job(1, 0, at(0), at(2)) });
     stats.record(&JobEnd { critical: false, outcome: Outcome::Cancelled, ..job(1, 0, at(0), at(2)) });
@@ -68,8 +68,8 @@ fn the_latest_three_misses_of_each_operation_are_kept_worst_first() {
 
 #[test]
 fn the_phases_of_a_miss_add_up_to_its_response_time() {
-    let mut system = periodic(1);
-    uniform(&mut system, Setting { deadline: Deadline::Origin(millis(10)), ..setting(millis(10), millis(3)) });
+    let setting = Setting { deadline: Deadline::Origin(millis(10)), ..setting(millis(10), millis(3)) };
+    let system = periodic(1).with(|system| uniform(system, setting));
     let late = JobEnd {
         origin: at(0),
         release: at(2),

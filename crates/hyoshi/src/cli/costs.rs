@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use hyoshi_model::{Costs, MeasuredCosts, Span, System, read_costs, read_costs_file};
+use hyoshi_model::{Contents, Costs, MeasuredCosts, Span, read_costs, read_costs_file};
 use hyoshi_os::secure_var_os;
 use hyoshi_report::{Level, Note};
 
@@ -53,7 +53,7 @@ pub(super) enum Found {
 
 impl CostsFrom {
     /// What a recording was made with, if it says so; `files` are the texts that it keeps.
-    pub fn recalled(&self, files: &[(String, String)], system: &mut System) -> Result<(), Failure> {
+    pub fn recalled(&self, files: &[(String, String)], system: &mut Contents) -> Result<(), Failure> {
         let Some(name) = &self.costs else { return Ok(()) };
         let kept = files.iter().find(|(kept, _)| kept == name);
         let (name, text) = kept.ok_or_else(|| Failure::new(format!("the recording lacks `{name}`, which it names")))?;
@@ -109,7 +109,7 @@ impl Found {
     }
 
     /// Puts what the command line gave into the system, and says what holds now.
-    pub fn settle(self, system: &mut System, by_file: bool) -> Vec<Note> {
+    pub fn settle(self, system: &mut Contents, by_file: bool) -> Vec<Note> {
         let said = match self {
             Found::Given { costs, said } => {
                 system.processors.iter_mut().for_each(|processor| processor.costs = costs);
@@ -132,7 +132,7 @@ impl Found {
     }
 }
 
-fn of_the_file(system: &System) -> String {
+fn of_the_file(system: &Contents) -> String {
     let mut all = system.processors.iter().map(|processor| processor.costs);
     match all.next() {
         Some(first) if first.is_none() && all.all(|other| other == first) => {
@@ -171,7 +171,7 @@ pub(super) fn short(span: Span) -> String {
 
 /// A warning where scheduling a job takes longer than the job may: there is little point in what
 /// then follows, and more often a unit is wrong.
-fn larger_than_operations(system: &System) -> Option<Note> {
+fn larger_than_operations(system: &Contents) -> Option<Note> {
     let per_job = |costs: &Costs| {
         let Costs { timer, enqueue, dequeue, cancel, switch, watchdog: _ } = *costs;
         [timer, enqueue, dequeue, cancel, switch, switch].into_iter().fold(Span::ZERO, |sum, one| sum + one)

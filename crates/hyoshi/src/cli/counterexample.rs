@@ -50,7 +50,8 @@ pub(super) fn save(
     };
     // A whole millisecond behind the miss there is nothing more to see.
     let end = miss.end.since(Instant::ZERO).as_nanos().div_ceil(1_000_000).saturating_mul(1_000_000);
-    example.system.duration = example.system.duration.min(Span::from_nanos(end.max(1_000_000)));
+    let shorter = example.system.duration.min(Span::from_nanos(end.max(1_000_000)));
+    example.system = example.system.with(|system| system.duration = shorter);
     let job = format!("{}#{}", example.system.operation(miss.job.operation).name, miss.job.number);
     let text = format!(
         "# A behaviour that {} allows and in which {} misses: {}.\n# It misses with {job}, at {}: hyoshi sim {}\n\n{}",

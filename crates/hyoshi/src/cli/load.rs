@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use hyoshi_control::file;
-use hyoshi_model::{Diagnostic, Known, Laws, Overload, Preemption, Span, System, quantity, read_file_knowing};
+use hyoshi_model::{
+    Contents, Diagnostic, Known, Laws, Overload, Preemption, Span, System, quantity, read_file_knowing,
+};
 use hyoshi_report::Note;
 use hyoshi_sched::{Plan, Strategies};
 
@@ -92,7 +94,7 @@ impl Changes {
     }
 
     /// Applies the changes.
-    pub fn apply(&self, system: &mut System) {
+    pub fn apply(&self, system: &mut Contents) {
         for processor in &mut system.processors {
             if let Some((first, second)) = self.strategies() {
                 processor.strategy = first.to_owned();
@@ -168,7 +170,7 @@ pub(super) fn load(
         ..Known::default()
     };
     let loaded = read_file_knowing(path, &known).map_err(Failure::File)?;
-    let mut system = loaded.system;
+    let mut system = loaded.system.into_contents();
     changes.apply(&mut system);
     let (mut files, mut changes) = (loaded.files, changes.arguments());
     if let Some((file, change)) = costs.to_record() {
@@ -176,6 +178,7 @@ pub(super) fn load(
         changes.extend(change);
     }
     let notes = costs.settle(&mut system, loaded.costs_given);
+    let system = System::new(system);
     let plan = plan(&system, strategies)?;
     if format == Format::Text {
         for warning in &loaded.warnings {

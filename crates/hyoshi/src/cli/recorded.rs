@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use hyoshi_model::{Instant, Known, ProcessorId, System, read_knowing};
+use hyoshi_model::{Contents, Instant, Known, ProcessorId, System, read_knowing};
 use hyoshi_report::Note;
 use hyoshi_report::figures::time;
 use hyoshi_sched::{Plan, Strategies};
@@ -47,13 +47,15 @@ impl Recorded {
         let name = "system.toml (in the recording)";
         let costs = costs::recalled_instead(&header.files)?;
         let known = Known { files: header.files.clone(), costs, ..Known::default() };
-        let mut system = read_knowing(&header.system, name, None, &known).map_err(Failure::File)?.system;
+        let mut system =
+            read_knowing(&header.system, name, None, &known).map_err(Failure::File)?.system.into_contents();
         let words = std::iter::once("recording").chain(header.changes.iter().map(String::as_str));
         let recalled = Recalled::try_parse_from(words)
             .map_err(|error| Failure::new(format!("the recording names a change that is none: {error}")))?;
         recalled.changes.apply(&mut system);
         recalled.costs.recalled(&header.files, &mut system)?;
         system.seed = header.seed;
+        let system = System::new(system);
         let plan = plan(&system, strategies)?;
         Ok(Recorded { path: path.into(), header, system: system.into(), plan: plan.into(), cut: OnceCell::new() })
     }
@@ -67,11 +69,12 @@ impl Recorded {
         strategies: &Strategies,
     ) -> Result<Ready, Failure> {
         known_strategy(changes, strategies)?;
-        let mut system = System::clone(&self.system);
+        let mut system = Contents::clone(&self.system);
         changes.apply(&mut system);
         if costs.costs.is_some() {
             notes.extend(costs.find()?.settle(&mut system, true));
         }
+        let system = System::new(system);
         let plan = plan(&system, strategies)?;
         Ok(Ready {
             file: self.path.display().to_string(),

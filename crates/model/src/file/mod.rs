@@ -41,7 +41,7 @@ pub use schema::schema;
 
 use crate::ids::OperationId;
 use crate::system;
-use crate::system::{Guard, IdleStates, System, Trigger};
+use crate::system::{Contents, Guard, IdleStates, System, Trigger};
 use log::{Log, Place};
 use table::Table;
 use value::{Given, complain};
@@ -261,7 +261,7 @@ fn assemble(
             payload: declared.payload,
         }
     });
-    let system = System {
+    let system = System::new(Contents {
         name: name?.value.to_string(),
         seed: seed?,
         idle_states,
@@ -274,7 +274,7 @@ fn assemble(
         epochs,
         processors,
         brokered,
-    };
+    });
     warnings::warn(log, &system, &operations, &top, known.duration);
     Some((system, files.into_texts()))
 }

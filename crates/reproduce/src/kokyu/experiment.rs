@@ -58,8 +58,7 @@ pub fn run(setup: Setup, watch: Watch<'_>) -> Result<Figures, Stopped> {
     let at_paper_costs = simulate(&program, &costly, watch)?;
 
     (watch.step)("the same load without jitter");
-    let mut calm = program.clone();
-    calm.change(|name, setting| {
+    let calm = program.changed(|name, setting| {
         if is_added(name) {
             setting.takes = Takes::Fixed(mean_of(&setting.takes));
         }
@@ -70,8 +69,7 @@ pub fn run(setup: Setup, watch: Watch<'_>) -> Result<Figures, Stopped> {
     (watch.step)("worst cases advertised too long");
     let mut advertised = Vec::new();
     for percent in ADVERTISED {
-        let mut cautious = program.clone();
-        cautious.change(|name, setting| {
+        let cautious = program.changed(|name, setting| {
             if is_route(name) {
                 setting.wcet = Span::from_nanos(setting.wcet.as_nanos() * percent / 100);
             }

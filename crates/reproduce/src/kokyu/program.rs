@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use hyoshi_model::{Costs, Epoch, HardCap, Instant, OperationId, Overload, Setting, Span, System, Takes, read};
+use hyoshi_model::{
+    Contents, Costs, Epoch, HardCap, Instant, OperationId, Overload, Setting, Span, System, Takes, read,
+};
 
 /// What is fixed in all regions.
 const FIXED: &str = include_str!("program.toml");
@@ -110,7 +112,7 @@ impl Program {
     /// Any regions, one after the other.
     pub fn of(regions: &[Region], region: Span, seed: u64) -> Program {
         let mut system = match read(FIXED, "kokyu.toml", None) {
-            Ok(loaded) => loaded.system,
+            Ok(loaded) => loaded.system.into_contents(),
             Err(errors) => unreachable!("the built-in program is read by every test: {errors}"),
         };
         system.seed = seed;
@@ -131,42 +133,46 @@ impl Program {
             let releases = duration / setting.period.as_nanos().max(1) + 1;
             operation.queue.limit = releases.min(MOST_WAITING) as u32;
         }
-        Program { system }
+        Program { system: System::new(system) }
     }
 
     /// The program where lanes may use no more than a share of their CPU in each 100 ms; a trial in
     /// virtual time has no cap, for the paper's had none.
-    pub fn capped(mut self, ppm: u32) -> Program {
-        for processor in &mut self.system.processors {
-            processor.cap_ppm = ppm;
-            processor.cap_window = Span::from_millis(100);
-        }
-        self
+    pub fn capped(self, ppm: u32) -> Program {
+        let system = self.system.with(|system| {
+            for processor in &mut system.processors {
+                processor.cap_ppm = ppm;
+                processor.cap_window = Span::from_millis(100);
+            }
+        });
+        Program { system }
     }
 
     /// The program as one trial runs it.
     pub fn system(&self, trial: &Trial) -> System {
-        let mut system = self.system.clone();
-        for processor in &mut system.processors {
-            processor.strategy.clone_from(&trial.strategy);
-            processor.overload.clone_from(&trial.overload);
-            processor.cancel = trial.cancel;
-            processor.costs = trial.costs;
-        }
-        system
+        self.system.clone().with(|system| {
+            for processor in &mut system.processors {
+                processor.strategy.clone_from(&trial.strategy);
+                processor.overload.clone_from(&trial.overload);
+                processor.cancel = trial.cancel;
+                processor.costs = trial.costs;
+            }
+        })
     }
 
-    /// Changes settings in every region, for experiments beside the paper's. `change` gets the
+    /// The program with changed settings in every region, for experiments beside the paper's. `change` gets the
     /// operation's name.
-    pub fn change(&mut self, change: impl Fn(&str, &mut Setting)) {
-        let System { operations, epochs, .. } = &mut self.system;
-        for epoch in epochs {
-            let mut settings = epoch.settings.to_vec();
-            for (operation, setting) in operations.iter().zip(&mut settings) {
-                change(&operation.name, setting);
+    pub fn changed(&self, change: impl Fn(&str, &mut Setting)) -> Program {
+        let system = self.system.clone().with(|Contents { operations, epochs, .. }| {
+            for epoch in epochs {
+                let mut settings = epoch.settings.to_vec();
+                for (operation, setting) in operations.iter().zip(&mut settings) {
+                    change(&operation.name, setting);
+                }
+                epoch.settings = settings.into();
             }
-            epoch.settings = settings.into();
-        }
+        });
+        Program { system }
     }
 
     /// How long all regions last together.
@@ -204,9 +210,7 @@ impl Program {
 
     /// The load of each region on average, as its execution times are drawn.
     pub fn mean_ppm(&self) -> Vec<u64> {
-        let mut mean = self.clone();
-        mean.change(|_, setting| setting.wcet = mean_of(&setting.takes));
-        mean.declared_ppm()
+        self.changed(|_, setting| setting.wcet = mean_of(&setting.takes)).declared_ppm()
     }
 }
 
@@ -223,7 +227,7 @@ pub fn is_route(operation: &str) -> bool {
     operation == ROUTE
 }
 
-fn settings(system: &System, fixed: &[Setting], region: Region) -> Arc<[Setting]> {
+fn settings(system: &Contents, fixed: &[Setting], region: Region) -> Arc<[Setting]> {
     let of = |(id, setting): (OperationId, &Setting)| {
         let mut setting = setting.clone();
         let name = system.operation(id).name.as_str();

@@ -82,9 +82,8 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
     if number == FILE {
         let overruns = |one: &Setting| one.takes.longest() > one.wcet;
         let overrun = system.epochs.iter().any(|epoch| epoch.settings.iter().any(overruns));
-        let mut file = system.clone();
-        file.duration = file.duration.min(window(settings, MANY));
-        return (!overrun).then_some(file);
+        let shorter = system.duration.min(window(settings, MANY));
+        return (!overrun).then(|| system.clone().with(|file| file.duration = shorter));
     }
     let free = |id: OperationId| {
         let operation = system.operation(id);
@@ -165,11 +164,11 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
     }
     let duration = window(&changed, if number == AS_IT_IS { MANY } else { SOME });
     let name = system.epochs[region].name.clone();
-    let mut alone = system.clone();
-    alone.epochs = vec![Epoch { name, at: Instant::ZERO, settings: changed.into() }];
-    alone.links.iter_mut().for_each(|link| link.delay.0 = link.delay.1);
-    (alone.duration, alone.seed) = (duration, seed);
-    Some(alone)
+    Some(system.clone().with(|alone| {
+        alone.epochs = vec![Epoch { name, at: Instant::ZERO, settings: changed.into() }];
+        alone.links.iter_mut().for_each(|link| link.delay.0 = link.delay.1);
+        (alone.duration, alone.seed) = (duration, seed);
+    }))
 }
 
 /// Operations by their worst cases, longest first.

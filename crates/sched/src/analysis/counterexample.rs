@@ -83,7 +83,9 @@ impl Counterexample {
     /// Doubles the duration; false when that makes no sense any more.
     pub fn lengthen(&mut self) -> bool {
         let longer = self.system.duration.checked_mul(2).filter(|span| *span < MOST);
-        self.system.duration = longer.unwrap_or(self.system.duration);
+        if let Some(longer) = longer {
+            self.system = self.system.clone().with(|system| system.duration = longer);
+        }
         longer.is_some()
     }
 }
@@ -158,12 +160,10 @@ fn failing<'a>(system: &System, report: &Report, scene: &'a SceneReport, counts:
 /// The epoch by itself, from the start on.
 fn shown(system: &System, failing: &Failing<'_>) -> System {
     if let Failure::Seen { behaviour: number, .. } = failing.why
-        && let Some(mut seen) = behaviour(system, failing.scene.epoch, number)
+        && let Some(seen) = behaviour(system, failing.scene.epoch, number)
     {
-        seen.duration = failing.needs.min(MOST);
-        return seen;
+        return seen.with(|seen| seen.duration = failing.needs.min(MOST));
     }
-    let mut shown = system.clone();
     let epoch = &system.epochs[failing.scene.epoch];
     let settings = system.operation_ids().map(|id| {
         let setting = &epoch.settings[id.index()];
@@ -171,10 +171,12 @@ fn shown(system: &System, failing: &Failing<'_>) -> System {
         let takes = if slow { setting.wcet } else { setting.bcet.max(Span::from_nanos(1)).min(setting.wcet) };
         Setting { takes: Takes::Fixed(takes), jitter: Span::ZERO, ..setting.clone() }
     });
-    shown.epochs = vec![Epoch { name: epoch.name.clone(), at: Instant::ZERO, settings: settings.collect() }];
-    shown.links.iter_mut().for_each(|link| link.delay.0 = link.delay.1);
-    shown.duration = failing.needs.min(MOST);
-    shown
+    let epochs = vec![Epoch { name: epoch.name.clone(), at: Instant::ZERO, settings: settings.collect() }];
+    system.clone().with(|shown| {
+        shown.epochs = epochs;
+        shown.links.iter_mut().for_each(|link| link.delay.0 = link.delay.1);
+        shown.duration = failing.needs.min(MOST);
+    })
 }
 
 fn sum(spans: impl IntoIterator<Item = Span>) -> Span {

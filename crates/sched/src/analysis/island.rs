@@ -2,7 +2,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use hyoshi_model::{Chain, Epoch, Operation, OperationId, ProcessorId, Setting, System, Trigger};
+use hyoshi_model::{Chain, Contents, Epoch, Operation, OperationId, ProcessorId, Setting, System, Trigger};
 
 /// Some processors with all that runs there.
 pub(super) struct Island {
@@ -86,7 +86,7 @@ impl Island {
                 epochs.push(Epoch { name: epoch.name.clone(), at: epoch.at, settings: settings.into() });
             }
         }
-        let system = System {
+        let system = System::new(Contents {
             name: system.name.clone(),
             seed: system.seed,
             duration: system.duration,
@@ -99,7 +99,7 @@ impl Island {
             epochs,
             brokered: hyoshi_model::Brokered::default(),
             idle_states: system.idle_states,
-        };
+        });
         Island { system, operations }
     }
 }

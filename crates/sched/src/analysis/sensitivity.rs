@@ -408,13 +408,13 @@ fn scale(value: Span, to: u64, from: u64, up: bool) -> Span {
 }
 
 fn changed(system: &System, change: impl Fn(&mut [Setting])) -> System {
-    let mut changed = system.clone();
-    for epoch in &mut changed.epochs {
-        let mut settings = epoch.settings.to_vec();
-        change(&mut settings);
-        epoch.settings = settings.into();
-    }
-    changed
+    system.clone().with(|changed| {
+        for epoch in &mut changed.epochs {
+            let mut settings = epoch.settings.to_vec();
+            change(&mut settings);
+            epoch.settings = settings.into();
+        }
+    })
 }
 
 fn with_wcet(system: &System, id: OperationId, to: u64, from: u64) -> System {

@@ -107,7 +107,7 @@ impl Build {
             between: (HostId(one), HostId(other)),
             delay: (ns(self.delay.0), ns(self.delay.1)),
         });
-        System {
+        System::new(Contents {
             name: "test".into(),
             seed: 1,
             duration: Span::from_secs(1),
@@ -120,7 +120,7 @@ impl Build {
             brokered: Default::default(),
             idle_states: Default::default(),
             epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: self.settings() }],
-        }
+        })
     }
 
     /// The settings of all operations, to make further epochs of.

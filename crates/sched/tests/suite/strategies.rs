@@ -23,7 +23,7 @@ fn systems() -> impl Strategy<Value = (Vec<Op>, Vec<u64>)> {
 }
 
 fn system(strategy: &'static str, ops: &[Op], scales: &[u64]) -> System {
-    let mut system = on(strategy, Preemption::Levels, ops).system();
+    let mut system = on(strategy, Preemption::Levels, ops).system().into_contents();
     for (index, scale) in scales.iter().enumerate() {
         let mut epoch = system.epochs[0].clone();
         epoch.at = hyoshi_model::Instant::from_nanos(1_000 * (index as u64 + 1));
@@ -32,7 +32,7 @@ fn system(strategy: &'static str, ops: &[Op], scales: &[u64]) -> System {
         epoch.settings = settings.into();
         system.epochs.push(epoch);
     }
-    system
+    System::new(system)
 }
 
 fn plan(strategy: &'static str, ops: &[Op], scales: &[u64]) -> (System, ProcessorPlan) {

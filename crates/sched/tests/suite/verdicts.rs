@@ -251,13 +251,14 @@ fn what_is_sampled_ages_by_a_period_of_the_writer_and_reacts_by_one_of_each() {
 #[test]
 fn what_a_switched_off_operation_left_behind_has_no_bound_on_its_age() {
     let build = sampled();
-    let mut system = build.system();
+    let mut system = build.system().into_contents();
     let on = build.settings();
     let mut off = on.to_vec();
     off[0].enabled = false;
     for (at, settings) in [(1_000, off.clone().into()), (2_000, on)] {
         system.epochs.push(Epoch { name: at.to_string(), at: Instant::from_nanos(at), settings });
     }
+    let system = System::new(system);
     let analysed = |system: &System| analyse(system, &Plan::new(system, &Strategies::built_in()).unwrap());
     let report = analysed(&system);
     let missing = Missing::SwitchedOff { name: "a".into() };
@@ -268,9 +269,10 @@ fn what_a_switched_off_operation_left_behind_has_no_bound_on_its_age() {
     assert!(of(1).chains.iter().all(|one| one.verdict == Verdict::Unknown { missing: missing.clone() }));
     assert_eq!(of(2).chains.len(), 3);
     // Off from the start there is nothing to be read.
-    system.epochs[0].settings = off.into();
-    system.epochs.remove(1);
-    let report = analysed(&system);
+    let report = analysed(&system.with(|system| {
+        system.epochs[0].settings = off.into();
+        system.epochs.remove(1);
+    }));
     assert_eq!(report.scenes[0].chains.len(), 0);
 }
 
@@ -414,7 +416,7 @@ fn costs_larger_than_operations_prove_nothing_and_do_not_panic() {
 }
 
 fn with_epochs(build: &Build, change: impl Fn(usize, &mut Vec<Setting>), count: usize) -> Report {
-    let mut system = build.system();
+    let mut system = build.system().into_contents();
     for index in 1..=count {
         let mut epoch = system.epochs[0].clone();
         (epoch.name, epoch.at) = (index.to_string(), Instant::from_nanos(10_000 * index as u64));
@@ -423,6 +425,7 @@ fn with_epochs(build: &Build, change: impl Fn(usize, &mut Vec<Setting>), count: 
         epoch.settings = settings.into();
         system.epochs.push(epoch);
     }
+    let system = System::new(system);
     let plan = hyoshi_sched::Plan::new(&system, &hyoshi_sched::Strategies::built_in()).unwrap();
     analyse(&system, &plan)
 }

@@ -58,11 +58,11 @@ pub fn system(row: usize, seed: u64) -> System {
     hard_caps(system, seed);
     system.seed = seed;
     system.name = format!("{}-{seed}", ROWS[row].to_lowercase());
-    build.0
+    System::new(build.0)
 }
 
 /// Of every second system critical work is held to less than it may want. Drawn apart: nothing else changes with it.
-pub fn hard_caps(system: &mut System, seed: u64) {
+pub fn hard_caps(system: &mut Contents, seed: u64) {
     let mut choose = Choices::new(seed ^ 0x4a7d);
     for processor in &mut system.processors {
         if choose.one_in(2) {
@@ -72,7 +72,7 @@ pub fn hard_caps(system: &mut System, seed: u64) {
     }
 }
 
-fn processors(choose: &mut Choices, system: &mut System, row: usize, taste: Taste) {
+fn processors(choose: &mut Choices, system: &mut Contents, row: usize, taste: Taste) {
     let any_costs = choose.one_in(3);
     for (index, processor) in system.processors.iter_mut().enumerate() {
         processor.strategy = match STRATEGIES.get(row) {
@@ -213,7 +213,7 @@ fn fusion(choose: &mut Choices, build: Build) -> Build {
 
 /// What follows from what is drawn, as the reader of files has it: roots, periods and deadlines of what is
 /// triggered, in every region. Triggers lead from earlier operations to later ones.
-pub fn settle(system: &mut System) {
+pub fn settle(system: &mut Contents) {
     for index in 0..system.operations.len() {
         let mut roots: Vec<OperationId> = match system.operations[index].trigger.predecessors() {
             [] => vec![OperationId(index as u32)],
@@ -249,7 +249,7 @@ pub fn settle(system: &mut System) {
 }
 
 /// When jobs are released: together, scattered, or a long one just before the others.
-fn releases(choose: &mut Choices, system: &mut System, taste: Taste) {
+fn releases(choose: &mut Choices, system: &mut Contents, taste: Taste) {
     let mut settings = system.epochs[0].settings.to_vec();
     let before = choose.below(settings.len() as u64) as usize;
     let kind = if taste.together { choose.of(&[0, 0, 1]) } else { 2 };
@@ -275,7 +275,7 @@ fn releases(choose: &mut Choices, system: &mut System, taste: Taste) {
 }
 
 /// A second region: other rates, times and deadlines, and some operations switched off.
-fn region(choose: &mut Choices, system: &mut System) {
+fn region(choose: &mut Choices, system: &mut Contents) {
     let rates = choose.one_in(2);
     let changed: Vec<Setting> = system.epochs[0]
         .settings
@@ -306,7 +306,7 @@ fn region(choose: &mut Choices, system: &mut System) {
 }
 
 /// Paths of triggers with a deadline.
-fn chains(choose: &mut Choices, system: &mut System) {
+fn chains(choose: &mut Choices, system: &mut Contents) {
     for index in 0..system.operations.len() {
         if system.operations[index].trigger == Trigger::Periodic || choose.one_in(2) {
             continue;

@@ -11,7 +11,7 @@ use hyoshi_sim::{Given, simulate_given};
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
 
 /// A system of periodic operations on processors `p0`, `p1`, ...; builder methods change the last operation.
-pub struct Build(pub System);
+pub struct Build(pub Contents);
 
 pub fn processor(strategy: &str) -> Processor {
     Processor {
@@ -37,7 +37,7 @@ pub fn ms(millis: f64) -> Span {
 impl Build {
     pub fn new(strategy: &str, processors: usize) -> Build {
         let processors = (0..processors).map(|index| Processor { name: format!("p{index}"), ..processor(strategy) });
-        Build(System {
+        Build(Contents {
             name: "test".into(),
             seed: 1,
             duration: Span::from_secs(1),
@@ -133,8 +133,12 @@ impl Build {
         self
     }
 
+    pub fn system(&self) -> System {
+        System::new(self.0.clone())
+    }
+
     pub fn run(&self, millis: f64) -> Vec<(ProcessorId, Instant, Event)> {
-        events(&self.0, Instant::ZERO + ms(millis))
+        events(&self.system(), Instant::ZERO + ms(millis))
     }
 
     /// `(start, end)` in milliseconds of each job of one operation.

@@ -122,5 +122,5 @@ pub fn system(seed: u64) -> System {
         build.0.epochs.push(Epoch { name: "1".into(), at: Instant::ZERO + ms(150.0), settings: settings.into() });
     }
     build.0.seed = seed;
-    build.0
+    System::new(build.0)
 }

@@ -129,13 +129,13 @@ fn watch(system: &System, until: Span) -> Watch {
 /// what joins of several roots wait for keeps its phases, which their bounds rest on.
 fn behaviours(system: &System) -> Vec<System> {
     let with = |change: &dyn Fn(usize, &mut Setting)| {
-        let mut other = system.clone();
-        for epoch in &mut other.epochs {
-            let mut settings = epoch.settings.to_vec();
-            settings.iter_mut().enumerate().for_each(|(index, setting)| change(index, setting));
-            epoch.settings = settings.into();
-        }
-        other
+        system.clone().with(|other| {
+            for epoch in &mut other.epochs {
+                let mut settings = epoch.settings.to_vec();
+                settings.iter_mut().enumerate().for_each(|(index, setting)| change(index, setting));
+                epoch.settings = settings.into();
+            }
+        })
     };
     let kept: Vec<OperationId> = system
         .operations
@@ -314,11 +314,7 @@ pub fn smallest(system: &System) -> System {
 /// Systems with one thing less.
 fn lesser(system: &System) -> Vec<System> {
     let mut all: Vec<System> = (0..system.operations.len()).rev().filter_map(|index| without(system, index)).collect();
-    let mut with = |change: &dyn Fn(&mut System)| {
-        let mut other = system.clone();
-        change(&mut other);
-        all.push(other);
-    };
+    let mut with = |change: &dyn Fn(&mut Contents)| all.push(system.clone().with(change));
     with(&|system| system.epochs.truncate(1));
     with(&|system| system.chains.clear());
     with(&|system| system.links.clear());
@@ -377,7 +373,7 @@ fn without(system: &System, index: usize) -> Option<System> {
     if system.operations.len() < 2 || system.operations.iter().any(needed) {
         return None;
     }
-    let mut less = system.clone();
+    let mut less = system.clone().into_contents();
     less.operations.remove(index);
     less.chains.retain(|chain| !chain.path.contains(&id));
     let moved = |of: &mut OperationId| of.0 -= u32::from(of.0 > id.0);
@@ -394,5 +390,5 @@ fn without(system: &System, index: usize) -> Option<System> {
         settings.remove(index);
         epoch.settings = settings.into();
     }
-    Some(less)
+    Some(System::new(less))
 }

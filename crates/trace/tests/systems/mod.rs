@@ -70,7 +70,7 @@ pub fn periodic(operations: usize) -> System {
         overload: None,
         costs: hyoshi_model::Costs::NONE,
     };
-    System {
+    System::new(Contents {
         name: "by hand".into(),
         seed: 1,
         duration: Span::from_secs(10),
@@ -83,11 +83,11 @@ pub fn periodic(operations: usize) -> System {
         brokered: Default::default(),
         idle_states: Default::default(),
         epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: settings.collect::<Vec<_>>().into() }],
-    }
+    })
 }
 
 /// The same settings for every operation.
-pub fn uniform(system: &mut System, setting: Setting) {
+pub fn uniform(system: &mut Contents, setting: Setting) {
     system.epochs[0].settings = Arc::from(vec![setting; system.operations.len()]);
 }
 
