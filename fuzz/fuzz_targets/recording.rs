@@ -7,8 +7,8 @@
 
 use std::sync::OnceLock;
 
-use hyoshi_replay::Replay;
 use hyoshi_model::{Instant, System, read};
+use hyoshi_replay::Replay;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::agreement::{TOLERANCE, compare};
 use hyoshi_trace::recording::Fits;
@@ -26,7 +26,7 @@ preemption = "full"
 [resource.map]
 [operation.sense]
 on = "a"
-every = "10ms"
+every = ["10ms", "30ms"]
 wcet = "2ms"
 critical = true
 uses = { map = "1ms" }
@@ -93,7 +93,7 @@ fn digest(bytes: &[u8]) {
         }
     }
     assert!(reader.names().iter().all(|name| name.len() <= 64));
-    for split in splits.close(last) {
+    for split in splits.until(last) {
         let parts = [split.execution, split.overhead, split.held, split.others, split.idle, split.unknown];
         assert_eq!(parts.into_iter().sum::<hyoshi_model::Span>(), split.duration);
     }

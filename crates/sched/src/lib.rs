@@ -50,6 +50,6 @@ pub mod strategy;
 
 #[cfg(feature = "analysis")]
 pub use analysis::{Bounds, Options, Outcome, Report, Verdict, analyse, analyse_with};
-pub use plan::{Level, MOST_LEVELS, Place, Placement, Plan, ProcessorPlan, UnknownStrategy};
-pub use ranking::Ranking;
+pub use plan::{Level, Placement, Plan, ProcessorPlan, UnknownStrategy};
+pub use ranking::{MOST_LEVELS, Place, Ranking};
 pub use strategy::{Discipline, Strategies, Strategy, Traits, Urgency};

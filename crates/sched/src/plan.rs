@@ -9,12 +9,8 @@ use core::fmt;
 
 use hyoshi_model::{OperationId, Preemption, ProcessorId, Setting, Span, System, Trigger};
 
-use crate::ranking::{Ranking, Wanted};
+use crate::ranking::{Place, Ranking, Wanted};
 use crate::strategy::{Discipline, Strategies, Strategy, Traits, Urgency};
-
-/// The most levels a processor can have: the room that the map of real-time priorities gives to
-/// lanes (40 to 79). A strategy that makes more has the least urgent ones of its largest classes merged.
-pub const MOST_LEVELS: usize = 40;
 
 /// How every processor of a system orders its work.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,15 +69,6 @@ pub struct Placement {
     pub critical: Place,
     /// Of its other jobs.
     pub other: Place,
-}
-
-/// A level, and the order among jobs of equal key within it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Index into [`ProcessorPlan::levels`].
-    pub level: u8,
-    /// Smaller first.
-    pub tie: u16,
 }
 
 /// A processor names a strategy that nobody knows.

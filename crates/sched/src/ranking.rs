@@ -9,8 +9,20 @@ use core::{fmt, ops::Range};
 
 use hyoshi_model::OperationId;
 
-use crate::plan::{MOST_LEVELS, Place};
 use crate::strategy::{Discipline, Strategy, Traits, Urgency};
+
+/// The most levels a processor can have: the room that the map of real-time priorities gives to
+/// lanes (40 to 79). A strategy that makes more has the least urgent ones of its largest classes merged.
+pub const MOST_LEVELS: usize = 40;
+
+/// A level, and the order among jobs of equal key within it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Index into [`ProcessorPlan::levels`](crate::ProcessorPlan::levels).
+    pub level: u8,
+    /// Smaller first.
+    pub tie: u16,
+}
 
 /// The levels of a processor under its strategy, class by class. Each class keeps its levels, however its operations are
 /// ranked within it.

@@ -80,7 +80,8 @@ fn a_region_entered_out_of_turn_holds_until_another_one_begins() {
     off[1].enabled = false;
     build.0.epochs.push(Epoch { name: "off".into(), at: at(70.0), settings: off.into() });
     let enter = |index| Input::Enter { index };
-    let events = play(&build.system(), 100.0, &[(15.0, enter(1)), (40.0, enter(1)), (45.0, enter(0)), (75.0, enter(0))]);
+    let events =
+        play(&build.system(), 100.0, &[(15.0, enter(1)), (40.0, enter(1)), (45.0, enter(0)), (75.0, enter(0))]);
     // In force at 20, 30 and 40 ms, and from 70 to 75 ms by its own time.
     assert_eq!(millis(of(&events, 1).map(|end| end.release)), [0.0, 10.0, 50.0, 60.0, 80.0, 90.0]);
     assert_eq!(of(&events, 0).count(), 10);
@@ -123,7 +124,8 @@ fn a_critical_request_goes_before_what_is_not_under_maximum_urgency_first() {
 fn a_cancelled_job_ends_and_triggers_nothing() {
     let build = Build::new("EDF", 1).periodic("first", 0, 50.0, 10.0).after("second", 0, &[0], 10.0);
     let cancel = |number, chain| Input::Cancel { job: JobId { operation: OperationId(0), number, leg: 0 }, chain };
-    let events = play(&build.system(), 199.0, &[(4.0, cancel(0, false)), (65.0, cancel(1, true)), (115.0, cancel(2, false))]);
+    let events =
+        play(&build.system(), 199.0, &[(4.0, cancel(0, false)), (65.0, cancel(1, true)), (115.0, cancel(2, false))]);
     let outcomes = |operation| of(&events, operation).map(|end| (end.job.number, end.outcome, end.consumed)).collect();
     let first: Vec<_> = outcomes(0);
     let made = |number| (number, Outcome::Made, ms(10.0));

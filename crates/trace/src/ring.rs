@@ -14,7 +14,7 @@ use crate::event::{Event, Probe};
 pub fn ring(capacity: usize) -> (RingProbe, RingDrain) {
     let (producer, consumer) = RingBuffer::new(capacity.max(1));
     let lost = Arc::new(AtomicU64::new(0));
-    (RingProbe { producer, lost: lost.clone() }, RingDrain { consumer, lost, told: 0 })
+    (RingProbe { producer, lost: lost.clone() }, RingDrain { consumer, lost })
 }
 
 /// The dispatcher's end: never blocks, never allocates.
@@ -46,7 +46,6 @@ impl RingProbe {
 pub struct RingDrain {
     consumer: Consumer<(Instant, Event)>,
     lost: Arc<AtomicU64>,
-    told: u64,
 }
 
 impl RingDrain {
@@ -78,12 +77,6 @@ impl RingDrain {
     /// How many events found the ring full since the start.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
-    }
-
-    /// How many events were lost since this was last asked: what a recording's block says before it.
-    pub fn newly_lost(&mut self) -> u64 {
-        let lost = self.lost();
-        lost - core::mem::replace(&mut self.told, lost)
     }
 
     /// True once the dispatcher's end is gone and everything has been handed over.

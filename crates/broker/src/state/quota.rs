@@ -27,11 +27,6 @@ impl State {
         &self.rules
     }
 
-    /// The limits that apply to a task; `None` for tasks of root and operators.
-    pub fn limits_of(&self, id: TaskId) -> Option<&Limits> {
-        Some(self.rules.limits(self.tasks.get(&id)?.account?))
-    }
-
     pub(super) fn account_of(&self, caller: &Caller) -> Option<AccountId> {
         self.rules.account_of(&self.access, caller)
     }

@@ -38,7 +38,8 @@ use super::method::Method;
 use super::report::{ChainReport, ChainStage, Requirement, slack};
 use super::verdict::{Failure, Missing, Verdict};
 use super::work::{Scene, Source, Work};
-use crate::plan::{Place, Plan};
+use crate::plan::Plan;
+use crate::ranking::Place;
 use crate::strategy::Discipline;
 
 /// What the scene knows.

@@ -8,7 +8,8 @@ use super::join;
 use super::merge;
 use super::verdict::Missing;
 use super::work::{Hop, Join, Pattern, Scene, Source, Work};
-use crate::plan::{Place, Placement, Plan};
+use crate::plan::{Placement, Plan};
+use crate::ranking::Place;
 use crate::strategy::Discipline;
 
 /// Every operation, in the system's order.
