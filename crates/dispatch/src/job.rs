@@ -122,6 +122,8 @@ pub struct Job {
     /// Its level.
     pub level: u8,
     pub(crate) tie: u16,
+    /// Rank among operations and requests; higher is more important.
+    pub(crate) importance: u32,
     /// Its place under the strategy that does not rule.
     pub other: hyoshi_sched::Place,
     /// The levels of critical and other legs under the second strategy, if there is one.

@@ -40,6 +40,8 @@ pub(crate) struct Operation {
     pub deadline: Deadline,
     pub legs: u16,
     pub critical_legs: u16,
+    /// As the file has them, whatever an overload has made of them: levels are ranked by these.
+    pub declared_critical: (bool, u16),
     pub placement: Placement,
     /// Its place under the strategy that does not rule; the same where there is one strategy.
     pub other_placement: Placement,
@@ -60,7 +62,7 @@ pub(crate) struct Operation {
     pub nominal: Instant,
     /// Jobs held by the guard, in the order of arrival.
     pub held: VecDeque<Slot>,
-    /// What the timer of the first held job is set to; a timer that fires at another time is an old one.
+    /// What its guard's timer is set to; one that fires later is an old one.
     pub armed: Instant,
     /// Jobs that wait, held ones included.
     pub waiting: u32,
@@ -140,6 +142,7 @@ impl Operation {
             deadline: Deadline::Own(Span::ZERO),
             legs: 1,
             critical_legs: 0,
+            declared_critical: (operation.critical, 0),
             placement: place(plan),
             other_placement: place(plan.overload.as_deref().unwrap_or(plan)),
             next_placement: None,
@@ -177,6 +180,7 @@ impl Operation {
         self.wcet = setting.wcet;
         self.deadline = setting.deadline;
         self.legs = setting.legs;
+        self.declared_critical.1 = setting.critical_legs;
         self.critical_legs = if self.relegated { 0 } else { setting.critical_legs };
         self.set_period();
     }
@@ -238,9 +242,9 @@ impl Operation {
             wcet: self.wcet,
             importance: self.importance,
         };
-        let requested = self.is_requested();
-        let all_critical = (self.critical || self.critical_legs >= self.legs) && !requested;
-        let some_critical = self.critical || self.critical_legs > 0 || requested;
+        let (critical, critical_legs) = self.declared_critical;
+        let all_critical = (critical || critical_legs >= self.legs) && !self.is_requested();
+        let some_critical = critical || critical_legs > 0;
         [some_critical.then(|| traits(true)), (!all_critical).then(|| traits(false))]
     }
 
@@ -261,12 +265,12 @@ impl Operation {
     }
 }
 
-/// For each operation the one whose release numbers its jobs have: itself if it counts for itself.
-pub(crate) fn numbered_by(system: &System) -> Vec<OperationId> {
+/// For each of these operations the one whose release numbers its jobs have: itself if it counts for itself.
+pub(crate) fn numbered_by(system: &System, operations: &[OperationId]) -> Vec<OperationId> {
     let mut known: Vec<Option<OperationId>> = alloc::vec![None; system.operations.len()];
     let mut path = Vec::new();
-    for id in system.operation_ids() {
-        let mut at = id;
+    let head = |id: &OperationId| {
+        let mut at = *id;
         let head = loop {
             if let Some(head) = known[at.index()] {
                 break head;
@@ -274,11 +278,15 @@ pub(crate) fn numbered_by(system: &System) -> Vec<OperationId> {
             path.push(at);
             at = match &system.operation(at).trigger {
                 Trigger::Any(one) if one.len() == 1 => one[0],
-                Trigger::All(all) if all.len() == 1 || system.numbered_by_root(at) => all[0],
+                Trigger::All(all) if all.len() == 1 || system.numbered_by_root(at) => match all.first() {
+                    Some(first) => *first,
+                    None => break at,
+                },
                 Trigger::Any(_) | Trigger::All(_) | Trigger::Periodic => break at,
             };
         };
         path.drain(..).for_each(|one| known[one.index()] = Some(head));
-    }
-    known.into_iter().flatten().collect()
+        head
+    };
+    operations.iter().map(head).collect()
 }

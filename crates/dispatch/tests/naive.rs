@@ -23,6 +23,8 @@ struct Job {
     at: Where,
     critical: bool,
     place: Place,
+    /// Of a request: the relative deadline and the importance that it asks for.
+    asked: Option<(Span, u32)>,
 }
 
 /// The jobs of one processor.
@@ -39,6 +41,8 @@ pub struct Naive {
     places: BTreeMap<(OperationId, bool), Place>,
     stay: BTreeSet<OperationId>,
     request: Option<Request>,
+    /// By number of a request: whether it is critical, and what it asks for.
+    requests: BTreeMap<u64, (bool, Option<(Span, u32)>)>,
     /// Jobs that somebody asked to cancel.
     asked: BTreeSet<JobId>,
     /// By periodic operation: the number of the next release, and when it must be.
@@ -57,6 +61,7 @@ impl Naive {
             places: BTreeMap::new(),
             stay: BTreeSet::new(),
             request: None,
+            requests: BTreeMap::new(),
             asked: BTreeSet::new(),
             next: BTreeMap::new(),
         };
@@ -83,7 +88,8 @@ impl Naive {
         self.system.operation_ids().flat_map(move |id| {
             let operation = self.system.operation(id);
             let requested = operation.trigger == Trigger::Any(vec![]);
-            let kinds = [true, false].into_iter().filter(move |kind| requested || *kind == operation.critical);
+            let both = requested && operation.critical;
+            let kinds = [true, false].into_iter().filter(move |kind| both || *kind == operation.critical);
             kinds.map(move |critical| (id, critical, self.urgency(id, critical, None)))
         })
     }
@@ -117,6 +123,12 @@ impl Naive {
     }
 
     fn rank(&mut self) {
+        let requests = self.jobs.iter().filter(|(_, job)| !job.started && job.asked.is_some());
+        let requests: Vec<_> =
+            requests.map(|(id, job)| (*id, self.place(self.urgency(id.operation, job.critical, job.asked)))).collect();
+        for (id, place) in requests {
+            self.jobs.get_mut(&id).expect("it waits").place = place;
+        }
         let all: Vec<_> = self.all().map(|(id, critical, urgency)| (id, critical, self.place(urgency))).collect();
         for (id, critical, place) in all {
             self.places.entry((id, critical)).or_insert(place);
@@ -128,7 +140,8 @@ impl Naive {
                 continue;
             }
             self.places.insert((id, critical), place);
-            for (_, job) in self.jobs.iter_mut().filter(|(job, one)| job.operation == id && one.critical == critical) {
+            let concerned = |job: &JobId, one: &Job| job.operation == id && one.critical == critical;
+            for (_, job) in self.jobs.iter_mut().filter(|(job, one)| concerned(job, one) && one.asked.is_none()) {
                 job.place = place;
             }
         }
@@ -157,21 +170,27 @@ impl Naive {
     fn arrive(&mut self, id: JobId, now: Instant, deadline: Instant) {
         let left = self.system.setting(0, id.operation).wcet;
         let request = self.request.take_if(|request| request.operation == id.operation);
-        let was = self.jobs.get(&id).map(|held| (held.critical, held.place));
-        let (critical, place) = was.unwrap_or_else(|| match request {
+        let was = self.jobs.get(&id).map(|held| (held.critical, held.place, held.asked));
+        let (critical, place, asked) = was.unwrap_or_else(|| match request {
             Some(request) => {
-                let own = (request.deadline.since(now), request.importance);
-                (request.critical, self.place(self.urgency(id.operation, request.critical, Some(own))))
+                let critical = request.critical && self.system.operation(id.operation).critical;
+                let asked = Some((request.deadline.since(now), request.importance));
+                self.requests.insert(id.number, (critical, asked));
+                (critical, self.place(self.urgency(id.operation, critical, asked)), asked)
+            }
+            None if self.system.operation(id.operation).trigger == Trigger::Any(vec![]) => {
+                let (critical, asked) = self.requests[&id.number];
+                (critical, self.place(self.urgency(id.operation, critical, asked)), asked)
             }
             None => {
                 let critical = self.system.operation(id.operation).critical;
-                (critical, self.places[&(id.operation, critical)])
+                (critical, self.places[&(id.operation, critical)], None)
             }
         });
         assert!(request.is_none_or(|request| request.deadline == deadline || deadline == Instant::NEVER));
         self.arrivals += 1;
         let arrival = self.arrivals;
-        let job = Job { deadline, left, arrival, started: false, at: Where::Waits, critical, place };
+        let job = Job { deadline, left, arrival, started: false, at: Where::Waits, critical, place, asked };
         self.jobs.insert(id, job);
     }
 

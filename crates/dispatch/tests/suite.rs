@@ -340,7 +340,9 @@ impl<'a> Caller<'a> {
                     let root = &self.system.operation(job.operation).roots;
                     let same =
                         |by: &JobId| by.number == job.number && self.system.operation(by.operation).roots == *root;
-                    let numbered = |by: &JobId| self.system.numbered_by_root(by.operation);
+                    // A request's own ticket is not in a join.
+                    let numbered =
+                        |by: &JobId| by.operation != OperationId(3) && self.system.numbered_by_root(by.operation);
                     let mut of_chain = self.tickets.iter().filter(|(by, _)| same(by) && numbered(by));
                     let followed = |by: &JobId| {
                         let mut after = self
@@ -382,7 +384,8 @@ fn play(file: &str, actions: &[Action], naive: bool, requests: bool) {
     // Nothing but requests releases the last one.
     if requests {
         system = system.with(|contents| {
-            (contents.operations[3].trigger, contents.operations[3].roots) = (Trigger::Any(vec![]), vec![]);
+            let roots = vec![OperationId(3)];
+            (contents.operations[3].trigger, contents.operations[3].roots) = (Trigger::Any(vec![]), roots);
         });
     }
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();

@@ -238,7 +238,7 @@ pub struct Operation {
     pub critical: bool,
     /// Rank among non-critical operations; higher is more important.
     pub importance: u32,
-    /// The roots that its triggers lead back to; itself for a periodic operation. Sorted.
+    /// The roots that its triggers lead back to; itself for one that no operation triggers. Sorted.
     pub roots: Vec<OperationId>,
     /// The file gives its phase, directly or by a template. If not, `sim` and `run` begin at 0, and `check` allows any phase.
     pub phase_given: bool,
@@ -470,8 +470,9 @@ impl Contents {
     /// The periodic operation whose rate this one follows, if the file gives that rate as a range: itself, or its only root.
     pub fn adapted_by(&self, id: OperationId) -> Option<OperationId> {
         let [root] = self.operation(id).roots[..] else { return None };
+        let periodic = self.operation(root).trigger == Trigger::Periodic;
         let ranges = |epoch: &Epoch| epoch.settings[root.index()].slowest > epoch.settings[root.index()].period;
-        self.epochs.iter().any(ranges).then_some(root)
+        (periodic && self.epochs.iter().any(ranges)).then_some(root)
     }
 
     /// The index of the epoch in force at `now`.

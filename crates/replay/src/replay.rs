@@ -153,6 +153,7 @@ impl<'a> Replay<'a> {
                 // There are no lanes to wake, no processors to send to and no payloads.
                 self.effects.sends.clear();
                 self.effects.returned.clear();
+                self.effects.cancelled.clear();
                 self.done.inputs += 1;
             }
         }

@@ -233,7 +233,7 @@ fn urgencies(system: &System, epoch: usize, id: OperationId, strategy: &dyn Stra
     let (operation, setting) = (system.operation(id), system.setting(epoch, id));
     let traits = |critical| traits(system, epoch, id, critical);
     let all_critical = (operation.critical || setting.critical_legs >= setting.legs) && !requested(system, id);
-    let some_critical = operation.critical || setting.critical_legs > 0 || requested(system, id);
+    let some_critical = operation.critical || setting.critical_legs > 0;
     [some_critical.then(|| strategy.urgency(&traits(true))), (!all_critical).then(|| strategy.urgency(&traits(false)))]
 }
 

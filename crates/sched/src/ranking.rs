@@ -124,6 +124,11 @@ impl Ranking {
         self.classes.iter_mut().for_each(|class| class.ranks.reserve_exact(kinds));
     }
 
+    /// True if ranks can change.
+    pub fn varies(&self) -> bool {
+        self.classes.iter().any(|class| class.varies)
+    }
+
     /// How urgent jobs with these traits are.
     pub fn urgency(&self, traits: &Traits) -> Urgency {
         self.strategy.urgency(traits)
@@ -131,11 +136,13 @@ impl Ranking {
 
     /// Numbers the levels anew, for what there is now.
     pub fn again(&mut self, all: impl Iterator<Item = Traits>) {
-        self.classes.iter_mut().for_each(|class| class.ranks.clear());
+        // The others keep the ranks of all epochs.
+        self.classes.iter_mut().filter(|class| class.varies).for_each(|class| class.ranks.clear());
         for traits in all {
             let urgency = self.strategy.urgency(&traits);
-            if let Ok(class) = self.classes.binary_search_by_key(&urgency.class, |class| class.number) {
-                self.classes[class].ranks.push(urgency.rank);
+            let class = self.classes.iter_mut().find(|class| class.number == urgency.class);
+            if let Some(class) = class.filter(|class| class.varies) {
+                class.ranks.push(urgency.rank);
             }
         }
         for class in &mut self.classes {
@@ -144,13 +151,13 @@ impl Ranking {
         }
     }
 
-    /// Where jobs of such urgency go: of a rank that nobody else has, to the next less urgent level of its class. A class
-    /// that nobody else has is the next one.
+    /// Where jobs of such urgency go: of a rank that nobody else has, to the next less urgent level of its class; of a class
+    /// that nobody else has, to the least urgent level.
     pub fn place(&self, urgency: &Urgency) -> Place {
-        let class = self.classes.partition_point(|class| class.number < urgency.class);
-        let Some(class) = self.classes.get(class).or(self.classes.last()) else { return Place::default() };
-        let seat = class.ranks.partition_point(|rank| *rank < urgency.rank);
-        let level = (usize::from(class.levels.start) + seat).min(usize::from(class.levels.end.max(1)) - 1);
+        let own = self.classes.iter().find(|class| class.number == urgency.class);
+        let Some(class) = own.or(self.classes.last()) else { return Place::default() };
+        let seat = own.map_or(usize::MAX, |own| own.ranks.partition_point(|rank| *rank < urgency.rank));
+        let level = usize::from(class.levels.start).saturating_add(seat).min(usize::from(class.levels.end.max(1)) - 1);
         // Odd for ties that the plan knows, even between them.
         let tie = match class.ties.binary_search(&urgency.tie) {
             Ok(known) => 2 * known + 1,

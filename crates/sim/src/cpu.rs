@@ -159,6 +159,11 @@ impl<'a, P: Probe> Cpu<'a, P> {
         }
         // Jobs that were cancelled after their start end at once.
         while let Some(slot) = self.effects.cancelled.pop() {
+            if std::mem::take(&mut self.execution[slot.0 as usize].blocked) {
+                locks.forget(self.dispatcher.processor(), slot);
+                // It holds nothing.
+                self.execution[slot.0 as usize].begun = false;
+            }
             self.complete(now, slot, locks);
         }
     }

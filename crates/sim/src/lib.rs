@@ -155,6 +155,9 @@ fn step<P: Probe>(
             cpu.granted(now, slot, resource);
         }
         cpu.tick(now, locks);
+        while let Some((resource, _, slot)) = locks.take_granted() {
+            cpu.granted(now, slot, resource);
+        }
         cpu.dispatch(now, locks);
         return;
     }
@@ -175,10 +178,19 @@ fn step<P: Probe>(
         if cpu.due || cpu.next() <= now {
             cpu.account(now);
             cpu.tick(now, locks);
-            cpu.dispatch(now, locks);
-            cpu.due = false;
+            cpu.due = true;
             touched = true;
         }
+    }
+    // Of jobs that were cancelled.
+    while let Some((resource, processor, slot)) = locks.take_granted() {
+        cpus[processor.index()].account(now);
+        cpus[processor.index()].granted(now, slot, resource);
+        cpus[processor.index()].due = true;
+    }
+    for cpu in cpus.iter_mut().filter(|cpu| cpu.due) {
+        cpu.dispatch(now, locks);
+        cpu.due = false;
     }
     debug_assert!(touched, "an instant at which nothing happens");
 }

@@ -38,6 +38,11 @@ impl Locks {
         }
     }
 
+    /// A job waits no longer.
+    pub fn forget(&mut self, processor: ProcessorId, slot: Slot) {
+        self.waiting.iter_mut().for_each(|waiting| waiting.retain(|(_, at, waits)| (*at, *waits) != (processor, slot)));
+    }
+
     /// A resource that changed hands since the last call.
     pub fn take_granted(&mut self) -> Option<(ResourceId, ProcessorId, Slot)> {
         self.granted.pop()

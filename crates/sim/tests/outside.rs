@@ -90,7 +90,7 @@ fn a_region_entered_out_of_turn_holds_until_another_one_begins() {
 fn requested(strategy: &str) -> Build {
     let build = Build::new(strategy, 1).periodic("work", 0, 100.0, 10.0).periodic("serve", 0, 100.0, 5.0);
     build.with(|operation| {
-        (operation.trigger, operation.roots) = (Trigger::Any(vec![]), vec![]);
+        (operation.trigger, operation.critical) = (Trigger::Any(vec![]), true);
         operation.queue.limit = 2;
     })
 }

@@ -134,7 +134,7 @@ pub struct Request {
     pub deadline: Instant,
     /// Rank among other requests and operations; higher is more important.
     pub importance: u32,
-    /// Whether the job is critical. Only a job of an operation that may have critical jobs can be.
+    /// Whether the job is critical. Only a job of a critical operation can be.
     pub critical: bool,
     /// What the caller attached to it: the job's one ticket.
     #[serde(skip)]

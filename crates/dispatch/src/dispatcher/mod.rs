@@ -104,14 +104,11 @@ impl<P: Probe> Dispatcher<P> {
                 downstream[from.index()].push((to, position as u16));
             }
         }
-        let numbered_by = numbered_by(system);
         let operations: Vec<Operation> = plan
             .operations
             .iter()
-            .map(|id| {
-                let numbered_by = numbered_by[id.index()];
-                Operation::new(system, plan, *id, &downstream[id.index()], numbered_by, |id| local_of[id.index()])
-            })
+            .zip(numbered_by(system, &plan.operations))
+            .map(|(id, by)| Operation::new(system, plan, *id, &downstream[id.index()], by, |id| local_of[id.index()]))
             .collect();
 
         let lanes = Lane::of(plan, &operations);
@@ -264,7 +261,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Release { slot, resource } => {
                 self.live_job(*slot).is_some() && resource.index() < system.resources.len()
             }
-            Input::Invoke(request) => self.can_invoke(request.operation),
+            Input::Invoke(request) => request.operation.index() < system.operations.len(),
             Input::Enter { index } => usize::from(*index) < system.epochs.len(),
             Input::Retime { .. } | Input::Cancel { .. } => true,
         }

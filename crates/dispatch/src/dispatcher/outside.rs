@@ -1,7 +1,7 @@
 //! What comes from outside a processor's own timers and chains: requests, and cancellation.
 
-use hyoshi_model::{Instant, JobId, OperationId, Span};
-use hyoshi_sched::Traits;
+use hyoshi_model::{Instant, JobId, OperationId, Span, time::LONGEST_SPAN};
+use hyoshi_sched::{Place, Traits};
 use hyoshi_trace::{Outcome, Probe, Request, Slot};
 
 use super::Dispatcher;
@@ -42,46 +42,69 @@ impl<P: Probe> Dispatcher<P> {
         self.admit(now, Job { tickets: set.unwrap_or_default(), ..job }, effects)
     }
 
-    /// The strategy ranks a request by what it asks for itself, within the levels that its operation's jobs can be in.
+    /// The strategy ranks a request by what it asks for itself.
     fn requested_job(&self, local: u32, token: Token, now: Instant, request: &Request) -> Job {
-        let operation = &self.operations[local as usize];
-        let traits = Traits {
-            operation: operation.id,
-            critical: request.critical,
-            period: operation.period,
-            deadline: request.deadline.since(now),
-            wcet: operation.wcet,
-            importance: request.importance,
-        };
         let job = self.new_job(local, token, now);
-        let places = [0, 1].map(|strategy| {
-            let ranking = &self.rankings[strategy.min(self.rankings.len() - 1)];
-            ranking.place(&ranking.urgency(&traits))
-        });
-        let (ruling, other) = if self.ruling() == 0 { (0, 1) } else { (1, 0) };
-        Job {
-            deadline: request.deadline,
-            critical: request.critical,
-            level: places[ruling].level,
-            tie: places[ruling].tie,
-            lane: Lane::index_of(&self.lanes, places[ruling].level),
-            other: places[other],
-            ..job
-        }
+        let critical = request.critical && self.operations[local as usize].critical;
+        // As late as anything can be: a recording holds no instant beyond.
+        let deadline = request.deadline.min(now.saturating_add(LONGEST_SPAN));
+        self.placed_by_itself(Job { deadline, critical, importance: request.importance, ..job })
+    }
+
+    /// A job of a request where its own urgency places it.
+    pub(super) fn placed_by_itself(&self, job: Job) -> Job {
+        let second = self.rankings.len() - 1;
+        let (ruling, other) = if self.ruling() == 0 { (0, second) } else { (second, 0) };
+        let place = self.place_of_request(ruling, &job);
+        let lane = Lane::index_of(&self.lanes, place.level);
+        Job { level: place.level, tie: place.tie, lane, other: self.place_of_request(other, &job), ..job }
+    }
+
+    /// The place of a request under one of the strategies.
+    pub(super) fn place_of_request(&self, strategy: usize, job: &Job) -> Place {
+        let (operation, ranking) = (&self.operations[job.local as usize], &self.rankings[strategy]);
+        let declared = Traits {
+            operation: operation.id,
+            critical: job.critical,
+            period: operation.period,
+            deadline: operation.deadline.span(),
+            wcet: operation.wcet,
+            importance: operation.importance,
+        };
+        let asked = Traits { deadline: job.deadline.since(job.release), importance: job.importance, ..declared };
+        let (declared, asked) = (ranking.urgency(&declared), ranking.urgency(&asked));
+        // A request chooses its rank, but not its class.
+        ranking.place(if asked.class == declared.class { &asked } else { &declared })
     }
 
     /// A job, or what its root's job has released, is needed no longer.
     pub(super) fn cancel_job(&mut self, now: Instant, id: JobId, chain: bool, effects: &mut Effects) {
+        self.advance_before(now, effects);
         let head = self.local(id.operation).map(|local| self.operations[local as usize].numbered_by);
         let concerns = |operation: &Operation| match chain {
             true => Some(operation.numbered_by) == head,
             false => operation.id == id.operation,
         };
+        let concerned = |job: &Job, operations: &[Operation]| {
+            job.id.number == id.number && concerns(&operations[job.local as usize])
+        };
+        let mut waited = false;
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
-            let Some(job) = self.live_job(slot) else { continue };
-            if job.id.number == id.number && concerns(&self.operations[job.local as usize]) {
-                self.cancel_one(now, slot, effects);
+            if !self.jobs.is_live(slot) || !concerned(self.jobs.get(slot), &self.operations) {
+                continue;
             }
+            let job = self.jobs.get_mut(slot);
+            if core::mem::replace(&mut job.cancelled, true) {
+                continue;
+            }
+            if job.started {
+                effects.cancelled.push(slot);
+            } else {
+                waited = true;
+            }
+        }
+        if waited {
+            self.end_cancelled(now, effects);
         }
         for operation in self.operations.iter_mut().filter(|operation| chain && concerns(operation)) {
             if let Intake::Join(join) = &mut operation.intake {
@@ -93,22 +116,26 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    fn cancel_one(&mut self, now: Instant, slot: Slot, effects: &mut Effects) {
-        let job = self.jobs.get_mut(slot);
-        if job.started {
-            if !core::mem::replace(&mut job.cancelled, true) {
-                effects.cancelled.push(slot);
-            }
-            return;
+    /// Ends the cancelled jobs that have not started.
+    fn end_cancelled(&mut self, now: Instant, effects: &mut Effects) {
+        let jobs = &self.jobs;
+        for operation in &mut self.operations {
+            operation.held.retain(|held| !jobs.get(*held).cancelled);
         }
-        match job.state {
-            State::Held => {
-                let local = job.local;
-                self.operations[local as usize].held.retain(|held| *held != slot);
+        self.empty_queues();
+        for slot in (0..self.jobs.capacity() as u32).map(Slot) {
+            let Some(job) = self.live_job(slot) else { continue };
+            let (ends, ready) = (job.cancelled && !job.started, job.state == State::Ready);
+            if ready && !ends {
+                self.enqueue(slot, Transition::Requeue, effects);
             }
-            _ => self.leave_queue(slot),
+            if ends {
+                if let (true, Some(switching)) = (ready, &mut self.switching) {
+                    switching.leaves(slot, self.jobs.get(slot));
+                }
+                effects.work.cancelled += 1;
+                self.end(now, slot, (Transition::Drop, Outcome::Cancelled), Span::ZERO, effects);
+            }
         }
-        effects.work.cancelled += 1;
-        self.end(now, slot, (Transition::Drop, Outcome::Cancelled), Span::ZERO, effects);
     }
 }

@@ -11,18 +11,17 @@ use hyoshi_trace::{Decision, Probe, Slot};
 use super::Dispatcher;
 use crate::effects::Effects;
 use crate::job::{State, Transition};
-use crate::lane::Lane;
+use crate::lane::{Lane, LaneMask};
 
 impl<P: Probe> Dispatcher<P> {
     pub(super) fn retime(&mut self, now: Instant, root: OperationId, period: Span, effects: &mut Effects) {
         self.advance_before(now, effects);
-        let mut changed = false;
+        let mut concerned = false;
         for operation in self.operations.iter_mut().filter(|operation| operation.adapted_by == Some(root)) {
-            let before = operation.period;
             operation.retime(period);
-            changed |= operation.period != before;
+            concerned = true;
         }
-        if changed {
+        if concerned && self.rankings[0].varies() {
             self.ranked_again = true;
             self.rank_again(now, effects);
         }
@@ -45,16 +44,38 @@ impl<P: Probe> Dispatcher<P> {
         self.move_operations(now, effects);
     }
 
-    /// Moves operations whose place is a new one, with what waits of them, unless one of their jobs has started.
+    /// Moves operations whose place is a new one, with what waits of them, unless one of their jobs has started. Each
+    /// request has a place of its own.
     pub(super) fn move_operations(&mut self, now: Instant, effects: &mut Effects) {
+        self.empty_queues();
+        let first = self.ruling() == 0;
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
             let Some(job) = self.live_job(slot) else { continue };
-            let operation = &self.operations[job.local as usize];
-            if let Some(next) = operation.next_placement.filter(|_| operation.can_move()) {
-                self.move_job(now, slot, next, effects);
+            let (job, operation) = (*job, &self.operations[job.local as usize]);
+            let next = operation.next_placement.filter(|_| operation.can_move());
+            let next = next.map(|next| if job.critical { next.critical } else { next.other });
+            let next = match next {
+                _ if job.started => None,
+                _ if operation.is_requested() => Some(self.place_of_request(0, &job)),
+                next => next,
+            };
+            let kept = self.jobs.get_mut(slot);
+            match next {
+                Some(place) if first => {
+                    (kept.level, kept.tie) = (place.level, place.tie);
+                    kept.lane = Lane::index_of(&self.lanes, place.level);
+                }
+                Some(place) => kept.other = place,
+                None => {}
+            }
+            let (id, lane) = (kept.id, kept.lane);
+            if job.state == State::Ready {
+                self.enqueue(slot, Transition::Requeue, effects);
+                if lane != job.lane {
+                    self.decision(now, Decision::Move { job: id, lane });
+                }
             }
         }
-        let first = self.ruling() == 0;
         for operation in self.operations.iter_mut().filter(|operation| operation.can_move()) {
             let place = if first { &mut operation.placement } else { &mut operation.other_placement };
             *place = operation.next_placement.take().unwrap_or(*place);
@@ -62,31 +83,9 @@ impl<P: Probe> Dispatcher<P> {
         self.reserve();
     }
 
-    /// A job that has not started gets another place under the first strategy.
-    fn move_job(&mut self, now: Instant, slot: Slot, placement: Placement, effects: &mut Effects) {
-        let first = self.ruling() == 0;
-        let job = self.jobs.get_mut(slot);
-        let place = if job.critical { placement.critical } else { placement.other };
-        if !first {
-            job.other = place;
-            return;
-        }
-        let waits = job.state == State::Ready;
-        if waits {
-            self.leave_queue(slot);
-        }
-        let job = self.jobs.get_mut(slot);
-        let before = job.lane;
-        (job.level, job.tie, job.lane) = (place.level, place.tie, Lane::index_of(&self.lanes, place.level));
-        let (id, lane) = (job.id, job.lane);
-        if waits {
-            if let Some(switching) = &mut self.switching {
-                switching.waits(slot, job);
-            }
-            self.enqueue(slot, Transition::Requeue, effects);
-            if lane != before {
-                self.decision(now, Decision::Move { job: id, lane });
-            }
-        }
+    /// Takes every waiting job out of its queue: the caller puts them back.
+    pub(super) fn empty_queues(&mut self) {
+        self.lanes.iter_mut().for_each(Lane::clear);
+        self.waiting = (LaneMask::EMPTY, LaneMask::EMPTY);
     }
 }

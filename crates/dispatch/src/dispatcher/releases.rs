@@ -97,7 +97,12 @@ impl<P: Probe> Dispatcher<P> {
         let token = Token { number: before.id.number, origin: before.origin, period: before.period, ticket: None };
         let job =
             self.new_leg(before.local, token, before.release, before.id.leg + 1, (before.legs, before.critical_legs));
-        self.admit(now, Job { deadline: before.deadline, ..job }, effects);
+        let job = Job { deadline: before.deadline, ..job };
+        let job = match self.operations[job.local as usize].is_requested() {
+            true => self.placed_by_itself(Job { critical: before.critical, importance: before.importance, ..job }),
+            false => job,
+        };
+        self.admit(now, job, effects);
     }
 
     pub(super) fn new_job(&self, local: u32, token: Token, release: Instant) -> Job {
@@ -131,6 +136,7 @@ impl<P: Probe> Dispatcher<P> {
             lane: Lane::index_of(&self.lanes, place.level),
             level: place.level,
             tie: place.tie,
+            importance: operation.importance,
             other,
             legs_at: (second.critical.level, second.other.level),
             carried: false,
@@ -197,7 +203,9 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn open_guard(&mut self, now: Instant, due: Instant, effects: &mut Effects) {
         let Some((_, local)) = self.guards.due(now) else { return };
         self.guards.remove_first();
-        if self.operations[local as usize].armed == due {
+        let armed = &mut self.operations[local as usize].armed;
+        if *armed == due {
+            *armed = Instant::NEVER;
             self.release_held(now, local, due, effects);
         }
     }
@@ -225,17 +233,17 @@ impl<P: Probe> Dispatcher<P> {
             let next = self.jobs.get(*next);
             let earliest = if operation.has_guard { operation.guard.earliest(next.release) } else { next.release };
             self.arm(local, earliest);
-        } else {
-            operation.armed = Instant::NEVER;
         }
         self.make_ready(now, slot, effects);
     }
 
-    /// Sets the timer of an operation's first held job. One that was set before is not removed
-    /// but ignored when it fires; at most one such is left at each idle point.
+    /// Sets the timer of an operation's first held job, unless one fires before: that sets it again.
     pub(super) fn arm(&mut self, local: u32, due: Instant) {
-        self.operations[local as usize].armed = due;
-        self.guards.set(due, local);
+        let armed = &mut self.operations[local as usize].armed;
+        if due < *armed {
+            *armed = due;
+            self.guards.set(due, local);
+        }
     }
 
     /// Rule 3 at an idle point: every guard that has it opens.

@@ -198,8 +198,7 @@ impl<P: Probe> Dispatcher<P> {
             core::mem::swap(&mut operation.placement, &mut operation.other_placement);
         }
         self.reserve();
-        self.lanes.iter_mut().for_each(Lane::clear);
-        self.waiting = (LaneMask::EMPTY, LaneMask::EMPTY);
+        self.empty_queues();
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
             if !self.jobs.is_live(slot) {
                 continue;

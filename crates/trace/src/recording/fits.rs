@@ -117,7 +117,7 @@ impl Fits {
                 self.slot(at, *slot).and(self.resource(at, *resource))
             }
             Input::Invoke(request) => {
-                self.operation(at, request.operation).and(within(at, &[request.origin, request.deadline]))
+                self.operation(at, request.operation).and(within(at, &[request.origin, or_never(request.deadline)]))
             }
             Input::Retime { operation, period } => self.operation(at, *operation).and(short(at, *period)),
             Input::Enter { index } => self.epoch(at, *index),
@@ -148,7 +148,6 @@ impl Fits {
         self.job(at, end.job)?;
         self.epoch(at, end.epoch)?;
         // A job that was never queued or started has no such instant.
-        let or_never = |instant: Instant| if instant == Instant::NEVER { Instant::ZERO } else { instant };
         within(at, &[end.origin, end.release, end.end, end.deadline, or_never(end.ready), or_never(end.start)])?;
         short(at, end.consumed)
     }
@@ -177,6 +176,10 @@ impl Fits {
     fn slot(&self, at: Instant, slot: Slot) -> Result<(), Misfit> {
         known(at, "place of a live job", slot.0.into(), self.slots)
     }
+}
+
+fn or_never(instant: Instant) -> Instant {
+    if instant == Instant::NEVER { Instant::ZERO } else { instant }
 }
 
 #[inline]
