@@ -6,14 +6,18 @@
 //!
 //! *Start*: from the release thread's decision to the first instruction of an idle lane's body on
 //! the same CPU, beside a bare futex wake-up between two such threads: a thread at the release
-//! thread's priority wakes one at the lane's, and sleeps until its next time. Setting a timer is
-//! part of both, for the one cannot run before the other sleeps; in a virtual machine that is the
-//! larger part, so the wake-up is shown without a timer too.
+//! thread's priority wakes one at the lane's, and sleeps until its next time. The second cannot run
+//! before the first sleeps, so that wake-up includes setting a timer; it is shown without one too.
+//!
+//! *From the instant*: the same, counted from the instant of the release, beside one thread at the lane's
+//! priority that sleeps until that instant, as cyclictest does. Where the kernel permits it, no CPU enters
+//! idle states that take time to leave, for either.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hyoshi_model::{Instant, Span, System, read};
+use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::{RELEASE, lane_priority};
 use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Wake, allowed_cpus};
 use hyoshi_runtime::Node;
@@ -30,6 +34,8 @@ fn main() {
     let requests: Vec<u64> = ["RMS", "MUF"].iter().map(|strategy| requests(strategy, rounds, nothing)).collect();
     println!("MUF / RMS: {:.2} (goal: at most 1.5)\n", requests[1] as f64 / requests[0] as f64);
     let wakes = if short { 100 } else { 6_000 };
+    let awake = AwakeCpus::hold();
+    println!("idle states that take time to leave: {}", if awake.is_ok() { "forbidden" } else { "as configured" });
     // Often enough that caches stay warm, and as seldom as most operations run.
     for every in [Span::from_micros(200), Span::from_millis(1)] {
         start(wakes, every);
@@ -140,11 +146,16 @@ fn clock_cost() -> u64 {
 
 fn start(wakes: u64, every: Span) {
     // Three of each, in turn: a machine that others use too changes its pace.
-    let (mut untimed, mut bare, mut lane) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut untimed, mut bare, mut asleep) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut lane, mut whole) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         untimed.extend(bare_wakes(wakes / 3, every, false));
         bare.extend(bare_wakes(wakes / 3, every, true));
-        lane.extend(lane_starts(wakes / 3, every));
+        asleep.extend(bare_sleeps(wakes / 3, every));
+        for (from_ready, from_release) in lane_starts(wakes / 3, every) {
+            lane.push(from_ready);
+            whole.push(from_release);
+        }
     }
     let p99 = |nanos: &[u64]| nanos[(nanos.len() - 1) * 99 / 100];
     println!("every {every}:");
@@ -157,6 +168,25 @@ fn start(wakes: u64, every: Span) {
     );
     println!("release to start of an idle lane:    median {lane_median} ns, p99 {} ns", p99(&lane));
     println!("ratio of medians: {:.2} (goal: at most 1.3)", lane_median as f64 / bare_median as f64);
+    let (sleep_median, whole_median) = (median(&mut asleep), median(&mut whole));
+    println!("instant to return of a bare sleep:   median {sleep_median} ns, p99 {} ns", p99(&asleep));
+    println!("instant of release to start:         median {whole_median} ns, p99 {} ns", p99(&whole));
+    println!("ratio of medians: {:.2} (goal: at most 1.25)", whole_median as f64 / sleep_median as f64);
+}
+
+/// A thread at a lane's priority that sleeps until each of its instants: how late it returns.
+fn bare_sleeps(wakes: u64, every: Span) -> Vec<u64> {
+    let clock = MonotonicClock::start();
+    let cpu = *allowed_cpus().last().expect("a CPU to run on");
+    let sleeper = Spawn::new("sleeper").cpu(cpu).policy(Policy::Fifo(lane_priority(0))).spawn(move || {
+        let instants = (1..=wakes).map(|number| Instant::ZERO + every * number);
+        let late = instants.map(|at| {
+            clock.sleep_until(at);
+            clock.now().since(at).as_nanos()
+        });
+        late.collect()
+    });
+    sleeper.expect("a thread").join().expect("no panic")
 }
 
 /// A thread at the release thread's priority posts one at a lane's, on one CPU, and sleeps until
@@ -209,8 +239,8 @@ fn bare_wakes(wakes: u64, every: Span, timed: bool) -> Vec<u64> {
     lane.join().expect("no panic")
 }
 
-/// From the decision that a job is ready to the first instruction of its body.
-fn lane_starts(wakes: u64, every: Span) -> Vec<u64> {
+/// From the decision that a job is ready, and from the instant of its release, to the first instruction of its body.
+fn lane_starts(wakes: u64, every: Span) -> Vec<(u64, u64)> {
     let text = format!("name = \"bench\"\n[operation.tick]\nevery = \"{every}\"\nwcet = \"0.1ms\"\n");
     let (system, plan) = system(&text);
     let starts = Arc::new(Mutex::new(Vec::with_capacity(wakes as usize * 2 + 1_000)));
@@ -218,7 +248,7 @@ fn lane_starts(wakes: u64, every: Span) -> Vec<u64> {
     let node = Node::new(system, plan).duration(every * wakes).body("tick", move |job| {
         let now = job.now();
         if let Ok(mut starts) = kept.lock() {
-            starts.push((job.job().number, now));
+            starts.push((job.job().number, job.release(), now));
         }
     });
     let running = node.start().expect("it starts");
@@ -232,7 +262,9 @@ fn lane_starts(wakes: u64, every: Span) -> Vec<u64> {
     finished.notes.iter().for_each(|note| println!("not as meant: {note}"));
     let starts = std::mem::take(&mut *starts.lock().expect("no panic"));
     let of = |number: u64| ready.iter().find(|(of, _)| *of == number).map(|(_, at)| *at);
-    let spent = starts.iter().filter_map(|(number, start)| Some(start.since(of(*number)?).as_nanos()));
+    let spent = starts.iter().filter_map(|(number, release, start)| {
+        Some((start.since(of(*number)?).as_nanos(), start.since(*release).as_nanos()))
+    });
     spent.collect()
 }
 
