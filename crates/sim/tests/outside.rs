@@ -134,3 +134,38 @@ fn a_cancelled_job_ends_and_triggers_nothing() {
     let second: Vec<_> = outcomes(1);
     assert_eq!(second, [(1, Outcome::Cancelled, ms(5.0)), made(2), made(3)]);
 }
+
+#[test]
+fn a_rate_adapted_while_the_region_has_one_rate_counts_in_the_next() {
+    let mut build = Build::new("RMS", 1).periodic("a", 0, 10.0, 4.0).periodic("b", 0, 20.0, 4.0);
+    let mut ranges = build.0.epochs[0].settings.to_vec();
+    ranges[0].slowest = ms(40.0);
+    build.0.epochs.push(Epoch { name: "free".into(), at: at(35.0), settings: ranges.into() });
+    let retime = Input::Retime { operation: OperationId(0), period: ms(30.0) };
+    let events = play(&build.system(), 120.0, &[(5.0, retime)]);
+    let released = millis(of(&events, 0).map(|end| end.release));
+    assert_eq!(released, [0.0, 10.0, 20.0, 30.0, 40.0, 70.0, 100.0]);
+    // At 40 and 100 ms both are released, and `b` goes first.
+    assert_eq!(millis(of(&events, 1).map(|end| end.start)), [4.0, 24.0, 40.0, 60.0, 80.0, 100.0]);
+}
+
+#[test]
+fn a_cancelled_job_that_waits_for_a_resource_gets_it_no_more() {
+    let mut build = Build::new("EDF", 2).periodic("holds", 0, 100.0, 20.0).periodic("waits", 1, 100.0, 10.0);
+    build.0.resources.push(Resource { name: "r".into() });
+    build = build.periodic("after", 1, 100.0, 5.0).set(|setting| setting.phase = ms(12.0));
+    for (operation, held) in build.0.operations.iter_mut().zip([20.0, 5.0, 5.0]) {
+        operation.uses = vec![(ResourceId(0), ms(held))];
+    }
+    let system = build.set(|setting| setting.phase = ms(12.0)).system();
+    let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+    let job = JobId { operation: OperationId(1), number: 0, leg: 0 };
+    let inputs = [(at(8.0), ProcessorId(1), Input::Cancel { job, chain: false })];
+    let given = Given { takes: &|_, drawn| drawn, late: None, crowded: false, inputs: &inputs };
+    let simulated = simulate_given(&system, &plan, at(99.0), Some(given), None, |_| Vec::new(), |_| true);
+    let events = &simulated.processors[1].probe;
+    assert_eq!(millis(of(events, 1).map(|end| end.end)), [8.0]);
+    // It has the resource as soon as `holds` lets it go.
+    assert_eq!(millis(of(events, 2).map(|end| end.end)), [25.0]);
+    replay(&system, &plan.processors[1], events.iter().copied()).unwrap();
+}
