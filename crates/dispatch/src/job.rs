@@ -142,7 +142,7 @@ pub struct Job {
     pub stopped: bool,
     /// It was cancelled from outside after its start, and must end.
     pub cancelled: bool,
-    /// It was preempted or has waited since its start.
+    /// It has had the run token.
     pub(crate) started: bool,
     /// The tickets of what triggered it.
     pub(crate) tickets: Set,

@@ -26,7 +26,7 @@ pub(crate) struct Operation {
     pub relegated: bool,
     pub enabled: bool,
     pub period: Span,
-    /// Whose rate it follows, if the file gives that as a range.
+    /// The root whose rate it follows, if that is a range.
     pub adapted_by: Option<OperationId>,
     /// The period that its rate was adapted to.
     pub adapted: Option<Span>,
@@ -55,14 +55,14 @@ pub(crate) struct Operation {
     pub intake: Intake,
     /// How many operations trigger it.
     pub predecessors: u16,
-    /// Whose numbers its jobs have: its own, or those of what led to them.
+    /// The operation that numbers its jobs: itself or one before it.
     pub numbered_by: OperationId,
     pub next_number: u64,
     /// Begin of the next period (periodic operations).
     pub nominal: Instant,
     /// Jobs held by the guard, in the order of arrival.
     pub held: VecDeque<Slot>,
-    /// What its guard's timer is set to; one that fires later is an old one.
+    /// When its guard's timer fires. Later ones are ignored.
     pub armed: Instant,
     /// Jobs that wait, held ones included.
     pub waiting: u32,
@@ -248,7 +248,7 @@ impl Operation {
         [some_critical.then(|| traits(true)), (!all_critical).then(|| traits(false))]
     }
 
-    /// True if it has a new place, and no job that has started keeps it from it.
+    /// True if it has a new place and no started job.
     pub fn can_move(&self) -> bool {
         self.next_placement.is_some() && self.unfinished == self.waiting
     }
@@ -265,7 +265,7 @@ impl Operation {
     }
 }
 
-/// For each of these operations the one whose release numbers its jobs have: itself if it counts for itself.
+/// For each of these operations, the operation that numbers its jobs.
 pub(crate) fn numbered_by(system: &System, operations: &[OperationId]) -> Vec<OperationId> {
     let mut known: Vec<Option<OperationId>> = alloc::vec![None; system.operations.len()];
     let mut path = Vec::new();

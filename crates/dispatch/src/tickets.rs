@@ -12,7 +12,7 @@ pub(crate) struct Tickets {
     free: Vec<u32>,
 }
 
-/// Which set a job has; the default is none.
+/// A job's set; none by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Set(Option<core::num::NonZeroU32>);
 

@@ -43,7 +43,7 @@ pub struct Naive {
     request: Option<Request>,
     /// By number of a request: whether it is critical, and what it asks for.
     requests: BTreeMap<u64, (bool, Option<(Span, u32)>)>,
-    /// Jobs that somebody asked to cancel.
+    /// Jobs with a cancel request.
     asked: BTreeSet<JobId>,
     /// By periodic operation: the number of the next release, and when it must be.
     next: BTreeMap<OperationId, (u64, Instant)>,

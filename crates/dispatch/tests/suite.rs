@@ -318,7 +318,7 @@ impl<'a> Caller<'a> {
                 let deadline = self.now + Span::from_millis(deadline);
                 let request = Request { operation, origin: self.now, deadline, importance, critical, ticket };
                 self.handle(Input::Invoke(request));
-                assert!(self.effects.lost || self.dispatcher.jobs().count() + 1 > before, "it is there");
+                assert!(self.effects.lost || self.dispatcher.jobs().count() + 1 > before, "the job is missing");
                 self.handle(Input::Tick);
             }
             Action::Retime(operation, period) => {
@@ -351,7 +351,7 @@ impl<'a> Caller<'a> {
                             .filter(|id| self.system.operation(*id).trigger.predecessors().contains(&by.operation));
                         after.all(|id| self.system.numbered_by_root(id))
                     };
-                    assert!(of_chain.all(|(by, held)| *held == 0 || !followed(by)), "a join keeps what was cancelled");
+                    assert!(of_chain.all(|(by, held)| *held == 0 || !followed(by)), "a join keeps a cancelled ticket");
                 }
             }
         }

@@ -1,5 +1,5 @@
 //! What a system is, once its file has been read: every name resolved, every template expanded,
-//! every rule of the file checked. Later rooms index into these vectors and never re-check.
+//! every rule of the file checked. Later crates index into these vectors unchecked.
 
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::ops::Deref;
@@ -11,14 +11,14 @@ use crate::program::{Brokered, Program};
 use crate::takes::{self, Stream, Takes};
 use crate::time::{Instant, Span};
 
-/// A whole system: the meaning of one `system.toml`. It reads as its [`Contents`] and never changes:
-/// [`System::with`] makes another.
+/// A whole system: the meaning of one `system.toml`. Immutable; it dereferences to [`Contents`]. [`System::with`] makes a new
+/// one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct System {
     contents: Contents,
 }
 
-/// What a system consists of. Its methods panic where it breaks a rule of [`System::new`].
+/// The fields of a system. Methods may panic if a rule of [`System::new`] is broken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contents {
     /// The file's `name`.
@@ -264,7 +264,7 @@ pub enum Trigger {
     /// The completion of all of these: the same release number of each if they share one root,
     /// the oldest unused completion of each otherwise.
     All(Vec<OperationId>),
-    /// Each completion of any of these; of none of them, requests from outside alone.
+    /// Each completion of any of these; if empty, only requests.
     Any(Vec<OperationId>),
 }
 
@@ -370,7 +370,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// True if the deadline is the period of a rate that can be adapted: then it follows that.
+    /// True if the deadline equals the shortest period of a range: then it follows the adapted rate.
     pub fn deadline_adapts(&self) -> bool {
         self.slowest > self.period && self.deadline.span() == self.period
     }

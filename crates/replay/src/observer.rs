@@ -43,9 +43,9 @@ pub struct Observer<'a> {
 pub struct Figures<'a> {
     /// What became of jobs and chains.
     pub stats: &'a Stats,
-    /// Where the time of each processor went, in their order; empty if not counted.
+    /// How each processor's time was used, by processor.
     pub time: Vec<TimeSplit>,
-    /// When the second strategies were in force, by processor, in their order; empty if not counted.
+    /// When the second strategy was in force, by processor.
     pub strategies: Vec<Reign>,
     /// Causes of lateness and windows to draw, if all events were looked at.
     pub insight: Option<&'a Seen>,
@@ -124,7 +124,7 @@ impl<'a> Observer<'a> {
         self.recent.clear();
     }
 
-    /// The run is over: no window to draw goes on.
+    /// Ends the run: closes open windows.
     pub fn close(&mut self, now: Instant) {
         if let Some(insight) = &mut self.insight {
             insight.close(now);

@@ -1,4 +1,4 @@
-//! Feeds a recording's inputs to a fresh dispatcher and holds its decisions against the recorded ones.
+//! Feeds a recording's inputs to a fresh dispatcher and compares its decisions with the recorded ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -32,7 +32,7 @@ pub enum Divergence {
         /// What the dispatcher decides.
         replayed: Option<Decision>,
     },
-    /// The recording tells of a job or lane that cannot be: it was edited, or belongs to another system.
+    /// The input is impossible: the recording was edited, or belongs to another system.
     Impossible {
         /// Position among the recorded events.
         position: u64,

@@ -127,7 +127,7 @@ impl Payloads {
         Some(ticket)
     }
 
-    /// The ticket is held so many times more.
+    /// Adds `times` references.
     pub fn hold(&mut self, ticket: Option<Ticket>, times: u32) {
         if let Some(Some((_, holders))) = ticket.map(|ticket| self.entry(ticket)) {
             *holders += times;

@@ -38,12 +38,11 @@ pub struct ProcessorPlan {
     /// level 0 for a resource that other processors use too, so that its holder is delayed by nobody.
     /// The same under both strategies, if there are two.
     pub ceilings: Vec<Option<u8>>,
-    /// For each of `operations`, the levels that its jobs can be in, a bit for each: where some epoch, an adapted rate or a
-    /// request places them.
+    /// For each of `operations`, a bit mask of the levels that its jobs can have: by epochs, adapted rates and requests.
     pub reach: Vec<u64>,
-    /// How many levels of the strategy were merged for lack of room.
+    /// How many levels of the strategy were merged to fit.
     pub merged: usize,
-    /// What numbered the levels.
+    /// Numbers the levels.
     pub ranking: Ranking,
     /// The plan of the second strategy, which rules in overload, if the processor has one. Its
     /// level `n` is the same lane as level `n` here: the processor has as many lanes as the longer
@@ -129,8 +128,8 @@ impl ProcessorPlan {
         let varies = |id: &OperationId| (adapts(system, *id, strategy), requested(system, *id));
         let varies: Vec<_> = operations.iter().map(varies).collect();
         let each = wanted.iter().flat_map(|epoch| epoch.iter().zip(&varies));
-        let each = each.flat_map(|(kinds, (with, anywhere))| {
-            kinds.iter().flatten().map(|urgency| Wanted { urgency: *urgency, with: *with, anywhere: *anywhere })
+        let each = each.flat_map(|(kinds, (by, requested))| {
+            kinds.iter().flatten().map(|urgency| Wanted { urgency: *urgency, adapted_by: *by, requested: *requested })
         });
         let ranking = Ranking::new(strategy, each);
         let place = |urgency: Option<Urgency>| urgency.map(|urgency| ranking.place(&urgency));
@@ -195,12 +194,12 @@ impl ProcessorPlan {
     }
 }
 
-/// True if requests from outside alone release an operation's jobs: they say themselves whether they are critical.
+/// True if only requests release an operation's jobs. Each request sets its criticality.
 fn requested(system: &System, id: OperationId) -> bool {
     matches!(&system.operation(id).trigger, Trigger::Any(predecessors) if predecessors.is_empty())
 }
 
-/// With whose rate the rank of an operation's jobs changes.
+/// The root whose rate changes an operation's rank.
 fn adapts(system: &System, id: OperationId, strategy: &dyn Strategy) -> Option<OperationId> {
     let root = system.adapted_by(id)?;
     let changes = (0..system.epochs.len()).any(|epoch| {
@@ -270,7 +269,7 @@ fn label(discipline: Discipline, residents: &[(bool, &Setting)]) -> String {
         (least, residents.iter().map(|(_, setting)| of(setting)).max().unwrap_or_default())
     };
     if residents.is_empty() {
-        return "free for adapted rates".into();
+        return "spare, for adapted rates".into();
     }
     let (periods, deadlines) = (range(|setting| setting.period), range(|setting| setting.deadline.span()));
     match discipline {

@@ -1,5 +1,4 @@
-//! Which level each urgency has: numbered once over everything that a processor's epochs ask for, and again, without
-//! allocating, when a rate is adapted.
+//! Maps urgencies to levels. Levels are numbered once for all epochs, and again, without allocating, when a rate is adapted.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -11,8 +10,8 @@ use hyoshi_model::OperationId;
 
 use crate::strategy::{Discipline, Strategy, Traits, Urgency};
 
-/// The most levels a processor can have: the room that the map of real-time priorities gives to
-/// lanes (40 to 79). A strategy that makes more has the least urgent ones of its largest classes merged.
+/// The most levels of a processor: lanes have the real-time priorities 40 to 79. Beyond that, the least urgent levels of the
+/// largest classes are merged.
 pub const MOST_LEVELS: usize = 40;
 
 /// A level, and the order among jobs of equal key within it.
@@ -31,7 +30,7 @@ pub struct Ranking {
     strategy: &'static dyn Strategy,
     /// In the order of their numbers.
     classes: Vec<Class>,
-    /// How many levels were merged for lack of room.
+    /// How many levels were merged to fit.
     pub(crate) merged: usize,
 }
 
@@ -51,10 +50,10 @@ struct Class {
 /// One operation's jobs of one kind in one epoch, as a [`Ranking`] is made for them.
 pub(crate) struct Wanted {
     pub urgency: Urgency,
-    /// Whose rate their rank changes with, if it does: all of those have room for a level of their own.
-    pub with: Option<OperationId>,
-    /// Each of them has a rank of its own, which needs no level.
-    pub anywhere: bool,
+    /// The root whose adapted rate changes this rank. Each such root gets one level.
+    pub adapted_by: Option<OperationId>,
+    /// Requests: each has its own rank, and adds no level.
+    pub requested: bool,
 }
 
 /// What is asked for in one class.
@@ -64,48 +63,48 @@ struct Asked {
     ranks: BTreeSet<u64>,
     /// Ranks that do not change.
     fixed: BTreeSet<u64>,
-    with: BTreeSet<OperationId>,
+    /// Roots whose adapted rates change ranks.
+    roots: BTreeSet<OperationId>,
     ties: BTreeSet<u32>,
 }
 
 impl Asked {
     fn new(discipline: Discipline) -> Asked {
         let (ranks, fixed) = (BTreeSet::new(), BTreeSet::new());
-        Asked { discipline, varies: false, ranks, fixed, with: BTreeSet::new(), ties: BTreeSet::new() }
+        Asked { discipline, varies: false, ranks, fixed, roots: BTreeSet::new(), ties: BTreeSet::new() }
     }
 
-    fn room(&self) -> usize {
-        self.ranks.len().max(self.fixed.len() + self.with.len())
+    fn level_count(&self) -> usize {
+        self.ranks.len().max(self.fixed.len() + self.roots.len())
     }
 }
 
 impl Ranking {
-    /// Levels for all of these. Where there are too many, the least urgent of the largest class share one, and so on with what
-    /// is then the largest.
+    /// Makes the levels. If there are too many, merges the least urgent levels of the largest class, repeatedly.
     pub(crate) fn new(strategy: &'static dyn Strategy, wanted: impl Iterator<Item = Wanted>) -> Ranking {
         let mut classes: BTreeMap<u8, Asked> = BTreeMap::new();
-        for Wanted { urgency, with, anywhere } in wanted {
+        for Wanted { urgency, adapted_by, requested } in wanted {
             let asked = classes.entry(urgency.class).or_insert_with(|| Asked::new(urgency.discipline));
-            asked.varies |= with.is_some() || anywhere;
+            asked.varies |= adapted_by.is_some() || requested;
             asked.ranks.insert(urgency.rank);
             asked.ties.insert(urgency.tie);
-            match with {
-                Some(root) => asked.with.insert(root),
+            match adapted_by {
+                Some(root) => asked.roots.insert(root),
                 None => asked.fixed.insert(urgency.rank),
             };
         }
-        let mut rooms: Vec<usize> = classes.values().map(Asked::room).collect();
-        let merged = rooms.iter().sum::<usize>().saturating_sub(MOST_LEVELS);
+        let mut counts: Vec<usize> = classes.values().map(Asked::level_count).collect();
+        let merged = counts.iter().sum::<usize>().saturating_sub(MOST_LEVELS);
         for _ in 0..merged {
             // Of equal classes the least urgent one; each keeps a level.
-            let largest = rooms.iter_mut().filter(|room| **room > 1).max_by_key(|room| **room);
-            largest.into_iter().for_each(|room| *room -= 1);
+            let largest = counts.iter_mut().filter(|count| **count > 1).max_by_key(|count| **count);
+            largest.into_iter().for_each(|count| *count -= 1);
         }
         let mut next = 0;
-        let classes = classes.into_iter().zip(rooms).map(|((number, asked), room)| {
-            // More classes than levels: what is left shares the last.
-            let levels = next.min(MOST_LEVELS - 1) as u8..(next + room).min(MOST_LEVELS) as u8;
-            next += room;
+        let classes = classes.into_iter().zip(counts).map(|((number, asked), count)| {
+            // More classes than levels: the rest share the last.
+            let levels = next.min(MOST_LEVELS - 1) as u8..(next + count).min(MOST_LEVELS) as u8;
+            next += count;
             let Asked { discipline, varies, ranks, ties, .. } = asked;
             Class {
                 number,
@@ -119,7 +118,7 @@ impl Ranking {
         Ranking { strategy, classes: classes.collect(), merged }
     }
 
-    /// Room for `kinds` urgencies at a time, so that [`again`](Self::again) allocates nothing.
+    /// Reserves for `kinds` urgencies, so that [`renumber`](Self::renumber) allocates nothing.
     pub fn reserve(&mut self, kinds: usize) {
         self.classes.iter_mut().for_each(|class| class.ranks.reserve_exact(kinds));
     }
@@ -134,9 +133,9 @@ impl Ranking {
         self.strategy.urgency(traits)
     }
 
-    /// Numbers the levels anew, for what there is now.
-    pub fn again(&mut self, all: impl Iterator<Item = Traits>) {
-        // The others keep the ranks of all epochs.
+    /// Renumbers the levels for these traits.
+    pub fn renumber(&mut self, all: impl Iterator<Item = Traits>) {
+        // Fixed classes keep the ranks of all epochs.
         self.classes.iter_mut().filter(|class| class.varies).for_each(|class| class.ranks.clear());
         for traits in all {
             let urgency = self.strategy.urgency(&traits);
@@ -151,14 +150,14 @@ impl Ranking {
         }
     }
 
-    /// Where jobs of such urgency go: of a rank that nobody else has, to the next less urgent level of its class; of a class
-    /// that nobody else has, to the least urgent level.
+    /// The place of this urgency. An unknown rank goes to the next less urgent level of its class, an unknown class to the last
+    /// level.
     pub fn place(&self, urgency: &Urgency) -> Place {
         let own = self.classes.iter().find(|class| class.number == urgency.class);
         let Some(class) = own.or(self.classes.last()) else { return Place::default() };
         let seat = own.map_or(usize::MAX, |own| own.ranks.partition_point(|rank| *rank < urgency.rank));
         let level = usize::from(class.levels.start).saturating_add(seat).min(usize::from(class.levels.end.max(1)) - 1);
-        // Odd for ties that the plan knows, even between them.
+        // Known ties are odd, others even.
         let tie = match class.ties.binary_search(&urgency.tie) {
             Ok(known) => 2 * known + 1,
             Err(between) => 2 * between,
@@ -173,7 +172,7 @@ impl Ranking {
         class.filter(|class| class.varies).map_or(level..level + 1, |class| class.levels.clone())
     }
 
-    /// Of each level, most urgent first.
+    /// By level, most urgent first.
     pub(crate) fn disciplines(&self) -> Vec<Discipline> {
         let mut disciplines = Vec::new();
         for class in &self.classes {

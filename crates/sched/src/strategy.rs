@@ -73,8 +73,8 @@ pub trait Strategy: Send + Sync {
     /// One line: what it does and where it comes from.
     fn summary(&self) -> &str;
 
-    /// How urgent the jobs of an operation are. Must depend on nothing but `operation`; the class and the discipline not on
-    /// its period, deadline or worst case, which change when a rate is adapted or a request has its own.
+    /// How urgent an operation's jobs are. Must depend on `operation` only. Class and discipline must not depend on period or
+    /// deadline: adapted rates change both.
     fn urgency(&self, operation: &Traits) -> Urgency;
 }
 

@@ -25,7 +25,7 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// What was sent goes to the other ends, by way of `into`.
+    /// Moves the sent signals to `into`.
     pub fn take_sent(&mut self, into: &mut Vec<(ProcessorId, Signal)>) {
         into.append(&mut self.leaving);
     }

@@ -38,7 +38,7 @@ impl Locks {
         }
     }
 
-    /// A job waits no longer.
+    /// Removes a waiting job.
     pub fn forget(&mut self, processor: ProcessorId, slot: Slot) {
         self.waiting.iter_mut().for_each(|waiting| waiting.retain(|(_, at, waits)| (*at, *waits) != (processor, slot)));
     }

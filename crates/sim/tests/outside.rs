@@ -111,11 +111,11 @@ fn the_most_urgent_request_goes_first_and_one_too_many_is_refused() {
 }
 
 #[test]
-fn a_critical_request_goes_before_what_is_not_under_maximum_urgency_first() {
+fn muf_serves_a_critical_request_first() {
     let build = requested("MUF");
     let events = play(&build.system(), 99.0, &[(2.0, request(30.0, false)), (3.0, request(95.0, true))]);
     let served = millis(of(&events, 1).map(|end| end.start));
-    // At once; and in the order of laxity among what is not critical, where `work` has started.
+    // The critical one at once. The other one waits for `work`, which has started.
     assert_eq!(served, [3.0, 15.0]);
     assert_eq!(of(&events, 1).map(|end| end.critical).collect::<Vec<_>>(), [true, false]);
 }
@@ -130,7 +130,7 @@ fn a_cancelled_job_ends_and_triggers_nothing() {
     let first: Vec<_> = outcomes(0);
     let made = |number| (number, Outcome::Made, ms(10.0));
     assert_eq!(first, [(0, Outcome::Cancelled, ms(4.0)), made(1), made(2), made(3)]);
-    // The chain's second job had started; of the third release nothing was left to cancel.
+    // Job 1 of `second` had started. Job 2 stays: without `chain`, only `first` is cancelled.
     let second: Vec<_> = outcomes(1);
     assert_eq!(second, [(1, Outcome::Cancelled, ms(5.0)), made(2), made(3)]);
 }

@@ -95,10 +95,10 @@ pub enum Input {
     Close,
     /// A request from outside releases a job. A `Tick` follows.
     Invoke(Request),
-    /// From now on the releases of a periodic operation are so far apart, as near as the rate's range in the file allows. A
-    /// `Tick` follows.
+    /// Sets the period of a periodic operation, within its range in the file. An armed timer keeps its expiry. A `Tick`
+    /// follows.
     Retime {
-        /// The operation; what it triggers follows, on each processor that is told.
+        /// The operation. Those with only this root follow, on the processor that gets this input.
         #[serde(with = "operation")]
         operation: OperationId,
         /// The period.
@@ -110,12 +110,13 @@ pub enum Input {
         /// Its index in the system.
         index: u16,
     },
-    /// A job is needed no longer: one that waits ends, one that has started is asked to. A `Tick` follows.
+    /// Cancels a job. If it has started, the caller must complete it. A `Tick` follows.
     Cancel {
         /// The job; with all its legs.
         #[serde(with = "job")]
         job: JobId,
-        /// And everything that was released by the same job of its root. Completions that are on their way still release jobs.
+        /// Also cancels each job of this processor that is numbered by the same release. Completions in flight still release
+        /// jobs.
         chain: bool,
     },
 }
@@ -134,7 +135,7 @@ pub struct Request {
     pub deadline: Instant,
     /// Rank among other requests and operations; higher is more important.
     pub importance: u32,
-    /// Whether the job is critical. Only a job of a critical operation can be.
+    /// Whether the job is critical; ignored if the operation is not.
     pub critical: bool,
     /// What the caller attached to it: the job's one ticket.
     #[serde(skip)]

@@ -162,7 +162,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// False: the job is not admitted.
+    /// Drops a job that arrives; returns false.
     pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: Outcome, effects: &mut Effects) -> bool {
         effects.work.refused += 1;
         self.return_tickets(job, effects);

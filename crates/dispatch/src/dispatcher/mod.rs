@@ -3,7 +3,7 @@
 //!
 //! The order at one instant is: completions, idle points (rule 3 of the guard), releases, signals
 //! from other processors, guard timers, dispatch. The caller passes completions first, then signals in the order of
-//! `due` and what else comes from outside (requests, rates, regions, cancellation), then `Tick`, and `LaneRuns` last.
+//! `due`, then inputs from outside (requests, rates, regions, cancellation), then `Tick`, and `LaneRuns` last.
 
 mod lanes;
 mod outside;
@@ -37,11 +37,11 @@ pub struct Dispatcher<P> {
     seed: u64,
     cancel: bool,
     system_epochs: Vec<Instant>,
-    /// When the next one begins.
+    /// Begin of the next epoch.
     next_epoch: Instant,
-    /// How many have begun in their turn.
-    begun: usize,
-    /// The one in force.
+    /// Epochs that have begun when it was their time.
+    epochs_begun: usize,
+    /// Current epoch.
     epoch: usize,
     operations: Vec<Operation>,
     local_of: Vec<u32>,
@@ -155,7 +155,7 @@ impl<P: Probe> Dispatcher<P> {
             // The file's reader has no more.
             system_epochs: system.epochs.iter().map(|epoch| epoch.at).collect(),
             next_epoch: Instant::NEVER,
-            begun: 0,
+            epochs_begun: 0,
             epoch: 0,
             disciplines,
             switching,
@@ -209,7 +209,7 @@ impl<P: Probe> Dispatcher<P> {
     ///
     /// # Panics
     ///
-    /// If the input names a job or a resource that cannot be: see [`accepts`](Self::accepts).
+    /// If [`accepts`](Self::accepts) is false for the input.
     // A caller's input is a constant: its arm alone is left.
     #[inline(always)]
     pub fn handle(&mut self, now: Instant, input: Input, effects: &mut Effects) {
@@ -238,7 +238,7 @@ impl<P: Probe> Dispatcher<P> {
         self.show(effects);
     }
 
-    /// True if an input can happen now. One of a recording may have been edited, or belong to another system.
+    /// True if `handle` can process the input now. Edited or foreign recordings can hold others.
     pub fn accepts(&self, system: &System, at: Instant, input: &Input) -> bool {
         let may = |slot: &Slot, transition: Transition| {
             self.live_job(*slot).is_some_and(|job| transition.is_possible(job.state))
@@ -290,7 +290,7 @@ impl<P: Probe> Dispatcher<P> {
         self.account(now, effects);
     }
 
-    /// Everything that was due before `now` comes before what happens now.
+    /// Handles timers due before `now`.
     pub(super) fn advance_before(&mut self, now: Instant, effects: &mut Effects) {
         if let Some(before) = now.as_nanos().checked_sub(1) {
             self.advance(now, Instant::from_nanos(before), true, effects);
@@ -502,7 +502,7 @@ impl<P: Probe> Dispatcher<P> {
 
     /// The run is over: jobs that are late by now count as missed, the others as never released.
     fn close(&mut self, now: Instant, effects: &mut Effects) {
-        // Nothing moves any more.
+        // No more moves.
         self.operations.iter_mut().for_each(|operation| operation.next_placement = None);
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
             let Some(job) = self.live_job(slot) else { continue };

@@ -1,4 +1,4 @@
-//! What comes from outside a processor's own timers and chains: requests, and cancellation.
+//! Inputs from outside: requests and cancellation.
 
 use hyoshi_model::{Instant, JobId, OperationId, Span, time::LONGEST_SPAN};
 use hyoshi_sched::{Place, Traits};
@@ -21,7 +21,7 @@ impl<P: Probe> Dispatcher<P> {
         self.local_of.get(id.index()).copied().filter(|local| *local != u32::MAX)
     }
 
-    /// A request arrives: what was due before comes first. False if it is refused; its ticket has come back then.
+    /// Handles timers due by now, then the request. False if it is refused; its ticket is returned then.
     pub(super) fn invoke(&mut self, now: Instant, request: Request, effects: &mut Effects) -> bool {
         self.advance(now, now, false, effects);
         let local = self.local(request.operation).filter(|_| self.can_invoke(request.operation));
@@ -42,7 +42,7 @@ impl<P: Probe> Dispatcher<P> {
         self.admit(now, Job { tickets: set.unwrap_or_default(), ..job }, effects)
     }
 
-    /// The strategy ranks a request by what it asks for itself.
+    /// The job of a request, ranked by the request's own traits.
     fn requested_job(&self, local: u32, token: Token, now: Instant, request: &Request) -> Job {
         let job = self.new_job(local, token, now);
         let critical = request.critical && self.operations[local as usize].critical;
@@ -77,7 +77,7 @@ impl<P: Probe> Dispatcher<P> {
         ranking.place(if asked.class == declared.class { &asked } else { &declared })
     }
 
-    /// A job, or what its root's job has released, is needed no longer.
+    /// Cancels a job or, with `chain`, all jobs numbered by its release.
     pub(super) fn cancel_job(&mut self, now: Instant, id: JobId, chain: bool, effects: &mut Effects) {
         self.advance_before(now, effects);
         let head = self.local(id.operation).map(|local| self.operations[local as usize].numbered_by);

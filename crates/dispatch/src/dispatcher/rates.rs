@@ -1,8 +1,8 @@
 //! Adapted rates: a new period, and levels ranked again with jobs in flight.
 //!
-//! An armed timer keeps its expiry, and the new period counts after it (paper 2): releases are never nearer than the period
-//! allows, and no drift adds up. A job in flight keeps its deadline. Jobs of an operation that have not started move to its
-//! new level together; while one has started and not ended they stay where they are, so that none overtakes it.
+//! An armed timer keeps its expiry; the new period counts after it (paper 2). Releases neither burst nor drift. Released jobs
+//! keep their deadlines. An operation's waiting jobs move to its new level together. If one of its jobs has started, they stay
+//! until that job ends, to keep their order.
 
 use hyoshi_model::{Instant, OperationId, Span};
 use hyoshi_sched::Placement;
@@ -30,7 +30,7 @@ impl<P: Probe> Dispatcher<P> {
     /// Ranks the operations by their present periods, under the first strategy. The second one keeps the declared order.
     pub(super) fn rank_again(&mut self, now: Instant, effects: &mut Effects) {
         let ranking = &mut self.rankings[0];
-        ranking.again(self.operations.iter().flat_map(|operation| operation.kinds().into_iter().flatten()));
+        ranking.renumber(self.operations.iter().flat_map(|operation| operation.kinds().into_iter().flatten()));
         let first = self.switching.as_ref().is_none_or(|switching| !switching.second());
         for operation in &mut self.operations {
             let [critical, other] = operation.kinds().map(|kind| Some(ranking.place(&ranking.urgency(&kind?))));
@@ -44,8 +44,8 @@ impl<P: Probe> Dispatcher<P> {
         self.move_operations(now, effects);
     }
 
-    /// Moves operations whose place is a new one, with what waits of them, unless one of their jobs has started. Each
-    /// request has a place of its own.
+    /// Moves operations to their new places, with their waiting jobs, unless a job of theirs has started. Requests are
+    /// placed one by one.
     pub(super) fn move_operations(&mut self, now: Instant, effects: &mut Effects) {
         self.empty_queues();
         let first = self.ruling() == 0;

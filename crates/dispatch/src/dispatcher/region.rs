@@ -38,9 +38,9 @@ impl Settings {
 impl<P: Probe> Dispatcher<P> {
     /// The next epoch's time has come.
     pub(super) fn begin_next_epoch(&mut self, now: Instant, effects: &mut Effects) {
-        let index = self.begun;
-        self.begun += 1;
-        self.next_epoch = self.system_epochs.get(self.begun).copied().unwrap_or(Instant::NEVER);
+        let index = self.epochs_begun;
+        self.epochs_begun += 1;
+        self.next_epoch = self.system_epochs.get(self.epochs_begun).copied().unwrap_or(Instant::NEVER);
         self.set_region(now, index, effects);
     }
 
@@ -62,7 +62,7 @@ impl<P: Probe> Dispatcher<P> {
             let place = |strategy: usize| settings.placements[strategy % settings.placements.len()][index][local];
             match (self.ranked_again, ruling) {
                 (false, _) => (operation.placement, operation.other_placement) = (place(ruling), place(ruling + 1)),
-                // The first strategy's follow.
+                // `rank_again` sets the others.
                 (true, 0) if settings.placements.len() > 1 => operation.other_placement = place(1),
                 (true, 0) => {}
                 (true, _) => operation.placement = place(1),
@@ -76,7 +76,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Tells the cap what must stay possible above each lane: all critical work, and the other work of more urgent lanes.
+    /// Sets the cap's reserve above each lane: all critical work, and the other work of more urgent lanes.
     pub(super) fn reserve(&mut self) {
         let Some(cap) = &mut self.cap else { return };
         let (mut critical, mut other) = (0, [0u64; u64::BITS as usize]);
