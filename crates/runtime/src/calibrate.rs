@@ -33,7 +33,7 @@ use hyoshi_os::allowed_cpus;
 use hyoshi_sched::{Plan, Strategies};
 
 use crate::ended::Note;
-use crate::node::StartError;
+use crate::refusal::StartError;
 use experiment::{EXPIRIES, SWITCHES, run};
 use looks::looks;
 use queues::queues;

@@ -6,7 +6,7 @@ use hyoshi_model::System;
 
 use crate::claim::Occupied;
 use crate::ended::Note;
-use crate::node::StartError;
+use crate::refusal::StartError;
 
 /// A CPU for each processor, in their order: the one that the file names, else one of its own
 /// from the last allowed CPU down (interrupts and housekeeping are mostly on the first), else, where

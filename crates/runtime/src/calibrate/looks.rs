@@ -9,7 +9,7 @@ use hyoshi_os::{Clock, Policy, Scheduled, Spawn, own_cpu_time};
 use super::CalibrateError;
 use super::experiment::{EXPIRIES, Host, LEAST_GAP, PERIOD, ROUND, ROUNDS, SPIN, leave_out};
 use crate::measure::Exchange;
-use crate::node::StartError;
+use crate::refusal::StartError;
 use crate::watchdog::Watchdog;
 
 /// The gaps that a lane sees when the watchdog looks after it, on its own CPU.

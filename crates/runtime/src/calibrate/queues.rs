@@ -10,7 +10,7 @@ use hyoshi_trace::{Decision, Event, Outcome};
 
 use super::{CalibrateError, share, system};
 use crate::measure::Exchange;
-use crate::node::StartError;
+use crate::refusal::StartError;
 
 /// From one release to the next.
 const PERIOD: Span = Span::from_millis(1);
