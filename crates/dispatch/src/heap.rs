@@ -36,11 +36,6 @@ impl<T: Ord + Copy> Heap<T> {
         self.entries.first()
     }
 
-    /// The least entry, then its children: the second least is one of them.
-    pub fn first_few(&self) -> &[T] {
-        &self.entries[..self.entries.len().min(1 + ARITY)]
-    }
-
     #[inline]
     pub fn push(&mut self, entry: T) {
         self.entries.push(entry);

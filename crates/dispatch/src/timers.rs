@@ -38,11 +38,6 @@ impl Timers {
         self.heap.first().map(|entry| unpack(*entry)).filter(|(due, _)| *due <= now)
     }
 
-    /// The timer that is due first, and up to four more; the one that is due second is among them.
-    pub fn first_few(&self) -> impl Iterator<Item = (Instant, u32)> + '_ {
-        self.heap.first_few().iter().map(|entry| unpack(*entry))
-    }
-
     /// Sets another timer.
     pub fn set(&mut self, due: Instant, timer: u32) {
         self.heap.push(pack(due, timer));
@@ -86,19 +81,6 @@ mod tests {
                 let own = fired.iter().filter(|(_, fired)| *fired == number as u32);
                 prop_assert!(own.enumerate().all(|(nth, (due, _))| due.as_nanos() == period * (nth as u64 + 1)));
             }
-        }
-
-        #[test]
-        fn the_first_few_hold_the_first_and_the_second(dues in prop::collection::vec(0u64..100, 1..40)) {
-            let mut timers = Timers::default();
-            for (number, due) in dues.iter().enumerate() {
-                timers.set(Instant::from_nanos(*due), number as u32);
-            }
-            let mut few: Vec<_> = timers.first_few().collect();
-            few.sort_unstable();
-            let mut all: Vec<_> = dues.iter().zip(0..).map(|(due, number)| (Instant::from_nanos(*due), number)).collect();
-            all.sort_unstable();
-            prop_assert_eq!(&few[..few.len().min(2)], &all[..all.len().min(2)]);
         }
 
         #[test]

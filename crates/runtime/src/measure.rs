@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyoshi_model::{Instant, OperationId, Span, System};
-use hyoshi_os::{Clock, MonotonicClock, PiMutex, PresetTimer, ThreadHandle};
+use hyoshi_os::{Clock, MonotonicClock, PiMutex, ThreadHandle};
 use hyoshi_sched::Plan;
 use hyoshi_trace::RingDrain;
 use hyoshi_trace::ring::ring;
@@ -44,11 +44,8 @@ impl Exchange {
         lanes.for_each(|lane| {
             crew.enlist(lane, signs[usize::from(lane)].clone());
         });
-        let (crew, background, preset) = (PiMutex::new(crew), Arc::default(), PresetTimer::new());
-        (
-            Exchange { processor: Arc::new(Processor { id: plan.processor, common, crew, signs, background, preset }) },
-            drain,
-        )
+        let (crew, background) = (PiMutex::new(crew), Arc::default());
+        (Exchange { processor: Arc::new(Processor { id: plan.processor, common, crew, signs, background }) }, drain)
     }
 
     /// What it is made of.

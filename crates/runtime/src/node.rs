@@ -295,7 +295,6 @@ impl Node {
             crew: PiMutex::new(crew),
             signs,
             background: Arc::default(),
-            preset: hyoshi_os::PresetTimer::new(),
         });
         let part = parts.add(processor.clone(), drain, cpu, StealReader::of(cpu).ok());
         let spawn = |name: String, policy: Policy| Spawn::new(name).cpu(cpu).policy(policy);

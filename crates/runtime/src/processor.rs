@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, ProcessorId};
-use hyoshi_os::{Clock, PiMutex, PresetTimer, ThreadHandle, Wake};
+use hyoshi_os::{Clock, PiMutex, ThreadHandle, Wake};
 
 use crate::common::{Common, Order, Signs};
 use crate::crew::Crew;
@@ -22,8 +22,6 @@ pub(crate) struct Processor {
     /// By thread.
     pub signs: Vec<Arc<Signs>>,
     pub background: Arc<Wake>,
-    /// Set by lanes to the release after the next one: see [`Processor::serve`].
-    pub preset: PresetTimer,
 }
 
 impl Processor {

@@ -33,10 +33,6 @@ impl Processor {
     }
 
     /// A lane's thread: takes what is first in its lane, runs it to its end, and looks again.
-    ///
-    /// Before the processor becomes idle, its lane sets a timer for the release after the next one. At the next one the
-    /// release thread wakes a lane and sleeps until the release after it: the lane starts about 5 us earlier in a virtual machine if
-    /// that sleep sets no timer.
     pub fn serve(&self, me: u16) {
         let mut posts = self.posts();
         let signs = &self.signs[usize::from(me)];
@@ -66,12 +62,7 @@ impl Processor {
                         signs.wake.wait();
                         self.section(|crew, now| crew.finish(me, now, returned, &mut posts))
                     }
-                    Step::Idle { preset } => {
-                        if let Some(at) = preset {
-                            self.preset.set(self.common.clock(), at);
-                        }
-                        break;
-                    }
+                    Step::Idle => break,
                     Step::End => return,
                 };
                 posts.deliver();

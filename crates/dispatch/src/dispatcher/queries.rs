@@ -20,22 +20,6 @@ impl<P: Probe> Dispatcher<P> {
         self.hard_cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
     }
 
-    /// The first instant after the next periodic release at which there is another one; `NEVER` if that is not known.
-    ///
-    /// An estimate: it considers five operations, the next two among them, and ignores a jitter that is not drawn yet.
-    pub fn release_after_next(&self) -> Instant {
-        let next = self.arrivals.next();
-        let after = |(due, local): (Instant, u32)| {
-            let operation = &self.operations[local as usize];
-            match () {
-                () if due > next => due,
-                () if operation.jitter.is_zero() => due.saturating_add(operation.period),
-                () => Instant::NEVER,
-            }
-        };
-        self.arrivals.first_few().map(after).min().unwrap_or(Instant::NEVER)
-    }
-
     /// Lanes whose queue holds something that neither cap keeps from starting.
     #[inline]
     pub(super) fn may_start(&self) -> LaneMask {

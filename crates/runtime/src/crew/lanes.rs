@@ -18,8 +18,8 @@ pub(crate) enum Step {
     Run(Begin),
     /// Look again: a more urgent lane had to be woken first.
     Again,
-    /// Sleep until posted, after setting the [`PresetTimer`](hyoshi_os::PresetTimer) to this instant.
-    Idle { preset: Option<Instant> },
+    /// Sleep until posted.
+    Idle,
     /// The body has returned, but the job is not its lane's first: sleep until posted, then finish again.
     Turn(Returned),
     /// The run is over.
@@ -63,7 +63,7 @@ impl<S: Scheduled> Crew<S> {
             return Step::End;
         }
         if member.idle {
-            return Step::Idle { preset: None };
+            return Step::Idle;
         }
         while self.effects.startable.contains(lane) {
             let began = WallClock::now();
@@ -86,17 +86,7 @@ impl<S: Scheduled> Crew<S> {
         self.members[usize::from(me)].idle = true;
         self.lanes[usize::from(lane)].idle.push(me);
         self.settle(now, posts);
-        Step::Idle { preset: self.preset() }
-    }
-
-    /// If the processor is idle: the release after the next one, unless its timer is set already.
-    fn preset(&mut self) -> Option<Instant> {
-        if !(self.effects.startable | self.effects.running).is_empty() {
-            return None;
-        }
-        let after = self.dispatcher.release_after_next();
-        let before = std::mem::replace(&mut self.preset, after);
-        (after != before && after != Instant::NEVER).then_some(after)
+        Step::Idle
     }
 
     /// The body of `me`'s job has returned. Completes the job and looks for the next.

@@ -79,8 +79,6 @@ pub(crate) struct Crew<S> {
     below: VecDeque<Below>,
     /// Until when the release thread sleeps.
     pub armed: Instant,
-    /// What the preset timer was set to last.
-    preset: Instant,
     /// The dispatcher has been told of the end: it is told nothing more.
     pub closed: bool,
 }
@@ -186,7 +184,6 @@ impl<S: Scheduled> Crew<S> {
             queueing: Queueing::default(),
             below: VecDeque::with_capacity(below),
             armed: Instant::NEVER,
-            preset: Instant::NEVER,
             closed: false,
             dispatcher,
             effects,

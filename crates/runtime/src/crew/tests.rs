@@ -135,7 +135,7 @@ fn a_lane_is_woken_once_however_much_there_is_to_do() {
 #[test]
 fn a_wake_up_for_nothing_lets_the_thread_sleep_again() {
     let mut hand = hand(&TWO.replace("PROCESSOR", "").replace("FILL", ""), &[], FakeThread::new);
-    assert!(matches!(hand.crew.next(1, ms(1), Span::ZERO, &mut hand.posts), Step::Idle { .. }));
+    assert!(matches!(hand.crew.next(1, ms(1), Span::ZERO, &mut hand.posts), Step::Idle));
     assert_eq!(hand.time(ms(0)), [1], "it is still counted as idle");
 }
 
@@ -169,7 +169,7 @@ fn who_holds_a_resource_runs_at_its_ceiling_and_is_not_paused() {
     hand.time(ms(0));
     // `also` first, for its lane is above.
     let also = hand.next(0, ms(0)).unwrap();
-    assert!(matches!(hand.finish(0, also, ms(1)), Step::Idle { .. }));
+    assert!(matches!(hand.finish(0, also, ms(1)), Step::Idle));
     let begin = hand.next(1, ms(1)).unwrap();
     hand.crew.acquire(1, begin.slot, ResourceId(0), ms(1));
     assert_eq!(hand.policies(1), [LOW, HIGH]);
@@ -201,7 +201,7 @@ fn a_better_job_of_the_lane_lowers_the_running_thread_and_its_end_raises_it_agai
     assert_ne!(first, second);
     assert_eq!(hand.policies(first), [HIGH, Policy::Fifo(1)]);
     let short = hand.next(second, ms(5)).unwrap();
-    assert!(matches!(hand.finish(second, short, ms(6)), Step::Idle { .. }));
+    assert!(matches!(hand.finish(second, short, ms(6)), Step::Idle));
     assert_eq!(hand.policies(first), [HIGH, Policy::Fifo(1), HIGH]);
     assert_eq!(hand.posted(), [0u16; 0], "it runs, and needs no wake-up");
     assert_eq!(hand.policies(second), [HIGH]);
@@ -216,9 +216,9 @@ fn a_lowered_job_that_ends_all_the_same_waits_for_its_turn_to_be_completed() {
     let short = hand.next(second, ms(5)).unwrap();
     // The better job sleeps in its body; the lowered one comes to its end.
     let Step::Turn(returned) = hand.finish(first, long, ms(6)) else { panic!("it is not its turn") };
-    assert!(matches!(hand.finish(second, short, ms(7)), Step::Idle { .. }));
+    assert!(matches!(hand.finish(second, short, ms(7)), Step::Idle));
     assert_eq!(hand.posted(), [first]);
-    assert!(matches!(hand.crew.finish(first, ms(7), returned, &mut hand.posts), Step::Idle { .. }));
+    assert!(matches!(hand.crew.finish(first, ms(7), returned, &mut hand.posts), Step::Idle));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_demoted_body_goes_below_the_lanes_and_comes_back_for_the_next_job() {
     hand.thread(thread).consume(Span::from_millis(80));
     hand.time(ms(90));
     assert_eq!(hand.policies(thread), [LOW, Policy::Other]);
-    assert!(matches!(hand.finish(thread, begin, ms(95)), Step::Idle { .. }));
+    assert!(matches!(hand.finish(thread, begin, ms(95)), Step::Idle));
     assert_eq!(hand.policies(thread), [LOW, Policy::Other, LOW]);
 }
 
@@ -260,7 +260,7 @@ fn a_job_whose_body_is_occupied_is_set_aside_and_its_lane_goes_on() {
     // The next `fill` cannot enter; `more` of the same release can.
     let Step::Run(next) = hand.finish(second, more, ms(101)) else { panic!("`more` is next") };
     assert_ne!(next.job.operation, fill.job.operation);
-    assert!(matches!(hand.finish(second, next, ms(102)), Step::Idle { .. }));
+    assert!(matches!(hand.finish(second, next, ms(102)), Step::Idle));
     // When the body is free it is.
     let Step::Run(again) = hand.finish(first, fill, ms(103)) else { panic!("`fill` enters") };
     assert_eq!(again.job.number, 1);
@@ -284,27 +284,5 @@ fn a_job_keeps_the_token_while_it_blocks_if_nobody_else_could_run() {
     let begin = hand.next(thread, ms(0)).unwrap();
     assert!(!hand.crew.suspend(thread, begin.slot, ms(1), &mut hand.posts));
     assert_eq!(hand.crew.common.blocked_lanes.load(Ordering::Relaxed), 1);
-    assert!(matches!(hand.finish(thread, begin, ms(2)), Step::Idle { .. }));
-}
-
-#[test]
-fn an_idle_processor_knows_what_is_due_after_the_next_release() {
-    let text = "[processor.main]\ncap = \"100%\"\nhard_cap = \"100%\"\n[operation.a]\nevery = \"3ms\"\nwcet = \"1ms\"\n\
-                [operation.b]\nevery = \"5ms\"\nwcet = \"1ms\"\n";
-    let mut hand = hand(text, &[], FakeThread::new);
-    let (mut known, mut due) = (None, ms(0));
-    while due < ms(60) {
-        let posted = hand.time(due);
-        assert!(known.is_none_or(|known| known == hand.crew.armed), "{known:?} at {due}");
-        due = hand.crew.armed;
-        let mut presets = Vec::new();
-        for thread in posted {
-            let begin = hand.next(thread, hand.crew.armed).unwrap();
-            let Step::Idle { preset } = hand.finish(thread, begin, hand.crew.armed) else { panic!("it has one job") };
-            presets.push(preset);
-        }
-        known = presets.pop().unwrap();
-        assert!(known > Some(due));
-        assert!(presets.iter().all(Option::is_none), "a lane below has yet to run");
-    }
+    assert!(matches!(hand.finish(thread, begin, ms(2)), Step::Idle));
 }
