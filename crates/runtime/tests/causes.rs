@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cold::Cold;
-use common::{Ran, missing, privileged, run_beside, work};
+use common::{Ran, missing, privileged, run_beside, undisturbed, work};
 use hyoshi_model::{Span, System};
 use hyoshi_os::{Policy, Sight, Spawn, Thread, allowed_cpus};
 use hyoshi_replay::blame::{Account, Blame, Interest, Kind};
@@ -129,90 +129,110 @@ fn body_beside(text: &str, mut body: impl FnMut() + Send + 'static, meanwhile: V
 
 #[test]
 fn a_body_that_sleeps() {
-    let Some(seen) = body("wcet = \"1ms\"", || std::thread::sleep(Duration::from_millis(8))) else { return };
-    seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+    undisturbed(|| {
+        let Some(seen) = body("wcet = \"1ms\"", || std::thread::sleep(Duration::from_millis(8))) else { return };
+        seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+    });
 }
 
 #[test]
 fn a_body_that_waits_for_a_lock_of_another_thread() {
-    let lock = Arc::new(Mutex::new(()));
-    let held = lock.clone();
-    // It holds the lock nearly always, and for longer than jobs take by far.
-    let holder = other("holder", Policy::Other, move || {
-        let held = held.lock();
-        std::thread::sleep(Duration::from_millis(30));
-        drop(held);
-        std::thread::sleep(Duration::from_millis(1));
+    undisturbed(|| {
+        let lock = Arc::new(Mutex::new(()));
+        let held = lock.clone();
+        // It holds the lock nearly always, and for longer than jobs take by far.
+        let holder = other("holder", Policy::Other, move || {
+            let held = held.lock();
+            std::thread::sleep(Duration::from_millis(30));
+            drop(held);
+            std::thread::sleep(Duration::from_millis(1));
+        });
+        let Some(seen) = body_beside("wcet = \"1ms\"", move || drop(lock.lock()), vec![holder]) else { return };
+        seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Lock)));
     });
-    let Some(seen) = body_beside("wcet = \"1ms\"", move || drop(lock.lock()), vec![holder]) else { return };
-    seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Lock)));
 }
 
 #[test]
 fn a_body_that_waits_for_pages() {
-    let cold = Cold::new("pages", 4 << 20);
-    let Some(seen) = body("wcet = \"20ms\"", move || assert_eq!(cold.sum_by_page_faults(), (4 << 20) / 512)) else {
-        return;
-    };
-    seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Page)));
+    undisturbed(|| {
+        let cold = Cold::new("pages", 4 << 20);
+        let Some(seen) = body("wcet = \"20ms\"", move || assert_eq!(cold.sum_by_page_faults(), (4 << 20) / 512)) else {
+            return;
+        };
+        seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Page)));
+    });
 }
 
 #[test]
 fn a_body_that_reads_from_the_disk() {
-    let cold = Cold::new("octets", 4 << 20);
-    let mut octets = vec![0; 4 << 20];
-    let read = move || cold.dropped().read_exact_at(&mut octets, 0).unwrap();
-    let Some(seen) = body("wcet = \"20ms\"", read) else { return };
-    seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
+    undisturbed(|| {
+        let cold = Cold::new("octets", 4 << 20);
+        let mut octets = vec![0; 4 << 20];
+        let read = move || cold.dropped().read_exact_at(&mut octets, 0).unwrap();
+        let Some(seen) = body("wcet = \"20ms\"", read) else { return };
+        seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
+    });
 }
 
 #[test]
 fn a_body_that_writes_to_the_disk() {
-    let cold = Cold::new("written", 4 << 10);
-    let write = move || {
-        cold.dropped().write_all(&[2; 4 << 10]).unwrap();
-        cold.dropped().sync_all().unwrap();
-    };
-    let Some(seen) = body("wcet = \"20ms\"", write) else { return };
-    seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
+    undisturbed(|| {
+        let cold = Cold::new("written", 4 << 10);
+        let write = move || {
+            cold.dropped().write_all(&[2; 4 << 10]).unwrap();
+            cold.dropped().sync_all().unwrap();
+        };
+        let Some(seen) = body("wcet = \"20ms\"", write) else { return };
+        seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
+    });
 }
 
 #[test]
 fn a_thread_above_the_lanes() {
-    let intruder = other("intruder", Policy::Fifo(99), || {
-        work(Span::from_millis(10));
-        std::thread::sleep(Duration::from_millis(10));
+    undisturbed(|| {
+        let intruder = other("intruder", Policy::Fifo(99), || {
+            work(Span::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
+        });
+        let Some(seen) = body_beside("wcet = \"20ms\"", || work(Span::from_millis(15)), vec![intruder]) else { return };
+        seen.blames("late", |kind| seen.is_thread(kind, "intruder"));
     });
-    let Some(seen) = body_beside("wcet = \"20ms\"", || work(Span::from_millis(15)), vec![intruder]) else { return };
-    seen.blames("late", |kind| seen.is_thread(kind, "intruder"));
 }
 
 #[test]
 fn a_body_that_sleeps_while_a_thread_above_the_lanes_comes_does_not_sleep_longer() {
-    let (begins, begun) = std::sync::mpsc::channel();
-    // It has the CPU when the body wakes up.
-    let intruder = other("intruder", Policy::Fifo(99), move || {
-        if begun.recv_timeout(Duration::from_millis(100)).is_ok() {
-            std::thread::sleep(Duration::from_millis(4));
-            work(Span::from_millis(20));
-        }
+    undisturbed(|| {
+        let (begins, begun) = std::sync::mpsc::channel();
+        // It has the CPU when the body wakes up.
+        let intruder = other("intruder", Policy::Fifo(99), move || {
+            if begun.recv_timeout(Duration::from_millis(100)).is_ok() {
+                std::thread::sleep(Duration::from_millis(4));
+                work(Span::from_millis(20));
+            }
+        });
+        let sleep = move || {
+            begins.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(8));
+        };
+        let Some(seen) = body_beside("wcet = \"1ms\"", sleep, vec![intruder]) else { return };
+        let slept = |account: &&Account| account.total(|kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+        let longer = seen.accounts.iter().filter(|account| slept(account) > Span::from_millis(12)).count();
+        let unknown = |account: &&Account| account.total(|kind| kind == Kind::Unexplained) > Span::from_millis(10);
+        let (jobs, unknown) = (seen.accounts.len(), seen.accounts.iter().filter(unknown).count());
+        assert!(
+            longer * 4 <= jobs && unknown * 4 >= jobs * 3,
+            "{longer} longer, {unknown} unknown of {:?}",
+            seen.accounts
+        );
     });
-    let sleep = move || {
-        begins.send(()).unwrap();
-        std::thread::sleep(Duration::from_millis(8));
-    };
-    let Some(seen) = body_beside("wcet = \"1ms\"", sleep, vec![intruder]) else { return };
-    let slept = |account: &&Account| account.total(|kind| kind == Kind::Asleep(Some(Wait::Sleep)));
-    let longer = seen.accounts.iter().filter(|account| slept(account) > Span::from_millis(12)).count();
-    let unknown = |account: &&Account| account.total(|kind| kind == Kind::Unexplained) > Span::from_millis(10);
-    let (jobs, unknown) = (seen.accounts.len(), seen.accounts.iter().filter(unknown).count());
-    assert!(longer * 4 <= jobs && unknown * 4 >= jobs * 3, "{longer} longer, {unknown} unknown of {:?}", seen.accounts);
 }
 
 #[test]
 fn a_body_that_takes_longer_than_declared() {
-    let Some(seen) = body("wcet = \"2ms\"", || work(Span::from_millis(10))) else { return };
-    seen.blames("late", |kind| kind == Kind::Overran);
+    undisturbed(|| {
+        let Some(seen) = body("wcet = \"2ms\"", || work(Span::from_millis(10))) else { return };
+        seen.blames("late", |kind| kind == Kind::Overran);
+    });
 }
 
 const TWO: &str = "
@@ -230,20 +250,23 @@ const TWO: &str = "
 
 #[test]
 fn a_declared_resource() {
-    let text = format!("[resource.bus]{}", TWO.replace("USES", "uses = { bus = \"1ms\" }"));
-    let prepare = |node: Node, system: &System| {
-        let (low, high) = (Shared::new(system, "bus", ()).unwrap(), Shared::new(system, "bus", ()).unwrap());
-        node.body("low", move |job| low.lock(job, |()| work(Span::from_millis(20))).unwrap())
-            .body("high", move |job| high.lock(job, |()| work(Span::from_millis(1))).unwrap())
-    };
-    let Some(seen) = explained(&text, prepare, vec![]) else { return };
-    let low = seen.ran.id("low");
-    seen.blames("high", |kind| matches!(kind, Kind::Resource { by: Some(by), .. } if by.operation == low));
+    undisturbed(|| {
+        let text = format!("[resource.bus]{}", TWO.replace("USES", "uses = { bus = \"1ms\" }"));
+        let prepare = |node: Node, system: &System| {
+            let (low, high) = (Shared::new(system, "bus", ()).unwrap(), Shared::new(system, "bus", ()).unwrap());
+            node.body("low", move |job| low.lock(job, |()| work(Span::from_millis(20))).unwrap())
+                .body("high", move |job| high.lock(job, |()| work(Span::from_millis(1))).unwrap())
+        };
+        let Some(seen) = explained(&text, prepare, vec![]) else { return };
+        let low = seen.ran.id("low");
+        seen.blames("high", |kind| matches!(kind, Kind::Resource { by: Some(by), .. } if by.operation == low));
+    });
 }
 
 #[test]
 fn a_predecessor_in_its_chain() {
-    let text = "
+    undisturbed(|| {
+        let text = "
         [operation.first]
         every = \"50ms\"
         wcet = \"20ms\"
@@ -252,18 +275,20 @@ fn a_predecessor_in_its_chain() {
         wcet = \"1ms\"
         deadline = { end_to_end = \"30ms\" }
     ";
-    let prepare = |node: Node, _: &System| {
-        node.body("first", |_| std::thread::sleep(Duration::from_millis(10)))
-            .body("late", |_| work(Span::from_micros(500)))
-    };
-    let Some(seen) = explained(text, prepare, vec![]) else { return };
-    seen.blames("late", |kind| kind == Kind::Upstream);
-    seen.blames("first", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+        let prepare = |node: Node, _: &System| {
+            node.body("first", |_| std::thread::sleep(Duration::from_millis(10)))
+                .body("late", |_| work(Span::from_micros(500)))
+        };
+        let Some(seen) = explained(text, prepare, vec![]) else { return };
+        seen.blames("late", |kind| kind == Kind::Upstream);
+        seen.blames("first", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+    });
 }
 
 #[test]
 fn the_cap_of_the_processor() {
-    let text = "
+    undisturbed(|| {
+        let text = "
         cap = \"30%\"
         cap_window = \"20ms\"
         [operation.first]
@@ -275,10 +300,11 @@ fn the_cap_of_the_processor() {
         phase = \"7ms\"
         wcet = \"5ms\"
     ";
-    // The first job needs a second window, on a machine three times slower a fourth; then the other one has its turn.
-    let prepare = |node: Node, _: &System| {
-        node.body("first", |_| work(Span::from_millis(7))).body("late", |_| work(Span::from_millis(1)))
-    };
-    let Some(seen) = explained(text, prepare, vec![]) else { return };
-    seen.blames("late", |kind| matches!(kind, Kind::Cap { .. }));
+        // The first job needs a second window, on a machine three times slower a fourth; then the other one has its turn.
+        let prepare = |node: Node, _: &System| {
+            node.body("first", |_| work(Span::from_millis(7))).body("late", |_| work(Span::from_millis(1)))
+        };
+        let Some(seen) = explained(text, prepare, vec![]) else { return };
+        seen.blames("late", |kind| matches!(kind, Kind::Cap { .. }));
+    });
 }

@@ -5,39 +5,42 @@ use crate::common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use common::{privileged, run_on, run_with, work};
+use common::{privileged, run_on, run_with, undisturbed, work};
 use hyoshi_model::Span;
 use hyoshi_runtime::{EndedBy, Note};
 use hyoshi_trace::Outcome;
 
 #[test]
 fn built_in_work_is_stopped_at_its_worst_case() {
-    let ran = run_on(
-        "RMS",
-        "400ms",
-        "
+    undisturbed(|| {
+        let ran = run_on(
+            "RMS",
+            "400ms",
+            "
         [operation.greedy]
         every = \"20ms\"
         wcet = \"2ms\"
         takes = \"10ms\"
         on_overrun = \"stop\"
     ",
-    );
-    let ends = ran.ends_of("greedy");
-    assert!(ends.iter().filter(|end| end.outcome == Outcome::Stopped).count() >= 19, "{ends:?}");
-    if privileged(&ran) {
-        let late = ends.iter().filter(|end| end.consumed > Span::from_millis(3)).count();
-        assert!(late <= 1, "{ends:?}");
-    }
-    ran.replay();
+        );
+        let ends = ran.ends_of("greedy");
+        assert!(ends.iter().filter(|end| end.outcome == Outcome::Stopped).count() >= 19, "{ends:?}");
+        if privileged(&ran) {
+            let late = ends.iter().filter(|end| end.consumed > Span::from_millis(3)).count();
+            assert!(late <= 1, "{ends:?}");
+        }
+        ran.replay();
+    });
 }
 
 #[test]
 fn built_in_work_that_takes_its_worst_case_is_not_stopped_for_it() {
-    let ran = run_on(
-        "RMS",
-        "400ms",
-        "
+    undisturbed(|| {
+        let ran = run_on(
+            "RMS",
+            "400ms",
+            "
         [operation.exact]
         every = \"10ms\"
         wcet = \"1ms\"
@@ -47,21 +50,23 @@ fn built_in_work_that_takes_its_worst_case_is_not_stopped_for_it() {
         wcet = \"2ms\"
         on_overrun = \"demote\"
     ",
-    );
-    assert_eq!(
-        (ran.count("exact", Outcome::Stopped), ran.ends().filter(|end| end.demoted || end.overran).count()),
-        (0, 0)
-    );
-    assert!(ran.finished_jobs("exact") >= 39);
-    ran.replay();
+        );
+        assert_eq!(
+            (ran.count("exact", Outcome::Stopped), ran.ends().filter(|end| end.demoted || end.overran).count()),
+            (0, 0)
+        );
+        assert!(ran.finished_jobs("exact") >= 39);
+        ran.replay();
+    });
 }
 
 #[test]
 fn demoted_work_goes_on_in_idle_time_and_delays_nobody() {
-    let ran = run_on(
-        "RMS",
-        "600ms",
-        "
+    undisturbed(|| {
+        let ran = run_on(
+            "RMS",
+            "600ms",
+            "
         [operation.greedy]
         every = \"30ms\"
         wcet = \"1ms\"
@@ -71,18 +76,19 @@ fn demoted_work_goes_on_in_idle_time_and_delays_nobody() {
         every = \"60ms\"
         wcet = \"20ms\"
     ",
-    );
-    if !privileged(&ran) {
-        return;
-    }
-    let ends = ran.ends_of("greedy");
-    let demoted = ends.iter().filter(|end| end.demoted && end.outcome.finished()).count();
-    assert!(demoted >= 5, "{ends:?}");
-    assert_eq!(ran.count("steady", Outcome::Missed), 0, "the lane below it is not delayed");
-    // Nothing is lost on the way to another thread.
-    let returned = ends.iter().filter(|end| !end.consumed.is_zero());
-    assert!(returned.clone().all(|end| end.consumed == Span::from_millis(14)), "{ends:?}");
-    ran.replay();
+        );
+        if !privileged(&ran) {
+            return;
+        }
+        let ends = ran.ends_of("greedy");
+        let demoted = ends.iter().filter(|end| end.demoted && end.outcome.finished()).count();
+        assert!(demoted >= 5, "{ends:?}");
+        assert_eq!(ran.count("steady", Outcome::Missed), 0, "the lane below it is not delayed");
+        // Nothing is lost on the way to another thread.
+        let returned = ends.iter().filter(|end| !end.consumed.is_zero());
+        assert!(returned.clone().all(|end| end.consumed == Span::from_millis(14)), "{ends:?}");
+        ran.replay();
+    });
 }
 
 const BODY: &str = "
@@ -100,51 +106,56 @@ const BODY: &str = "
 
 #[test]
 fn a_demoted_body_is_not_entered_again_before_it_is_out() {
-    let (inside, entered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-    let count = entered.clone();
-    let ran = run_with(&BODY.replace("HOW", "demote"), |node, _| {
-        node.body("greedy", move |_| {
-            assert!(!inside.swap(true, Ordering::SeqCst), "entered twice at a time");
-            count.fetch_add(1, Ordering::SeqCst);
-            // Every other job takes longer than the period.
-            work(Span::from_millis(if count.load(Ordering::SeqCst) % 2 == 1 { 70 } else { 1 }));
-            inside.store(false, Ordering::SeqCst);
-        })
+    undisturbed(|| {
+        let (inside, entered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let count = entered.clone();
+        let ran = run_with(&BODY.replace("HOW", "demote"), |node, _| {
+            node.body("greedy", move |_| {
+                assert!(!inside.swap(true, Ordering::SeqCst), "entered twice at a time");
+                count.fetch_add(1, Ordering::SeqCst);
+                // Every other job takes longer than the period.
+                work(Span::from_millis(if count.load(Ordering::SeqCst) % 2 == 1 { 70 } else { 1 }));
+                inside.store(false, Ordering::SeqCst);
+            })
+        });
+        assert_eq!(ran.finished.ended_by, EndedBy::Duration);
+        assert!(entered.load(Ordering::SeqCst) >= 4);
+        if privileged(&ran) {
+            assert_eq!(ran.count("steady", Outcome::Missed), 0, "{:?}", ran.ends_of("steady"));
+            assert!(ran.ends_of("greedy").iter().any(|end| end.demoted));
+        }
+        ran.replay();
     });
-    assert_eq!(ran.finished.ended_by, EndedBy::Duration);
-    assert!(entered.load(Ordering::SeqCst) >= 4);
-    if privileged(&ran) {
-        assert_eq!(ran.count("steady", Outcome::Missed), 0, "{:?}", ran.ends_of("steady"));
-        assert!(ran.ends_of("greedy").iter().any(|end| end.demoted));
-    }
-    ran.replay();
 }
 
 #[test]
 fn a_body_that_is_told_to_stop_is_asked_to_return_and_its_lane_goes_on() {
-    let asked = Arc::new(AtomicU32::new(0));
-    let count = asked.clone();
-    let ran = run_with(&BODY.replace("HOW", "stop"), |node, _| {
-        node.body("greedy", move |job| {
-            while !job.stop_asked() {
-                work(Span::from_micros(100));
-            }
-            count.fetch_add(1, Ordering::SeqCst);
-        })
+    undisturbed(|| {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = asked.clone();
+        let ran = run_with(&BODY.replace("HOW", "stop"), |node, _| {
+            node.body("greedy", move |job| {
+                while !job.stop_asked() {
+                    work(Span::from_micros(100));
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+            })
+        });
+        assert!(asked.load(Ordering::SeqCst) >= 10);
+        if privileged(&ran) {
+            assert!(ran.count("greedy", Outcome::Stopped) >= 10, "{:?}", ran.ends_of("greedy"));
+            assert_eq!(ran.count("steady", Outcome::Missed), 0);
+        }
+        ran.replay();
     });
-    assert!(asked.load(Ordering::SeqCst) >= 10);
-    if privileged(&ran) {
-        assert!(ran.count("greedy", Outcome::Stopped) >= 10, "{:?}", ran.ends_of("greedy"));
-        assert_eq!(ran.count("steady", Outcome::Missed), 0);
-    }
-    ran.replay();
 }
 
 #[test]
 fn a_body_that_never_returns_ends_the_run_by_name_and_is_left_behind() {
-    let enough = Arc::new(AtomicBool::new(false));
-    let until = enough.clone();
-    let text = "
+    undisturbed(|| {
+        let enough = Arc::new(AtomicBool::new(false));
+        let until = enough.clone();
+        let text = "
         duration = \"20s\"
         [processor.main]
         strategy = \"RMS\"
@@ -152,23 +163,26 @@ fn a_body_that_never_returns_ends_the_run_by_name_and_is_left_behind() {
         every = \"100ms\"
         wcet = \"1ms\"
     ";
-    let started = std::time::Instant::now();
-    let ran = run_with(text, |node, _| node.body("runaway", move |_| while !until.load(Ordering::Relaxed) {}));
-    assert!(started.elapsed().as_secs() < 15, "the run ends long before its time");
-    assert!(matches!(&ran.finished.ended_by, EndedBy::Runaway { operation, .. } if operation == "runaway"));
-    assert!(ran.finished.ended_by.to_string().contains("\"runaway\" ran away"));
-    let busy = |note: &Note| matches!(note, Note::NotReturned { operation, consumed } if operation == "runaway" && *consumed >= Span::from_secs(1));
-    assert!(ran.finished.notes.iter().any(busy), "{:?}", ran.finished.notes);
-    enough.store(true, Ordering::Relaxed);
-    ran.replay();
+        let started = std::time::Instant::now();
+        let ran = run_with(text, |node, _| node.body("runaway", move |_| while !until.load(Ordering::Relaxed) {}));
+        assert!(started.elapsed().as_secs() < 15, "the run ends long before its time");
+        assert!(matches!(&ran.finished.ended_by, EndedBy::Runaway { operation, .. } if operation == "runaway"));
+        assert!(ran.finished.ended_by.to_string().contains("\"runaway\" ran away"));
+        let busy = |note: &Note| matches!(note, Note::NotReturned { operation, consumed } if operation == "runaway" && *consumed >= Span::from_secs(1));
+        assert!(ran.finished.notes.iter().any(busy), "{:?}", ran.finished.notes);
+        enough.store(true, Ordering::Relaxed);
+        ran.replay();
+    });
 }
 
 #[test]
 fn a_panic_in_a_body_ends_the_run_with_its_message_and_not_the_process() {
-    let ran = run_with(&BODY.replace("HOW", "report"), |node, _| {
-        node.body("greedy", |job| panic!("job {}", job.job().number))
+    undisturbed(|| {
+        let ran = run_with(&BODY.replace("HOW", "report"), |node, _| {
+            node.body("greedy", |job| panic!("job {}", job.job().number))
+        });
+        let panicked = EndedBy::Panicked { operation: "greedy".into(), message: "job 0".into() };
+        assert_eq!(ran.finished.ended_by, panicked);
+        ran.replay();
     });
-    let panicked = EndedBy::Panicked { operation: "greedy".into(), message: "job 0".into() };
-    assert_eq!(ran.finished.ended_by, panicked);
-    ran.replay();
 }
