@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::OnceLock;
 
-use hyoshi_orb::naming::{NamingContextExt, NamingLimits, NamingService};
+use hyoshi_naming::{NamingContextExt, NamingLimits, NamingService};
 use hyoshi_orb::{ByteOrder, Claims, Encoder, Endpoint, LaneOptions, Orb, ServerLimits, Version};
 use hyoshi_wire::giop::{
     Header, Kind, RequestHeader, Response, ServiceContext, Target, cancel_request, close_connection, message_error,
@@ -26,7 +26,7 @@ struct Server {
     _orbs: [Orb; 2],
     _naming: NamingService,
     address: SocketAddr,
-    root: hyoshi_orb::naming::NamingContextExtStub,
+    root: hyoshi_naming::NamingContextExtStub,
 }
 
 /// One for the whole run: what earlier inputs left behind is part of the test.

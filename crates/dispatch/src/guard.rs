@@ -31,6 +31,11 @@ impl ReleaseGuard {
         if self.rules == Guard::Off { now } else { now.max(self.until) }
     }
 
+    /// One by the same rules that has let nothing through.
+    pub fn anew(&self) -> Self {
+        ReleaseGuard::new(self.rules)
+    }
+
     /// Rule 1: a job is released at `now`; the next may follow a `period` later. The period is
     /// the present one of the job's root, or adapted rates would break the guard.
     pub fn release(&mut self, now: Instant, period: Span) {

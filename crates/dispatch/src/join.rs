@@ -79,6 +79,11 @@ impl Join {
         })
     }
 
+    /// Drops every completion that waits.
+    pub fn clear(&mut self, returned: &mut Vec<Ticket>) {
+        returned.extend(self.waiting.iter_mut().flat_map(|queue| queue.drain(..)).filter_map(|token| token.ticket));
+    }
+
     /// Drops the completions with this number, if all carry the numbers of one root.
     pub fn forget(&mut self, number: u64, returned: &mut Vec<Ticket>) {
         for queue in self.waiting.iter_mut().filter(|_| self.by_number) {

@@ -10,7 +10,7 @@ use hyoshi_model::{
     takes::{self, Stream},
 };
 use hyoshi_sched::{Placement, ProcessorPlan, Traits};
-use hyoshi_trace::Slot;
+use hyoshi_trace::{Slot, Ticket};
 
 use crate::guard::ReleaseGuard;
 use crate::join::{Join, Token};
@@ -152,7 +152,7 @@ impl Operation {
             has_guard: operation.guard != hyoshi_model::Guard::Off,
             guard: ReleaseGuard::new(operation.guard),
             intake,
-            predecessors: u16::try_from(predecessors.len()).expect("the file's reader takes no more"),
+            predecessors: u16::try_from(predecessors.len()).expect("a checked system has no more"),
             numbered_by,
             next_number: 0,
             nominal: Instant::ZERO + system.setting(0, id).phase,
@@ -205,6 +205,14 @@ impl Operation {
             Deadline::Own(_) if self.deadline_adapts => Deadline::Own(period),
             Deadline::Origin(_) if self.deadline_adapts => Deadline::Origin(period),
             as_given => as_given,
+        }
+    }
+
+    /// Its host went off: what it remembers of earlier jobs is gone, but for the numbers.
+    pub fn forget(&mut self, returned: &mut Vec<Ticket>) {
+        self.guard = self.guard.anew();
+        if let Intake::Join(join) = &mut self.intake {
+            join.clear(returned);
         }
     }
 

@@ -10,7 +10,7 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `broker` | programs under the CPU broker: `broker`, `exec`, `attach`, `top`, `run` of files with reservations |
-//! | `orb` | CORBA: the module `orb`, and `ior`, `call`, `idl`, `naming` |
+//! | `orb` | CORBA: the modules `orb` and `naming`, and `ior`, `call`, `idl`, `naming` |
 //! | `reproduce` | the papers' experiments: `reproduce` |
 //!
 //! All are on by default, for the `hyoshi` command. A program of your own compiles in a fraction of the time without
@@ -51,6 +51,8 @@ pub use cli::cli;
 pub use hyoshi_model::{
     Instant, JobId, Lateness, Loaded, OperationId, ProcessorId, Span, System, read, read_file, schema,
 };
+#[cfg(feature = "orb")]
+pub use hyoshi_naming as naming;
 #[cfg(feature = "orb")]
 pub use hyoshi_orb as orb;
 pub use hyoshi_runtime::{Body, EmitError, JobContext, Node, Running, Shared, SharedError};

@@ -23,7 +23,7 @@ use hyoshi_broker::Joining;
 use hyoshi_broker::client::Client;
 use hyoshi_broker::idl::cpu_broker::{Broker as _, Cycle, Task as _};
 use hyoshi_model::Span;
-use hyoshi_orb::naming::Naming;
+use hyoshi_naming::Naming;
 use hyoshi_orb::{Object, Orb};
 use hyoshi_os::meter::Meter;
 use hyoshi_os::process::Process;

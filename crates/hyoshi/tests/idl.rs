@@ -129,13 +129,13 @@ fn the_orbs_own_stubs_are_up_to_date() {
         eprintln!("skipped: there is no rustfmt, with which they are laid out");
         return;
     }
-    let orb = Path::new(env!("CARGO_MANIFEST_DIR")).join("../orb");
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (idl, rust, root) in [
-        ("idl/CosNaming.idl", "src/naming/generated.rs", "crate"),
-        ("tests/common/tracking.idl", "tests/common/tracking_idl.rs", "::hyoshi_orb"),
-        ("examples/tracking/tracking.idl", "examples/tracking/tracking.rs", "::hyoshi_orb"),
+        ("naming/idl/CosNaming.idl", "naming/src/generated.rs", "hyoshi_orb"),
+        ("orb/tests/common/tracking.idl", "orb/tests/common/tracking_idl.rs", "::hyoshi_orb"),
+        ("orb/examples/tracking/tracking.idl", "orb/examples/tracking/tracking.rs", "::hyoshi_orb"),
     ] {
-        let (idl, rust) = (orb.join(idl), orb.join(rust));
+        let (idl, rust) = (crates.join(idl), crates.join(rust));
         let check = if std::env::var_os("BLESS").is_some() { "" } else { "--check" };
         Place::new().hyoshi(&format!("idl {} -o {} --root {root} {check}", idl.display(), rust.display())).exits(0);
     }

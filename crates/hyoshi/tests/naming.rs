@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::broker::wait_for;
 use common::said::Said;
 use common::{Ended, Place};
-use hyoshi_orb::naming::naming_context::NotFoundReason;
-use hyoshi_orb::naming::{NameError, Naming, NamingContext, NamingContextExt, NamingContextExtStub, NamingContextStub};
+use hyoshi_naming::naming_context::NotFoundReason;
+use hyoshi_naming::{NameError, Naming, NamingContext, NamingContextExt, NamingContextExtStub, NamingContextStub};
 use hyoshi_orb::{Object, ObjectRef, Orb};
 use serde_json::json;
 
@@ -303,7 +303,7 @@ fn listings_go_on_with_iterators_and_text_is_made_of_names() {
     let (first, rest) = context.list(10).unwrap();
     let rest = rest.unwrap();
     assert_eq!(first.len(), 10);
-    use hyoshi_orb::naming::BindingIterator;
+    use hyoshi_naming::BindingIterator;
     assert_eq!(rest.next_n(10).unwrap().1.len(), 10);
     let (some, one) = rest.next_one().unwrap();
     assert_eq!((some, one.binding_name[0].id.as_str()), (true, "n20"));

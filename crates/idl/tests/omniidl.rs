@@ -45,7 +45,7 @@ fn files(dir: &str) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(tests().join(dir)).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "idl"));
     if dir == "good" {
-        files.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("../orb/idl/CosNaming.idl"));
+        files.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("../naming/idl/CosNaming.idl"));
     }
     files.sort();
     files

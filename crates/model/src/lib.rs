@@ -43,7 +43,9 @@
 
 extern crate alloc;
 
+mod checked;
 pub mod costs;
+pub mod endpoint;
 #[cfg(feature = "toml")]
 pub mod file;
 pub mod hard_cap;
@@ -57,7 +59,9 @@ mod text;
 pub mod time;
 pub mod write;
 
+pub use checked::System;
 pub use costs::Costs;
+pub use endpoint::{Address, Endpoint, EndpointError};
 #[cfg(feature = "toml")]
 pub use file::{
     Diagnostic, FileErrors, Known, Laws, Loaded, MeasuredCosts, Severity, read, read_costs, read_costs_file, read_file,

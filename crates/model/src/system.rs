@@ -2,23 +2,16 @@
 //! every rule of the file checked. Later crates index into these vectors unchecked.
 
 use alloc::{string::String, sync::Arc, vec::Vec};
-use core::ops::Deref;
 
 use crate::costs::Costs;
+use crate::endpoint::Endpoint;
 use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
 use crate::program::{Brokered, Program};
 use crate::takes::{self, Stream, Takes};
 use crate::time::{Instant, Span};
 
-/// A whole system: the meaning of one `system.toml`. Immutable; it dereferences to [`Contents`]. [`System::with`] makes a new
-/// one.
-#[derive(Clone, Debug, PartialEq)]
-pub struct System {
-    contents: Contents,
-}
-
-/// The fields of a system. Methods may panic if a rule of [`System::new`] is broken.
+/// The fields of a [`System`](crate::System). Methods may panic if a rule of [`System::new`](crate::System::new) is broken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contents {
     /// The file's `name`.
@@ -59,80 +52,7 @@ pub enum IdleStates {
     Forbid,
 }
 
-impl System {
-    /// A system of these contents. It does not look for trigger cycles, which file reading refuses.
-    ///
-    /// # Panics
-    ///
-    /// If the contents break a rule that file reading ensures:
-    ///
-    /// - there is at least one host, one processor and one epoch;
-    /// - the first epoch begins at 0, and the others follow in order of time;
-    /// - each epoch has one setting for each operation;
-    /// - each id is in range.
-    pub fn new(contents: Contents) -> System {
-        contents.check();
-        System { contents }
-    }
-
-    /// The contents, to build another system from.
-    pub fn into_contents(self) -> Contents {
-        self.contents
-    }
-
-    /// A system that differs from this one by `change`.
-    ///
-    /// # Panics
-    ///
-    /// If the changed contents break a rule of [`System::new`].
-    pub fn with(mut self, change: impl FnOnce(&mut Contents)) -> System {
-        change(&mut self.contents);
-        System::new(self.contents)
-    }
-}
-
-impl Deref for System {
-    type Target = Contents;
-
-    fn deref(&self) -> &Contents {
-        &self.contents
-    }
-}
-
 impl Contents {
-    fn check(&self) {
-        assert!(!self.hosts.is_empty(), "a system needs a host");
-        assert!(!self.processors.is_empty(), "a system needs a processor");
-        assert!(self.epochs.first().is_some_and(|first| first.at == Instant::ZERO), "a system needs an epoch at 0");
-        assert!(self.epochs.is_sorted_by_key(|epoch| epoch.at), "epochs must be in order of time");
-        for epoch in &self.epochs {
-            let complete = epoch.settings.len() == self.operations.len();
-            assert!(complete, "epoch `{}` must have one setting for each operation", epoch.name);
-        }
-        let host = |id: HostId| id.index() < self.hosts.len();
-        let operations = |ids: &[OperationId]| ids.iter().all(|id| id.index() < self.operations.len());
-        for one in &self.processors {
-            assert!(host(one.host), "processor `{}` must be on a host of the system", one.name);
-        }
-        for one in &self.operations {
-            let Operation { name, on, trigger, reads, roots, uses, .. } = one;
-            assert!(on.index() < self.processors.len(), "operation `{name}` must be on a processor of the system");
-            let known = [trigger.predecessors(), reads, roots].into_iter().all(operations);
-            assert!(known, "operation `{name}` must follow and read operations of the system");
-            let known = uses.iter().all(|(resource, _)| resource.index() < self.resources.len());
-            assert!(known, "operation `{name}` must use resources of the system");
-        }
-        for one in &self.chains {
-            assert!(operations(&one.path), "chain `{}` must lead along operations of the system", one.name);
-        }
-        for Link { between: (one, other), .. } in &self.links {
-            assert!(host(*one) && host(*other), "a link must be between hosts of the system");
-        }
-        for one in &self.brokered.programs {
-            assert!(host(one.host), "program `{}` must be on a host of the system", one.name);
-        }
-    }
-
     /// The program at `id`.
     pub fn program(&self, id: ProgramId) -> &Program {
         &self.brokered.programs[id.index()]
@@ -161,10 +81,23 @@ impl Contents {
 }
 
 /// A machine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
     /// Name in the file.
     pub name: String,
+    /// The endpoints of its node while a system runs in several processes; no endpoint occurs twice in a system.
+    pub endpoints: Vec<Endpoint>,
+    /// True if its node may accept unencrypted connections from other machines.
+    pub insecure: bool,
+    /// The largest difference between its clock and those of other hosts while a system runs in several processes.
+    pub clock_error: Option<Span>,
+}
+
+impl Host {
+    /// A host with a declared name and defaults otherwise.
+    pub fn named(name: impl Into<String>) -> Host {
+        Host { name: name.into(), ..Host::default() }
+    }
 }
 
 /// One CPU of a host, with the strategy that orders its work. Scheduling is partitioned: jobs do not migrate.
@@ -232,6 +165,8 @@ pub struct Operation {
     pub on: ProcessorId,
     /// What releases its jobs.
     pub trigger: Trigger,
+    /// If requests release the operation: the least time between two requests that analysis may assume.
+    pub min_interval: Option<Span>,
     /// Operations whose latest value it takes when it starts, without being triggered by them.
     pub reads: Vec<OperationId>,
     /// Critical: every deadline matters, never cancelled, never shed.
@@ -254,6 +189,13 @@ pub struct Operation {
     pub guard: Guard,
     /// Bytes that a job may hand to the jobs it triggers; 0 when it hands none.
     pub payload: u32,
+}
+
+impl Operation {
+    /// True if only requests from outside the system release it.
+    pub fn is_requested(&self) -> bool {
+        matches!(&self.trigger, Trigger::Any(any) if any.is_empty())
+    }
 }
 
 /// What releases an operation's jobs.
@@ -345,7 +287,7 @@ pub struct Setting {
     /// False while an epoch switches the operation off: nothing releases it.
     pub enabled: bool,
     /// Period of releases; for a triggered operation that of its roots (the shortest for `any`,
-    /// the longest for `all`).
+    /// the longest for `all`). Of one that requests release, [`Operation::min_interval`], or else its deadline.
     pub period: Span,
     /// The longest period that a rate range allows; equal to `period` for a single rate.
     pub slowest: Span,
@@ -423,6 +365,20 @@ pub struct Link {
     pub between: (HostId, HostId),
     /// Least and greatest delay of an event; drawn uniformly per event.
     pub delay: (Span, Span),
+    /// The share of sent events that are lost, in parts per million.
+    pub loss_ppm: u32,
+}
+
+impl Link {
+    /// A link without losses.
+    pub const fn new(between: (HostId, HostId), delay: (Span, Span)) -> Link {
+        Link { between, delay, loss_ppm: 0 }
+    }
+
+    /// Its declared state.
+    pub const fn setting(&self) -> LinkSetting {
+        LinkSetting { delay: self.delay, loss_ppm: self.loss_ppm }
+    }
 }
 
 /// An operating region: from `at` on, operations have these settings.
@@ -434,6 +390,39 @@ pub struct Epoch {
     pub at: Instant,
     /// One per operation, in their order. Shared with the epoch before where nothing changed.
     pub settings: Arc<[Setting]>,
+    /// The state of links and hosts. Shared with the previous epoch if unchanged.
+    pub environment: Arc<Environment>,
+}
+
+/// The state of links and hosts in one epoch. By default all hosts are on, and links are as [`Contents::links`] declares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// Links that differ from their declaration, sorted by their position in [`Contents::links`].
+    pub links: Vec<(u32, LinkSetting)>,
+    /// Hosts that are off, sorted: no operation runs there, and signals to them are lost.
+    pub disabled: Vec<HostId>,
+}
+
+/// The state of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkSetting {
+    /// Least and greatest delay of an event; drawn uniformly per event.
+    pub delay: (Span, Span),
+    /// The share of sent events that are lost, in parts per million.
+    pub loss_ppm: u32,
+}
+
+impl Environment {
+    /// Whether a host is on.
+    pub fn enables(&self, host: HostId) -> bool {
+        self.disabled.binary_search(&host).is_err()
+    }
+
+    /// The state of the link at `position`, which the file declares as `declared`.
+    pub fn link(&self, position: usize, declared: &Link) -> LinkSetting {
+        let found = self.links.binary_search_by_key(&(position as u32), |(link, _)| *link);
+        found.map_or_else(|_| declared.setting(), |found| self.links[found].1)
+    }
 }
 
 impl Contents {
@@ -483,21 +472,62 @@ impl Contents {
     /// Least and greatest delay of an event from one host to another; zero on the same host and
     /// where the file names no link.
     pub fn delay(&self, from: HostId, to: HostId) -> (Span, Span) {
-        let named = |link: &&Link| link.between == (from, to) || link.between == (to, from);
-        self.links.iter().find(named).map_or((Span::ZERO, Span::ZERO), |link| link.delay)
+        self.link(from, to).map_or((Span::ZERO, Span::ZERO), |link| self.links[link].delay)
     }
 
-    /// How long a completion of `from`, release `number`, is on its way to `to`, whose predecessor at `position` it is: drawn
-    /// between the limits of their hosts' link.
-    pub fn link_delay(&self, from: OperationId, to: OperationId, position: u16, number: u64) -> Span {
+    /// The position of the link between two hosts.
+    pub fn link(&self, from: HostId, to: HostId) -> Option<usize> {
+        let named = |link: &Link| link.between == (from, to) || link.between == (to, from);
+        self.links.iter().position(named)
+    }
+
+    /// The state of the link from one host to another in an epoch. On one host, and where the file names no link, delay
+    /// and loss are zero.
+    pub fn link_setting(&self, epoch: usize, from: HostId, to: HostId) -> LinkSetting {
+        let setting = |link: usize| self.epochs[epoch].environment.link(link, &self.links[link]);
+        self.link(from, to).map_or(LinkSetting::default(), setting)
+    }
+
+    /// How far apart the clocks of two hosts may be.
+    pub fn clock_error(&self, from: HostId, to: HostId) -> Span {
+        let error = |host: HostId| self.hosts[host.index()].clock_error.unwrap_or(Span::ZERO);
+        if from == to { Span::ZERO } else { [error(from), error(to)].into_iter().sum() }
+    }
+
+    /// True if in some epoch a host is off or a link loses signals.
+    pub fn loses(&self) -> bool {
+        let lossy = |epoch: &Epoch| !epoch.environment.disabled.is_empty();
+        let link =
+            |epoch: &Epoch, (position, link): (usize, &Link)| epoch.environment.link(position, link).loss_ppm > 0;
+        self.epochs.iter().any(|epoch| lossy(epoch) || self.links.iter().enumerate().any(|one| link(epoch, one)))
+    }
+
+    /// The delay of a completion of `from`, release `number`, that arrived at `to` at `due`. `from` is the predecessor
+    /// at `position`. The delay is drawn between the limits of their hosts' link in the epoch of sending.
+    pub fn link_delay(&self, (from, to): (OperationId, OperationId), position: u16, number: u64, due: Instant) -> Span {
         let host = |id: OperationId| self.processor(self.operation(id).on).host;
-        self.draw_delay(self.delay(host(from), host(to)), to, position, number)
+        let (from, there) = (host(from), host(to));
+        let drawn = |epoch| self.draw_delay(self.link_setting(epoch, from, there).delay, to, position, number);
+        let sent_in = |epoch: &usize| self.epoch_at(due.saturating_sub(drawn(*epoch))) == *epoch;
+        let last = self.epoch_at(due);
+        drawn((0..=last).rev().find(sent_in).unwrap_or(last))
     }
 
-    /// [`Contents::link_delay`], where the link's limits are known.
+    /// A delay between these limits, drawn for a completion of release `number` to `to` from the predecessor at
+    /// `position`.
     pub fn draw_delay(&self, (least, most): (Span, Span), to: OperationId, position: u16, number: u64) -> Span {
         let draw = JobId { operation: to, number, leg: position };
         takes::uniform(takes::bits(self.seed, draw, Stream::LinkDelay), least, most)
+    }
+
+    /// Whether a link that loses `loss_ppm` loses a completion. As with delays, only the completion decides.
+    pub fn draw_loss(&self, loss_ppm: u32, to: OperationId, position: u16, number: u64) -> bool {
+        if loss_ppm == 0 {
+            return false;
+        }
+        let draw = JobId { operation: to, number, leg: position };
+        let bits = takes::bits(self.seed, draw, Stream::LinkLoss);
+        takes::uniform(bits, Span::ZERO, Span::from_nanos(999_999)).as_nanos() < u64::from(loss_ppm)
     }
 
     /// The limits of the delay from one processor to each, in their order.
@@ -508,7 +538,8 @@ impl Contents {
 
     /// How often each operation is released in an epoch, in releases per 10^9 s: a periodic one
     /// by its period, `all` as often as the slowest of its triggers, `any` as often as all of them
-    /// together; 0 for what is switched off, and for what only that would trigger.
+    /// together; a requested one by its least interval. 0 for operations that are off or triggered only by such, and
+    /// for requests without a least interval.
     pub fn release_rates(&self, epoch: usize) -> Vec<u64> {
         let mut rates: Vec<Option<u64>> = alloc::vec![None; self.operations.len()];
         // Triggers have no cycles. A stack of our own: chains may be long.
@@ -527,6 +558,10 @@ impl Contents {
             let rate = match &self.operation(id).trigger {
                 _ if !setting.enabled => 0,
                 Trigger::Periodic => 1_000_000_000_000_000_000 / setting.period.as_nanos().max(1),
+                Trigger::Any(any) if any.is_empty() => match self.operation(id).min_interval {
+                    Some(interval) => 1_000_000_000_000_000_000 / interval.as_nanos().max(1),
+                    None => 0,
+                },
                 Trigger::All(_) => triggers.min().unwrap_or(0),
                 Trigger::Any(_) => triggers.fold(0, u64::saturating_add),
             };
@@ -574,13 +609,13 @@ pub fn utilisation_ppm(wcet: Span, jobs: u16, rate: u64) -> u64 {
     (nanos.saturating_add(500_000_000_000) / 1_000_000_000_000).min(u128::from(u64::MAX)) as u64
 }
 
-/// For each operation, the tightest deadline of the chains that reach it by triggers from a periodic
-/// first operation: only then is the deadline counted from the release that the job stems from.
+/// For each operation, the tightest deadline of the chains that reach it by triggers from an untriggered first
+/// operation. Only such a deadline counts from the release at the start of the chain.
 pub(crate) fn tightest(chains: &[Chain], triggers: &[Trigger]) -> Vec<Option<Span>> {
     let mut tightest: Vec<Option<Span>> = alloc::vec![None; triggers.len()];
     for chain in chains {
         let Some(deadline) = chain.deadline else { continue };
-        if triggers[chain.path[0].index()] != Trigger::Periodic {
+        if !triggers[chain.path[0].index()].predecessors().is_empty() {
             continue;
         }
         for ends in chain.path.windows(2) {

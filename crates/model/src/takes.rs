@@ -104,6 +104,8 @@ pub enum Stream {
     Jitter = 2,
     /// How long a completion is on its way.
     LinkDelay = 3,
+    /// Whether the network loses a completion.
+    LinkLoss = 4,
     /// Whatever takes no part in a simulation or a run.
     Other = 9,
 }

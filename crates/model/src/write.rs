@@ -7,12 +7,13 @@
 use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
+use crate::checked::System;
 use crate::hard_cap::OnOverload;
-use crate::ids::{OperationId, ResourceId};
+use crate::ids::{HostId, OperationId, ResourceId};
 use crate::program::{AdvocateWords, Broker};
 use crate::system::{
-    Deadline, Epoch, Guard, IdleStates, OnBusy, OnOverrun, Operation, Preemption, Processor, Setting, System, Trigger,
-    WhenFull, tightest,
+    Deadline, Environment, Epoch, Guard, Host, IdleStates, OnBusy, OnOverrun, Operation, Preemption, Processor,
+    Setting, Trigger, WhenFull, tightest,
 };
 use crate::takes::Takes;
 use crate::time::{Instant, Span};
@@ -29,8 +30,12 @@ pub fn write(system: &System) -> String {
     };
     line(&mut text, "idle_states", quoted(idle_states));
     line(&mut text, "duration", time(system.duration));
-    if system.hosts.len() > 1 || system.hosts.iter().any(|host| host.name != "local") {
-        system.hosts.iter().for_each(|host| header(&mut text, "host", &host.name));
+    if system.hosts.len() > 1
+        || system.hosts[0] != Host::named("local")
+        || !system.epochs[0].environment.enables(HostId(0))
+    {
+        let hosts = (0u32..).map(HostId).zip(&system.hosts);
+        hosts.for_each(|(id, host)| write_host(&mut text, host, system.epochs[0].environment.enables(id)));
     }
     for (host, broker) in system.hosts.iter().zip(&system.brokered.brokers) {
         // Under its host's name, so that one host's is not another's.
@@ -56,6 +61,9 @@ pub fn write(system: &System) -> String {
         let host = |id: crate::ids::HostId| quoted(&plain(&system.hosts[id.index()].name));
         line(&mut text, "between", format!("[{}, {}]", host(link.between.0), host(link.between.1)));
         line(&mut text, "delay", one_or_pair(link.delay));
+        if link.loss_ppm > 0 {
+            line(&mut text, "loss", percentage(link.loss_ppm));
+        }
     }
     write_programs(&mut text, system);
     write_epochs(&mut text, system, &templates);
@@ -113,6 +121,28 @@ fn one_or_pair((least, most): (Span, Span)) -> String {
     if least == most { time(least) } else { format!("[{}, {}]", time(least), time(most)) }
 }
 
+/// A share in parts per million.
+fn percentage(ppm: u32) -> String {
+    format!("\"{}.{:04}%\"", ppm / 10_000, ppm % 10_000)
+}
+
+fn write_host(text: &mut String, host: &Host, enabled: bool) {
+    header(text, "host", &host.name);
+    if !host.endpoints.is_empty() {
+        let endpoints: Vec<String> = host.endpoints.iter().map(|endpoint| quoted(&endpoint.to_string())).collect();
+        line(text, "endpoints", format!("[{}]", endpoints.join(", ")));
+    }
+    if host.insecure {
+        line(text, "insecure", "true");
+    }
+    if let Some(error) = host.clock_error {
+        line(text, "clock_error", time(error));
+    }
+    if !enabled {
+        line(text, "enabled", "false");
+    }
+}
+
 fn write_processor(text: &mut String, system: &System, processor: &Processor) {
     header(text, "processor", &processor.name);
     if system.hosts.len() > 1 {
@@ -135,9 +165,9 @@ fn write_processor(text: &mut String, system: &System, processor: &Processor) {
     };
     line(text, "preemption", quoted(preemption));
     line(text, "cancel", processor.cancel.to_string());
-    line(text, "cap", format!("\"{}.{:04}%\"", processor.cap_ppm / 10_000, processor.cap_ppm % 10_000));
+    line(text, "cap", percentage(processor.cap_ppm));
     line(text, "cap_window", time(processor.cap_window));
-    line(text, "hard_cap", format!("\"{}.{:04}%\"", processor.hard_cap.ppm / 10_000, processor.hard_cap.ppm % 10_000));
+    line(text, "hard_cap", percentage(processor.hard_cap.ppm));
     let on_overload = match processor.hard_cap.on_overload {
         OnOverload::Report => "report",
         OnOverload::Demote => "demote",
@@ -352,7 +382,11 @@ impl Template<'_> {
         match &operation.trigger {
             Trigger::Periodic => line(text, "every", one_or_pair((base.period, base.slowest))),
             Trigger::All(all) => line(text, "after", format!("{{ all = {} }}", list(all))),
+            Trigger::Any(any) if any.is_empty() => line(text, "called", "true"),
             Trigger::Any(any) => line(text, "after", format!("{{ any = {} }}", list(any))),
+        }
+        if let Some(interval) = operation.min_interval {
+            line(text, "min_interval", time(interval));
         }
         if !operation.reads.is_empty() {
             line(text, "reads", list(&operation.reads));
@@ -420,7 +454,7 @@ impl Template<'_> {
         if operation.on_busy == OnBusy::Skip {
             line(text, "on_busy", "\"skip\"");
         }
-        if operation.trigger != Trigger::Periodic {
+        if !operation.trigger.predecessors().is_empty() {
             let guard = match operation.guard {
                 Guard::Off => "off",
                 Guard::On => "on",
@@ -507,6 +541,7 @@ fn write_epochs(text: &mut String, system: &System, templates: &[Template<'_>]) 
     for (index, epoch) in system.epochs.iter().enumerate() {
         let mut sets = epoch_sets(system, epoch, &before, templates);
         sets.extend(program_sets(system, epoch));
+        sets.extend(environment_sets(system, index));
         before.clone_from_slice(&epoch.settings);
         let unsaid = index == 0 && sets.is_empty() && epoch.name == "0" && epoch.at == Instant::ZERO;
         if unsaid {
@@ -522,6 +557,31 @@ fn write_epochs(text: &mut String, system: &System, templates: &[Template<'_>]) 
             }
         }
     }
+}
+
+/// An epoch's changes of links and hosts. Host tables already contain those that are off at the start.
+fn environment_sets(system: &System, epoch: usize) -> Vec<String> {
+    let now = &*system.epochs[epoch].environment;
+    let declared = Environment { disabled: now.disabled.clone(), ..Environment::default() };
+    let before = epoch.checked_sub(1).map_or(&declared, |before| &*system.epochs[before].environment);
+    let host = |id: HostId| plain(&system.hosts[id.index()].name);
+    let mut sets = Vec::new();
+    for (position, link) in system.links.iter().enumerate() {
+        let (before, now) = (before.link(position, link), now.link(position, link));
+        let name = format!("link.{}-{}", host(link.between.0), host(link.between.1));
+        if before.delay != now.delay {
+            sets.push(format!("\"{name}.delay\" = {}", one_or_pair(now.delay)));
+        }
+        if before.loss_ppm != now.loss_ppm {
+            sets.push(format!("\"{name}.loss\" = {}", percentage(now.loss_ppm)));
+        }
+    }
+    for id in (0..system.hosts.len() as u32).map(HostId) {
+        if before.enables(id) != now.enables(id) {
+            sets.push(format!("\"host.{}.enabled\" = {}", host(id), now.enables(id)));
+        }
+    }
+    sets
 }
 
 /// What an epoch sets of programs; at the start their tables have said it.

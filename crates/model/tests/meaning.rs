@@ -50,7 +50,7 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
             system.chains = vec![Chain { name: "c".into(), path, deadline, max_age: None, max_reaction: None }];
         }),
         ("between hosts", |system| {
-            system.links = vec![Link { between: (HostId(0), HostId(1)), delay: (ms(1), ms(1)) }];
+            system.links = vec![Link::new((HostId(0), HostId(1)), (ms(1), ms(1)))];
         }),
     ];
     for (rule, change) in changes {
@@ -66,7 +66,7 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
 fn a_system_of_one_operation_needs_four_lines() {
     let system = system("[operation.a]\nevery = \"10ms\"\nwcet = \"2ms\"");
     assert_eq!((system.seed, system.duration), (1, Span::from_secs(10)));
-    assert_eq!(system.hosts, [Host { name: "local".to_string() }]);
+    assert_eq!(system.hosts, [Host::named("local")]);
     let processor = Processor {
         name: "main".to_string(),
         host: HostId(0),
@@ -86,6 +86,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         name: "a".to_string(),
         on: ProcessorId(0),
         trigger: Trigger::Periodic,
+        min_interval: None,
         reads: vec![],
         critical: false,
         importance: 0,
@@ -352,4 +353,83 @@ fn a_burst_is_so_many_instances_that_come_within_its_time_in_any_order() {
     assert_eq!(system.operation(OperationId(3)).trigger.predecessors().len(), 3);
     // 30 jobs a second of 1 ms each, and as many of the sum.
     assert_eq!(system.utilisation_ppm(0, ProcessorId(0)), 60_000);
+}
+
+#[test]
+fn a_host_has_endpoints_and_epochs_change_links_and_hosts() {
+    let system = system(
+        r#"
+        [host.a]
+        endpoints = ["tls/10.0.0.2:7447", "unix//run/a"]
+        clock_error = "1ms"
+        [host.b]
+        insecure = true
+        endpoints = ["tcp/b.example.org:7447"]
+        enabled = false
+        [processor.p]
+        host = "a"
+        [operation.x]
+        every = "10ms"
+        wcet = "1ms"
+        [[link]]
+        between = ["a", "b"]
+        delay = "1ms"
+        loss = "1%"
+        [[epoch]]
+        at = "1s"
+        set = { "link.b-a.delay" = ["2ms", "3ms"], "host.b.enabled" = true, "host.a.enabled" = false }
+        [[epoch]]
+        at = "2s"
+        [[epoch]]
+        at = "3s"
+        set = { "link.a-b" = { loss = "50%", delay = "1ms" } }
+        [[epoch]]
+        at = "4s"
+        set = { "link.a-b.loss" = "1%" }
+        "#,
+    );
+    let (a, b) = (HostId(0), HostId(1));
+    let endpoints: Vec<String> = system.hosts[0].endpoints.iter().map(|endpoint| endpoint.to_string()).collect();
+    assert_eq!(endpoints, ["tls/10.0.0.2:7447", "unix//run/a"]);
+    assert_eq!((system.hosts[0].clock_error, system.clock_error(b, a)), (Some(ms(1)), ms(1)));
+    assert_eq!(system.clock_error(a, a), Span::ZERO);
+    let link = |epoch| system.link_setting(epoch, b, a);
+    let of = |least, most, loss_ppm| LinkSetting { delay: (ms(least), ms(most)), loss_ppm };
+    assert_eq!(
+        [0, 1, 2, 3, 4].map(link),
+        [of(1, 1, 10_000), of(2, 3, 10_000), of(2, 3, 10_000), of(1, 1, 500_000), of(1, 1, 10_000)]
+    );
+    let off: Vec<_> = system.epochs.iter().map(|epoch| epoch.environment.disabled.clone()).collect();
+    assert_eq!(off, [vec![b], vec![a], vec![a], vec![a], vec![a]]);
+    assert!(std::sync::Arc::ptr_eq(&system.epochs[1].environment, &system.epochs[2].environment));
+    // What is as declared again is no difference.
+    assert!(system.epochs[4].environment.links.is_empty());
+}
+
+#[test]
+fn requests_release_a_method_that_nothing_calls() {
+    let system = system(
+        r#"
+        [operation.serve]
+        called = true
+        min_interval = "20ms"
+        wcet = "1ms"
+        [operation.ask]
+        called = true
+        deadline = "7ms"
+        wcet = "1ms"
+        [operation.log]
+        after = { all = ["serve"] }
+        wcet = "1ms"
+        "#,
+    );
+    let serve = system.operation(id(&system, "serve"));
+    assert!(serve.is_requested() && serve.roots == [id(&system, "serve")]);
+    assert_eq!(serve.min_interval, Some(ms(20)));
+    let of = |name| (setting(&system, 0, name).period, setting(&system, 0, name).deadline);
+    assert_eq!(of("serve"), (ms(20), Deadline::Own(ms(20))));
+    assert_eq!(of("ask"), (ms(7), Deadline::Own(ms(7))));
+    assert_eq!(of("log"), (ms(20), Deadline::Origin(ms(20))));
+    let per_second = |rates: Vec<u64>| rates.iter().map(|rate| rate / 1_000_000_000).collect::<Vec<_>>();
+    assert_eq!(per_second(system.release_rates(0)), [50, 0, 50]);
 }

@@ -45,7 +45,8 @@ fn range(draw: &[u64; 12]) -> (u64, u64) {
 /// One operation's lines, from a few numbers.
 fn operation(index: usize, draw: &[u64; 12]) -> String {
     let triggered = index > 0 && draw[0].is_multiple_of(3);
-    let many = draw[2].is_multiple_of(3);
+    let requested = is_requested(index, draw);
+    let many = draw[2].is_multiple_of(3) && !requested;
     let burst = many && !triggered && (draw[1] / 2).is_multiple_of(3);
     let mut lines = vec![format!("[operation.'op {index}']"), format!("on = 'p{}'", draw[1] % 2)];
     if triggered {
@@ -55,6 +56,9 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
         let from = if from.is_empty() { "'op 0'".into() } else { from.join(", ") };
         lines.push(format!("after = {{ {kind} = [{from}] }}"));
         lines.push(format!("guard = '{}'", ["off", "on", "idle"][draw[4] as usize % 3]));
+    } else if requested {
+        lines.push("called = true".into());
+        lines.push(format!("{} = '{}us'", ["deadline", "min_interval"][draw[2] as usize % 2], 5_000 + draw[3] % 9_000));
     } else {
         let (least, more) = range(draw);
         lines.push(format!("every = ['{least}ns', '{}ns']", least + more));
@@ -81,7 +85,7 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
         0 => lines.push("takes = { uniform = ['1us', '90us'] }".into()),
         1 => lines.push("takes = { list = ['1us', '2us'] }".into()),
         2 => lines.push("takes = { normal = { mean = '50us', deviation = '5us' } }\nbcet = '7us'".into()),
-        3 => lines.push(format!("deadline = '{}us'", 5_000 + draw[10] % 9_000)),
+        3 if !requested => lines.push(format!("deadline = '{}us'", 5_000 + draw[10] % 9_000)),
         _ => {
             lines.push(format!("offset = '{}us'\nimportance = {}\nuses = {{ r = '3us' }}", draw[9] % 999, draw[8] % 9))
         }
@@ -90,11 +94,21 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
     lines.join("\n")
 }
 
+/// Whether requests release it.
+fn is_requested(index: usize, draw: &[u64; 12]) -> bool {
+    index > 0 && draw[0] % 3 == 1
+}
+
 fn epoch(index: usize, draw: &[u64; 12], operations: &[[u64; 12]]) -> String {
     let mut lines = vec![format!("[[epoch]]\nat = '{index}s'\nname = 'region {index}'\n[epoch.set]")];
     for (position, operation) in operations.iter().enumerate().filter(|(position, _)| draw[0] >> position & 1 == 1) {
-        let periodic = position == 0 || !operation[0].is_multiple_of(3);
-        let instance = if operation[2].is_multiple_of(3) && draw[3].is_multiple_of(2) { ".1" } else { "" };
+        let periodic = position == 0 || operation[0] % 3 == 2;
+        let instance =
+            if operation[2].is_multiple_of(3) && !is_requested(position, operation) && draw[3].is_multiple_of(2) {
+                ".1"
+            } else {
+                ""
+            };
         let set = |key: &str, value: &str| format!("'operation.op {position}{instance}.{key}' = {value}");
         lines.push(set("enabled", if draw[2].is_multiple_of(2) { "true" } else { "false" }));
         lines.push(set("wcet", &format!("'{}us'", 3_100 + draw[4] % 500)));
@@ -112,6 +126,16 @@ fn epoch(index: usize, draw: &[u64; 12], operations: &[[u64; 12]]) -> String {
             lines.push(set("deadline", "'44ms'"));
         }
     }
+    let set = |key: &str, value: String| format!("'{key}' = {value}");
+    match draw[6] % 4 {
+        0 => lines.push(set("link.b-a.delay", format!("['{}us', '5us']", draw[7] % 6))),
+        1 => lines.push(set("link.a-b.loss", format!("'{}.{}%'", draw[7] % 100, draw[8] % 100))),
+        2 => lines.push(set(
+            &format!("host.{}.enabled", ["a", "b"][draw[7] as usize % 2]),
+            draw[8].is_multiple_of(2).to_string(),
+        )),
+        _ => {}
+    }
     lines.join("\n")
 }
 
@@ -125,11 +149,13 @@ proptest! {
         head in any::<[u64; 12]>(),
     ) {
         let mut text = format!(
-            "name = 'a \\\"b\\\" \\\\ c'\nseed = {}\nduration = '7s'\n[host.a]\n[host.b]\n[processor.p0]\nhost = 'a'\n\
+            "name = 'a \\\"b\\\" \\\\ c'\nseed = {}\nduration = '7s'\n[host.a]\nendpoints = ['tcp/a:{}', 'unix//run/a']\n\
+             insecure = true\nclock_error = '{}us'\n[host.b]\nenabled = {}\nendpoints = ['tls/[fd00::{}]:1']\n[processor.p0]\nhost = 'a'\n\
              cap = '{}%'\ncancel = {}\npreemption = 'full'\n[processor.p1]\nhost = 'b'\nstrategy = ['RMS', 'MUF']\n\
              switch = {{ margin = '{}us' }}\ncosts = {{ timer = '{}ns' }}\n[resource.r]\n\
-             [[link]]\nbetween = ['a', 'b']\ndelay = ['1us', '{}us']\n",
-            head[0] >> 1, 1 + head[1] % 100, head[2] % 2 == 0, head[3] % 1_000, head[4] % 3, 1 + head[5] % 3,
+             [[link]]\nbetween = ['a', 'b']\ndelay = ['1us', '{}us']\nloss = '{}%'\n",
+            head[0] >> 1, 1 + head[6] % 65_535, head[7] % 2_000, head[8] % 2 == 0, 1 + head[9] % 9, 1 + head[1] % 100, head[2] % 2 == 0, head[3] % 1_000, head[4] % 3, 1 + head[5] % 3,
+            head[10] % 3 * 7,
         );
         let all = operations.iter().enumerate().map(|(index, draw)| operation(index, draw));
         text.extend(all.map(|one| one + "\n"));

@@ -4,8 +4,8 @@ use hyoshi_model::Span;
 use hyoshi_wire::giop::{Header, Reply, ReplyHeader, ReplyStatus, Request, ServiceContext, ServiceContexts};
 use hyoshi_wire::{DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind, Version};
 
-use crate::interface::Raises;
 use crate::minor;
+use crate::raises::Raises;
 
 /// A request, and the place for its reply. Generated code takes the arguments out and puts the outcome in.
 #[derive(Debug)]

@@ -35,7 +35,7 @@ pub(crate) fn with_object_key<R>(with: impl FnOnce(Option<&[u8]>) -> R) -> R {
 /// The id of that object in its adapter: how a default servant or locator's servant tells whom it stands for.
 pub fn object_id() -> Option<Vec<u8>> {
     let key = object_key()?;
-    crate::adapter::ObjectKey::parse(&key).map(|key| key.id.to_vec())
+    crate::objects::ObjectKey::parse(&key).map(|key| key.id.to_vec())
 }
 
 /// The certificate (X.509, DER) of the client whose request this thread serves, signed by an authority that the server
@@ -113,20 +113,33 @@ pub(crate) fn makes(key: &[u8]) -> bool {
     CURRENT.with_borrow(|current| current.making.iter().any(|own| own == key))
 }
 
-/// The thread is about to wait with a request that it carries out: others read its connection, and its lane has a thread
-/// left for them for as long as what is returned exists. None if this is the last one.
-pub(crate) fn spare_thread() -> Option<Option<Spared>> {
+/// Keeps a thread of the lane free for other requests until it is dropped.
+#[derive(Debug)]
+pub struct SpareThread {
+    _spared: Option<Spared>,
+}
+
+/// Call it before a servant waits for a slow peer: other threads read the connection, and the lane keeps a thread free
+/// while the returned value exists. `None` if this is the lane's last free thread; then do not wait.
+pub fn spare_thread() -> Option<SpareThread> {
     let serving = CURRENT.with_borrow(|current| current.serving.clone());
-    // A thread that is none of a lane's keeps nobody waiting but its own program.
-    let Some(serving) = serving else { return Some(None) };
+    // A thread that no lane owns, or that an order runs, blocks no other request.
+    let Some(serving) = serving.filter(|serving| !serving.is_ordered()) else {
+        return Some(SpareThread { _spared: None });
+    };
     let spared = serving.spare_thread()?;
     serving.let_others_read();
-    Some(Some(spared))
+    Some(SpareThread { _spared: Some(spared) })
 }
 
 /// The thread reads a connection from now on, or no more.
 pub(crate) fn serve(serving: Option<Serving>) -> Option<Serving> {
     CURRENT.with_borrow_mut(|current| std::mem::replace(&mut current.serving, serving))
+}
+
+/// Whether it carries out a request that an order has run.
+pub(crate) fn runs_ordered() -> bool {
+    CURRENT.with_borrow(|current| current.serving.as_ref().is_some_and(Serving::is_ordered))
 }
 
 /// The connection whose request it carries out.

@@ -1,51 +1,45 @@
-//! Octets from a connection into whole messages, with as little copying and as few system calls as there can be.
+//! Reads a socket into its [`Incoming`], with as few system calls as there can be.
 
 use std::io;
 
 use hyoshi_os::May;
-use hyoshi_wire::giop::{Header, Reassembler};
 
+use crate::channel::Incoming;
 use crate::link::Link;
 
 /// What a thread reads at once. Its pages are used only as far as messages reach.
 pub(crate) const BUFFER: usize = 128 << 10;
+/// Reads that may bring the rest of a message: one that dribbles must not keep the thread.
+const READS: usize = 8;
 
-/// What has arrived, into the buffer, until the first message in it is whole; or into the message that has begun.
-/// Returns how much the buffer holds, and how much came. `more` is for what follows a first part.
+/// Reads what has arrived, until the first message in the buffer is whole. Returns how much came. `more` is for what follows a first part.
 #[inline]
 pub(crate) fn read(
     stream: &Link,
-    messages: &mut Reassembler,
+    incoming: &mut Incoming,
     buffer: &mut [u8],
     wait: May,
     more: May,
-) -> io::Result<(usize, usize)> {
-    if let Some(room) = messages.room() {
-        let count = some(stream.read(room, wait)?)?;
-        messages.filled(count);
-        return Ok((0, count));
+) -> io::Result<usize> {
+    let mut came = stream.read(incoming.place(buffer), wait)?;
+    if came == 0 {
+        // The peer has ended.
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let mut count = some(stream.read(buffer, wait)?)?;
-    if messages.is_waiting() {
-        return Ok((count, count));
-    }
-    // A few reads bring a message that is on its way; one that dribbles must not keep the thread.
-    for _ in 0..8 {
-        match buffer[..count].first_chunk().and_then(|octets| Header::decode(octets).ok()) {
-            Some(header) if header.whole() > count && header.whole() <= buffer.len() => {}
-            _ => break,
+    incoming.came(came);
+    for _ in 0..READS {
+        if !incoming.is_worth_reading_on(buffer) {
+            break;
         }
-        match stream.read(&mut buffer[count..], more) {
+        match stream.read(incoming.place(buffer), more) {
             Ok(0) => break,
-            Ok(further) => count += further,
+            Ok(count) => {
+                incoming.came(count);
+                came += count;
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) => return Err(error),
         }
     }
-    Ok((count, count))
-}
-
-/// Nothing at all means that the peer has ended.
-fn some(count: usize) -> io::Result<usize> {
-    if count == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(count) }
+    Ok(came)
 }

@@ -1,6 +1,10 @@
 //! What is bounded, and by what.
 
+use std::time::Duration;
+
 use hyoshi_model::Span;
+
+use crate::channel::Pace;
 
 /// Bounds on what clients can make a server hold. For each lane, where not said otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +43,11 @@ pub struct ServerLimits {
     /// How long a thread waits for the next request in a read of its connection, which spares that two system calls;
     /// default 20 ms. It is called back sooner if its lane becomes short of threads.
     pub linger: Span,
+    /// The most messages that one turn of a lane without threads reads ([`OwnedLane::turn`](crate::OwnedLane::turn));
+    /// default 64.
+    pub turn_messages: usize,
+    /// Octets after which such a turn reads no more; default 1 MiB.
+    pub turn_octets: usize,
     /// How long a connection may say nothing before it is closed, in GIOP's orderly way; default 10 min.
     pub silent: Span,
 }
@@ -59,33 +68,16 @@ impl Default for ServerLimits {
             slowest: 1 << 10,
             ending: Span::from_secs(10),
             linger: Span::from_millis(20),
+            turn_messages: 64,
+            turn_octets: 1 << 20,
             silent: Span::from_secs(600),
         }
     }
 }
 
-/// How slow a client may be, in seconds of a coarse clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
-    stalled: u64,
-    slowest: usize,
-}
-
 impl ServerLimits {
     pub(crate) fn pace(&self) -> Pace {
         Pace { stalled: self.stalled.as_nanos() / 1_000_000_000, slowest: self.slowest.max(1) as usize }
-    }
-}
-
-impl Pace {
-    /// Nothing has come or gone since then.
-    pub(crate) fn has_stalled(self, since: u64, now: u64) -> bool {
-        now.saturating_sub(since) > self.stalled
-    }
-
-    /// Only so many octets have come or gone since it began.
-    pub(crate) fn is_too_slow(self, begun: u64, now: u64, octets: usize) -> bool {
-        now.saturating_sub(begun) > self.stalled + (octets / self.slowest) as u64
     }
 }
 
@@ -157,16 +149,6 @@ pub enum Scope {
     Target,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_slow_has_time_by_its_octets_and_what_stands_still_has_not() {
-        let limits = ServerLimits { stalled: Span::from_secs(2), slowest: 100, ..ServerLimits::default() };
-        let pace = limits.pace();
-        assert!(!pace.has_stalled(5, 7) && pace.has_stalled(5, 8));
-        assert!(!pace.is_too_slow(5, 7, 1) && pace.is_too_slow(5, 8, 99));
-        assert!(!pace.is_too_slow(5, 17, 1_000) && pace.is_too_slow(5, 18, 1_000));
-    }
+pub(crate) fn duration(span: Span) -> Duration {
+    Duration::from_nanos(span.as_nanos())
 }

@@ -13,8 +13,8 @@ use hyoshi_os::{Address, Credentials, May, PiMutex, Stream};
 use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, Connection, PeerIncompatible};
 
-use crate::certificate::Fields;
 use crate::tls::Dial;
+use crate::tls::Fields;
 
 /// Octets that are enciphered at once: a record of TLS.
 const CHUNK: usize = 16 << 10;

@@ -7,9 +7,8 @@ use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{FromIor, SystemException, SystemKind, ToIor};
 
 use crate::call::Call;
-use crate::interface::Interface;
+use crate::interface::{Interface, Reference};
 use crate::minor;
-use crate::reference::Reference;
 
 /// The root of all interfaces, without operations of its own.
 pub trait Object: Send + Sync {}

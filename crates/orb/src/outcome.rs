@@ -3,8 +3,8 @@
 use hyoshi_wire::giop::{Reply, ReplyStatus};
 use hyoshi_wire::{Decode, DecodeError, Decoder, SystemException, SystemKind};
 
-use crate::interface::Raises;
 use crate::minor;
+use crate::raises::Raises;
 
 /// A place for the outcome, and how results are read.
 pub(crate) struct Outcome<R, E, F> {

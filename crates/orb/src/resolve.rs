@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
-use hyoshi_wire::ior::{Address, Corbaloc, Ior, Reference};
-use hyoshi_wire::{SystemException, SystemKind, ToIor};
+use hyoshi_wire::giop::{ReplyStatus, Response};
+use hyoshi_wire::ior::{Address, Corbaloc, Ior, NameComponent, Reference};
+use hyoshi_wire::{Decode, Encode, Encoder, SystemException, SystemKind};
 
+use crate::client::{RemoteObject, Request, invoke};
 use crate::minor;
-use crate::naming::{self, NameComponent, NamingContext, NamingContextStub};
-use crate::orb::Shared;
-use crate::reference;
+use crate::shared::Shared;
 
 /// How often an initial reference may lead to another.
 const DEEP: u32 = 4;
 /// Where omniORB looks, too: `NameService=corbaloc::host/NameService`, several with white space between.
 const VARIABLE: &str = "ORBInitRef";
+/// The naming service, as an initial reference.
+const NAME_SERVICE: &str = "NameService";
+/// A naming service raises it if the name leads through a context that does not answer.
+const CANNOT_PROCEED: &str = "IDL:omg.org/CosNaming/NamingContext/CannotProceed:1.0";
 
 /// Reads `IOR:`, `corbaloc:`, `corbaname:` (the naming service is asked), and files that hold one of them.
 pub(crate) fn resolve(orb: &Arc<Shared>, text: &str) -> Result<Ior, SystemException> {
@@ -38,17 +42,31 @@ fn look(orb: &Arc<Shared>, text: &str, deep: u32) -> Result<Ior, SystemException
             if corbaname.name.is_empty() {
                 return Ok(context);
             }
-            let context: NamingContextStub = reference::Reference::<dyn NamingContext>::new(orb, context).into();
-            let name = corbaname.name.into_iter();
-            let name: Vec<_> = name.map(|step| NameComponent { id: step.id, kind: step.kind }).collect();
-            match context.resolve(&name) {
-                Ok(Some(found)) => Ok(found.to_ior().clone()),
-                Err(naming::ResolveError::System(exception)) => Err(exception),
-                Err(naming::ResolveError::CannotProceed(_)) => Err(SystemKind::InvObjref.not_done(minor::NAME_WAY)),
-                Ok(None) | Err(_) => Err(SystemKind::InvObjref.not_done(minor::NAME_UNBOUND)),
-            }
+            resolve_name(orb, context, &corbaname.name)
         }
     }
+}
+
+/// Calls `resolve` of a naming context. Its stub is in a crate above this one.
+fn resolve_name(orb: &Arc<Shared>, context: Ior, name: &[NameComponent]) -> Result<Ior, SystemException> {
+    let arguments = |to: &mut Encoder| {
+        (name.len() as u32).encode(to)?;
+        name.iter().try_for_each(|step| step.id.encode(to).and_then(|()| step.kind.encode(to)))
+    };
+    let request = Request { operation: "resolve", response: Response::Target, put_off: false, arguments: &arguments };
+    let mut found = Err(minor::NAME_UNBOUND);
+    let object = RemoteObject::new(Arc::downgrade(orb), context);
+    invoke(&object.orb()?, &object, &orb.timeouts, &request, &mut |mut reply| {
+        let unreadable = |_| SystemKind::Marshal.done(minor::RESULTS);
+        if reply.status == ReplyStatus::NoException {
+            found = Ok(reply.body.whole(Ior::decode).map_err(unreadable)?);
+        } else if String::decode(&mut reply.body).map_err(unreadable)? == CANNOT_PROCEED {
+            found = Err(minor::NAME_WAY);
+        }
+        Ok(())
+    })?;
+    let found = found.and_then(|ior| if ior.is_nil() { Err(minor::NAME_UNBOUND) } else { Ok(ior) });
+    found.map_err(|minor| SystemKind::InvObjref.not_done(minor))
 }
 
 fn of(orb: &Arc<Shared>, corbaloc: &Corbaloc, deep: u32) -> Result<Ior, SystemException> {
@@ -63,7 +81,7 @@ fn initial(orb: &Arc<Shared>, name: &[u8], deep: u32) -> Result<Ior, SystemExcep
     let none = || SystemKind::InvObjref.not_done(minor::NO_INITIAL);
     let name = std::str::from_utf8(name).map_err(|_| none())?;
     // CORBA 3.3 part 2, 7.6.10.3: rir alone means the naming service.
-    let name = if name.is_empty() { naming::KEY } else { name };
+    let name = if name.is_empty() { NAME_SERVICE } else { name };
     let environment;
     let told = match orb.initial.iter().rev().find(|(known, _)| known == name) {
         Some((_, told)) => told,

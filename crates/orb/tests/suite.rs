@@ -27,7 +27,7 @@ mod fairness;
 mod generated;
 mod intercept;
 mod limits;
-mod naming;
+mod order;
 mod ready;
 mod shared;
 mod slow;

@@ -66,6 +66,8 @@ const PERIOD: libc::c_ulong = 0x4008_2404;
 
 /// The key of the descriptor that ends a wait.
 const POKED: u64 = u64::MAX;
+/// The key of descriptors that end a wait while they are readable.
+const WATCHED: u64 = u64::MAX - 1;
 
 impl Alarms {
     /// Without alarms.
@@ -80,7 +82,16 @@ impl Alarms {
         Ok(Alarms(Arc::new(Set { epoll, poke, came: PiMutex::default() })))
     }
 
-    /// An alarm of a thread, silent at first, reported under this key, which is below [`u64::MAX`]. 10 us.
+    /// From now on a wait also ends while the descriptor is readable: it may be another epoll.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn watch(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::add(&self.0.epoll, descriptor, epoll::EventData::new_u64(WATCHED), epoll::EventFlags::IN)?)
+    }
+
+    /// An alarm of a thread, silent at first, reported under this key, which is below `u64::MAX - 1`. 10 us.
     ///
     /// # Errors
     ///
@@ -106,12 +117,12 @@ impl Alarms {
     }
 
     /// Waits until an alarm is reported, without taking the report, or for [`Alarms::poke`].
-    pub(crate) fn wait(&self, timeout: Option<Span>) {
+    pub fn wait(&self, timeout: Option<Span>) {
         self.take_in(timeout);
     }
 
     /// Ends a wait, now or the next.
-    pub(crate) fn poke(&self) {
+    pub fn poke(&self) {
         let _ = rustix::io::write(&self.0.poke, &1u64.to_ne_bytes());
     }
 
@@ -134,6 +145,9 @@ impl Alarms {
         let mut came = Vec::new();
         for event in &events[..ready] {
             let (flags, key) = (event.events, event.u64);
+            if key == WATCHED {
+                continue;
+            }
             if key == POKED {
                 let _ = rustix::io::read(&self.0.poke, &mut [0; 8][..]);
                 continue;

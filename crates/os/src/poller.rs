@@ -4,10 +4,10 @@
 //! so exactly one of the threads that wait gets it. The kernel wakes one waiter for each event.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
@@ -67,33 +67,54 @@ impl Poller {
 
     /// The same, and whether the source's peer has closed its end: earlier octets can still be read.
     pub fn wait_and_see(&self, timeout: Option<Duration>) -> io::Result<Option<(Ready, bool)>> {
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 1];
+        let mut found = [(Ready::Poked, false)];
+        let count = self.wait_for_some(timeout, &mut found)?;
+        Ok(found[..count].first().copied())
+    }
+
+    /// The same of several that are ready, at most 16. Returns how many were `found`; 0 when `timeout` is over.
+    pub fn wait_for_some(&self, timeout: Option<Duration>, found: &mut [(Ready, bool)]) -> io::Result<usize> {
+        let timeout = timeout.map(timespec);
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 16];
+        let most = found.len().min(events.len());
         loop {
-            let (ready, _) = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            let (ready, _) = match epoll::wait(&self.epoll, &mut events[..most], timeout.as_ref()) {
                 Err(Errno::INTR) => continue,
                 done => done?,
             };
-            return Ok(match ready.first() {
-                None => None,
-                Some(event) if event.data.u64() == POKED => {
-                    // Somebody else may have been let through by it: then this one waits on.
-                    let mut count = [0; 8];
-                    match rustix::io::read(&self.poke, &mut count[..]) {
-                        Ok(_) => Some((Ready::Poked, false)),
-                        Err(_) => continue,
+            if ready.is_empty() {
+                return Ok(0);
+            }
+            let mut count = 0;
+            for event in ready {
+                // It is packed: no reference to a field.
+                let (flags, number) = (event.flags, event.data.u64());
+                found[count] = if number == POKED {
+                    // Somebody else may have been let through by it.
+                    if rustix::io::read(&self.poke, &mut [0; 8][..]).is_err() {
+                        continue;
                     }
-                }
-                Some(event) => {
+                    (Ready::Poked, false)
+                } else {
                     let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-                    // It is packed: no reference to a field.
-                    let flags = event.flags;
-                    Some((Ready::Source(event.data.u64()), flags.intersects(over)))
-                }
-            });
+                    (Ready::Source(number), flags.intersects(over))
+                };
+                count += 1;
+            }
+            if count > 0 {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Waits until something is ready, and takes nothing out. False when `timeout` is over.
+    pub fn is_ready(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        let timeout = timeout.map(timespec);
+        loop {
+            match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref()) {
+                Err(Errno::INTR) => {}
+                ready => return Ok(ready? > 0),
+            }
         }
     }
 
@@ -101,6 +122,18 @@ impl Poller {
     pub fn poke(&self) {
         let _ = rustix::io::write(&self.poke, &1u64.to_ne_bytes());
     }
+}
+
+/// Readable while something is ready: another poller may wait for it.
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+fn timespec(timeout: Duration) -> Timespec {
+    let tv_sec = timeout.as_secs().try_into().unwrap_or(i64::MAX);
+    Timespec { tv_sec, tv_nsec: timeout.subsec_nanos().into() }
 }
 
 fn flags(output: bool) -> epoll::EventFlags {
@@ -121,7 +154,9 @@ mod tests {
         let brief = Some(Duration::from_millis(1));
         assert_eq!(poller.wait(brief).unwrap(), None);
         let _client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        assert!(poller.is_ready(None).unwrap() && poller.is_ready(brief).unwrap());
         assert_eq!(poller.wait(None).unwrap(), Some(Ready::Source(7)));
+        assert!(!poller.is_ready(brief).unwrap());
         assert_eq!(poller.wait(brief).unwrap(), None);
         poller.arm(&listener, 7, false).unwrap();
         assert_eq!(poller.wait(None).unwrap(), Some(Ready::Source(7)));
@@ -156,6 +191,22 @@ mod tests {
         }
         poller.arm(&server, 1, false).unwrap();
         assert_eq!(poller.wait_and_see(None).unwrap(), Some((Ready::Source(1), true)));
+    }
+
+    #[test]
+    fn several_that_are_ready_are_found_at_once() {
+        let listeners = [(); 3].map(|()| Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap());
+        let poller = Poller::new().unwrap();
+        listeners.iter().zip(1..).for_each(|(listener, number)| poller.add(listener, number, false).unwrap());
+        let address = |at: usize| listeners[at].address();
+        let _clients = [0, 2].map(|at| Stream::connect(address(at), Duration::from_secs(5)).unwrap());
+        poller.poke();
+        let mut found = [(Ready::Poked, true); 4];
+        assert_eq!(poller.wait_for_some(None, &mut found).unwrap(), 3);
+        for ready in [Ready::Source(1), Ready::Source(3), Ready::Poked] {
+            assert!(found[..3].contains(&(ready, false)), "{ready:?}");
+        }
+        assert_eq!(poller.wait_for_some(Some(Duration::ZERO), &mut found).unwrap(), 0);
     }
 
     #[test]

@@ -309,6 +309,14 @@ pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| "unknown".into(), |id| id.trim().into())
 }
 
+/// Bytes that no other call gets, on any machine.
+pub fn unique() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    // Up to 256 bytes come whole (getrandom(2)).
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
 fn stat_of(pid: u32) -> Result<Stat, NoProcess> {
     match Stat::read(&format!("/proc/{pid}")) {
         Ok(Some(stat)) => Ok(stat),

@@ -79,6 +79,11 @@ impl Wake {
         }
     }
 
+    /// True if there is a post. It is not consumed.
+    pub fn is_posted(&self) -> bool {
+        self.word.load(Ordering::SeqCst) & POSTED != 0
+    }
+
     /// Consumes a post if there is one.
     pub fn try_wait(&self) -> bool {
         self.word.load(Ordering::Relaxed) & POSTED != 0 && self.word.fetch_and(!POSTED, Ordering::AcqRel) & POSTED != 0

@@ -2,9 +2,9 @@
 //! end went. The parts add up to it exactly.
 //!
 //! [`Phases`](hyoshi_trace::stats::Phases) answers the lesser question of how long a job was in each phase
-//! of its life, from its end alone; the parts told here sum to them.
+//! of its life, from its end alone; the parts here add up to them.
 //!
-//! The law is fed with one processor's events in their order. A simulation tells everything, so
+//! The law is fed with one processor's events in their order. A simulation records everything, so
 //! nothing of its jobs' time is unexplained; of a run, what neither the recording nor the model of
 //! the kernel explains is called so.
 //!
@@ -148,7 +148,7 @@ impl Kind {
         self.blamed_on(Culprit::any)
     }
 
-    /// The same, whoever it is blamed on.
+    /// The same, for any culprit.
     pub fn of_anybody(self) -> Kind {
         self.blamed_on(|_| Culprit { operation: OperationId(0), job: None })
     }
@@ -376,7 +376,7 @@ impl<'a> Blame<'a> {
         if end.job.operation.index() >= self.system.operations.len() {
             return None;
         }
-        // One that was not admitted has not been told of before.
+        // One that was not admitted has no earlier event.
         let arrival = match &live {
             Some(live) => live.arrival,
             None => self.cpu.arrivals.of(self.system, now, end.job),
@@ -430,11 +430,11 @@ impl<'a> Blame<'a> {
         let mut stolen_before = Span::ZERO;
         if let Some(mut file) = live.and_then(|live| live.file) {
             self.log[file.next.min(self.log.len())..].iter().for_each(|mark| file.mark(mark));
-            // The end of the run tells no CPU time of what is unfinished.
-            let told = matches!(end.outcome, Outcome::Made | Outcome::Stopped) || !end.consumed.is_zero();
-            let consumed = told.then_some(end.consumed);
+            // At the end of the run the CPU time of unfinished jobs is not known.
+            let known = matches!(end.outcome, Outcome::Made | Outcome::Stopped) || !end.consumed.is_zero();
+            let consumed = known.then_some(end.consumed);
             let (after, stretches, mut stolen) = file.finish(consumed, wcet, self.pools, self.switches);
-            // Of a late timer nobody else is known to be the cause.
+            // No cause of a late timer is known.
             for (kind, span) in &mut spans {
                 if *kind == Kind::TimerLate {
                     let taken = stolen.min(*span);

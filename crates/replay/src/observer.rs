@@ -18,7 +18,7 @@
 
 use std::cell::RefCell;
 
-use hyoshi_model::{Instant, ProcessorId, System};
+use hyoshi_model::{HostId, Instant, ProcessorId, System};
 
 use crate::insight::{Insight, Seen};
 use hyoshi_trace::{Decision, Event, JobEnd, Probe, Reign, Reigns, Splits, Stats, TimeSplit};
@@ -33,6 +33,8 @@ pub struct Observer<'a> {
     time: Splits,
     strategies: Reigns,
     insight: Option<Insight<'a>>,
+    /// Whose clock chains count by, and by processor how far it is ahead.
+    clock: Option<(HostId, Vec<i64>)>,
     /// By processor, where they are kept.
     ends: Vec<Vec<JobEnd>>,
     keeps_ends: bool,
@@ -67,9 +69,17 @@ impl<'a> Observer<'a> {
             time,
             strategies,
             insight: None,
+            clock: None,
             ends: vec![Vec::new(); processors],
             keeps_ends: false,
         }
+    }
+
+    /// Statistics count by this host's clock, as far as the events tell of it. Everything else, which is of single
+    /// processors, counts by their own.
+    pub fn by_clock_of(self, host: HostId) -> Self {
+        let processors = self.ends.len();
+        Observer { clock: Some((host, vec![0; processors])), ..self }
     }
 
     /// Looks at every event for what `insight` finds, too: several times the work.
@@ -98,7 +108,8 @@ impl<'a> Observer<'a> {
     pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &Event) {
         match event {
             Event::Decision(Decision::End(end)) => {
-                self.recent.push(*end);
+                let ahead = self.clock.as_ref().and_then(|(_, ahead)| ahead.get(processor.index()));
+                self.recent.push(ahead.map_or(*end, |ahead| end.by_clock_ahead(*ahead)));
                 if self.recent.len() == RECENT {
                     self.catch_up();
                 }
@@ -110,7 +121,16 @@ impl<'a> Observer<'a> {
                 }
             }
             Event::Decision(Decision::Switch { .. }) => self.strategies.event(processor, now, event),
-            Event::Seen(_) => self.time.event(processor, now, event),
+            Event::Seen(seen) => {
+                if let (hyoshi_trace::Seen::Clock { host, offset, .. }, Some((reference, ahead))) =
+                    (seen, &mut self.clock)
+                    && host == reference
+                    && let Some(ahead) = ahead.get_mut(processor.index())
+                {
+                    *ahead = *offset;
+                }
+                self.time.event(processor, now, event);
+            }
             _ => {}
         }
         if let Some(insight) = &mut self.insight {
@@ -137,7 +157,7 @@ impl<'a> Observer<'a> {
         &self.stats
     }
 
-    /// All figures until `now`, of which no event may be later.
+    /// All figures until `now`. No event may be later.
     pub fn figures(&mut self, now: Instant) -> Figures<'_> {
         self.catch_up();
         Figures {

@@ -10,17 +10,17 @@ mod wire;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
+use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_sched::{Plan, ProcessorPlan};
 
 use crate::blame::{Blame, Holder, Interest, Mark, Turn};
-use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
+use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Seen};
 use wire::{Message, event, interned, packet, trace, track};
 
 /// Everything is one sequence of packets.
 const SEQUENCE: u64 = 1;
 
-/// Utilisation is told over windows of this length.
+/// Utilisation is averaged over windows of this length.
 const WINDOW: Span = Span::from_millis(100);
 
 /// Bytes that are collected before they are written.
@@ -83,6 +83,10 @@ pub struct Export<'a, W: Write> {
     marks: Vec<Mark>,
     last: Instant,
     done: Exported,
+    /// Whose clock all times are by.
+    reference: Option<HostId>,
+    /// How far that clock is ahead of the one of the processor whose event is written.
+    ahead: i64,
 }
 
 /// One processor's part.
@@ -95,9 +99,11 @@ struct Track<'a> {
     rows: BTreeMap<OperationId, Vec<bool>>,
     running: Option<(JobId, u8)>,
     /// Waiting jobs, as last written.
-    told: usize,
+    shown: usize,
     window: Instant,
     busy: Span,
+    /// How far the clock of all times is ahead of its own.
+    ahead: i64,
 }
 
 impl<'a, W: Write> Export<'a, W> {
@@ -109,9 +115,10 @@ impl<'a, W: Write> Export<'a, W> {
             open: HashMap::new(),
             rows: BTreeMap::new(),
             running: None,
-            told: usize::MAX,
+            shown: usize::MAX,
             window: Instant::ZERO + WINDOW,
             busy: Span::ZERO,
+            ahead: 0,
         };
         let mut triggers = vec![false; system.operations.len()];
         for operation in &system.operations {
@@ -119,15 +126,28 @@ impl<'a, W: Write> Export<'a, W> {
         }
         let processors: Vec<Track<'a>> = plan.processors.iter().map(law).collect();
         let (marks, last, done) = (Vec::new(), Instant::ZERO, Exported::default());
-        let mut export = Export { to, buffer: Vec::new(), system, processors, triggers, marks, last, done };
+        let (reference, ahead) = (None, 0);
+        let mut export =
+            Export { to, buffer: Vec::new(), system, processors, triggers, marks, last, done, reference, ahead };
         export.preamble(lanes);
         export.flush(false)?;
         Ok(export)
     }
 
+    /// All times are by this host's clock, as far as the events tell of it.
+    pub fn by_clock_of(self, host: HostId) -> Self {
+        Export { reference: Some(host), ..self }
+    }
+
     /// The next event of a processor, whose events come in their order.
     pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &Event) -> io::Result<()> {
         let Some(place) = self.processors.get_mut(processor.index()) else { return Ok(()) };
+        if let Event::Seen(Seen::Clock { host, offset, .. }) = event
+            && Some(*host) == self.reference
+        {
+            place.ahead = *offset;
+        }
+        self.ahead = place.ahead;
         self.last = self.last.max(now);
         let mut marks = std::mem::take(&mut self.marks);
         place.law.event_watched(now, event, |mark| marks.push(*mark));
@@ -146,6 +166,7 @@ impl<'a, W: Write> Export<'a, W> {
     pub fn finish(mut self, early: bool) -> io::Result<Exported> {
         for index in 0..self.processors.len() {
             let processor = ProcessorId(index as u32);
+            self.ahead = self.processors[index].ahead;
             self.runs(processor, self.last, None);
             let open: Vec<JobId> = self.processors[index].open.keys().copied().collect();
             for job in open {
@@ -321,9 +342,9 @@ impl<'a, W: Write> Export<'a, W> {
 
     fn count(&mut self, processor: ProcessorId, now: Instant) {
         let place = &mut self.processors[processor.index()];
-        let waiting = place.law.waiting().filter(|waiting| *waiting != place.told);
+        let waiting = place.law.waiting().filter(|waiting| *waiting != place.shown);
         if let Some(waiting) = waiting {
-            place.told = waiting;
+            place.shown = waiting;
             self.counter(now, queue(processor), waiting as u64);
         }
     }
@@ -341,6 +362,7 @@ impl<'a, W: Write> Export<'a, W> {
     }
 
     fn slice(&mut self, at: Instant, on: u64, kind: u64, write: impl FnOnce(&mut Message)) {
+        let at = at.by_clock_ahead(self.ahead);
         self.packet(|packet| {
             packet.number(packet::TIMESTAMP, at.as_nanos()).number(packet::FLAGS, packet::NEEDS);
             packet.message(packet::TRACK_EVENT, |event| {

@@ -95,7 +95,7 @@ pub struct Other {
     pub from: Instant,
     /// Until then.
     pub to: Instant,
-    /// Who had it; `None`: somebody, nobody knows who.
+    /// Who had it; `None` if that is not known.
     pub who: Option<Stranger>,
 }
 
@@ -184,7 +184,7 @@ pub struct Timeline<'a> {
     /// Processors tell of the same time up to so much apart.
     apart: Span,
     wanted: Vec<Wanted>,
-    /// When the first of them is over, and everything of it was told.
+    /// When the first of them is over, and all its events were read.
     due: Instant,
     kept: Vec<Window>,
     latest: [Option<Lateness>; 2],

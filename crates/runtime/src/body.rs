@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hyoshi_model::{OperationId, System};
 use hyoshi_os::own_cpu_time;
 
-use crate::context::JobContext;
+use crate::context::{JobContext, set_running};
 use crate::crew::{Begin, Returned};
 use crate::ended::{EndedBy, panic_text};
 use crate::link::LINK;
@@ -67,6 +67,7 @@ pub(crate) fn run_body(processor: &Processor, me: u16, mut begin: Begin, posts: 
         *value = common.latest[from.index()].as_ref().and_then(|latest| latest.lock().clone());
     }
     let Cell { body, inputs, reads, outlet } = &mut *cell;
+    set_running(Some(slot));
     let mut context = JobContext::new(processor, me, begin, inputs, reads, outlet, posts);
     // What a panic left half done is not entered again.
     let sound = !matches!(common.ended(), Some(EndedBy::Panicked { .. }));
@@ -80,6 +81,7 @@ pub(crate) fn run_body(processor: &Processor, me: u16, mut begin: Begin, posts: 
     ) {
         common.end(EndedBy::Panicked { operation: operation.name.clone(), message: panic_text(&*panic) });
     }
+    set_running(None);
     cell.inputs.fill(None);
     cell.reads.fill(None);
     if let (Some(latest), Some(emitted)) = (&common.latest[id.index()], cell.outlet.emitted()) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
+use hyoshi_model::{HostId, Instant, OperationId, Processor, ProcessorId, Span, System};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, Wake};
 
 use crate::ended::EndedBy;
@@ -13,11 +13,13 @@ use crate::payload::Latest;
 #[derive(Debug)]
 pub(crate) struct Common {
     pub system: Arc<System>,
+    /// The host that this process runs; all of them if `None`.
+    here: Option<HostId>,
     /// When the run ends by itself.
     pub until: Instant,
     /// Set when everything is in place, just before the threads may look at it.
     clock: OnceLock<MonotonicClock>,
-    /// One for each processor's release thread.
+    /// One for each processor.
     pub releases: Vec<Release>,
     /// One for each declared resource: excludes users on other CPUs, with inheritance.
     pub resources: Vec<PiMutex<()>>,
@@ -36,13 +38,20 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    pub fn new(system: Arc<System>, until: Instant) -> Self {
+    pub fn new(system: Arc<System>, here: Option<HostId>, until: Instant) -> Self {
         let read = |id: OperationId| system.operations.iter().any(|operation| operation.reads.contains(&id));
         let latest = system.operation_ids().map(|id| read(id).then(|| PiMutex::new(None))).collect();
+        // One thread sends all completions for one other host.
+        let hosts: Vec<Arc<Wake>> = system.hosts.iter().map(|_| Arc::default()).collect();
+        let release = |processor: &Processor| match here.is_none_or(|here| processor.host == here) {
+            true => Release::default(),
+            false => Release { wake: hosts[processor.host.index()].clone(), ..Release::default() },
+        };
         Common {
             until,
+            here,
             clock: OnceLock::new(),
-            releases: system.processors.iter().map(|_| Release::default()).collect(),
+            releases: system.processors.iter().map(release).collect(),
             resources: system.resources.iter().map(|_| PiMutex::new(())).collect(),
             latest,
             lost_signals: AtomicU64::new(0),
@@ -53,6 +62,16 @@ impl Common {
             ended: OnceLock::new(),
             system,
         }
+    }
+
+    /// True if this process runs a processor.
+    pub fn runs(&self, processor: ProcessorId) -> bool {
+        self.here.is_none_or(|here| self.system.processor(processor).host == here)
+    }
+
+    /// True once instant 0 is known.
+    pub fn has_begun(&self) -> bool {
+        self.clock.get().is_some()
     }
 
     /// The clock of the run. Before the start there is none, and no thread asks for it.
@@ -70,7 +89,9 @@ impl Common {
         self.clock().now()
     }
 
-    pub fn release_of(&self, processor: ProcessorId) -> &Wake {
+    /// The wake-up of a processor's release thread; for a processor of another host, of the thread that sends to that
+    /// host.
+    pub fn release_of(&self, processor: ProcessorId) -> &Arc<Wake> {
         &self.releases[processor.index()].wake
     }
 
@@ -87,14 +108,14 @@ impl Common {
 /// How others talk to a release thread, and what the watchdog sees of it.
 #[derive(Debug)]
 pub(crate) struct Release {
-    pub wake: Wake,
+    pub wake: Arc<Wake>,
     /// Until when it sleeps, in nanoseconds.
     pub asleep_until: AtomicU64,
 }
 
 impl Default for Release {
     fn default() -> Self {
-        Release { wake: Wake::new(), asleep_until: AtomicU64::new(u64::MAX) }
+        Release { wake: Arc::default(), asleep_until: AtomicU64::new(u64::MAX) }
     }
 }
 

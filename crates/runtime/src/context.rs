@@ -1,9 +1,11 @@
 //! What a body sees of its job.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span};
 use hyoshi_os::own_cpu_time;
+use hyoshi_trace::Slot;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::crew::{Begin, Turn};
@@ -11,6 +13,61 @@ use crate::payload::{EmitError, Outlet, Payload};
 use crate::posts::Posts;
 use crate::processor::Processor;
 use crate::work::hold;
+
+/// A thread of a lane, to code that runs within a body and does not have its context.
+struct Here {
+    processor: Arc<Processor>,
+    me: u16,
+    posts: Posts,
+    /// The job whose body runs, while it has the lane's token.
+    running: Option<Slot>,
+}
+
+thread_local! {
+    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+}
+
+/// The calling thread is one of a lane.
+pub(crate) fn enter_lane(processor: &Arc<Processor>, me: u16) {
+    let here = Here { processor: processor.clone(), me, posts: processor.posts(), running: None };
+    HERE.set(Some(here));
+}
+
+/// The job whose body the calling thread runs.
+pub(crate) fn set_running(job: Option<Slot>) {
+    HERE.with_borrow_mut(|here| here.iter_mut().for_each(|here| here.running = job));
+}
+
+/// Does something that waits, as [`JobContext::blocking`], for code without a context: if the calling thread runs a job, the
+/// job gives its lane's run token up meanwhile. On other threads it just runs.
+pub fn waiting<R>(wait: impl FnOnce() -> R) -> R {
+    let here = HERE.with_borrow_mut(|here| {
+        let slot = here.as_mut()?.running.take()?;
+        here.take().map(|here| (here, slot))
+    });
+    let Some((mut here, slot)) = here else { return wait() };
+    let result = give_up(&here.processor, here.me, slot, &mut here.posts, wait);
+    here.running = Some(slot);
+    HERE.set(Some(here));
+    result
+}
+
+/// The job of thread `me` waits without its lane's token. Returns when it is its turn again.
+fn give_up<R>(processor: &Processor, me: u16, slot: Slot, posts: &mut Posts, wait: impl FnOnce() -> R) -> R {
+    let gave_up = processor.section(|crew, now| crew.suspend(me, slot, now, posts));
+    posts.deliver();
+    let result = wait();
+    if gave_up {
+        let cpu = own_cpu_time();
+        let mut turn = processor.section(|crew, now| crew.resume(me, slot, now, cpu, posts));
+        posts.deliver();
+        while turn == Turn::Wait {
+            processor.signs[usize::from(me)].wake.wait();
+            turn = processor.section(|crew, _| crew.my_turn(me, slot));
+        }
+    }
+    result
+}
 
 /// A running job, to its body.
 #[derive(Debug)]
@@ -74,6 +131,12 @@ impl<'a> JobContext<'a> {
         self.processor.must_end(self.me)
     }
 
+    /// The number of the request that this job serves, assigned by the [`Reader`](crate::Reader) that read it; `None`
+    /// if it serves none.
+    pub fn call(&self) -> Option<u32> {
+        self.begin.call
+    }
+
     /// The bytes that the triggering job emitted; of several, the first predecessor's that did.
     pub fn payload(&self) -> Option<&[u8]> {
         self.inputs.iter().flatten().map(|payload| payload.bytes()).next()
@@ -126,19 +189,10 @@ impl<'a> JobContext<'a> {
     /// the job blocks and its lane with it, and the run notes it.
     pub fn blocking<R>(&mut self, wait: impl FnOnce() -> R) -> R {
         let JobContext { processor, me, posts, begin, .. } = self;
-        let (me, slot) = (*me, begin.slot);
-        let gave_up = processor.section(|crew, now| crew.suspend(me, slot, now, posts));
-        posts.deliver();
-        let result = wait();
-        if gave_up {
-            let cpu = own_cpu_time();
-            let mut turn = processor.section(|crew, now| crew.resume(me, slot, now, cpu, posts));
-            posts.deliver();
-            while turn == Turn::Wait {
-                processor.signs[usize::from(me)].wake.wait();
-                turn = processor.section(|crew, _| crew.my_turn(me, slot));
-            }
-        }
+        // It has given the token up already, if what it does calls `waiting`.
+        let running = HERE.with_borrow_mut(|here| here.as_mut().and_then(|here| here.running.take()));
+        let result = give_up(processor, *me, begin.slot, posts, wait);
+        set_running(running);
         result
     }
 

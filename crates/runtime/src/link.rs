@@ -1,13 +1,16 @@
-//! Completions between the processors of one process: one single-producer ring for each ordered pair that is connected.
-//! Its producer is used under the source's lock only, its consumer under the target's. Links between hosts take as long as
+//! Completions between processors. Within this process: one single-producer ring for each ordered pair that is connected, its
+//! producer used under the source's lock only, its consumer under the target's. Links between hosts take as long as
 //! they would in a simulation.
+//!
+//! If a node runs one host of several, each pair of a processor and another host has two rings: one for departing
+//! completions ([`Departures`](crate::Departures)), one for arriving ones ([`Arrivals`](crate::Arrivals)).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_dispatch::transport::IN_FLIGHT;
 use hyoshi_dispatch::{InFlight, Transport};
-use hyoshi_model::{Instant, ProcessorId, Span};
+use hyoshi_model::{HostId, Instant, ProcessorId, Span};
 use hyoshi_trace::Signal;
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -19,48 +22,99 @@ pub(crate) const LINK: usize = 1024;
 
 /// What travels with a completion: what its job emitted.
 pub(crate) type Data = Option<Arc<Payload>>;
+/// One end of a ring.
+pub(crate) type Sender = Producer<(Signal, Data)>;
+/// The other end.
+pub(crate) type Receiver = Consumer<(Signal, Data)>;
 
 /// The end at one processor.
 #[derive(Debug)]
 pub(crate) struct Memory {
     common: Arc<Common>,
-    /// To each processor.
-    delays: Vec<(Span, Span)>,
-    /// By target; `None` where nothing goes.
-    outgoing: Vec<Option<Producer<(Signal, Data)>>>,
-    incoming: Vec<Consumer<(Signal, Data)>>,
+    /// For each target processor: the index of its ring in `outgoing`, and the delay of a completion.
+    to: Vec<Option<(usize, (Span, Span))>>,
+    outgoing: Vec<Sender>,
+    incoming: Vec<Receiver>,
     arriving: InFlight<Data>,
 }
 
-/// Links for every pair of processors of which one triggers the other.
-pub(crate) fn connect(common: &Arc<Common>) -> Vec<Memory> {
+/// The ends of rings to and from other hosts.
+#[derive(Debug, Default)]
+pub(crate) struct Remote {
+    /// Departing completions, by target host.
+    pub departures: Vec<(HostId, Receiver)>,
+    /// Arriving completions for a processor, by source host.
+    pub arrivals: Vec<(HostId, ProcessorId, Sender)>,
+}
+
+/// Links for every pair of processors where one triggers the other: the ends for each processor, and for other hosts.
+pub(crate) fn connect(common: &Arc<Common>) -> (Vec<Memory>, Remote) {
     let system = &common.system;
-    let count = system.processors.len();
-    let end = |processor| Memory {
+    let end = |_| Memory {
         common: common.clone(),
-        delays: system.delays_from(processor),
-        outgoing: (0..count).map(|_| None).collect(),
+        to: vec![None; system.processors.len()],
+        outgoing: Vec::new(),
         incoming: Vec::new(),
         arriving: InFlight::with_capacity(0),
     };
     let mut ends: Vec<Memory> = system.processor_ids().map(end).collect();
+    let mut remote = Remote::default();
+    // Of rings to other hosts: from a processor to a host, and from a host to a processor.
+    let (mut leaving, mut coming) = (Vec::new(), Vec::new());
+    let host = |processor: ProcessorId| system.processor(processor).host;
     for to in &system.operations {
         for from in to.trigger.predecessors().iter().map(|from| system.operation(*from)) {
-            if from.on != to.on && ends[from.on.index()].outgoing[to.on.index()].is_none() {
-                let (producer, consumer) = RingBuffer::new(LINK);
-                ends[from.on.index()].outgoing[to.on.index()] = Some(producer);
-                let target = &mut ends[to.on.index()];
-                if target.incoming.is_empty() {
-                    target.arriving = InFlight::with_capacity(IN_FLIGHT);
+            let (source, target) = (from.on, to.on);
+            match (common.runs(source), common.runs(target)) {
+                _ if source == target => {}
+                (true, _) if ends[source.index()].to[target.index()].is_some() => {}
+                (true, true) => {
+                    let (producer, consumer) = RingBuffer::new(LINK);
+                    let delay = system.delay(host(source), host(target));
+                    ends[source.index()].add_outgoing(target, producer, delay);
+                    ends[target.index()].add_incoming(consumer);
                 }
-                target.incoming.push(consumer);
+                (true, false) => {
+                    let way = (source, host(target));
+                    let known = leaving.iter().find(|(known, _)| *known == way).map(|(_, ring)| *ring);
+                    if let Some(ring) = known {
+                        ends[source.index()].to[target.index()] = Some((ring, Default::default()));
+                        continue;
+                    }
+                    let (producer, consumer) = RingBuffer::new(LINK);
+                    leaving.push((way, ends[source.index()].outgoing.len()));
+                    ends[source.index()].add_outgoing(target, producer, Default::default());
+                    remote.departures.push((host(target), consumer));
+                }
+                (false, true) => {
+                    let way = (host(source), target);
+                    if !coming.contains(&way) {
+                        let (producer, consumer) = RingBuffer::new(LINK);
+                        coming.push(way);
+                        ends[target.index()].add_incoming(consumer);
+                        remote.arrivals.push((way.0, target, producer));
+                    }
+                }
+                (false, false) => {}
             }
         }
     }
-    ends
+    (ends, remote)
 }
 
 impl Memory {
+    fn add_outgoing(&mut self, to: ProcessorId, ring: Sender, delay: (Span, Span)) {
+        self.to[to.index()] = Some((self.outgoing.len(), delay));
+        self.outgoing.push(ring);
+    }
+
+    fn add_incoming(&mut self, ring: Receiver) {
+        if self.incoming.is_empty() {
+            self.arriving = InFlight::with_capacity(IN_FLIGHT);
+        }
+        self.incoming.push(ring);
+    }
+
     fn lost(&self) {
         self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
     }
@@ -70,10 +124,9 @@ impl Transport for Memory {
     type Data = Data;
 
     fn send(&mut self, to: ProcessorId, mut signal: Signal, data: Data) {
-        let delay = self.delays[to.index()];
+        let Some((ring, delay)) = self.to[to.index()] else { return self.lost() };
         signal.due += self.common.system.draw_delay(delay, signal.to, signal.position, signal.number);
-        let sent = self.outgoing[to.index()].as_mut().is_some_and(|link| link.push((signal, data)).is_ok());
-        if !sent {
+        if self.outgoing[ring].push((signal, data)).is_err() {
             self.lost();
         }
     }

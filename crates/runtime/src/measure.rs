@@ -32,12 +32,12 @@ pub struct Side {
 impl Exchange {
     /// The exchange, and the ring to be drained now and then.
     pub fn new(system: Arc<System>, plan: &Plan, events: usize) -> (Exchange, RingDrain) {
-        let common = Arc::new(Common::new(system.clone(), Instant::NEVER));
+        let common = Arc::new(Common::new(system.clone(), None, Instant::NEVER));
         common.begin(MonotonicClock::start());
         let (probe, drain) = ring(events);
         let plan = &plan.processors[0];
         let mut cells: Vec<_> = system.operation_ids().map(|_: OperationId| None).collect();
-        let links = connect(&common).remove(0);
+        let links = connect(&common).0.remove(0);
         let mut crew: Crew<ThreadHandle> = Crew::new(common.clone(), plan, probe, &mut cells, links);
         let lanes = 0..crew.threads_of(plan).len() as u8;
         let signs: Vec<Arc<Signs>> = lanes.clone().map(|_| Arc::default()).collect();
@@ -45,7 +45,19 @@ impl Exchange {
             crew.enlist(lane, signs[usize::from(lane)].clone());
         });
         let (crew, background) = (PiMutex::new(crew), Arc::default());
-        (Exchange { processor: Arc::new(Processor { id: plan.processor, common, crew, signs, background }) }, drain)
+        (
+            Exchange {
+                processor: Arc::new(Processor {
+                    id: plan.processor,
+                    common,
+                    crew,
+                    signs,
+                    background,
+                    requests: Arc::default(),
+                }),
+            },
+            drain,
+        )
     }
 
     /// What it is made of.

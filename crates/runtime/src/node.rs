@@ -6,11 +6,11 @@ use std::io;
 use std::sync::Arc;
 
 use hyoshi_model::costs::WATCHDOG_PERIOD;
-use hyoshi_model::{Instant, OnOverrun, OperationId, ProcessorId, Span, System};
+use hyoshi_model::{HostId, Instant, OnOverrun, OperationId, ProcessorId, Span, System};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::{RELEASE, WATCHDOG};
 use hyoshi_os::{
-    CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Policy, Spawn, StealReader, Thread, allowed_cpus,
+    Clock, CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Policy, Spawn, StealReader, Thread, allowed_cpus,
     lock_memory,
 };
 use hyoshi_sched::Plan;
@@ -23,11 +23,13 @@ use crate::common::{Common, Signs};
 use crate::context::JobContext;
 use crate::crew::Crew;
 use crate::ended::Note;
-use crate::link::connect;
+use crate::link::{Remote, connect};
 use crate::lookout::{Lookout, Watched};
 use crate::place::place;
 use crate::processor::Processor;
 use crate::refusal::{MOST_RELEASES, StartError};
+use crate::remote::{Arrivals, Departures, needs_one_process};
+use crate::requests::{Reader, Refuse, Requests};
 use crate::running::{Parts, Running};
 use crate::watchdog::Watchdog;
 
@@ -40,10 +42,11 @@ const STACK: usize = 1 << 20;
 /// The stack of all others.
 const SMALL_STACK: usize = 128 << 10;
 
-/// A system about to run in this process: all its hosts' processors.
+/// A system about to run in this process: the processors of all its hosts, or of one.
 pub struct Node {
     system: Arc<System>,
     plan: Arc<Plan>,
+    host: Option<HostId>,
     bodies: BTreeMap<String, Body>,
     strict: bool,
     watch: bool,
@@ -79,11 +82,36 @@ impl Node {
         let duration = system.duration;
         let bodies = BTreeMap::new();
         let (strict, watch, share_cpu) = (false, false, true);
-        let (placed, interrupt) = (None, None);
-        Node { system, plan, bodies, strict, watch, share_cpu, placed, duration, ring: RING, stack: STACK, interrupt }
+        let (host, placed, interrupt) = (None, None, None);
+        Node {
+            system,
+            plan,
+            host,
+            bodies,
+            strict,
+            watch,
+            share_cpu,
+            placed,
+            duration,
+            ring: RING,
+            stack: STACK,
+            interrupt,
+        }
     }
 
-    /// Gives an operation a body instead of built-in work.
+    /// The same for the processors of one host. Other hosts run elsewhere; [`Prepared`] returns the ends of the
+    /// exchange with them.
+    pub fn for_host(system: Arc<System>, plan: Arc<Plan>, host: HostId) -> Self {
+        Node { host: Some(host), ..Node::new(system, plan) }
+    }
+
+    /// The processors that it runs.
+    fn processors(&self) -> impl Iterator<Item = ProcessorId> + '_ {
+        let here = |id: &ProcessorId| self.host.is_none_or(|host| self.system.processor(*id).host == host);
+        self.system.processor_ids().filter(here)
+    }
+
+    /// Gives an operation a body instead of built-in work. Bodies of operations that run elsewhere are ignored.
     pub fn body(
         mut self,
         operation: impl Into<String>,
@@ -147,21 +175,22 @@ impl Node {
             self.placed = Some(self.place()?);
         }
         let cpus = self.placed.iter().flat_map(|placed| placed.cpus.iter().copied());
-        Ok(self.system.processor_ids().zip(cpus).collect())
+        Ok(self.processors().zip(cpus).collect())
     }
 
     fn place(&self) -> Result<Placed, StartError> {
         let allowed = allowed_cpus();
+        let processors: Vec<_> = self.processors().map(|id| self.system.processor(id)).collect();
         // Without real-time priorities its threads preempt no other thread.
         if self.share_cpu || !real_time_granted() {
-            let (cpus, notes) = place(&self.system, &allowed, &BTreeMap::new())?;
+            let (cpus, notes) = place(&processors, &allowed, &BTreeMap::new())?;
             return Ok(Placed { cpus, notes, claims: Claims::default(), alone: false });
         }
         let folder = claim::folder();
         let mut occupied = claim::occupied(&allowed, folder.as_deref());
         loop {
             // An error once every CPU is taken.
-            let (cpus, notes) = place(&self.system, &allowed, &occupied)?;
+            let (cpus, notes) = place(&processors, &allowed, &occupied)?;
             let own: BTreeSet<u32> = cpus.iter().copied().collect();
             match Claims::take(&own.into_iter().collect::<Vec<_>>(), folder.as_deref()) {
                 Ok(claims) => return Ok(Placed { cpus, notes, claims, alone: true }),
@@ -172,8 +201,26 @@ impl Node {
     }
 
     /// Starts every thread, and the common clock when they are all there.
-    pub fn start(mut self) -> Result<Running, StartError> {
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses a required resource, or this machine lacks one that the system needs.
+    pub fn start(self) -> Result<Running, StartError> {
+        self.prepare().map(Prepared::start)
+    }
+
+    /// Starts every thread; they sleep until [`Prepared::begin`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::start`].
+    pub fn prepare(mut self) -> Result<Prepared, StartError> {
         let system = self.system.clone();
+        if self.host.is_some()
+            && let Some((operation, does)) = needs_one_process(&system)
+        {
+            return Err(StartError::NeedsOneProcess { operation, does });
+        }
         let mut cells: Vec<Option<Cell>> = system.operations.iter().map(|_| None).collect();
         for (operation, body) in std::mem::take(&mut self.bodies) {
             let position = system.operations.iter().position(|known| known.name == operation);
@@ -189,12 +236,13 @@ impl Node {
         if let Err(refused) = lock_memory() {
             refusals.take("all", &[refused]);
         }
-        let common = Arc::new(Common::new(system.clone(), Instant::ZERO + self.duration));
+        let common = Arc::new(Common::new(system.clone(), self.host, Instant::ZERO + self.duration));
         // Before the first thread: some kernels show only those that begin after it.
         let watched = if self.watch { watch(&cpus) } else { Vec::new() };
         let mut parts = Parts::new(common.clone(), Lookout::new(watched), self.interrupt.take());
-        let ends = connect(&common);
-        for ((plan, links), cpu) in self.plan.processors.iter().zip(ends).zip(&cpus) {
+        let (ends, remote) = connect(&common);
+        let plans = self.plan.processors.iter().zip(ends).filter(|(plan, _)| common.runs(plan.processor));
+        for ((plan, links), cpu) in plans.zip(&cpus) {
             let (probe, drain) = ring(self.ring);
             let crew = Crew::new(common.clone(), plan, probe, &mut cells, links);
             if let Err(error) = self.spawn_processor(&mut parts, &mut refusals, crew, plan, drain, *cpu) {
@@ -234,16 +282,16 @@ impl Node {
         if placed.alone {
             // A run of another user may have started meanwhile: it sees these threads, or they see its threads.
             let others = claim::by_threads(&cpus);
-            let mut places = system.processors.iter().zip(&cpus);
+            let mut places = self.processors().zip(&cpus);
             if let Some((processor, by)) =
-                places.find_map(|(one, cpu)| Some((one.name.clone(), others.get(cpu)?.clone())))
+                places.find_map(|(one, cpu)| Some((system.processor(one).name.clone(), others.get(cpu)?.clone())))
             {
                 parts.abandon();
                 return Err(StartError::Occupied { processor, by });
             }
         }
         notes.splice(0..0, refused);
-        notes.extend(no_hard_cap(&system));
+        notes.extend(no_hard_cap(&system, self.processors()));
         let awake = match system.forbids_idle_states().then(AwakeCpus::hold) {
             None => None,
             Some(Ok(awake)) => {
@@ -256,8 +304,8 @@ impl Node {
             }
         };
         parts.keep(placed.claims, awake);
-        common.begin(MonotonicClock::start_in(LEAD));
-        Ok(parts.begin(notes))
+        let (departures, arrivals) = exchanges(&parts, remote);
+        Ok(Prepared { plan: self.plan, parts, notes, departures, arrivals })
     }
 
     /// The threads of one processor, all asleep.
@@ -295,6 +343,7 @@ impl Node {
             crew: PiMutex::new(crew),
             signs,
             background: Arc::default(),
+            requests: Arc::default(),
         });
         let part = parts.add(processor.clone(), drain, cpu, StealReader::of(cpu).ok());
         let spawn = |name: String, policy: Policy| Spawn::new(name).cpu(cpu).policy(policy);
@@ -317,6 +366,99 @@ impl Node {
     }
 }
 
+/// A node whose threads are started and asleep.
+#[derive(Debug)]
+pub struct Prepared {
+    plan: Arc<Plan>,
+    parts: Parts,
+    notes: Vec<Note>,
+    departures: Vec<Departures>,
+    arrivals: Vec<Arrivals>,
+}
+
+impl Prepared {
+    /// The notes so far: refusals, shared CPUs.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// The departing completions for each other host.
+    pub fn take_departures(&mut self) -> Vec<Departures> {
+        std::mem::take(&mut self.departures)
+    }
+
+    /// The entry for arriving completions of each other host.
+    pub fn take_arrivals(&mut self) -> Vec<Arrivals> {
+        std::mem::take(&mut self.arrivals)
+    }
+
+    /// Requests for operations of this processor are read by its lanes' threads from `reader`. Those that no job serves are
+    /// refused at `refuse`. When the run is over, nothing is read any more: end the source of the requests then.
+    ///
+    /// # Errors
+    ///
+    /// If no operation of the processor has `called = true` (`InvalidInput`), or the kernel refuses a descriptor.
+    pub fn read_requests(
+        &mut self,
+        processor: ProcessorId,
+        reader: Box<dyn Reader>,
+        refuse: Arc<dyn Refuse>,
+    ) -> io::Result<()> {
+        let part = self.parts.processors.iter().find(|part| part.processor.id == processor);
+        let plan = self.plan.processors.iter().find(|plan| plan.processor == processor);
+        let (Some(part), Some(plan)) = (part, plan) else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let lane = part.processor.crew.lock().serve_requests(plan).ok_or(io::ErrorKind::InvalidInput)?;
+        let requests = Requests::new(lane, reader, refuse)?;
+        // One reader for each processor.
+        part.processor.requests.set(requests).map_err(|_| io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Lets the threads go, with instant 0 in a moment.
+    pub fn start(self) -> Running {
+        self.begin(MonotonicClock::start_in(LEAD))
+    }
+
+    /// Starts the run with instant 0 of `clock`: in the near future, or in the past if the other hosts have already
+    /// begun. In the second case each processor starts at its next releases.
+    pub fn begin(self, clock: MonotonicClock) -> Running {
+        self.parts.common.begin(clock);
+        if clock.now() > Instant::ZERO {
+            for part in &self.parts.processors {
+                part.processor.section(|crew, now| crew.begin_late(now));
+            }
+        }
+        self.parts.begin(self.notes)
+    }
+
+    /// Ends the node without a run.
+    pub fn abandon(self) {
+        self.parts.abandon();
+    }
+}
+
+/// The ends of the rings to and from other hosts, by host.
+fn exchanges(parts: &Parts, remote: Remote) -> (Vec<Departures>, Vec<Arrivals>) {
+    let (system, mut departures) = (&parts.common.system, Vec::<Departures>::new());
+    for (to, ring) in remote.departures {
+        match departures.iter_mut().find(|known| known.to == to) {
+            Some(known) => known.rings.push(ring),
+            None => {
+                let mut there = system.processor_ids().filter(|id| system.processor(*id).host == to);
+                // All processors of a host that runs elsewhere share the same end.
+                let wake = there.next().map(|id| parts.common.release_of(id).clone()).unwrap_or_default();
+                departures.push(Departures { to, rings: vec![ring], wake });
+            }
+        }
+    }
+    let mut rings: BTreeMap<HostId, Vec<_>> = BTreeMap::new();
+    for (from, processor, ring) in remote.arrivals {
+        let part = parts.processors.iter().find(|part| part.processor.id == processor);
+        rings.entry(from).or_default().extend(part.map(|part| (part.processor.clone(), ring)));
+    }
+    let arrivals = rings.into_iter().map(|(from, rings)| Arrivals::new(system.clone(), from, rings));
+    (departures, arrivals.collect())
+}
+
 /// Whether this process gets real-time priorities.
 fn real_time_granted() -> bool {
     let probe = Spawn::new("hyoshi-probe").policy(Policy::Fifo(RELEASE)).stack(SMALL_STACK).spawn(|| ());
@@ -329,14 +471,14 @@ fn real_time_granted() -> bool {
 }
 
 /// Processors whose critical work nothing holds back.
-fn no_hard_cap(system: &System) -> Option<Note> {
+fn no_hard_cap(system: &System, processors: impl Iterator<Item = ProcessorId>) -> Option<Note> {
     let critical = |id: &ProcessorId| {
         let settings = |operation: OperationId| {
             system.epochs.iter().any(|epoch| epoch.settings[operation.index()].critical_legs > 0)
         };
         system.operations_on(*id).any(|operation| system.operation(operation).critical || settings(operation))
     };
-    let open = system.processor_ids().filter(|id| !system.processor(*id).hard_cap.is_on()).filter(critical);
+    let open = processors.filter(|id| !system.processor(*id).hard_cap.is_on()).filter(critical);
     let processors: Vec<String> = open.map(|id| system.processor(id).name.clone()).collect();
     (!processors.is_empty()).then_some(Note::NoHardCap { processors })
 }

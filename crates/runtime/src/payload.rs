@@ -104,11 +104,20 @@ impl Outlet {
     }
 }
 
-/// Payloads by ticket: from the completion that emitted one until the dispatcher has returned its ticket as often as it was
+/// The content of a ticket.
+#[derive(Debug)]
+enum Held {
+    /// A job's payload.
+    Data(Arc<Payload>),
+    /// A request's number, assigned by its reader, and whether a job has it.
+    Call { call: u32, taken: bool },
+}
+
+/// Payloads and requests by ticket: from the completion that emitted one until the dispatcher has returned its ticket as often as it was
 /// handed on.
 #[derive(Debug)]
 pub(crate) struct Payloads {
-    entries: Vec<Option<(Arc<Payload>, u32)>>,
+    entries: Vec<Option<(Held, u32)>>,
     free: Vec<Ticket>,
 }
 
@@ -121,10 +130,29 @@ impl Payloads {
 
     /// A ticket for a payload, held once.
     pub fn insert(&mut self, payload: Option<Arc<Payload>>) -> Option<Ticket> {
-        let payload = payload?;
+        self.hold_once(Held::Data(payload?))
+    }
+
+    /// A ticket for a request, held once.
+    pub fn insert_call(&mut self, call: u32) -> Option<Ticket> {
+        self.hold_once(Held::Call { call, taken: false })
+    }
+
+    fn hold_once(&mut self, held: Held) -> Option<Ticket> {
         let ticket = self.free.pop()?;
-        *self.entry(ticket) = Some((payload, 1));
+        *self.entry(ticket) = Some((held, 1));
         Some(ticket)
+    }
+
+    /// The request of a job that begins; once.
+    pub fn take_call(&mut self, ticket: Ticket) -> Option<u32> {
+        match self.entry(ticket) {
+            Some((Held::Call { call, taken }, _)) if !*taken => {
+                *taken = true;
+                Some(*call)
+            }
+            _ => None,
+        }
     }
 
     /// Adds `times` references.
@@ -134,24 +162,40 @@ impl Payloads {
         }
     }
 
-    /// Drops one reference; the last one frees the payload.
-    pub fn release(&mut self, ticket: Ticket) {
+    /// Drops one reference; the last one frees the payload. Returns the request if no job took it.
+    pub fn release(&mut self, ticket: Ticket) -> Option<u32> {
         let entry = self.entry(ticket);
-        if let Some((_, holders)) = entry {
-            *holders -= 1;
-            if *holders == 0 {
-                *entry = None;
-                self.free.push(ticket);
-            }
+        let (held, holders) = entry.as_mut()?;
+        *holders -= 1;
+        if *holders > 0 {
+            return None;
         }
+        let unserved = match held {
+            Held::Call { call, taken: false } => Some(*call),
+            _ => None,
+        };
+        *entry = None;
+        self.free.push(ticket);
+        unserved
+    }
+
+    /// Removes and returns the requests that no job took.
+    pub fn unserved(&mut self) -> impl Iterator<Item = u32> + '_ {
+        self.entries.iter_mut().flatten().filter_map(|(held, _)| match held {
+            Held::Call { call, taken } => (!std::mem::replace(taken, true)).then_some(*call),
+            Held::Data(_) => None,
+        })
     }
 
     pub fn get(&self, ticket: Option<Ticket>) -> Option<Arc<Payload>> {
         let entry = &self.entries[ticket?.0.get() as usize - 1];
-        entry.as_ref().map(|(payload, _)| payload.clone())
+        match entry {
+            Some((Held::Data(payload), _)) => Some(payload.clone()),
+            _ => None,
+        }
     }
 
-    fn entry(&mut self, ticket: Ticket) -> &mut Option<(Arc<Payload>, u32)> {
+    fn entry(&mut self, ticket: Ticket) -> &mut Option<(Held, u32)> {
         &mut self.entries[ticket.0.get() as usize - 1]
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_model::System;
+use hyoshi_model::Processor;
 
 use crate::claim::Occupied;
 use crate::ended::Note;
@@ -15,12 +15,12 @@ use crate::refusal::StartError;
 /// CPUs that others have are chosen last of all, and those that the file names are refused, unless they may be shared:
 /// `occupied` is empty then.
 pub(crate) fn place(
-    system: &System,
+    processors: &[&Processor],
     allowed: &[u32],
     occupied: &BTreeMap<u32, Occupied>,
 ) -> Result<(Vec<u32>, Vec<Note>), StartError> {
-    let mut cpus = Vec::with_capacity(system.processors.len());
-    for processor in &system.processors {
+    let mut cpus = Vec::with_capacity(processors.len());
+    for processor in processors {
         if let Some(cpu) = processor.cpu.filter(|cpu| !allowed.contains(cpu)) {
             let (processor, allowed) = (processor.name.clone(), allowed.to_vec());
             return Err(StartError::NoSuchCpu { processor, cpu, allowed });
@@ -34,7 +34,7 @@ pub(crate) fn place(
             allowed.iter().rev().filter(|cpu| !occupied.contains_key(cpu)).min_by_key(|cpu| users(cpu)).copied();
         cpus[place] = cpus[place].or(least).or(allowed.last().copied());
     }
-    for (processor, cpu) in system.processors.iter().zip(&cpus) {
+    for (processor, cpu) in processors.iter().zip(&cpus) {
         if let Some(by) = cpu.and_then(|cpu| occupied.get(&cpu)) {
             return Err(StartError::Occupied { processor: processor.name.clone(), by: by.clone() });
         }
@@ -42,7 +42,7 @@ pub(crate) fn place(
     let cpus: Vec<u32> = cpus.into_iter().map(|cpu| cpu.unwrap_or(0)).collect();
     let shared = allowed.iter().filter_map(|cpu| {
         let on = |(_, used): &(_, &u32)| *used == cpu;
-        let named = system.processors.iter().zip(&cpus).filter(on);
+        let named = processors.iter().zip(&cpus).filter(on);
         let processors: Vec<String> = named.map(|(processor, _)| processor.name.clone()).collect();
         (processors.len() > 1).then_some(Note::SharedCpu { processors, cpu: *cpu })
     });
@@ -52,7 +52,17 @@ pub(crate) fn place(
 
 #[cfg(test)]
 mod tests {
+    use hyoshi_model::System;
+
     use super::*;
+
+    fn place(
+        system: &System,
+        allowed: &[u32],
+        occupied: &BTreeMap<u32, Occupied>,
+    ) -> Result<(Vec<u32>, Vec<Note>), StartError> {
+        super::place(&system.processors.iter().collect::<Vec<_>>(), allowed, occupied)
+    }
 
     fn system(cpus: &[Option<u32>]) -> System {
         let mut text = "name = \"t\"\nduration = \"1s\"\n".to_owned();

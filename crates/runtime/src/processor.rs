@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use hyoshi_model::{Instant, ProcessorId};
 use hyoshi_os::{Clock, PiMutex, ThreadHandle, Wake};
@@ -12,6 +12,7 @@ use crate::common::{Common, Order, Signs};
 use crate::crew::Crew;
 use crate::ended::{EndedBy, panic_text};
 use crate::posts::Posts;
+use crate::requests::Requests;
 
 /// What the threads of one processor share.
 #[derive(Debug)]
@@ -22,11 +23,13 @@ pub(crate) struct Processor {
     /// By thread.
     pub signs: Vec<Arc<Signs>>,
     pub background: Arc<Wake>,
+    /// The source of requests, if any.
+    pub requests: Arc<OnceLock<Requests>>,
 }
 
 impl Processor {
     pub fn posts(&self) -> Posts {
-        Posts::new(self.common.clone(), self.signs.clone(), self.background.clone())
+        Posts::new(self.common.clone(), self.signs.clone(), self.background.clone(), self.requests.clone())
     }
 
     /// A section: `act` has the crew and the time, which is read under the lock. What it decided about threads'
@@ -77,7 +80,15 @@ impl Processor {
         self.common.end(EndedBy::Broken { processor, message: panic_text(&*panic) });
         self.common.releases.iter().for_each(|release| release.wake.post());
         self.background.post();
+        self.poke_reader();
         resume_unwind(panic)
+    }
+
+    /// The thread that waits for requests checks whether it was posted.
+    pub fn poke_reader(&self) {
+        if let Some(requests) = self.requests.get() {
+            requests.poke();
+        }
     }
 
     /// True once the job of a thread is to end where it is.

@@ -42,6 +42,13 @@ pub enum StartError {
         /// Releases a second.
         releases: u64,
     },
+    /// The node runs one host, but operations of several hosts share a resource or value.
+    NeedsOneProcess {
+        /// The operation.
+        operation: String,
+        /// Its use of that resource or value.
+        does: String,
+    },
     /// A lane would need more threads than one processor may have.
     TooManyThreads {
         /// The processor.
@@ -83,6 +90,11 @@ impl fmt::Display for StartError {
                 "processor {processor:?} is to release {releases} jobs a second, and this runtime takes at most \
                  {MOST_RELEASES}: more would leave the CPU to nothing but timers; give the shortest operations longer periods, \
                  or spread them over more processors"
+            ),
+            StartError::NeedsOneProcess { operation, does } => write!(
+                f,
+                "operation {operation:?} {does} of another host, which needs all hosts in one process: trigger it with \
+                 `after` instead, or run without --host"
             ),
             StartError::TooManyThreads { processor, threads } => write!(
                 f,

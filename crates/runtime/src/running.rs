@@ -268,8 +268,11 @@ impl Parts {
         for part in &self.processors {
             // One that is broken is closed.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                part.processor.section(|crew, now| crew.close(now));
+                let mut posts = part.processor.posts();
+                part.processor.section(|crew, now| crew.close(now, &mut posts));
+                posts.deliver();
             }));
+            part.processor.poke_reader();
             part.processor.background.post();
         }
         common.releases.iter().for_each(|release| release.wake.post());

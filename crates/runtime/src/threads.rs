@@ -1,14 +1,17 @@
 //! What the threads of one processor do: the release thread, those of the lanes, and the one below them.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::own_cpu_time;
 
 use crate::body::run_body;
+use crate::context::enter_lane;
 use crate::crew::{Begin, Below, Returned, Step};
 use crate::posts::Posts;
 use crate::processor::Processor;
+use crate::requests::Requests;
 use crate::work::{self, Worked};
 
 impl Processor {
@@ -33,7 +36,8 @@ impl Processor {
     }
 
     /// A lane's thread: takes what is first in its lane, runs it to its end, and looks again.
-    pub fn serve(&self, me: u16) {
+    pub fn serve(self: &Arc<Self>, me: u16) {
+        enter_lane(self, me);
         let mut posts = self.posts();
         let signs = &self.signs[usize::from(me)];
         signs.wake.wait();
@@ -46,6 +50,8 @@ impl Processor {
                 step = match step {
                     Step::Run(begin) => match self.run(me, begin, &mut posts) {
                         Some(returned) => {
+                            // Before it decides the next step.
+                            self.read_between(me, &mut posts);
                             meter.read(returned.cpu);
                             self.section(|crew, now| crew.finish(me, now, returned, &mut posts))
                         }
@@ -67,8 +73,48 @@ impl Processor {
                 };
                 posts.deliver();
             }
-            signs.wake.wait();
+            self.wait_for_work(me, &mut posts);
         }
+    }
+
+    /// Waits until the thread is posted. If this thread reads requests, it also returns after reading some.
+    fn wait_for_work(&self, me: u16, posts: &mut Posts) {
+        let wake = &self.signs[usize::from(me)].wake;
+        let Some(requests) = self.requests.get().filter(|_| self.section(|crew, _| crew.may_read(me))) else {
+            return wake.wait();
+        };
+        loop {
+            requests.wait(|| wake.is_posted());
+            if wake.try_wait() {
+                return self.section(|crew, _| crew.stop_reading());
+            }
+            if self.read(requests, me, posts) {
+                return;
+            }
+        }
+    }
+
+    /// Reads requests that arrived during a job of the lane, if its threads read requests.
+    fn read_between(&self, me: u16, posts: &mut Posts) {
+        if let Some(requests) = self.requests.get()
+            && self.section(|crew, _| crew.may_read(me))
+            && !self.read(requests, me, posts)
+        {
+            self.section(|crew, _| crew.stop_reading());
+        }
+    }
+
+    /// True if requests were read.
+    fn read(&self, requests: &Requests, me: u16, posts: &mut Posts) -> bool {
+        let any = requests.read(|arrived| {
+            let any = !arrived.is_empty();
+            if any {
+                self.section(|crew, now| crew.arrive_requests(me, now, arrived, posts));
+            }
+            any
+        });
+        posts.deliver();
+        any
     }
 
     /// Built-in work that was put below the lanes goes on here, at normal priority.

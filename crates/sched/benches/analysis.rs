@@ -41,6 +41,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         name: format!("op{index}"),
         on: ProcessorId(index % PROCESSORS),
         trigger: Trigger::Periodic,
+        min_interval: None,
         reads: vec![],
         critical: (index / PROCESSORS).is_multiple_of(4),
         importance: 0,
@@ -71,7 +72,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         name: "bench".into(),
         seed: 1,
         duration: Span::from_secs(1),
-        hosts: vec![Host { name: "local".into() }],
+        hosts: vec![Host::named("local")],
         processors: (0..PROCESSORS).map(processor).collect(),
         operations: (0..OPERATIONS).map(operation).collect(),
         resources: vec![],
@@ -79,7 +80,12 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         links: vec![],
         brokered: Default::default(),
         idle_states: Default::default(),
-        epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: (0..OPERATIONS).map(setting).collect() }],
+        epochs: vec![Epoch {
+            name: "0".into(),
+            at: Instant::ZERO,
+            settings: (0..OPERATIONS).map(setting).collect(),
+            environment: Default::default(),
+        }],
     })
 }
 

@@ -7,7 +7,7 @@ use hyoshi_dispatch::kernel::BACKGROUND;
 use hyoshi_dispatch::{Dispatcher, Effects, Kernel, LaneMask, Overrun, Run, State, Transport};
 use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
-use hyoshi_trace::{Event, Input, Probe, Seen, Signal, Slot};
+use hyoshi_trace::{Event, Input, Probe, Request, Seen, Signal, Slot};
 
 use crate::Given;
 use crate::links::Simulated;
@@ -20,9 +20,13 @@ pub(crate) struct Cpu<'a, P> {
     given: Option<Given<'a>>,
     pub dispatcher: Dispatcher<P>,
     effects: Effects,
-    links: Simulated<'a>,
+    pub links: Simulated<'a>,
     /// What still comes from outside.
     inputs: VecDeque<(Instant, Input)>,
+    /// A processor that starts late handles nothing before.
+    begins: Instant,
+    /// For each operation, the arrival of the next request and the time since the previous one.
+    requests: Vec<(Instant, OperationId, Span)>,
     /// By slot, for started jobs.
     execution: Vec<Execution>,
     kernel: Kernel,
@@ -73,6 +77,14 @@ impl<'a, P: Probe> Cpu<'a, P> {
         let effects = dispatcher.effects();
         let inputs = given.iter().flat_map(|given| given.inputs).filter(|(_, to, _)| *to == plan.processor);
         let inputs: VecDeque<_> = inputs.map(|(at, _, input)| (*at, *input)).collect();
+        let begins = match inputs.front() {
+            Some((at, Input::Begin)) => *at,
+            _ => Instant::ZERO,
+        };
+        let requested = plan.operations.iter().filter(|_| given.is_none_or(|given| given.requests));
+        let interval = |id: &OperationId| Some((Instant::ZERO, *id, system.operation(*id).min_interval?));
+        let requests: Vec<_> = requested.filter_map(interval).collect();
+        let first = if requests.is_empty() { Instant::NEVER } else { Instant::ZERO };
         Cpu {
             system,
             given,
@@ -82,14 +94,16 @@ impl<'a, P: Probe> Cpu<'a, P> {
             overhead: Overhead::of(system.processor(plan.processor).costs, dispatcher.lanes().len()),
             stop: Instant::NEVER,
             accounted: Instant::ZERO,
-            timer: inputs.front().map_or(effects.timer, |(at, _)| effects.timer.min(*at)),
+            timer: inputs.front().map_or(effects.timer, |(at, _)| effects.timer.min(*at)).min(first).max(begins),
             inputs,
+            begins,
+            requests,
             any_resources: operations().any(|operation| !operation.uses.is_empty()),
             any_overrun_rule: operations().any(|operation| operation.on_overrun != hyoshi_model::OnOverrun::Report),
             preemptive: plan.preemption == hyoshi_model::Preemption::Full,
             dispatcher,
             effects,
-            links: Simulated::new(system, plan.processor),
+            links: Simulated::new(system, plan.processor, given.and_then(|given| given.links)),
             due: false,
             busy: Span::ZERO,
             watched: None,
@@ -171,14 +185,21 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// When the release thread has something to do next.
     #[inline]
     fn due_next(&self) -> Instant {
-        let timer = self.effects.timer.min(self.links.next());
-        self.inputs.front().map_or(timer, |(at, _)| timer.min(*at))
+        let requests = self.requests.iter().map(|(at, ..)| *at).min().unwrap_or(Instant::NEVER);
+        let timer = self.effects.timer.min(self.links.next()).min(requests);
+        self.inputs.front().map_or(timer, |(at, _)| timer.min(*at)).max(self.begins)
     }
 
     /// Everything that is due: how many jobs entered queues, and how many releases were refused.
     #[inline]
     fn catch_up(&mut self, now: Instant) -> (u32, u32) {
         let (mut enqueued, mut refused) = (0, 0);
+        if let Some((_, Input::Begin)) = self.inputs.front() {
+            // A node that has not joined receives nothing.
+            while self.links.receive(now).is_some() {}
+            self.inputs.pop_front();
+            self.handle(now, Input::Begin);
+        }
         while let Some((signal, ())) = self.links.receive(now) {
             self.handle(now, Input::Signal(signal));
             enqueued += self.effects.work.enqueued;
@@ -190,8 +211,35 @@ impl<'a, P: Probe> Cpu<'a, P> {
             enqueued += self.effects.work.enqueued;
             refused += self.effects.work.refused;
         }
+        while let Some(request) = self.next_request(now) {
+            self.handle(now, Input::Invoke(request));
+            enqueued += self.effects.work.enqueued;
+            refused += self.effects.work.refused;
+        }
         self.handle(now, Input::Tick);
         (enqueued + self.effects.work.enqueued, refused + self.effects.work.refused)
+    }
+
+    /// A request that has arrived by now, with the declared parameters. A host that is off receives none.
+    fn next_request(&mut self, now: Instant) -> Option<Request> {
+        loop {
+            let (at, operation, interval) = self.requests.iter_mut().find(|(at, ..)| *at <= now)?;
+            let (origin, operation) = (*at, *operation);
+            *at = at.saturating_add(*interval);
+            if self.links.is_off(now) {
+                continue;
+            }
+            let declared = self.system.operation(operation);
+            let deadline = self.system.setting(self.system.epoch_at(origin), operation).deadline.span();
+            return Some(Request {
+                operation,
+                origin,
+                deadline: origin.saturating_add(deadline),
+                importance: declared.importance,
+                critical: declared.critical,
+                ticket: None,
+            });
+        }
     }
 
     /// Third: what runs from `now` on.

@@ -25,6 +25,7 @@ use cpu::Cpu;
 use locks::Locks;
 use programs::Programs;
 
+pub use links::{Carried, Journey, Journeys};
 pub use refute::refute;
 
 /// What a simulation leaves behind, besides what its probes saw.
@@ -32,6 +33,8 @@ pub use refute::refute;
 pub struct Simulated<P> {
     /// For each processor, in their order.
     pub processors: Vec<SimulatedProcessor<P>>,
+    /// Counts for each link; the last entry counts signals between processors without a link.
+    pub links: Vec<Carried>,
 }
 
 /// One processor after a simulation.
@@ -43,6 +46,8 @@ pub struct SimulatedProcessor<P> {
     pub overhead: Span,
     /// How often the hard cap has paused its lanes, and for how long in all.
     pub pauses: (u64, Span),
+    /// Jobs lost when its host was switched off.
+    pub lost_jobs: u64,
     /// Operations that are no longer critical, because critical overload lasted.
     pub relegated: Vec<OperationId>,
     /// Its probe.
@@ -73,8 +78,12 @@ pub struct Given<'a> {
     pub late: Option<&'a Arc<BTreeMap<JobId, Span>>>,
     /// Ordinary threads use all time that lanes leave: jobs below the lanes get no CPU.
     pub crowded: bool,
-    /// What comes from outside, in the order of time: requests, rates, regions, cancellation.
+    /// What comes from outside, in the order of time: requests, rates, regions, cancellation, the late start of a processor.
     pub inputs: &'a [(Instant, ProcessorId, Input)],
+    /// Whether requests arrive at the least interval of their operations, in addition to those in `inputs`.
+    pub requests: bool,
+    /// Known fates of completions; unknown ones are drawn.
+    pub links: Option<Journeys<'a>>,
 }
 
 /// Simulates as [`simulate`] does, with what is known of jobs beforehand, and with programs of the system, if they are given.
@@ -116,17 +125,22 @@ pub fn simulate_given<'a, P: Probe>(
     if let Some(programs) = &mut programs {
         play(&mut cpus, programs, end);
     }
+    let mut links = vec![Carried::default(); system.links.len() + 1];
     let close = |mut cpu: Cpu<'_, P>| {
         cpu.stop_at(end);
+        let overhead = cpu.spent();
+        links.iter_mut().zip(cpu.links.close()).for_each(|(link, carried)| link.add(&carried));
         SimulatedProcessor {
             busy: cpu.busy,
-            overhead: cpu.spent(),
+            overhead,
+            lost_jobs: cpu.dispatcher.lost_jobs(),
             pauses: cpu.dispatcher.hard_pauses(end),
             relegated: cpu.dispatcher.relegated().collect(),
             probe: cpu.dispatcher.into_probe(),
         }
     };
-    Simulated { processors: cpus.into_iter().map(close).collect() }
+    let processors = cpus.into_iter().map(close).collect();
+    Simulated { processors, links }
 }
 
 /// Steps after which programs are told what lanes took.

@@ -363,9 +363,9 @@ fn each_cause_is_told_by_its_name() {
         .periodic("first", 0, 50.0, 2.0)
         .after("second", 1, &[0], 3.0)
         .set(|setting| setting.offset = ms(1.0));
-    chain.0.hosts.push(Host { name: "other".into() });
+    chain.0.hosts.push(Host::named("other"));
     chain.0.processors[1].host = HostId(1);
-    chain.0.links.push(Link { between: (HostId(0), HostId(1)), delay: (ms(0.5), ms(1.5)) });
+    chain.0.links.push(Link::new((HostId(0), HostId(1)), (ms(0.5), ms(1.5))));
     let second = find(&chain.system(), "second", 1);
     assert_eq!(second.by, Some(JobId { operation: OperationId(0), number: 1, leg: 0 }));
     assert_eq!(second.total(|kind| kind == Kind::Upstream), ms(2.0));

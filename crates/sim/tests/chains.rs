@@ -24,11 +24,11 @@ fn system(seed: u64) -> System {
         processor.preemption = choose.of(&[Preemption::None, Preemption::Levels, Preemption::Full]);
     }
     if processors == 3 {
-        build.0.hosts.push(Host { name: "far".into() });
+        build.0.hosts.push(Host::named("far"));
         build.0.processors[2].host = HostId(1);
         let least = choose.below(1_500);
         let delay = (Span::from_micros(least), Span::from_micros(least + choose.below(1_500)));
-        build.0.links.push(Link { between: (HostId(0), HostId(1)), delay });
+        build.0.links.push(Link::new((HostId(0), HostId(1)), delay));
     }
     let mut path: Vec<OperationId> = Vec::new();
     let segments = 1 + choose.below(3);

@@ -28,7 +28,8 @@ fn ranges(mut build: Build, slowest: f64) -> Build {
 fn play(system: &System, millis: f64, inputs: &[(f64, Input)]) -> Vec<(Instant, Event)> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
     let inputs: Vec<_> = inputs.iter().map(|(millis, input)| (at(*millis), P, *input)).collect();
-    let given = Given { takes: &|_, drawn| drawn, late: None, crowded: false, inputs: &inputs };
+    let given =
+        Given { takes: &|_, drawn| drawn, late: None, crowded: false, inputs: &inputs, requests: true, links: None };
     let simulated = simulate_given(system, &plan, at(millis), Some(given), None, |_| Vec::new(), |_| true);
     let events = simulated.processors.into_iter().next().unwrap().probe;
     replay(system, &plan.processors[0], events.iter().copied()).unwrap_or_else(|divergence| panic!("{divergence}"));
@@ -74,11 +75,29 @@ fn a_rate_is_adapted_within_its_range_only() {
 }
 
 #[test]
+fn a_processor_that_starts_late_leaves_out_what_was_due_before() {
+    let build = Build::new("RMS", 1).periodic("fast", 0, 10.0, 4.0).periodic("slow", 0, 20.0, 7.0);
+    let events = play(&build.system(), 50.0, &[(20.0, Input::Begin)]);
+    assert_eq!(events[1], (at(20.0), Event::Input(Input::Begin)));
+    // What is due at its start is released, with the numbers that it would have had.
+    assert_eq!(of(&events, 0).map(|end| end.job.number).collect::<Vec<_>>(), [2, 3, 4]);
+    assert_eq!(millis(of(&events, 1).map(|end| end.end)), [35.0]);
+    let events = play(&build.system(), 50.0, &[(20.1, Input::Begin)]);
+    assert_eq!(of(&events, 0).map(|end| end.job.number).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(of(&events, 1).count(), 0);
+}
+
+#[test]
 fn a_region_entered_out_of_turn_holds_until_another_one_begins() {
     let mut build = Build::new("EDF", 1).periodic("a", 0, 10.0, 1.0).periodic("b", 0, 10.0, 1.0);
     let mut off = build.0.epochs[0].settings.to_vec();
     off[1].enabled = false;
-    build.0.epochs.push(Epoch { name: "off".into(), at: at(70.0), settings: off.into() });
+    build.0.epochs.push(Epoch {
+        name: "off".into(),
+        at: at(70.0),
+        settings: off.into(),
+        environment: Default::default(),
+    });
     let enter = |index| Input::Enter { index };
     let events =
         play(&build.system(), 100.0, &[(15.0, enter(1)), (40.0, enter(1)), (45.0, enter(0)), (75.0, enter(0))]);
@@ -140,7 +159,12 @@ fn a_rate_adapted_while_the_region_has_one_rate_counts_in_the_next() {
     let mut build = Build::new("RMS", 1).periodic("a", 0, 10.0, 4.0).periodic("b", 0, 20.0, 4.0);
     let mut ranges = build.0.epochs[0].settings.to_vec();
     ranges[0].slowest = ms(40.0);
-    build.0.epochs.push(Epoch { name: "free".into(), at: at(35.0), settings: ranges.into() });
+    build.0.epochs.push(Epoch {
+        name: "free".into(),
+        at: at(35.0),
+        settings: ranges.into(),
+        environment: Default::default(),
+    });
     let retime = Input::Retime { operation: OperationId(0), period: ms(30.0) };
     let events = play(&build.system(), 120.0, &[(5.0, retime)]);
     let released = millis(of(&events, 0).map(|end| end.release));
@@ -161,7 +185,8 @@ fn a_cancelled_job_that_waits_for_a_resource_gets_it_no_more() {
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let job = JobId { operation: OperationId(1), number: 0, leg: 0 };
     let inputs = [(at(8.0), ProcessorId(1), Input::Cancel { job, chain: false })];
-    let given = Given { takes: &|_, drawn| drawn, late: None, crowded: false, inputs: &inputs };
+    let given =
+        Given { takes: &|_, drawn| drawn, late: None, crowded: false, inputs: &inputs, requests: true, links: None };
     let simulated = simulate_given(&system, &plan, at(99.0), Some(given), None, |_| Vec::new(), |_| true);
     let events = &simulated.processors[1].probe;
     assert_eq!(millis(of(events, 1).map(|end| end.end)), [8.0]);

@@ -188,7 +188,12 @@ fn an_epoch_changes_settings_and_armed_timers_keep_their_expiry() {
     let mut faster = build.0.epochs[0].settings.to_vec();
     faster[0].period = ms(4.0);
     faster[0].takes = Takes::Fixed(ms(2.0));
-    build.0.epochs.push(Epoch { name: "1".into(), at: Instant::ZERO + ms(15.0), settings: faster.into() });
+    build.0.epochs.push(Epoch {
+        name: "1".into(),
+        at: Instant::ZERO + ms(15.0),
+        settings: faster.into(),
+        environment: Default::default(),
+    });
     assert_eq!(build.schedule("p", 30.0), [(0., 1.), (10., 11.), (20., 22.), (24., 26.), (28., 30.)]);
 }
 
@@ -198,8 +203,18 @@ fn a_disabled_operation_releases_nothing_and_keeps_its_grid() {
     let mut off = build.0.epochs[0].settings.to_vec();
     let on = off.clone();
     off[0].enabled = false;
-    build.0.epochs.push(Epoch { name: "1".into(), at: Instant::ZERO + ms(5.0), settings: off.into() });
-    build.0.epochs.push(Epoch { name: "2".into(), at: Instant::ZERO + ms(35.0), settings: on.into() });
+    build.0.epochs.push(Epoch {
+        name: "1".into(),
+        at: Instant::ZERO + ms(5.0),
+        settings: off.into(),
+        environment: Default::default(),
+    });
+    build.0.epochs.push(Epoch {
+        name: "2".into(),
+        at: Instant::ZERO + ms(35.0),
+        settings: on.into(),
+        environment: Default::default(),
+    });
     assert_eq!(build.schedule("p", 51.0), [(0., 1.), (40., 41.), (50., 51.)]);
 }
 
@@ -210,9 +225,9 @@ fn a_join_runs_when_all_of_its_predecessors_have_and_links_delay() {
         .after("b", 0, &[0], 2.0)
         .after("c", 1, &[0], 4.0)
         .after("d", 1, &[1, 2], 1.0);
-    build.0.hosts.push(Host { name: "far".into() });
+    build.0.hosts.push(Host::named("far"));
     build.0.processors[1].host = HostId(1);
-    build.0.links.push(Link { between: (HostId(0), HostId(1)), delay: (ms(0.5), ms(0.5)) });
+    build.0.links.push(Link::new((HostId(0), HostId(1)), (ms(0.5), ms(0.5))));
     assert_eq!(build.schedule("c", 20.0), [(1.5, 5.5)]);
     assert_eq!(build.schedule("d", 20.0), [(5.5, 6.5)]);
 }

@@ -10,6 +10,8 @@ mod costs;
 mod counterexamples;
 mod flight_program;
 mod hard_cap;
+mod late;
+mod losses;
 mod outside;
 mod programs;
 mod properties;

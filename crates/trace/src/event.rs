@@ -5,7 +5,7 @@
 
 use core::num::NonZeroU32;
 
-use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span};
+use hyoshi_model::{HostId, Instant, JobId, OperationId, ResourceId, Span};
 use serde::{Deserialize, Serialize};
 
 /// A position in a dispatcher's table of jobs; used again once the job has ended.
@@ -119,6 +119,9 @@ pub enum Input {
         /// jobs.
         chain: bool,
     },
+    /// The processor starts now, after instant 0. Earlier releases are left out; job numbers continue as if they had
+    /// happened. Present only as the first input.
+    Begin,
 }
 
 /// A request from outside: a job with a deadline, an importance and a criticality of its own.
@@ -300,6 +303,25 @@ pub struct JobEnd {
     pub consumed: Span,
 }
 
+impl JobEnd {
+    /// The same on a clock that is ahead by `nanos`.
+    pub fn by_clock_ahead(self, nanos: i64) -> JobEnd {
+        let shift = |instant: Instant| match instant {
+            Instant::NEVER => instant,
+            instant => instant.by_clock_ahead(nanos),
+        };
+        JobEnd {
+            origin: shift(self.origin),
+            release: shift(self.release),
+            ready: shift(self.ready),
+            start: shift(self.start),
+            end: shift(self.end),
+            deadline: shift(self.deadline),
+            ..self
+        }
+    }
+}
+
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -335,7 +357,7 @@ impl Outcome {
     }
 }
 
-/// What was seen of a processor's CPU, beside the dispatcher: enough to say, in one pass over a
+/// Observations of a processor's CPU and its host's clock, outside the dispatcher: enough to say, in one pass over a
 /// recording, who had the CPU at each instant.
 ///
 /// A run tells switches as the kernel saw them, where that is allowed; a simulation tells what it
@@ -379,6 +401,18 @@ pub enum Seen {
     Gap,
     /// The thread that has the CPU gives it up, with the switch that follows, to wait for this.
     Waits(Wait),
+    /// At this instant of the recording's clock, another host's clock was ahead of it. Recorded under any processor of
+    /// the measuring host. Only merging of recordings uses it.
+    Clock {
+        /// The other host.
+        #[serde(with = "host")]
+        host: HostId,
+        /// By how many nanoseconds it was ahead; negative if it was behind.
+        offset: i64,
+        /// The error bound of the offset.
+        #[serde(with = "span")]
+        error: Span,
+    },
 }
 
 /// What a thread waits for, as the kernel functions that it is in say.
@@ -463,6 +497,7 @@ macro_rules! as_integer {
 
 as_integer!(instant, Instant, u64, |instant| instant.as_nanos(), Instant::from_nanos);
 as_integer!(span, Span, u64, |span| span.as_nanos(), Span::from_nanos);
+as_integer!(host, HostId, u32, |host| host.0, HostId);
 as_integer!(resource, ResourceId, u32, |resource| resource.0, ResourceId);
 as_integer!(operation, OperationId, u32, |operation| operation.0, OperationId);
 as_integer!(job, JobId, (u32, u64, u16), |job| (job.operation.0, job.number, job.leg), |(operation, number, leg)| {

@@ -22,6 +22,7 @@ extern crate alloc;
 
 pub mod agreement;
 pub mod event;
+pub mod merge;
 pub mod recording;
 pub mod reign;
 pub mod ring;

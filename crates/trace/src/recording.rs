@@ -15,6 +15,7 @@ pub mod fits;
 pub mod reader;
 pub mod writer;
 
+use hyoshi_model::ProcessorId;
 use serde::{Deserialize, Serialize};
 
 pub use fits::{Fits, Misfit};
@@ -25,10 +26,10 @@ pub use writer::{Kept, WriteError, Writer};
 pub const MAGIC: [u8; 8] = *b"HYOSHI\r\n";
 
 /// The version of the format that this code writes.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
-/// The oldest version that this code reads. Before version 4 a signal was an input when it was sent, not when it arrived.
-pub const OLDEST: u16 = 4;
+/// The oldest version that this code reads. Before version 5 a header named no processors and no run.
+pub const OLDEST: u16 = 5;
 
 /// The longest header: a system file of its greatest size and then some.
 pub const LONGEST_HEADER: u32 = 128 << 20;
@@ -62,8 +63,25 @@ pub struct Header {
     pub seed: u64,
     /// What else the command line changed of the file, such as `--strategy=MUF`.
     pub changes: Vec<String>,
+    /// Its processors, by their indices in the system, sorted: all, or those of the recording hosts.
+    pub processors: Vec<u32>,
+    /// The same in all recordings of one run, and in no other: 16 random bytes. A simulation's begins with its seed and ends
+    /// with zeros.
+    pub run: [u8; 16],
     /// What the machine granted and refused, and whatever else matters for judging the figures.
     pub facts: Vec<Fact>,
+}
+
+impl Header {
+    /// Whether it contains a processor.
+    pub fn contains(&self, processor: ProcessorId) -> bool {
+        self.processors.binary_search(&processor.0).is_ok()
+    }
+
+    /// The identification of a simulation.
+    pub fn run_of_seed(seed: u64) -> [u8; 16] {
+        u128::from(seed).to_le_bytes()
+    }
 }
 
 /// Something that was asked of the machine.

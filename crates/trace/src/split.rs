@@ -123,7 +123,7 @@ impl Account {
             Seen::Overhead { span, .. } => self.split.overhead = plus(self.split.overhead, *span),
             Seen::Used { span, .. } => self.used = plus(self.used, *span),
             Seen::Stolen { span } => self.split.stolen = plus(self.split.stolen, *span),
-            Seen::Waits(_) => {}
+            Seen::Waits(_) | Seen::Clock { .. } => {}
         }
     }
 

@@ -104,8 +104,13 @@ fn nothing_reacts_across_a_region_in_which_the_chain_is_switched_off() {
     let mut settings = system.epochs[0].settings.to_vec();
     let on = system.epochs[0].settings.clone();
     settings[0].enabled = false;
-    system.epochs.push(Epoch { name: "off".into(), at: at(20), settings: settings.into() });
-    system.epochs.push(Epoch { name: "on".into(), at: at(100), settings: on });
+    system.epochs.push(Epoch {
+        name: "off".into(),
+        at: at(20),
+        settings: settings.into(),
+        environment: Default::default(),
+    });
+    system.epochs.push(Epoch { name: "on".into(), at: at(100), settings: on, environment: Default::default() });
     let system = System::new(system);
     let output = |release| JobEnd { origin: at(release), ..job(1, release, at(release), at(release + 5)) };
     let stats = record(&system, &[output(0), output(10), output(100), output(110)]);

@@ -18,6 +18,8 @@ fn header() -> Header {
         started_unix_ns: 1_700_000_000_000_000_000,
         seed: 7,
         changes: vec!["--strategy=MUF".into()],
+        processors: vec![0, 1, 2],
+        run: [7; 16],
         facts: vec![Fact { what: "real-time priority".into(), granted: false, detail: "no CAP_SYS_NICE".into() }],
     }
 }
@@ -73,6 +75,11 @@ fn events() -> impl Strategy<Value = Vec<Entry>> {
         (who(), span()).prop_map(|(who, span)| Event::Seen(Seen::Used { who, span })),
         span().prop_map(|span| Event::Seen(Seen::Stolen { span })),
         Just(Event::Seen(Seen::Gap)),
+        (any::<u32>(), any::<i64>(), span()).prop_map(|(host, offset, error)| Event::Seen(Seen::Clock {
+            host: HostId(host),
+            offset,
+            error
+        })),
         (0u64..1 << 40, 0u64..1 << 20).prop_map(|(release, number)| {
             let release = Instant::from_nanos(release);
             Event::Decision(Decision::End(systems::job(
@@ -234,9 +241,9 @@ fn other_files_are_refused_with_what_they_are() {
     other[8] = 9;
     assert!(refused(&other).contains("format 9"));
     assert!(refused(&other).contains("newer"));
-    other[8] = 3;
+    other[8] = 4;
     let old = refused(&other);
-    assert!(old.contains("format 3,") && old.contains("record again"), "{old}");
+    assert!(old.contains("format 4,") && old.contains("record again"), "{old}");
     let mut damaged = recorded(&[]);
     damaged[25] ^= 1;
     assert!(refused(&damaged).contains("header"));
@@ -337,6 +344,12 @@ fn what_the_system_has_not_and_times_that_go_back_are_misfits() {
     assert_eq!(misfit(&[entry(0, 5, acquire)]), unknown("resource", 7, 0));
     let complete = Event::Input(Input::Complete { slot: Slot(0), consumed: Span::from_nanos(u64::MAX), ticket: None });
     assert_eq!(misfit(&[entry(0, 5, complete)]), Some(Misfit::Beyond { at: at(5) }));
+    let clock = |host, offset| Event::Seen(Seen::Clock { host: HostId(host), offset, error: Span::ZERO });
+    assert_eq!(misfit(&[entry(0, 5, clock(0, -5))]), None);
+    assert_eq!(misfit(&[entry(0, 5, clock(1, -5))]), unknown("host", 1, 1));
+    assert_eq!(misfit(&[entry(0, 5, clock(0, i64::MIN))]), Some(Misfit::Beyond { at: at(5) }));
+    let part = Fits::new(&system).of_part(&[]).check(&entry(0, 5, tick));
+    assert_eq!(part, Err(Misfit::NotContained { processor: ProcessorId(0), at: at(5) }));
     let misfit = misfit(&[entry(0, 5, end(77))]).unwrap().to_string();
     assert!(misfit.contains("operation 77, but the system in it has 4"), "{misfit}");
 }

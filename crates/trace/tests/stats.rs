@@ -10,7 +10,12 @@ use systems::{at, job, millis, periodic, setting, uniform};
 #[test]
 fn each_outcome_is_counted_for_its_class_and_epoch() {
     let system = periodic(2);
-    let second = Epoch { name: "1".into(), at: at(100), settings: system.epochs[0].settings.clone() };
+    let second = Epoch {
+        name: "1".into(),
+        at: at(100),
+        settings: system.epochs[0].settings.clone(),
+        environment: Default::default(),
+    };
     let system = system.with(|system| system.epochs.push(second));
     let mut stats = Stats::new(&system);
     for (number, outcome) in Outcome::ALL.into_iter().enumerate() {

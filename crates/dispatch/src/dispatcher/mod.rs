@@ -80,6 +80,12 @@ pub struct Dispatcher<P> {
     settings: alloc::sync::Arc<region::Settings>,
     /// The levels of each strategy.
     rankings: Vec<Ranking>,
+    /// The host is off.
+    off: bool,
+    /// Jobs that were gone with it.
+    lost_jobs: u64,
+    /// Releases are left out: they were due before this dispatcher began.
+    absent: bool,
     /// Some rate has been adapted: the plan's placements no longer hold.
     ranked_again: bool,
     /// Present if the processor has two strategies.
@@ -92,7 +98,6 @@ const OBSERVE_AGAIN: Span = Span::from_micros(20);
 impl<P: Probe> Dispatcher<P> {
     /// The dispatcher of one processor of a system, under a plan, at the start of time.
     pub fn new(system: &System, plan: &ProcessorPlan, probe: P) -> Self {
-        assert!(system.epochs.len() <= usize::from(u16::MAX), "more epochs than a job can name");
         let processor = system.processor(plan.processor);
         let mut local_of = vec![u32::MAX; system.operations.len()];
         for (local, id) in plan.operations.iter().enumerate() {
@@ -152,7 +157,6 @@ impl<P: Probe> Dispatcher<P> {
             processor: plan.processor,
             seed: system.seed,
             cancel: processor.cancel,
-            // The file's reader has no more.
             system_epochs: system.epochs.iter().map(|epoch| epoch.at).collect(),
             next_epoch: Instant::NEVER,
             epochs_begun: 0,
@@ -185,6 +189,9 @@ impl<P: Probe> Dispatcher<P> {
             most_sends,
             settings: alloc::sync::Arc::new(settings),
             rankings,
+            off: false,
+            lost_jobs: 0,
+            absent: false,
             ranked_again: false,
             probe,
         };
@@ -234,6 +241,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Retime { operation, period } => self.retime(now, operation, period, effects),
             Input::Enter { index } => self.enter_region(now, index, effects),
             Input::Cancel { job, chain } => self.cancel_job(now, job, chain, effects),
+            Input::Begin => self.begin(now, effects),
         }
         self.show(effects);
     }
@@ -245,6 +253,7 @@ impl<P: Probe> Dispatcher<P> {
         };
         match input {
             Input::Tick | Input::Close => true,
+            Input::Begin => self.arrival == 0 && self.jobs.is_empty(),
             Input::Signal(signal) => {
                 let on_time = signal.due <= at.saturating_add(hyoshi_model::time::LONGEST_SPAN);
                 on_time && signal.to.index() < system.operations.len()
@@ -290,6 +299,13 @@ impl<P: Probe> Dispatcher<P> {
         self.account(now, effects);
     }
 
+    /// Leaves out what was due before `now`.
+    fn begin(&mut self, now: Instant, effects: &mut Effects) {
+        self.absent = true;
+        self.advance_before(now, effects);
+        self.absent = false;
+    }
+
     /// Handles timers due before `now`.
     pub(super) fn advance_before(&mut self, now: Instant, effects: &mut Effects) {
         if let Some(before) = now.as_nanos().checked_sub(1) {
@@ -320,7 +336,7 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// A completion on another processor has arrived, at `signal.due`: what was due before comes first. False if it fits
-    /// no operation of this processor. A `Tick` must follow.
+    /// no operation of this processor, or the host is off. A `Tick` must follow.
     fn signal(&mut self, now: Instant, signal: Signal, effects: &mut Effects) -> bool {
         let local = self.local_of.get(signal.to.index()).copied().unwrap_or(u32::MAX);
         if self.operations.get(local as usize).is_none_or(|target| signal.position >= target.predecessors) {
@@ -329,6 +345,10 @@ impl<P: Probe> Dispatcher<P> {
         }
         let at = signal.due.min(now);
         self.advance(now, at, false, effects);
+        if self.off {
+            effects.returned.extend(signal.ticket);
+            return false;
+        }
         let Signal { number, origin, period, ticket, .. } = signal;
         let token = Token { number, origin, period, ticket };
         self.trigger(now, local, signal.position, token, at, effects);

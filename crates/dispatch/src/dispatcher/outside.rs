@@ -25,7 +25,7 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn invoke(&mut self, now: Instant, request: Request, effects: &mut Effects) -> bool {
         self.advance(now, now, false, effects);
         let local = self.local(request.operation).filter(|_| self.can_invoke(request.operation));
-        let Some(local) = local.filter(|local| self.operations[*local as usize].enabled) else {
+        let Some(local) = local.filter(|local| self.operations[*local as usize].enabled && !self.off) else {
             effects.returned.extend(request.ticket);
             return false;
         };
@@ -77,6 +77,14 @@ impl<P: Probe> Dispatcher<P> {
         ranking.place(if asked.class == declared.class { &asked } else { &declared })
     }
 
+    /// The host goes off: its jobs are gone, with what joins and guards remember.
+    pub(super) fn switch_off(&mut self, now: Instant, effects: &mut Effects) {
+        self.lost_jobs += self.cancel_where(now, |_, _| true, effects);
+        for operation in &mut self.operations {
+            operation.forget(&mut effects.returned);
+        }
+    }
+
     /// Cancels a job or, with `chain`, all jobs numbered by its release.
     pub(super) fn cancel_job(&mut self, now: Instant, id: JobId, chain: bool, effects: &mut Effects) {
         self.advance_before(now, effects);
@@ -88,7 +96,25 @@ impl<P: Probe> Dispatcher<P> {
         let concerned = |job: &Job, operations: &[Operation]| {
             job.id.number == id.number && concerns(&operations[job.local as usize])
         };
-        let mut waited = false;
+        self.cancel_where(now, concerned, effects);
+        for operation in self.operations.iter_mut().filter(|operation| chain && concerns(operation)) {
+            if let Intake::Join(join) = &mut operation.intake {
+                join.forget(id.number, &mut effects.returned);
+            }
+        }
+        if self.any_idle_guard && self.released == 0 {
+            self.idle_point(now, effects);
+        }
+    }
+
+    /// Cancels the jobs that are `concerned`; how many.
+    fn cancel_where(
+        &mut self,
+        now: Instant,
+        concerned: impl Fn(&Job, &[Operation]) -> bool,
+        effects: &mut Effects,
+    ) -> u64 {
+        let (mut count, mut waited) = (0, false);
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
             if !self.jobs.is_live(slot) || !concerned(self.jobs.get(slot), &self.operations) {
                 continue;
@@ -97,6 +123,7 @@ impl<P: Probe> Dispatcher<P> {
             if core::mem::replace(&mut job.cancelled, true) {
                 continue;
             }
+            count += 1;
             if job.started {
                 effects.cancelled.push(slot);
             } else {
@@ -106,14 +133,7 @@ impl<P: Probe> Dispatcher<P> {
         if waited {
             self.end_cancelled(now, effects);
         }
-        for operation in self.operations.iter_mut().filter(|operation| chain && concerns(operation)) {
-            if let Intake::Join(join) = &mut operation.intake {
-                join.forget(id.number, &mut effects.returned);
-            }
-        }
-        if self.any_idle_guard && self.released == 0 {
-            self.idle_point(now, effects);
-        }
+        count
     }
 
     /// Ends the cancelled jobs that have not started.

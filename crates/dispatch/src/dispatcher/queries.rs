@@ -11,6 +11,21 @@ use crate::lane::{Lane, LaneMask};
 use crate::operation::Successor;
 
 impl<P: Probe> Dispatcher<P> {
+    /// Index of the present region.
+    pub fn region(&self) -> usize {
+        self.epoch
+    }
+
+    /// True while the region switches the processor's host off.
+    pub fn is_off(&self) -> bool {
+        self.off
+    }
+
+    /// How many jobs were gone when the host went off.
+    pub fn lost_jobs(&self) -> u64 {
+        self.lost_jobs
+    }
+
     /// When the next `Tick` is due, or an `Observe` of what is overdue.
     #[inline]
     pub(super) fn next_timer(&self) -> Instant {

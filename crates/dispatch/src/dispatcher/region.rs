@@ -21,16 +21,20 @@ pub(super) struct Settings {
     placements: Vec<Vec<Vec<Placement>>>,
     /// The declared utilisation of each operation's critical and other jobs, in parts per million.
     shares: Vec<Vec<(u64, u64)>>,
+    /// Whether the processor's host is off.
+    off: Vec<bool>,
 }
 
 impl Settings {
     pub fn new(system: &System, plan: &ProcessorPlan) -> Self {
         let epochs = 0..system.epochs.len();
+        let host = system.processor(plan.processor).host;
         let settings = |epoch| plan.operations.iter().map(|id| system.setting(epoch, *id).clone()).collect();
         Settings {
             epochs: epochs.clone().map(settings).collect(),
             placements: plans(plan).map(|plan| plan.placements.clone()).collect(),
             shares: epochs.map(|epoch| shares(system, plan, epoch)).collect(),
+            off: system.epochs.iter().map(|epoch| !epoch.environment.enables(host)).collect(),
         }
     }
 }
@@ -42,6 +46,11 @@ impl<P: Probe> Dispatcher<P> {
         self.epochs_begun += 1;
         self.next_epoch = self.system_epochs.get(self.epochs_begun).copied().unwrap_or(Instant::NEVER);
         self.set_region(now, index, effects);
+        let off = self.settings.off[index];
+        if off && !core::mem::replace(&mut self.off, off) {
+            self.switch_off(now, effects);
+        }
+        self.off = off;
     }
 
     /// A region begins out of turn. Epochs still begin when their time comes.

@@ -38,7 +38,7 @@ impl<P: Probe> Dispatcher<P> {
         operation.next_number += u64::from(enabled);
         let due = operation.next_due(self.seed, &self.late);
         self.arrivals.replace_first(due);
-        if enabled {
+        if enabled && !self.off && !self.absent {
             let job = self.new_job(local, token, release);
             self.admit(now, job, effects);
         }

@@ -1,6 +1,5 @@
 //! `hyoshi broker`: the CPU broker, and what its clients do from the shell.
 
-mod answer;
 mod change;
 mod limits;
 mod look;
@@ -19,7 +18,7 @@ use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_model::{Share, printable_lines};
 use serde_json::json;
 
-use answer::{Answer, Told};
+use super::answer::{Answer, Told};
 pub(super) use change::{Period, settled};
 pub(super) use look::{standing_json, task_json};
 use whom::Asked;

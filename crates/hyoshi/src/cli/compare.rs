@@ -7,11 +7,12 @@ use std::ops::ControlFlow;
 use hyoshi_model::{Instant, JobId, Processor, System};
 use hyoshi_replay::{Feed, Figures, Observer};
 use hyoshi_report::figures::time;
-use hyoshi_sim::simulate;
+use hyoshi_sim::{Given, simulate_given};
 use hyoshi_trace::agreement::{self, Agreement, Difference, TOLERANCE};
-use hyoshi_trace::{JobEnd, Outcome};
+use hyoshi_trace::{JobEnd, Outcome, Signal};
 use serde_json::{Value, json};
 
+use super::journeys::Journeys;
 use super::recorded::{Left, Recorded};
 use super::{Failure, Format, Held, head, streams};
 
@@ -21,7 +22,9 @@ const MOST_TOLD: usize = 10;
 pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
     let system = &recorded.system;
     let mut run = Observer::new(system).keeping_ends(true);
-    let Left { lost, last, .. } = recorded.events(|processor, at, event| {
+    let mut journeys = Journeys::new(system, &recorded.header);
+    let Left { lost, last, part, .. } = recorded.events(|processor, at, event| {
+        journeys.event(processor, at, &event);
         run.event(processor, at, &event);
         ControlFlow::Continue(())
     })?;
@@ -32,17 +35,32 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failu
     // A busy machine tells its threads of the end a little late: a simulation would go on until then.
     let last = last.min(Instant::ZERO + system.duration);
     let simulated = RefCell::new(Observer::new(system).keeping_ends(true));
-    simulate(system, &recorded.plan, last, |processor| Feed::new(processor, &simulated), |_| true);
-    let all = agreements(system, &simulated.borrow_mut().figures(last), &run.figures(last), last);
+    let inputs = journeys.inputs();
+    let journey = |signal: &Signal| journeys.of(signal);
+    // Between hosts the network decides when signals arrive: the comparison does not cover it.
+    let given = Given {
+        takes: &|_, drawn| drawn,
+        late: None,
+        crowded: false,
+        inputs: &inputs,
+        requests: false,
+        links: Some(&journey),
+    };
+    let feed = |processor| Feed::new(processor, &simulated);
+    simulate_given(system, &recorded.plan, last, Some(given), None, feed, |_| true);
+    let mut all = agreements(system, &simulated.borrow_mut().figures(last), &run.figures(last), last);
+    let mut processors = system.processor_ids();
+    all.retain(|_| processors.next().is_some_and(|processor| recorded.header.contains(processor)));
     let holds = all.iter().all(|(_, agreement)| agreement.disagreements.is_empty());
     match format {
         Format::Text => {
             let texts: String = all.iter().map(|(name, agreement)| text(system, name, agreement)).collect();
-            streams::out(texts)?;
+            let part = part.map_or(String::new(), |part| format!("the recording is a part: {part}\n"));
+            streams::out(texts + &part)?;
         }
         Format::Json => {
             let all: Vec<_> = all.iter().map(|(name, agreement)| object(system, name, agreement)).collect();
-            let object = json!({ "hyoshi": head("trace compare"), "holds": holds, "processors": all });
+            let object = json!({ "hyoshi": head("trace compare"), "holds": holds, "processors": all, "part": part });
             streams::out(format_args!("{object:#}\n"))?;
         }
     }

@@ -34,6 +34,9 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
             if let Some(torn) = left.as_ref().and_then(|left| left.torn.as_ref()) {
                 streams::out(format_args!("degraded: the export is marked as partial: {torn}\n"))?;
             }
+            if let Some(part) = left.as_ref().and_then(|left| left.part.as_ref()) {
+                streams::out(format_args!("the recording is a part: {part}\n"))?;
+            }
             if let Some(lost) = left.as_ref().map(|left| left.lost).filter(|lost| *lost > 0) {
                 streams::out(format_args!("degraded: {lost} events were lost while recording\n"))?;
             }
@@ -44,6 +47,7 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
                 "runs": exported.runs, "flows": exported.flows, "packets": exported.packets,
                 "lost_events": left.as_ref().map(|left| left.lost),
                 "torn": left.as_ref().and_then(|left| left.torn.as_ref()),
+                "part": left.as_ref().and_then(|left| left.part.as_ref()),
             });
             // What cannot be read on is told in the object that tells the failure.
             if broken.is_none() {
@@ -61,6 +65,7 @@ fn written(recorded: &Recorded, to: BufWriter<File>, path: &Path) -> Result<Writ
     let fail = |error: std::io::Error| cannot_write(WHAT, path, &error);
     let lanes: Vec<Vec<String>> = plan.processors.iter().map(labels).collect();
     let mut export = Export::new(to, system, plan, &lanes, recorded.header.verb == "sim").map_err(fail)?;
+    export = export.by_clock_of(recorded.clock());
     let mut failed = None;
     let read = recorded.events(|processor, at, event| match export.event(processor, at, &event) {
         Ok(()) => ControlFlow::Continue(()),

@@ -8,28 +8,45 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use hyoshi_model::{Instant, JobId, Span, System, Trigger, takes};
+use clap::ValueEnum;
+use hyoshi_model::{Instant, JobId, ProcessorId, Span, System, Trigger, takes};
 use hyoshi_replay::{Figures, Observer};
 use hyoshi_report::Level;
 use hyoshi_report::figures::time;
 use hyoshi_sched::Strategies;
+use hyoshi_sim::Carried;
 use hyoshi_trace::agreement::{Agreement, TOLERANCE};
 use hyoshi_trace::stats::Counts;
-use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
+use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome};
 use serde_json::{Value, json};
 
 use super::costs::CostsFrom;
+use super::journeys::Journeys;
 use super::load::{Changes, Ready};
 use super::notes::note;
 use super::output::Again;
 use super::recorded::{Left, Recorded};
 use super::{Failure, compare};
 
+/// The source of delays and losses of signals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Links {
+    /// From the file's links
+    #[default]
+    Declared,
+    /// From the recording; signals missing from it use the file's links
+    Recorded,
+}
+
 /// What a simulation takes from a recording.
 pub(super) struct Incident {
     file: String,
     verb: String,
     times: RefCell<Times>,
+    /// Recorded delays and losses of signals, if requested.
+    pub journeys: Option<Journeys>,
+    /// Recorded requests and late starts of hosts.
+    pub inputs: Vec<(Instant, ProcessorId, Input)>,
     /// Releases that came otherwise than declared.
     pub late: Arc<BTreeMap<JobId, Span>>,
     drawn: Cell<u64>,
@@ -73,6 +90,7 @@ impl Incident {
     /// Reads a recording for a simulation of its system with these changes.
     pub fn read(
         path: &Path,
+        links: Links,
         changes: &Changes,
         costs: &CostsFrom,
         strategies: &Strategies,
@@ -82,14 +100,16 @@ impl Incident {
         let same = changes.arguments().iter().all(|word| word.starts_with("--duration")) && costs.costs.is_none();
         let mut times = Times(vec![Vec::new(); system.operations.len()]);
         let mut late = BTreeMap::new();
+        let mut journeys = Journeys::new(system, &recorded.header);
         let mut before = Observer::new(system).keeping_ends(same);
         let mut last = Instant::ZERO;
-        let Left { lost, torn, cut, .. } = recorded.events(|processor, at, event| {
+        let Left { lost, torn, cut, part, .. } = recorded.events(|processor, at, event| {
             // What the kernel tells of afterwards is no part of it.
             if !matches!(event, Event::Seen(_)) {
                 last = last.max(at);
             }
             before.event(processor, at, &event);
+            journeys.event(processor, at, &event);
             let Event::Decision(Decision::End(end)) = event else { return ControlFlow::Continue(()) };
             if let Some(times) = times.0.get_mut(end.job.operation.index()) {
                 // The end of a run tells nothing of what is unfinished.
@@ -110,7 +130,9 @@ impl Incident {
         if lost > 0 {
             let text = format!("{lost} events were lost while recording: of some jobs it does not know what they took");
             notes.push(note(Level::Degraded, "recording", text));
+            journeys.doubt();
         }
+        notes.extend(part.map(|part| note(Level::Info, "recording", part)));
         let asked = changes.duration.unwrap_or(system.duration);
         let last = cut.unwrap_or(last);
         let until = (Instant::ZERO + asked).min(last);
@@ -130,6 +152,8 @@ impl Incident {
             file: path.display().to_string(),
             verb: recorded.header.verb.clone(),
             times: RefCell::new(times),
+            inputs: journeys.inputs(),
+            journeys: Some(journeys).filter(|_| links == Links::Recorded),
             late: Arc::new(late),
             drawn: Cell::new(0),
             known: Cell::new(0),
@@ -159,7 +183,7 @@ impl Incident {
     }
 
     /// What became of the incident.
-    pub fn outcome(mut self, system: &System, after: &Figures<'_>) -> Again {
+    pub fn outcome(mut self, system: &System, after: &Figures<'_>, carried: &[Carried]) -> Again {
         let before = self.before.figures(self.until);
         let classes = [("critical", true), ("non-critical", false)];
         let classes = classes.map(|(name, critical)| {
@@ -173,6 +197,11 @@ impl Incident {
             known: self.known.get(),
             drawn: self.drawn.get(),
             late: self.late.len() as u64,
+            signals: self.journeys.is_some().then(|| {
+                let (sent, recorded) =
+                    carried.iter().fold((0, 0), |(sent, recorded), link| (sent + link.sent, recorded + link.recorded));
+                (recorded, sent - recorded)
+            }),
             classes,
             agreements,
         };
@@ -201,6 +230,8 @@ struct Both<'a> {
     known: u64,
     drawn: u64,
     late: u64,
+    /// The numbers of signals with recorded and with declared delays, if requested.
+    signals: Option<(u64, u64)>,
     classes: [(&'static str, Counts, Counts); 2],
     agreements: Option<Vec<(&'a str, Agreement)>>,
 }
@@ -215,6 +246,12 @@ impl Both<'_> {
         }
         if *late > 0 {
             let _ = write!(text, "; {late} releases come as late as they came");
+        }
+        if let Some((recorded, declared)) = self.signals {
+            let _ = write!(text, "; {recorded} signals arrive or are lost as recorded");
+            if declared > 0 {
+                let _ = write!(text, ", {declared} as declared (missing from the recording)");
+            }
         }
         let _ = write!(text, "\n\n{:<14}", "then → now");
         for (name, ..) in columns(&Counts::default()) {
@@ -247,7 +284,9 @@ impl Both<'_> {
         });
         json!({
             "recording": self.file, "verb": self.verb, "jobs_as_recorded": self.known, "jobs_drawn": self.drawn,
-            "releases_late_as_recorded": self.late, "classes": classes.collect::<Vec<_>>(), "agreement": agreements,
+            "releases_late_as_recorded": self.late,
+            "signals_as_recorded": self.signals.map(|(recorded, _)| recorded),
+            "signals_as_declared": self.signals.map(|(_, declared)| declared), "classes": classes.collect::<Vec<_>>(), "agreement": agreements,
         })
     }
 }

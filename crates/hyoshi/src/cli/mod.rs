@@ -3,6 +3,9 @@
 //! Exit codes: 0 what was asked for holds, 1 it does not, 2 the input was bad (a file, a flag, a
 //! missing privilege under `--strict`), 3 a run or simulation held until it was interrupted.
 
+#[cfg(feature = "orb")]
+#[cfg_attr(not(feature = "broker"), expect(dead_code, reason = "the broker's verbs use the rest"))]
+mod answer;
 #[cfg(feature = "broker")]
 mod attach;
 #[cfg(feature = "broker")]
@@ -25,13 +28,17 @@ mod idl;
 #[cfg(feature = "orb")]
 mod ior;
 mod jobs;
+mod journeys;
 #[cfg(feature = "broker")]
 mod lanes;
 mod load;
 mod manual;
+mod merge;
 #[cfg(feature = "orb")]
 mod naming;
 mod new;
+#[cfg(feature = "orb")]
+mod node;
 mod notes;
 mod output;
 mod programs;
@@ -112,6 +119,9 @@ enum Verb {
     /// Serve names for objects (CosNaming), kept across restarts; or ask such a service
     #[cfg(feature = "orb")]
     Naming(naming::Arguments),
+    /// List the nodes on this machine, show the state of one, or stop it
+    #[cfg(feature = "orb")]
+    Node(node::Arguments),
     /// Give CPU to what matters, for programs that nobody will change; or ask the broker that does
     #[cfg(feature = "broker")]
     Broker(broker::Arguments),
@@ -302,6 +312,8 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Idl(arguments) => ("idl", idl::idl(&arguments, format)),
         #[cfg(feature = "orb")]
         Verb::Naming(arguments) => (arguments.name(), naming::naming(&arguments, format)),
+        #[cfg(feature = "orb")]
+        Verb::Node(arguments) => (arguments.name(), node::node(&arguments, format)),
         #[cfg(feature = "broker")]
         Verb::Broker(arguments) => (arguments.name(), broker::broker(&arguments, format)),
         #[cfg(feature = "broker")]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use hyoshi_orb::naming::{KEY, NamingLimits, NamingService, NamingServiceError, StoreError};
+use hyoshi_naming::{KEY, NamingLimits, NamingService, NamingServiceError, StoreError};
 use hyoshi_orb::{Endpoint, Orb};
 use hyoshi_os::{Hangup, Interrupt, Wake};
 use serde_json::json;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use hyoshi_model::{Instant, ProcessorId, Span, System};
+use hyoshi_model::{HostId, Instant, ProcessorId, Span, System};
 use hyoshi_replay::insight::Insight;
 use hyoshi_report::summary::Summary;
 use hyoshi_report::{Account, Look, save};
@@ -194,8 +194,18 @@ impl RecordTo {
     }
 
     /// Begins the recording: the system's text comes first, so that the file explains itself.
-    pub fn begin(self, ready: &Ready, verb: &str, facts: Vec<Fact>) -> Result<Recorder, Failure> {
+    /// `run` identifies the run.
+    /// It contains one host, or all.
+    pub fn begin(
+        self,
+        ready: &Ready,
+        verb: &str,
+        host: Option<HostId>,
+        run: [u8; 16],
+        facts: Vec<Fact>,
+    ) -> Result<Recorder, Failure> {
         let RecordTo { file, path } = self;
+        let here = |id: &ProcessorId| host.is_none_or(|host| ready.system.processor(*id).host == host);
         let header = Header {
             system: ready.source.clone(),
             files: ready.files.clone(),
@@ -204,6 +214,8 @@ impl RecordTo {
             started_unix_ns: unix_now(),
             seed: ready.system.seed,
             changes: ready.changes.clone(),
+            processors: ready.system.processor_ids().filter(here).map(|processor| processor.0).collect(),
+            run,
             facts,
         };
         // Devices and pipes have no length to set.

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use hyoshi_model::{Contents, Instant, Known, ProcessorId, System, read_knowing};
+use hyoshi_model::{Contents, HostId, Instant, Known, ProcessorId, System, read_knowing};
 use hyoshi_report::Note;
 use hyoshi_report::figures::time;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::Event;
-use hyoshi_trace::recording::{Fits, Header, ReadError, Reader};
+use hyoshi_trace::recording::{Fits, Header, Misfit, ReadError, Reader};
 
 use super::Failure;
 use super::costs::{self, CostsFrom};
@@ -56,6 +56,12 @@ impl Recorded {
         recalled.costs.recalled(&header.files, &mut system)?;
         system.seed = header.seed;
         let system = System::new(system);
+        let sorted = header.processors.is_sorted_by(|one, next| one < next);
+        let known = header.processors.last().is_some_and(|last| (*last as usize) < system.processors.len());
+        if !sorted || !known {
+            let message = format!("the recording {} names processors that its system does not have", path.display());
+            return Err(Failure::new(message).help("it was edited or damaged; record again"));
+        }
         let plan = plan(&system, strategies)?;
         Ok(Recorded { path: path.into(), header, system: system.into(), plan: plan.into(), cut: OnceCell::new() })
     }
@@ -100,7 +106,7 @@ impl Recorded {
         mut each: impl FnMut(ProcessorId, Instant, Event) -> ControlFlow<()>,
     ) -> Result<Left, Failure> {
         let mut reader = reader(&self.path)?;
-        let mut fits = Fits::new(&self.system);
+        let mut fits = Fits::new(&self.system).of_part(&self.header.processors);
         let cut = self.cut()?;
         let until = cut.unwrap_or(Instant::NEVER);
         let (mut damaged, mut last) = (None, Instant::ZERO);
@@ -112,9 +118,7 @@ impl Recorded {
                     break;
                 }
             };
-            fits.check(&entry).map_err(|misfit| {
-                Failure::new(format!("the recording {} is not of the system in it: {misfit}", self.path.display()))
-            })?;
+            fits.check(&entry).map_err(|misfit| self.does_not_fit(&misfit))?;
             // What one processor did is not to be judged without what the others did at the time.
             if entry.now > until {
                 continue;
@@ -134,14 +138,42 @@ impl Recorded {
             });
             format!("{torn}{}", common.unwrap_or_default())
         });
-        Ok(Left { lost, torn, cut, last: cut.unwrap_or(last), damaged, names: reader.names().to_vec() })
+        let (names, part) = (reader.names().to_vec(), self.part());
+        Ok(Left { lost, torn, cut, last: cut.unwrap_or(last), damaged, names, part })
+    }
+
+    /// The hosts that it contains, in words; `None` if all.
+    pub fn part(&self) -> Option<String> {
+        let system = &self.system;
+        let is_here = |host: &u32| {
+            let mut processors = system.processor_ids().filter(|id| system.processor(*id).host.0 == *host);
+            processors.any(|processor| self.header.contains(processor))
+        };
+        let (here, missing): (Vec<u32>, Vec<u32>) = (0..system.hosts.len() as u32)
+            .filter(|host| system.processors.iter().any(|processor| processor.host.0 == *host))
+            .partition(is_here);
+        let names = |hosts: Vec<u32>| {
+            let names = hosts.iter().map(|host| format!("`{}`", system.hosts[*host as usize].name));
+            names.collect::<Vec<_>>().join(", ")
+        };
+        (!missing.is_empty()).then(|| format!("it contains {} only, nothing of {}", names(here), names(missing)))
+    }
+
+    /// The reference host of its times: the first that it contains.
+    pub fn clock(&self) -> HostId {
+        let hosts = self.header.processors.iter().map(|index| self.system.processors[*index as usize].host);
+        hosts.min().unwrap_or(HostId(0))
+    }
+
+    pub fn does_not_fit(&self, misfit: &Misfit) -> Failure {
+        Failure::new(format!("the recording {} is not of the system in it: {misfit}", self.path.display()))
     }
 
     /// Until when a recording that was cut off tells of all processors; `None` where it tells of the
     /// end of each, or only of one.
     fn cut(&self) -> Result<Option<Instant>, Failure> {
-        let processors = self.system.processors.len();
-        if processors < 2 {
+        let processors = &self.header.processors;
+        if processors.len() < 2 {
             return Ok(None);
         }
         if let Some(known) = self.cut.get() {
@@ -150,7 +182,7 @@ impl Recorded {
         let mut reader = reader(&self.path)?;
         // What is damaged is told where events are read for good.
         while let Some(Ok(_)) = reader.next() {}
-        let all = (0..processors).map(|processor| reader.told_until(ProcessorId(processor as u32)));
+        let all = processors.iter().map(|processor| reader.told_until(ProcessorId(*processor)));
         let cut = all.min().filter(|least| *least != Instant::NEVER);
         Ok(*self.cut.get_or_init(|| cut))
     }
@@ -170,9 +202,11 @@ pub(super) struct Left {
     pub damaged: Option<Failure>,
     /// The names of other threads.
     pub names: Vec<String>,
+    /// Which hosts it contains, if not all.
+    pub part: Option<String>,
 }
 
-fn reader(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
+pub(super) fn reader(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
     let file = File::open(path).map_err(|error| cannot_read(path, ReadError::Io(error)))?;
     Reader::new(BufReader::with_capacity(READ, file)).map_err(|error| cannot_read(path, error))
 }
@@ -180,7 +214,7 @@ fn reader(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
 /// A file is read in pieces of this size: a block and then some.
 const READ: usize = 128 << 10;
 
-fn cannot_read(path: &Path, error: ReadError) -> Failure {
+pub(super) fn cannot_read(path: &Path, error: ReadError) -> Failure {
     match error {
         ReadError::Io(error) => {
             let help = match error.kind() {

@@ -1,4 +1,7 @@
-//! `hyoshi run`: the system on the kernel.
+//! `hyoshi run`: the system on the kernel, all of it or one host.
+
+#[cfg_attr(not(feature = "orb"), path = "run/alone.rs")]
+mod hosts;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,6 +10,7 @@ use std::time::{Duration, Instant as WallClock};
 use clap::Args;
 use hyoshi_model::{Instant, ProcessorId, Span, System};
 use hyoshi_os::Asked;
+use hyoshi_os::process::unique;
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::switches::Sight;
 use hyoshi_os::wake::Wake;
@@ -15,6 +19,7 @@ use hyoshi_report::{Account, Level, Live, Note};
 use hyoshi_runtime::{EndedBy, Finished, Node, Note as RunNote, Running, StartError};
 use hyoshi_sched::Strategies;
 use hyoshi_trace::recording::Fact;
+use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{Decision, Event};
 
 use super::costs::CostsFrom;
@@ -30,6 +35,7 @@ use super::proved::Analysing;
 use super::unbrokered::{Lanes, Programs};
 use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
+use hosts::{HostArguments, Joined};
 
 /// The rings are emptied this often; the live table is drawn as often as it wants.
 const POLL: Duration = Duration::from_millis(40);
@@ -48,6 +54,8 @@ pub(super) struct Arguments {
     /// Run on CPUs that other runs, or other programs' real-time threads, have too
     #[arg(long)]
     share_cpu: bool,
+    #[command(flatten)]
+    hosts: HostArguments,
     #[command(flatten)]
     report: ReportTo,
     /// Write no HTML report
@@ -126,7 +134,12 @@ pub(super) fn run(
     let wake = Arc::new(Wake::new());
     let interrupt =
         Interrupt::on_signals(wake).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
-    let node = Node::new(ready.system.clone(), ready.plan.clone()).strict(arguments.strict).interrupt(interrupt);
+    let host = arguments.hosts.host(&ready.system)?;
+    let node = match host {
+        Some(host) => Node::for_host(ready.system.clone(), ready.plan.clone(), host),
+        None => Node::new(ready.system.clone(), ready.plan.clone()),
+    };
+    let node = node.strict(arguments.strict).interrupt(interrupt.clone());
     let node = node.share_cpu(arguments.share_cpu);
     // Without a recording nobody asks who had the CPU.
     let node = node.watch(record_to.is_some());
@@ -139,10 +152,21 @@ pub(super) fn run(
     #[cfg(not(feature = "broker"))]
     let socket = None;
     // First: programs are admitted beside the lanes.
-    let mut lanes = Lanes::tell(&ready.system, &node.cpus().map_err(not_started)?, socket);
-    let programs = Programs::start(&ready.system, socket)?;
+    let cpus = node.cpus().map_err(not_started)?;
+    let mut lanes = Lanes::tell(&ready.system, &cpus, socket);
+    let programs = Programs::start(&ready.system, host, socket)?;
+    let mut prepared = node.prepare().map_err(not_started)?;
+    let joined =
+        host.map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt)).transpose()?;
+    let run = match &joined {
+        Some(joined) => joined.run(),
+        None => unique().map_err(|error| Failure::new(format!("cannot read random bytes from the kernel: {error}")))?,
+    };
     let started_unix_ns = unix_now();
-    let running = node.start().map_err(not_started)?;
+    let running = match &joined {
+        Some(joined) => prepared.begin(joined.clock()),
+        None => prepared.start(),
+    };
     let ordinary =
         |note: &RunNote| matches!(note, RunNote::Refused { refused, .. } if matches!(refused.asked, Asked::Policy(_)));
     if running.notes().iter().any(ordinary) {
@@ -150,15 +174,17 @@ pub(super) fn run(
         lanes = Lanes::default();
     }
 
-    let recorder = record_to.map(|file| file.begin(&ready, "run", facts(&running, &ready.system))).transpose()?;
+    let recorder =
+        record_to.map(|file| file.begin(&ready, "run", host, run, facts(&running, &ready.system))).transpose()?;
     let names = running.names();
     let recorder = recorder.map(|recorder| recorder.names(names.clone()));
     let insight = insight(&ready.system, &ready.plan, false, format, report.is_some());
     let observer = Observer::new(&ready.system).with_insight(insight);
     let mut watching = Watching { observer, recorder, failed: None, paused: Vec::new() };
     let started = WallClock::now();
-    let finished = watch(running, &ready.system, &mut watching, &lanes, format);
+    let finished = watch(running, &ready.system, &mut watching, &lanes, joined.as_ref(), format);
     let lanes = lanes.end();
+    let hosts = joined.map(Joined::end).unwrap_or_default();
     let programs = programs.map(Programs::end).unwrap_or_default();
     // What cannot be recorded is told with the figures, which are worth having anyway.
     let recorded = watching.recorder.take().map_or(Ok(()), Recorder::finish);
@@ -177,7 +203,7 @@ pub(super) fn run(
         plan: &ready.plan,
         figures: watching.observer.figures(end),
         analysis: proved.analysis(),
-        queueing: finished.queueing.iter().map(|(_, queueing)| queueing.clone()).collect(),
+        queueing: queueing(&finished, &ready.system),
         duration: finished.elapsed,
         asked: ready.system.duration,
         interrupted: finished.ended_by == EndedBy::Interrupted,
@@ -185,7 +211,7 @@ pub(super) fn run(
         started_unix_ns: Some(started_unix_ns),
         threads: &names.since(0),
         lost_events: finished.lost.events,
-        notes: notes(&finished, &ready).into_iter().chain(lanes).chain(programs.notes).collect(),
+        notes: notes(&finished, &ready).into_iter().chain(lanes).chain(hosts).chain(programs.notes).collect(),
         programs: programs.summaries,
     };
     if account.verdict().holds {
@@ -209,6 +235,7 @@ fn watch(
     system: &System,
     watching: &mut Watching<'_>,
     lanes: &Lanes,
+    joined: Option<&Joined>,
     format: Format,
 ) -> Finished {
     let cpus: Vec<(ProcessorId, u32)> = running.cpus().collect();
@@ -221,7 +248,13 @@ fn watch(
             lanes.paused(*cpu, system.processor(*processor).hard_cap.budget());
         }
         let now = running.now();
+        if let Some(joined) = joined {
+            joined.report();
+        }
         if now.since(flushed) >= FLUSH {
+            for (processor, clock) in joined.into_iter().flat_map(Joined::clocks) {
+                watching.event(processor, running.told_until(), clock);
+            }
             watching.flush(system.processors.len(), running.told_until());
             flushed = now;
         }
@@ -235,6 +268,13 @@ fn watch(
         let _ = live.finish();
     }
     finished
+}
+
+/// The cost of queueing on each processor; none for processors that run elsewhere.
+fn queueing(finished: &Finished, system: &System) -> Vec<Queueing> {
+    let of =
+        |id| finished.queueing.iter().find(|(processor, _)| *processor == id).map(|(_, queueing)| queueing.clone());
+    system.processor_ids().map(|id| of(id).unwrap_or_default()).collect()
 }
 
 fn facts(running: &Running, system: &System) -> Vec<Fact> {

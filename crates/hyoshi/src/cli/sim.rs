@@ -7,18 +7,18 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant as WallClock};
 
 use clap::Args;
-use hyoshi_model::{Instant, ProcessorId, Span};
+use hyoshi_model::{HostId, Instant, ProcessorId, Span, System};
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::wake::Wake;
 use hyoshi_replay::Observer;
 use hyoshi_report::{Account, LATE_RELEASES, Level};
 use hyoshi_sched::Strategies;
 use hyoshi_sim::programs::Programs;
-use hyoshi_sim::{Given, simulate_given};
-use hyoshi_trace::{Event, Probe};
+use hyoshi_sim::{Carried, Given, Journeys, Simulated, simulate_given};
+use hyoshi_trace::{Event, Header, Probe, Signal};
 
 use super::costs::CostsFrom;
-use super::from::Incident;
+use super::from::{Incident, Links};
 use super::jobs::Jobs;
 use super::load::{Changes, load};
 use super::notes::{note, warning};
@@ -35,6 +35,9 @@ pub(super) struct Arguments {
     /// they were or with changes
     #[arg(long, value_name = "RECORDING", conflicts_with_all = ["seed", "record"])]
     from: Option<PathBuf>,
+    /// With --from: the source of delays and losses of signals between processors [default: declared]
+    #[arg(long, value_enum)]
+    links: Option<Links>,
     #[command(flatten)]
     changes: Changes,
     #[command(flatten)]
@@ -98,8 +101,14 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let (changes, costs) = (&arguments.changes, &arguments.costs);
     let (incident, ready) = match (&arguments.from, &arguments.file) {
         (Some(from), _) => {
-            let (incident, ready) = Incident::read(from, changes, costs, strategies)?;
+            let (incident, ready) =
+                Incident::read(from, arguments.links.unwrap_or_default(), changes, costs, strategies)?;
             (Some(incident), ready)
+        }
+        (None, Some(_)) if arguments.links.is_some() => {
+            return Err(
+                Failure::new("--links without --from").help("name a recording: sim --from RUN --links recorded")
+            );
         }
         (None, Some(file)) => (None, load(file, changes, costs, strategies, format)?),
         (None, None) => return Err(Failure::new("there is nothing to simulate").help("name a system's file")),
@@ -110,7 +119,9 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     arguments.report.try_out(&ready.file)?;
     let recorder = arguments.record.as_deref().map(|path| RecordTo::open(path, &ready)).transpose()?;
     let jobs = arguments.jobs.as_deref().map(|path| Jobs::create(path, &ready)).transpose()?;
-    let recorder = recorder.map(|file| file.begin(&ready, "sim", Vec::new())).transpose()?;
+    let recorder = recorder
+        .map(|file| file.begin(&ready, "sim", None, Header::run_of_seed(system.seed), Vec::new()))
+        .transpose()?;
     let mut insight = insight(system, &ready.plan, true, format, arguments.report.report.is_some());
     if let (Some(insight), Some(incident)) = (&mut insight, &incident) {
         insight.release_late(&incident.late);
@@ -127,11 +138,16 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let started = WallClock::now();
     let mut end = until;
     let takes = incident.as_ref().map(|incident| |job, drawn| incident.takes(job, drawn));
+    let journeys = incident
+        .as_ref()
+        .map(|incident| |signal: &Signal| incident.journeys.as_ref().and_then(|journeys| journeys.of(signal)));
     let given = incident.as_ref().zip(takes.as_ref()).map(|(incident, takes)| Given {
         takes,
         late: Some(&incident.late),
         crowded: false,
-        inputs: &[],
+        inputs: &incident.inputs,
+        requests: false,
+        links: journeys.as_ref().filter(|_| incident.journeys.is_some()).map(|journey| journey as Journeys<'_>),
     });
     let mut programs = Programs::new(system);
     let simulated = simulate_given(
@@ -150,6 +166,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
             go_on
         },
     );
+    let (losses, carried) = (losses(system, &simulated), simulated.links.clone());
     let processors = simulated.processors.into_iter();
     let capped: Vec<_> = processors.map(|processor| (processor.pauses, processor.relegated)).collect();
     progress.clear();
@@ -172,6 +189,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     if end < until {
         notes.push(note(Level::Info, "end", "interrupted: the figures are of the time until then"));
     }
+    notes.extend(losses.into_iter().map(|(name, text)| note(Level::Degraded, &name, text)));
     for (id, ((times, paused), relegated)) in system.processor_ids().zip(capped) {
         if times > 0 {
             let demoted = relegated.iter().map(|id| system.operation(*id).name.clone()).collect();
@@ -205,8 +223,43 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         notes,
         programs: programs.iter().map(|one| super::programs::played(system, one)).collect(),
     };
-    let again = incident.map(|incident| incident.outcome(system, &account.figures));
+    let again = incident.map(|incident| incident.outcome(system, &account.figures, &carried));
     publish_with(&account, again, arguments.report.report.as_deref(), format, Vec::new())
+}
+
+/// Losses on links and on hosts that went off, in words.
+fn losses<P>(system: &System, simulated: &Simulated<P>) -> Vec<(String, String)> {
+    let mut losses = Vec::new();
+    let signals = |count: u64| if count == 1 { "1 signal".to_string() } else { format!("{count} signals") };
+    for (position, carried) in simulated.links.iter().enumerate() {
+        let Carried { sent, received, lost, refused, in_flight, .. } = *carried;
+        if lost + refused == 0 {
+            continue;
+        }
+        let host = |id: HostId| system.hosts[id.index()].name.as_str();
+        let name = system
+            .links
+            .get(position)
+            .map_or("signals".to_string(), |link| format!("link {}-{}", host(link.between.0), host(link.between.1)));
+        let mut text = format!("{} sent: {received} received, {lost} lost", signals(sent));
+        if refused > 0 {
+            text += &format!(", {refused} sent to a host that was off");
+        }
+        if in_flight > 0 {
+            text += &format!(", {in_flight} on the way at the end");
+        }
+        losses.push((name, text));
+    }
+    for (position, host) in (0u32..).zip(&system.hosts) {
+        let here = system.processors.iter().zip(&simulated.processors).filter(|(one, _)| one.host == HostId(position));
+        let lost: u64 = here.map(|(_, simulated)| simulated.lost_jobs).sum();
+        if lost > 0 {
+            let jobs = if lost == 1 { "1 job was" } else { &format!("{lost} jobs were") };
+            losses
+                .push((format!("host {}", host.name), format!("{jobs} lost when it went off (counted as cancelled)")));
+        }
+    }
+    losses
 }
 
 /// A line on the terminal that says how far it is, for simulations that take more than a moment.

@@ -196,6 +196,29 @@ impl TlsPapers {
     }
 }
 
+/// A node's certificate, and the authorities of the other nodes' certificates.
+pub(super) fn peers(
+    cert: &Path,
+    key: Option<&PathBuf>,
+    roots: Option<&PathBuf>,
+) -> Result<(TlsServer, TlsClient, Renewal), Failure> {
+    let files = Files {
+        cert: Some(cert.to_owned()),
+        key: key.cloned(),
+        roots: roots.cloned(),
+        clients: roots.cloned(),
+        name: None,
+        strict: false,
+        guarded: true,
+    };
+    let used = files.load(true)?;
+    match (used.server.clone(), used.client.clone()) {
+        (Some(server), Some(client)) => Ok((server, client, Renewal { files, used })),
+        _ => Err(Failure::new("endpoints over TLS need a certificate and trusted authorities")
+            .help("--tls-cert FILE and --tls-roots FILE name them")),
+    }
+}
+
 fn calling(builder: OrbBuilder, client: Option<TlsClient>) -> Result<OrbBuilder, Failure> {
     match client {
         None => Ok(builder),

@@ -14,6 +14,7 @@ use hyoshi_trace::recording::Fact;
 
 use super::compare::compare;
 use super::export::perfetto;
+use super::merge::merge;
 use super::notes::note;
 use super::output::{ReportTo, command_line, insight, publish};
 use super::proved::Analysing;
@@ -41,6 +42,15 @@ enum Verb {
         /// The recording of a run
         file: PathBuf,
     },
+    /// Merge the recordings of a run's hosts into one
+    Merge {
+        /// The recordings, each of one host
+        #[arg(required = true, num_args = 2..)]
+        files: Vec<PathBuf>,
+        /// The merged recording
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
     /// Write a recording for the viewer of another program
     Export {
         /// For Perfetto: open the file at <https://ui.perfetto.dev>
@@ -65,6 +75,7 @@ impl Arguments {
         match &self.verb {
             Verb::Summary { .. } => "trace summary",
             Verb::Compare { .. } => "trace compare",
+            Verb::Merge { .. } => "trace merge",
             Verb::Export { .. } => "trace export",
             Verb::Replay { .. } => "trace replay",
         }
@@ -78,6 +89,7 @@ pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Form
             summary(&Recorded::open(file, strategies)?, report, format)
         }
         Verb::Compare { file } => compare(&Recorded::open(file, strategies)?, format),
+        Verb::Merge { files, output } => merge(files, output, strategies, format),
         Verb::Export { perfetto: _, file, output } => {
             perfetto(&Recorded::open(file, strategies)?, output.as_deref(), format)
         }
@@ -89,7 +101,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
     let analysing = Analysing::begin(&recorded.system, &recorded.plan);
     let exact = recorded.header.verb == "sim";
     let insight = insight(&recorded.system, &recorded.plan, exact, format, report.report.is_some());
-    let mut observer = Observer::new(&recorded.system).with_insight(insight);
+    let mut observer = Observer::new(&recorded.system).with_insight(insight).by_clock_of(recorded.clock());
     let mut left = recorded.events_before_damage(|processor, at, event| {
         observer.event(processor, at, &event);
         ControlFlow::Continue(())
@@ -105,6 +117,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
         note(level, &fact.what, &fact.detail)
     };
     let mut notes: Vec<Note> = header.facts.iter().map(told).collect();
+    notes.extend(left.part.as_ref().map(|part| note(Level::Info, "recording", part)));
     let asked = recorded.system.duration;
     // The last lane may be told of the end a little after it.
     let duration = left.last.since(Instant::ZERO).min(asked);
@@ -149,7 +162,8 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
 fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
     let (mut inputs, mut decisions) = (0, 0);
     let (mut divergence, mut cut) = (None, None);
-    for plan in &recorded.plan.processors {
+    let contained = recorded.plan.processors.iter().filter(|plan| recorded.header.contains(plan.processor));
+    for plan in contained {
         let mut replay = Replay::new(&recorded.system, plan);
         let mut diverged = None;
         let Left { lost, torn, .. } = recorded.events(|processor, at, event| {
@@ -177,6 +191,9 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
         },
         Format::Json => {}
     }
+    if let (Format::Text, Some(part)) = (format, recorded.part()) {
+        streams::out(format_args!("the recording is a part: {part}\n"))?;
+    }
     match (format, &cut) {
         (Format::Text, Some(torn)) => streams::out(format_args!("the recording ends in mid-run: {torn}\n"))?,
         (Format::Text, None) => {}
@@ -184,7 +201,7 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
             let object = serde_json::json!({
                 "hyoshi": head("trace replay"), "holds": divergence.is_none(),
                 "inputs": inputs, "decisions": decisions, "divergence": divergence,
-                "torn": cut,
+                "torn": cut, "part": recorded.part(),
             });
             streams::out(format_args!("{object:#}\n"))?;
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use hyoshi_model::{ProcessorId, Span, System};
+use hyoshi_model::{HostId, ProcessorId, Span, System};
 use hyoshi_report::{Note, ProgramSummary};
 
 use super::Failure;
@@ -38,7 +38,7 @@ pub(super) struct Told {
 
 impl Programs {
     /// Refuses a file with reservations.
-    pub fn start(system: &Arc<System>, _: Option<&Path>) -> Result<Option<Programs>, Failure> {
+    pub fn start(system: &Arc<System>, _: Option<HostId>, _: Option<&Path>) -> Result<Option<Programs>, Failure> {
         match system.brokered.programs.len() {
             0 => Ok(None),
             count => Err(Failure::new(format!("the file has {count} reservations, which this program cannot start"))

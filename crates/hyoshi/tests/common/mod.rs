@@ -6,6 +6,8 @@ pub mod broker;
 #[path = "../../../os/tests/common/privileges.rs"]
 pub mod privileges;
 pub mod said;
+#[path = "../../../os/tests/common/steal.rs"]
+pub mod steal;
 
 pub use privileges::missing;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use hyoshi_interop::peers::Peer as PeerInterface;
-use hyoshi_orb::naming::{NameComponent, NamingContext, NamingContextExt, naming_context};
+use hyoshi_naming::{NameComponent, NamingContext, NamingContextExt, naming_context};
 use hyoshi_orb::{ObjectRef, Orb};
 
 use crate::orbs::Peer;
@@ -87,7 +87,7 @@ fn names_are_bound_and_resolved_through_omninames() {
     let gone = root.resolve(&name("Theirs")).unwrap_err();
     let nowhere = name("Theirs");
     assert!(
-        matches!(&gone, hyoshi_orb::naming::ResolveError::NotFound(naming_context::NotFound { rest_of_name, .. })
+        matches!(&gone, hyoshi_naming::ResolveError::NotFound(naming_context::NotFound { rest_of_name, .. })
             if *rest_of_name == nowhere),
         "{gone:?}"
     );

@@ -41,9 +41,15 @@ fn matching(file: &Path, ports: &[u16], filter: &str) -> Vec<String> {
 
 #[test]
 fn the_dissector_finds_nothing_malformed() {
-    let Some(omniorb) = Peer::OmniOrb.built() else { return };
+    // Where the capture lacks packets, the dissector takes octets within a message for the begin of one.
+    assert!((0..5).any(|_| is_well_formed()), "the capture lacked packets five times");
+}
+
+/// False if the capture lacks packets.
+fn is_well_formed() -> bool {
+    let Some(omniorb) = Peer::OmniOrb.built() else { return true };
     let file = std::env::temp_dir().join(format!("hyoshi-interop-{}.pcapng", std::process::id()));
-    let Some(capture) = capture(&file) else { return };
+    let Some(capture) = capture(&file) else { return true };
 
     let server = Server::start(Peer::OmniOrb.server(omniorb));
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
@@ -63,8 +69,13 @@ fn the_dissector_finds_nothing_malformed() {
     let messages = matching(&file, &ports, &format!("giop && {ours_or_theirs}"));
     assert!(messages.len() > 1000, "only {} packets with GIOP were seen", messages.len());
     let malformed = matching(&file, &ports, &format!("_ws.malformed && {ours_or_theirs}"));
+    let lost = "(tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment)";
+    if !malformed.is_empty() && !matching(&file, &ports, &format!("{lost} && {ours_or_theirs}")).is_empty() {
+        return false;
+    }
     let told: Vec<&str> = malformed.iter().take(20).map(String::as_str).collect();
     assert!(malformed.is_empty(), "{} of {} packets:\n{}", malformed.len(), messages.len(), told.join("\n"));
     // What could not be deleted is no concern of the test.
     let _ = std::fs::remove_file(&file);
+    true
 }

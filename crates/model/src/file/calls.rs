@@ -41,29 +41,21 @@ pub(super) struct Piece {
 
 /// What is declared, as pieces. `None` where there are no calls, or where they are wrong, which is logged.
 pub(super) fn pieces(log: &mut Log, declared: &[Declared<'_>]) -> Option<Vec<Piece>> {
-    if declared.iter().all(|one| one.calls.is_none() && !one.called) {
+    if declared.iter().all(|one| one.calls.is_none()) {
         return None;
     }
     let names = Names::new("operation", declared.iter().map(|one| one.name.value));
     let methods: Vec<Option<usize>> = declared.iter().map(|one| method(log, declared, &names, one)).collect();
     let mut sound = declared.iter().zip(&methods).all(|(one, method)| one.calls.is_none() || method.is_some());
-    // A call that was not understood may be the one that is missing.
-    let understood = sound && !declared.iter().any(|one| one.misread && one.calls.is_none());
     let called: HashSet<usize> = methods.iter().flatten().copied().collect();
-    for (position, one) in declared.iter().enumerate().filter(|(_, one)| one.called) {
-        if understood && !called.contains(&position) {
-            log.error(one.name.place, format!("nothing calls `{}`", one.name.value))
-                .label("never released")
-                .help(format!("give a caller `calls = {{ method = \"{}\", after = \"1ms\" }}`", one.name.value));
-            sound = false;
-        }
-    }
     sound &= acyclic(log, declared, &methods);
     if !sound {
         return None;
     }
     let mut pieces = Pieces { declared, methods, pieces: Vec::new() };
-    for (position, one) in declared.iter().enumerate().filter(|(_, one)| !one.called) {
+    // If no operation calls a method, requests from outside release it.
+    let stands_alone = |(position, one): &(usize, &Declared<'_>)| !one.called || !called.contains(position);
+    for (position, one) in declared.iter().enumerate().filter(stands_alone) {
         pieces.add(position, one.name.value.to_string(), None, position)?;
         if pieces.pieces.len() as u64 > limits::OPERATIONS {
             log.error(one.name.place, "too many operations")
@@ -73,6 +65,33 @@ pub(super) fn pieces(log: &mut Log, declared: &[Declared<'_>]) -> Option<Vec<Pie
         }
     }
     Some(pieces.pieces)
+}
+
+/// Rejects keys that contradict the release by requests or calls.
+pub(super) fn check_requests(log: &mut Log, declared: &[Declared<'_>]) {
+    for one in declared.iter().filter(|one| one.called && !one.misread) {
+        if !one.requested() {
+            if let Some(interval) = one.min_interval {
+                log.error(interval.place, "`min_interval` is for operations that no operation calls")
+                    .help("take it out: the period of its callers says how often it is released");
+            }
+            continue;
+        }
+        if let Some(call) = one.calls {
+            let whole = one.name.value.trim_end_matches(":call");
+            log.error(call.method.place, format!("`{whole}` calls a method, and requests release it"))
+                .help("let it trigger an operation, with `after`, that does what the method does");
+        }
+        if let Some(guard) = one.guard {
+            log.error(guard.place, "`guard` is for triggered operations")
+                .help("take it out: no earlier job triggers what requests release");
+        }
+        if one.min_interval.is_none() && one.written.deadline.is_none() {
+            log.error(one.name.place, format!("`{}` has no deadline", one.name.value))
+                .label("`deadline` is missing")
+                .help("add `deadline = \"10ms\"`, from the request on, or `min_interval`, which is the deadline, too");
+        }
+    }
 }
 
 /// The operation that one calls, if it may.
@@ -173,7 +192,8 @@ pub(super) fn declare<'a>(declared: Vec<Declared<'a>>, pieces: &'a [Piece]) -> V
         one.name = At::new(piece.name.as_str(), of.name.place);
         (one.part, one.critical, one.importance) = (piece.part, piece.critical, piece.importance);
         one.within = piece.within.and_then(|within| end_of[within]);
-        one.method = (of.called && !matches!(piece.part, Part::Before { .. })).then_some(of.name.value);
+        let method = of.called && piece.trigger.is_some() && !matches!(piece.part, Part::Before { .. });
+        one.method = method.then_some(of.name.value);
         if let Some(trigger) = piece.trigger {
             let place = of.calls.map_or(of.name.place, |call| call.method.place);
             let names = At::new(vec![At::new(pieces[trigger].name.as_str(), place)], place);

@@ -14,8 +14,10 @@ pub(super) struct Declared<'a> {
     /// `None` for a periodic operation.
     pub after: Option<After<'a>>,
     pub reads: At<Vec<At<&'a str>>>,
-    /// Calls release it.
+    /// Calls or requests release it.
     pub called: bool,
+    /// The least time between two requests.
+    pub min_interval: Option<At<Span>>,
     pub calls: Option<Call<'a>>,
     /// Which part of an operation that calls it is.
     pub part: Part,
@@ -63,6 +65,11 @@ impl Declared<'_> {
             Part::Rest { periodic, .. } => periodic,
             _ => self.after.is_none() && !self.called,
         }
+    }
+
+    /// Whether requests from outside release it: nothing in the file calls it.
+    pub fn requested(&self) -> bool {
+        self.called && self.after.is_none()
     }
 }
 

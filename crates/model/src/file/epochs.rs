@@ -1,4 +1,4 @@
-//! `[[epoch]]`: what changes when, written as new values of keys of operations.
+//! `[[epoch]]`: times and new values of keys of operations, programs, links and hosts.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -19,7 +19,7 @@ use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
 use super::value::{Given, shortened};
 use crate::ids::OperationId;
-use crate::system::{Deadline, Epoch};
+use crate::system::{Deadline, Environment, Epoch};
 use crate::time::{Instant, Span};
 
 /// An epoch as written.
@@ -28,29 +28,45 @@ pub(super) struct Declared<'a> {
     at: Span,
     place: Place,
     changes: Vec<Change<'a>>,
-    programs: Vec<ProgramChange<'a>>,
+    programs: Vec<NamedChange<'a>>,
+    environment: Vec<NamedChange<'a>>,
 }
 
-/// A new value of a key of a program: its name, the key, and where the value stands.
-pub(super) struct ProgramChange<'a> {
-    pub program: At<String>,
+/// A new value of a key of a program, a link or a host: its section and name, the key, and where the value stands.
+pub(super) struct NamedChange<'a> {
+    pub section: &'static str,
+    pub name: At<String>,
     pub key: &'static str,
     pub value: &'a Spanned<DeValue<'a>>,
 }
 
 impl<'a> Declared<'a> {
     fn at_start(place: Place) -> Self {
-        Declared { name: "0".to_string(), at: Span::ZERO, place, changes: Vec::new(), programs: Vec::new() }
+        Declared::new("0".to_string(), Span::ZERO, place)
+    }
+
+    fn new(name: String, at: Span, place: Place) -> Self {
+        Declared { name, at, place, changes: Vec::new(), programs: Vec::new(), environment: Vec::new() }
     }
 
     /// Whether it begins within the time that the command line gives.
-    fn is_within(&self, duration: Option<Span>) -> bool {
+    pub fn is_within(&self, duration: Option<Span>) -> bool {
         duration.is_none_or(|duration| self.at < duration)
     }
 
     /// When it begins, and what it changes of programs.
-    pub fn of_programs(&self) -> (Instant, &[ProgramChange<'a>]) {
+    pub fn of_programs(&self) -> (Instant, &[NamedChange<'a>]) {
         (Instant::from_nanos(self.at.as_nanos()), &self.programs)
+    }
+
+    /// Its changes of links and hosts.
+    pub fn of_environment(&self) -> &[NamedChange<'a>] {
+        &self.environment
+    }
+
+    /// For error messages.
+    pub fn place(&self) -> Place {
+        self.place
     }
 }
 
@@ -99,7 +115,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
         }
         let name = name.map_or_else(|| epochs.len().to_string(), |name| name.value.to_string());
         let set = table.given(log, "set", |given| given.table("set = { \"operation.NAME.KEY\" = ... }"));
-        let mut epoch = Declared { name, at, place, changes: Vec::new(), programs: Vec::new() };
+        let mut epoch = Declared::new(name, at, place);
         if let Some(set) = set {
             collect(log, &mut Vec::new(), set.value, &mut epoch);
         }
@@ -129,8 +145,9 @@ fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, ep
                 let address = Address { operation, key, part, written: written.get_ref() };
                 epoch.changes.push(Change { address, entries: table, place });
             }
-            (Found::OfProgram(program, key), _) => {
-                epoch.programs.push(ProgramChange { program: At::new(program, place), key, value });
+            (Found::OfNamed(section, name, key), _) => {
+                let change = NamedChange { section, name: At::new(name, place), key, value };
+                if section == "reservation" { epoch.programs.push(change) } else { epoch.environment.push(change) }
             }
             (Found::Incomplete, Some(inner)) => collect(log, path, inner, epoch),
             (Found::Incomplete, None) => refuse(log, place, path, None),
@@ -142,8 +159,8 @@ fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, ep
 
 enum Found {
     Complete(String, &'static Key, Option<&'static Key>),
-    /// `reservation.NAME.KEY`.
-    OfProgram(String, &'static str),
+    /// `reservation.NAME.KEY`, `link.A-B.KEY` or `host.NAME.KEY`: the section, the name and the key.
+    OfNamed(&'static str, String, &'static str),
     /// Nothing wrong so far.
     Incomplete,
     /// The index of the wrong segment.
@@ -153,7 +170,9 @@ enum Found {
 fn address(path: &[String]) -> Found {
     match path[0].as_str() {
         "operation" => {}
-        "reservation" => return of_program(path),
+        "reservation" => return of_named("reservation", path),
+        "link" => return of_named("link", path),
+        "host" => return of_named("host", path),
         _ => return Found::Wrong(0),
     }
     let Some(name) = path.get(1) else { return Found::Incomplete };
@@ -173,11 +192,11 @@ fn address(path: &[String]) -> Found {
     }
 }
 
-fn of_program(path: &[String]) -> Found {
+fn of_named(section: &'static str, path: &[String]) -> Found {
     match path {
         [_] | [_, _] => Found::Incomplete,
-        [_, program, key] => match settable("reservation", key) {
-            Some(key) => Found::OfProgram(program.clone(), key.name),
+        [_, name, key] => match settable(section, key) {
+            Some(key) => Found::OfNamed(section, name.clone(), key.name),
             None => Found::Wrong(2),
         },
         [..] => Found::Wrong(3),
@@ -197,7 +216,10 @@ fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
     let like = "write \"operation.NAME.KEY\" = value";
     let (message, help) = match wrong {
         None => (format!("`{written}` is not the address of a value"), like.to_string()),
-        Some(0) => (format!("`{written}` cannot be set: epochs change operations and reservations"), like.to_string()),
+        Some(0) => (
+            format!("`{written}` cannot be set: epochs change operations, reservations, links and hosts"),
+            like.to_string(),
+        ),
         Some(at) => {
             let segment = &path[at];
             let section = path[0].as_str();
@@ -281,8 +303,11 @@ impl Change<'_> {
     ) {
         let key = self.address.key.name;
         if matches!(key, "rate" | "every" | "jitter" | "repeat") && !operations.of(OperationId(first)).periodic() {
-            log.error(self.place, format!("`{key}` is for periodic operations"))
-                .help("this one is triggered by others: change theirs");
+            let help = match operations.of(OperationId(first)).requested() {
+                true => "requests release this one",
+                false => "this one is triggered by others: change theirs",
+            };
+            log.error(self.place, format!("`{key}` is for periodic operations")).help(help);
             return;
         }
         let operation = operations.of(OperationId(first));
@@ -406,17 +431,19 @@ pub(super) fn settle(
     ground: &Ground<'_>,
     epochs: Vec<Declared<'_>>,
     written: &[Option<Vec<Arc<Written>>>],
+    environments: Vec<Arc<Environment>>,
     duration: Option<Span>,
 ) -> Vec<Epoch> {
     let mut settled: Vec<Epoch> = Vec::with_capacity(epochs.len());
-    for (epoch, written) in epochs.into_iter().zip(written) {
+    for ((epoch, written), environment) in epochs.into_iter().zip(written).zip(environments) {
         log.silence(!epoch.is_within(duration));
         let settings = match (written, settled.last()) {
             (None, Some(last)) => last.settings.clone(),
             (Some(written), _) => ground.settle(log, written),
             (None, None) => Arc::from([]),
         };
-        settled.push(Epoch { name: epoch.name, at: Instant::from_nanos(epoch.at.as_nanos()), settings });
+        let at = Instant::from_nanos(epoch.at.as_nanos());
+        settled.push(Epoch { name: epoch.name, at, settings, environment });
     }
     log.silence(false);
     settled

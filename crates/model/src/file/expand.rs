@@ -181,6 +181,7 @@ impl<'a> Operations<'a> {
             let mut lost = operation.misread;
             let mut follow = |names| self.follow(log, names, count, &mut edges, &mut lost);
             let trigger = match &operation.after {
+                None if operation.requested() => Trigger::Any(Vec::new()),
                 None => Trigger::Periodic,
                 Some(after) if after.all => Trigger::All(follow(&after.names)?),
                 Some(after) => Trigger::Any(follow(&after.names)?),

@@ -100,7 +100,7 @@ pub enum Kind {
     Table(&'static str),
     /// A table of names of the section and times.
     TimeOf(&'static str),
-    /// A table of `"operation.NAME.KEY"` or `"reservation.NAME.KEY"` and values of that key.
+    /// A table of `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, `"link.A-B.KEY"` or `"host.NAME.KEY"` and values of that key.
     Settings,
     /// Not yet: what to do until then.
     Later(&'static str),
@@ -227,7 +227,25 @@ const TOP: &[Key] = &[
 
 const HOST: &[Key] = &[
     key("broker", Kind::Table("broker"), Said("the file's"), "How programs share time on this host."),
-    later("endpoints", "all hosts of a file run in one process"),
+    key(
+        "endpoints",
+        Kind::Texts,
+        Said("no node of its own: all hosts run in one process"),
+        "The endpoints of its node: \"tcp/ADDRESS:PORT\", \"tls/ADDRESS:PORT\" or \"unix/PATH\".",
+    ),
+    key(
+        "insecure",
+        Kind::Truth,
+        Value("false"),
+        "True: its `tcp/` endpoints may be reached from other machines, unencrypted and without proof of identity.",
+    ),
+    key(
+        "clock_error",
+        Kind::Time,
+        Said("0s, in one process"),
+        "The largest difference from other hosts' clocks: `check` adds it to bounds across hosts.",
+    ),
+    set("enabled", Kind::Truth, Value("true"), "False: the host is off until an epoch enables it; for simulation."),
 ];
 
 const BROKER: &[Key] = &[
@@ -353,7 +371,13 @@ const OPERATION: &[Key] = &[
         "called",
         Kind::Truth,
         Said("`rate`, `every` or `after`"),
-        "True: a method, released by calls of other operations.",
+        "True: released by calls of other operations, or by requests to an object if no operation calls it.",
+    ),
+    key(
+        "min_interval",
+        Kind::Time,
+        Said("unknown: `check` proves nothing"),
+        "The least time between two requests that `check` may assume.",
     ),
     key(
         "calls",
@@ -381,7 +405,7 @@ const OPERATION: &[Key] = &[
     set(
         "deadline",
         Kind::TimeOr("operation.deadline"),
-        Said("the period; after a trigger, its chain's"),
+        Said("the period or `min_interval`; after a trigger, its chain's"),
         "By when a job must finish, from its release or end to end.",
     ),
     key("critical", Kind::Truth, Value("false"), "Every deadline matters: never cancelled, never shed."),
@@ -502,14 +526,20 @@ const CHAIN: &[Key] = &[
 
 const LINK: &[Key] = &[
     key("between", Kind::Pair("host"), Required, "The two hosts."),
-    key("delay", Kind::TimeOrPair, Required, "How long an event takes; a pair: anything between, evenly."),
+    set("delay", Kind::TimeOrPair, Required, "How long an event takes; a pair: anything between, evenly."),
+    set("loss", Kind::Share, Value("\"0%\""), "The share of events that are lost, each independently of the others."),
     later("bandwidth", "give the delay that it causes"),
 ];
 
 const EPOCH: &[Key] = &[
     key("at", Kind::Time, Required, "When it begins."),
     key("name", Kind::Text, Said("its number, from 0"), "Its name in reports."),
-    key("set", Kind::Settings, Said("nothing changes"), "New values: \"operation.NAME.KEY\" = value."),
+    key(
+        "set",
+        Kind::Settings,
+        Said("nothing changes"),
+        "New values: \"operation.NAME.KEY\", \"link.A-B.KEY\" or \"host.NAME.enabled\" = value.",
+    ),
 ];
 
 /// The sections of a file of measured costs, which is no system.

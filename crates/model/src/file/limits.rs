@@ -1,5 +1,6 @@
 //! How large a file and what it describes may be: generous for people, finite for machines.
 
+pub use crate::checked::{EPOCHS, PREDECESSORS};
 use crate::time::Span;
 
 /// Bytes of the file; a system of 100,000 operations written one by one needs about ten million.
@@ -20,10 +21,6 @@ pub const ROOTS: usize = 4_000_000;
 pub const SETTINGS: usize = 2_000_000;
 /// Operations on the paths of all chains together.
 pub const STEPS: usize = 100_000;
-/// Epochs: recordings and jobs number them in 16 bits.
-pub const EPOCHS: usize = u16::MAX as usize;
-/// Operations that trigger one operation: completions number them in 16 bits.
-pub const PREDECESSORS: usize = u16::MAX as usize;
 /// Characters of a name.
 pub const NAME: usize = 64;
 /// Bytes of a file of measured costs.

@@ -9,18 +9,69 @@ use super::names::Names;
 use super::table::Table;
 use super::value::{Complaint, Given, Read, complain, shortened};
 use crate::costs::Costs;
+use crate::endpoint::{ENDPOINTS, Endpoint};
 use crate::hard_cap::{HardCap, OnOverload};
 use crate::ids::HostId;
 use crate::system::{Host, Link, Overload, Preemption, Processor, Resource};
 use crate::time::Span;
 
 pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
-    let mut hosts: Vec<_> =
-        top.named(log, "host").iter().map(|(name, _)| Host { name: name.value.to_string() }).collect();
+    let mut taken = HashMap::new();
+    let mut hosts = Vec::new();
+    for (name, table) in top.named(log, "host") {
+        let insecure = table.read(log, "insecure", Given::truth).is_some_and(|insecure| insecure.value);
+        let clock_error = table.given(log, "clock_error", Given::time).map(|error| error.value);
+        let mut endpoints = Vec::new();
+        for endpoint in self::endpoints(log, &table) {
+            if let Some((first, host)) = taken.insert(endpoint.value.clone(), (endpoint.place, name.value)) {
+                let whose = if host == name.value {
+                    format!("`{host}` has the endpoint `{}` twice", endpoint.value)
+                } else {
+                    format!("`{}` and `{host}` both have the endpoint `{}`", name.value, endpoint.value)
+                };
+                log.error(endpoint.place, whose)
+                    .label("taken")
+                    .also(first, "here first")
+                    .help("one node listens at each endpoint: give each host its own");
+            }
+            if endpoint.value.is_exposed() && !insecure {
+                log.error(endpoint.place, format!("`{}` is not encrypted and not on loopback", endpoint.value))
+                    .label("other machines can read and forge what it carries")
+                    .help(format!(
+                        "write \"{}\", or `insecure = true` in [host.{}] if the network is trusted",
+                        endpoint.value.to_string().replacen("tcp/", "tls/", 1),
+                        shortened(name.value)
+                    ));
+            }
+            endpoints.push(endpoint.value);
+        }
+        hosts.push(Host { name: name.value.to_string(), endpoints, insecure, clock_error });
+    }
     if hosts.is_empty() {
-        hosts.push(Host { name: "local".to_string() });
+        hosts.push(Host::named("local"));
     }
     hosts
+}
+
+/// The endpoints of a host; those that are wrong are logged and left out.
+fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<At<Endpoint>> {
+    let Some(written) = table.given(log, "endpoints", Given::texts) else { return Vec::new() };
+    if written.value.len() > ENDPOINTS {
+        log.error(written.place, format!("`endpoints` has {} endpoints", written.value.len()))
+            .help(format!("a host has at most {ENDPOINTS}"));
+        return Vec::new();
+    }
+    let mut endpoints = Vec::with_capacity(written.value.len());
+    for text in written.value {
+        match text.value.parse::<Endpoint>() {
+            Ok(endpoint) => endpoints.push(At::new(endpoint, text.place)),
+            Err(error) => {
+                let written = shortened(text.value);
+                log.error(text.place, format!("endpoint `{written}` {error}")).help(error.remedy());
+            }
+        }
+    }
+    endpoints
 }
 
 pub(super) fn resources(log: &mut Log, top: &Table<'_>) -> Vec<Resource> {
@@ -185,7 +236,8 @@ pub(super) fn links(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<Link>
     let mut first_of = HashMap::new();
     for table in top.list(log, "link") {
         let between = table.read(log, "between", Given::texts);
-        let delay: Option<At<(Span, Span)>> = table.read(log, "delay", |given| given.one_or_pair("times", Given::time));
+        let delay: Option<At<(Span, Span)>> = table.read(log, "delay", link_delay);
+        let loss = table.read(log, "loss", Given::share_ppm).map_or(0, |loss| loss.value);
         let Some(between) = between else { continue };
         let [one, other] = between.value[..] else {
             log.error(between.place, "`between` does not name two hosts").help("write between = [\"a\", \"b\"]");
@@ -203,7 +255,13 @@ pub(super) fn links(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<Link>
                 .help("a link holds for both directions: keep one");
         }
         let between = (HostId(from), HostId(to));
-        links.extend(delay.map(|delay| Link { between, delay: delay.value }));
+        let delay = delay.map_or((Span::ZERO, Span::ZERO), |delay| delay.value);
+        links.push(Link { between, delay, loss_ppm: loss });
     }
     links
+}
+
+/// The delay of a link: one for all events, or the least and the greatest.
+pub(super) fn link_delay(given: Given<'_>) -> Read<(Span, Span)> {
+    given.one_or_pair("times", Given::time)
 }

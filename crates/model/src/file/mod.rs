@@ -3,13 +3,14 @@
 //! The way of a file: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table`
 //! (known keys, through the table of `keys`) → `machines`, `operation` (what is written) →
 //! `programs` (the broker's part), `calls` (a call becomes a chain) → `expand` (templates, names) → `graph` (causes before effects, no cycles) → `chains`,
-//! `epochs` → `settings` (what follows from it). Each step logs what is wrong and goes on as
+//! `epochs`, `environment` → `settings` (what follows from it). Each step logs what is wrong and goes on as
 //! far as it makes sense, so that one run tells all that is wrong.
 
 mod calls;
 mod chains;
 mod declared;
 mod diagnostic;
+mod environment;
 mod epochs;
 mod expand;
 mod graph;
@@ -39,9 +40,10 @@ pub use measured::{MeasuredCosts, read_costs, read_costs_file};
 pub use programs::{Judged, Laws};
 pub use schema::schema;
 
+use crate::checked::System;
 use crate::ids::OperationId;
 use crate::system;
-use crate::system::{Contents, Guard, IdleStates, System, Trigger};
+use crate::system::{Contents, Guard, IdleStates, Trigger};
 use log::{Log, Place};
 use table::Table;
 use value::{Given, complain};
@@ -206,8 +208,12 @@ fn assemble(
     match &pieces {
         Some(pieces) => declared = calls::declare(declared, pieces),
         // Should there be calls, they are wrong: what they leave out is not missed a second time.
-        None => declared.iter_mut().for_each(|one| one.misread |= one.called || one.calls.is_some()),
+        None if declared.iter().any(|one| one.calls.is_some()) => {
+            declared.iter_mut().for_each(|one| one.misread |= one.called || one.calls.is_some());
+        }
+        None => {}
     }
+    calls::check_requests(log, &declared);
     let operations = expand::Operations::expand(log, declared)?;
     let connections = operations.connect(log)?;
     let phases = operations.phases(log);
@@ -216,6 +222,7 @@ fn assemble(
     let order = graph::order(&triggers).map_err(|cycles| tell_cycles(log, &operations, cycles)).ok();
 
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());
+    let environments = environment::accumulate(log, &top, &epochs, &hosts, &links, known.duration);
     let edges: usize = triggers.iter().map(|trigger| trigger.predecessors().len()).sum();
     programs::change(log, &epochs, &mut brokered.programs, &mut files);
     let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files, known.duration);
@@ -229,15 +236,19 @@ fn assemble(
         return None;
     };
 
+    let interval = |id: OperationId| operations.of(id).min_interval.filter(|_| operations.of(id).requested());
+    let ids = (0..triggers.len() as u32).map(OperationId);
+    let intervals: Vec<_> = ids.map(|id| interval(id).map(|interval| interval.value)).collect();
     let ground = settings::Ground {
         triggers: &triggers,
         order: &order,
         phases: &phases,
         offsets: (0..triggers.len() as u32).map(|one| operations.of(OperationId(one)).offset).collect(),
+        intervals: &intervals,
         critical: (0..triggers.len() as u32).map(|one| operations.of(OperationId(one)).critical).collect(),
         chains: system::tightest(&chains, &triggers),
     };
-    let epochs = epochs::settle(log, &ground, epochs, &written, known.duration);
+    let epochs = epochs::settle(log, &ground, epochs, &written, environments, known.duration);
     let guards = guards(&operations, &triggers);
     let built = triggers.into_iter().zip(reads).zip(roots).zip(guards).enumerate();
     let built = built.map(|(position, (((trigger, reads), roots), guard))| {
@@ -248,6 +259,7 @@ fn assemble(
             name: operations.name(id),
             on: declared.on,
             trigger,
+            min_interval: intervals[position],
             reads,
             critical: declared.critical,
             importance: declared.importance,

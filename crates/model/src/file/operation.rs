@@ -39,6 +39,7 @@ impl<'a> Declared<'a> {
             name,
             on: ProcessorId(on.unwrap_or(0)),
             called: read_called(log, table),
+            min_interval: table.given(log, "min_interval", Given::positive_time),
             calls: read_calls(log, table),
             part: Part::Whole,
             method: None,
@@ -79,6 +80,9 @@ impl<'a> Declared<'a> {
         };
         let (calls, triggered) = (table.get("calls").is_some(), table.get("after").is_some());
         let called = table.get("called").is_some();
+        if !called {
+            refuse("min_interval", "is for operations that requests release", "add `called = true`, or take it out");
+        }
         if called || calls {
             let many = if called { "is not for methods" } else { "is not for operations that call" };
             refuse("count", many, "declare them one by one");
@@ -155,7 +159,7 @@ fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<Call<'a>> {
     Some(Call { method: method?, after: after?, oneway })
 }
 
-/// Whether calls release the operation.
+/// Whether calls or requests release the operation.
 fn read_called(log: &mut Log, table: &Table<'_>) -> bool {
     let called = table.given(log, "called", |given| match given.truth()? {
         true => Ok(true),
@@ -192,8 +196,8 @@ fn one_release(log: &mut Log, name: At<&str>, table: &Table<'_>) {
         [] if table.misread => {}
         [] => {
             log.error(name.place, format!("nothing releases `{}`", super::value::shortened(name.value)))
-                .label("`rate`, `every` or `after` is missing")
-                .help("add `rate = \"10Hz\"`, `every = \"100ms\"` or `after = { all = [\"...\"] }`");
+                .label("`rate`, `every`, `after` or `called` is missing")
+                .help("add `rate = \"10Hz\"`, `every = \"100ms\"`, `after = { all = [\"...\"] }` or `called = true`");
         }
         [first, second, ..] => {
             log.error(table.place_of(second), format!("`{first}` and `{second}` both release it"))

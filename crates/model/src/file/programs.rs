@@ -312,7 +312,7 @@ pub(super) fn change(
     for epoch in epochs {
         let (at, changes) = epoch.of_programs();
         for change in changes {
-            let name = At::new(change.program.value.as_str(), change.program.place);
+            let name = At::new(change.name.value.as_str(), change.name.place);
             let Some(program) = names.find(log, name) else { continue };
             // The value stands under its address: it is read as if it stood under its key.
             let mut entries = DeTable::new();

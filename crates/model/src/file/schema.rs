@@ -115,23 +115,27 @@ fn table(path: &str) -> Value {
     keys::section(path).map_or_else(|| json!({}), object)
 }
 
-/// `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, or tables within tables to the same effect.
+/// `"operation.NAME.KEY"`, `"link.A-B.KEY"` and their like, or tables within tables to the same effect.
 fn settings() -> Value {
     let mut patterns = Map::new();
-    let of = |section: &&Section| matches!(section.path, "operation" | "operation.repeat" | "reservation");
+    let settable = ["operation", "operation.repeat", "reservation", "link", "host"];
+    let of = |section: &&Section| settable.contains(&section.path);
     for section in SECTIONS.iter().filter(of) {
         for key in section.keys.iter().filter(|key| key.settable) {
             let within = section.path.strip_prefix("operation.").map_or(String::new(), |within| format!("{within}\\."));
             let pattern = match section.path {
-                "reservation" => format!("^reservation\\.[^.]+\\.{}$", key.name),
+                path @ ("reservation" | "link" | "host") => format!("^{path}\\.[^.]+\\.{}$", key.name),
                 _ => format!("^operation\\.[^.]+(\\.[0-9]+)?\\.{within}{}$", key.name),
             };
             patterns.insert(pattern, described(kind(key.kind), key.doc));
         }
     }
+    let sections =
+        ["operation", "reservation", "link", "host"].map(|name| (name.to_string(), json!({ "type": "object" })));
+    let sections: Map<_, _> = sections.into_iter().collect();
     json!({
         "type": "object",
-        "properties": { "operation": { "type": "object" }, "reservation": { "type": "object" } },
+        "properties": sections,
         "patternProperties": patterns,
         "additionalProperties": false,
     })

@@ -72,8 +72,10 @@ pub(super) struct Ground<'a> {
     pub order: &'a [OperationId],
     pub phases: &'a [Span],
     pub offsets: Vec<Span>,
+    /// The least time between two requests, of operations that requests release.
+    pub intervals: &'a [Option<Span>],
     pub critical: Vec<bool>,
-    /// The tightest deadline of a chain along which triggers lead from its periodic first operation.
+    /// The tightest deadline of a chain of triggers from an untriggered first operation.
     pub chains: Vec<Option<Span>>,
 }
 
@@ -92,6 +94,12 @@ impl Ground<'_> {
                 Trigger::Periodic => {
                     let (period, slowest) = one.period.map_or((Span::ZERO, Span::ZERO), |period| period.value);
                     (period, slowest, one.deadline.map_or(period, |deadline| deadline.value.span()))
+                }
+                Trigger::Any(any) if any.is_empty() => {
+                    let interval = self.intervals[operation.index()];
+                    let deadline = one.deadline.map(|deadline| deadline.value.span()).or(interval).unwrap_or_default();
+                    let period = interval.unwrap_or(deadline);
+                    (period, period, deadline)
                 }
                 Trigger::All(predecessors) => {
                     let from = from(predecessors);
@@ -132,7 +140,8 @@ impl Ground<'_> {
         let wcet = one.wcet.map_or(Span::ZERO, |wcet| wcet.value);
         let drawn = one.takes.as_ref().map(|takes| &takes.value);
         let legs = one.legs.map_or(1, |legs| legs.value);
-        let periodic = self.triggers[operation] == Trigger::Periodic;
+        // Time or a request releases it: it is its own origin.
+        let source = self.triggers[operation].predecessors().is_empty();
         Setting {
             enabled: one.enabled,
             period,
@@ -144,10 +153,9 @@ impl Ground<'_> {
             bcet: one.bcet.map_or(drawn.map_or(wcet, |drawn| drawn.shortest.min(wcet)), |bcet| bcet.value),
             takes: drawn.map_or(Takes::Fixed(wcet), |drawn| drawn.takes.clone()),
             deadline: match one.deadline {
-                // A periodic release is its own origin.
-                Some(deadline) if periodic => Deadline::Own(deadline.value.span()),
+                Some(deadline) if source => Deadline::Own(deadline.value.span()),
                 Some(deadline) => deadline.value,
-                None if periodic => Deadline::Own(period),
+                None if source => Deadline::Own(period),
                 None => Deadline::Origin(self.chains[operation].unwrap_or(root_deadline)),
             },
             legs,

@@ -3,8 +3,9 @@
 use super::expand::Operations;
 use super::log::Log;
 use super::table::Table;
+use crate::checked::System;
 use crate::ids::OperationId;
-use crate::system::{Epoch, Guard, System, Trigger, utilisation_ppm};
+use crate::system::{Epoch, Guard, Trigger, utilisation_ppm};
 use crate::time::{Instant, Span};
 
 /// Warns of what the regions hold that begin within `duration`.

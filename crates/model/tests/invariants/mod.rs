@@ -18,14 +18,19 @@ pub fn check(system: &System) {
         assert!(operation.on.index() < system.processors.len());
         assert!(known(operation.trigger.predecessors()) && known(&operation.reads) && known(&operation.roots));
         assert!(operation.roots.is_sorted() && !operation.roots.is_empty());
-        assert!(operation.roots.iter().all(|root| system.operation(*root).trigger == Trigger::Periodic));
-        assert!(operation.trigger == Trigger::Periodic || !operation.trigger.predecessors().is_empty());
+        assert!(operation.roots.iter().all(|root| system.operation(*root).trigger.predecessors().is_empty()));
+        assert!(operation.trigger != Trigger::All(vec![]));
+        assert!(operation.min_interval.is_none_or(|interval| operation.is_requested() && !interval.is_zero()));
         assert!(
             operation.uses.iter().all(|(resource, span)| resource.index() < system.resources.len() && !span.is_zero())
         );
         assert!(operation.queue.limit >= 1 && operation.payload <= 65_536);
-        assert!(operation.guard == Guard::Off || operation.trigger != Trigger::Periodic);
+        assert!(operation.guard == Guard::Off || !operation.trigger.predecessors().is_empty());
     }
+    let endpoints: Vec<_> = system.hosts.iter().flat_map(|host| &host.endpoints).collect();
+    assert!(endpoints.iter().collect::<std::collections::HashSet<_>>().len() == endpoints.len());
+    assert!(system.hosts.iter().all(|host| host.endpoints.len() <= endpoint::ENDPOINTS));
+    assert!(system.hosts.iter().all(|host| host.insecure || !host.endpoints.iter().any(Endpoint::is_exposed)));
     for chain in &system.chains {
         assert!(chain.path.len() >= 2 && known(&chain.path));
         assert!(chain.deadline.or(chain.max_age).or(chain.max_reaction).is_some());
@@ -37,6 +42,7 @@ pub fn check(system: &System) {
     for link in &system.links {
         assert!(link.between.0 != link.between.1 && link.delay.0 <= link.delay.1);
         assert!(link.between.0.index().max(link.between.1.index()) < system.hosts.len());
+        assert!(link.loss_ppm <= 1_000_000);
     }
     assert_eq!(system.epochs.first().map(|epoch| epoch.at), Some(Instant::ZERO));
     assert!(system.epochs.windows(2).all(|two| two[0].at < two[1].at));
@@ -59,9 +65,10 @@ fn check_setting(operation: &Operation, setting: &Setting) {
     assert!(!operation.critical || setting.critical_legs == setting.legs);
     let held: Span = operation.uses.iter().map(|(_, span)| *span).sum();
     assert!(held <= setting.wcet);
-    if operation.trigger == Trigger::Periodic {
+    if operation.trigger.predecessors().is_empty() {
         assert!(matches!(setting.deadline, Deadline::Own(_)));
-    } else {
+    }
+    if operation.trigger != Trigger::Periodic {
         assert!(setting.legs == 1 && setting.jitter.is_zero() && setting.phase.is_zero());
     }
 }

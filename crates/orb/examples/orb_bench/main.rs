@@ -3,7 +3,7 @@
 //!     cargo run --release -p hyoshi-orb --example orb_bench                 # all, at normal priority
 //!     cargo run --release -p hyoshi-orb --example orb_bench -- --fifo       # SCHED_FIFO (as root)
 //!     ... --one-cpu          both ends on CPU 0, else the server on 0 and the client on 1
-//!     ... --only objects     one of: objects, operations, collocated, connections
+//!     ... --only objects     one of: objects, operations, collocated, order, connections
 //!
 //! The server is a process of its own. Each figure is the median of five rounds. Calls beside bare sockets and omniORB:
 //! `scripts/bench-orb`.
@@ -17,6 +17,7 @@ mod tracking;
 
 mod connections;
 mod many;
+mod order;
 mod serve;
 
 use std::process::{Command, Stdio};
@@ -68,6 +69,10 @@ pub struct Server {
     process: std::process::Child,
     pub tracker: String,
     pub secure: String,
+    /// Served by threads of the ORB in an order, and by the owner of a lane without and with one.
+    pub threads: String,
+    pub owned: String,
+    pub ordered: String,
     /// Whom clients believe, in PEM.
     pub authority: String,
 }
@@ -85,11 +90,12 @@ impl Server {
         let mut lines = std::io::BufRead::lines(output).map_while(Result::ok);
         let mut next = || lines.next().expect("the server tells its addresses");
         let (tracker, secure) = (next(), next());
+        let (threads, owned, ordered) = (next(), next(), next());
         let mut authority = String::new();
         while !authority.contains("-----END") {
             authority += &(next() + "\n");
         }
-        Server { process, tracker, secure, authority }
+        Server { process, tracker, secure, threads, owned, ordered, authority }
     }
 
     /// Resident memory of the server, in KiB.
@@ -168,6 +174,9 @@ fn main() {
     }
     if asked.wants("collocated") {
         collocated(&asked);
+    }
+    if asked.wants("order") {
+        order::order(&server, &client, &tracker);
     }
     if asked.wants("connections") {
         connections::connections(&server, &tracker);

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use hyoshi_orb::{LaneOptions, Orb, SystemException, TlsServer};
+use hyoshi_orb::{LaneOptions, Orb, Reference, SystemException, TlsServer};
 
 use crate::Asked;
 use crate::authority::Authority;
 use crate::many::Wide;
+use crate::order::{self, AtOnce};
 use crate::tracking::*;
 
 /// Does nothing, quickly.
@@ -62,7 +63,23 @@ pub fn serve(asked: &Asked) {
             adapter.activate_as::<dyn Wide>("wide", Arc::new(Silent)).expect("a fresh id");
         }
     }
-    [&plain, &secure].into_iter().for_each(Orb::ready);
+    let variants = [(lane.threads, true), (0, false), (0, true)].map(|(threads, ordered)| {
+        let lane = LaneOptions { threads, ..lane.clone() };
+        let builder = Orb::builder().lane(lane).order(AtOnce, 16);
+        let orb = builder.listen("iiop://127.0.0.1:0").expect("an endpoint").build().expect("the server starts");
+        let adapter = orb.adapter("bench").build().expect("a fresh name");
+        let tracker = match ordered {
+            true => adapter.activate_ordered::<dyn Tracker>("0", Arc::new(Silent), 0),
+            false => adapter.activate_as::<dyn Tracker>("0", Arc::new(Silent)),
+        };
+        println!("{}", AsRef::<Reference<dyn Tracker>>::as_ref(&tracker.expect("a fresh id")).ior());
+        if let Some(lane) = orb.owned_lane("orb") {
+            let spawn = hyoshi_os::Spawn::new("owner").policy(asked.policy()).cpu(0);
+            spawn.spawn(move || order::serve(&lane)).expect("a thread");
+        }
+        orb
+    });
+    [&plain, &secure].into_iter().chain(&variants).for_each(Orb::ready);
     println!("{}", authority.pem.trim_end());
     // Until the client ends.
     let _ = std::io::stdin().read_line(&mut String::new());

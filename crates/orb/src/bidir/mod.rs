@@ -14,15 +14,9 @@
 //!
 //! The reader runs no servant and waits for nobody, so that a reply is always read, however many servants wait for one.
 
-mod duplex;
-mod offer;
-mod outlet;
 mod points;
 mod whose;
 
-pub(crate) use duplex::{Asked, Duplex};
-pub(crate) use offer::Offer;
-pub(crate) use outlet::Outlet;
 pub use points::Claims;
-pub(crate) use points::{Announcer, CONTEXT, believed, context, is_way_back, reaches, way_back};
+pub(crate) use points::{Announcer, CONTEXT, MOST, believed, context, is_way_back, reaches, way_back};
 pub(crate) use whose::Whose;

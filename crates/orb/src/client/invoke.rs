@@ -1,13 +1,8 @@
-//! A call: where it goes, what comes back, and when it is tried again.
-//!
-//! GIOP's rules (CORBA 3.3 part 2, 9.5.1 and 9.6): a request may be sent again when it cannot have been carried out,
-//! that is, when it could not be sent whole or the server closed the connection in the orderly way; never when the
-//! connection was just lost. A reference's profiles are tried in order until one can be connected to. A request that is
-//! sent on goes there from then on, until that fails: then back to where the reference says.
+//! A call: sends the request on its [`Itinerary`], and reads the reply.
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hyoshi_model::Span;
 use hyoshi_wire::giop::{
@@ -18,23 +13,20 @@ use hyoshi_wire::ior::{Endpoint, Ior};
 use hyoshi_wire::tagged::encapsulation;
 use hyoshi_wire::{ByteOrder, CharSet, Decode, EncodeError, Encoder, SystemException, SystemKind, Version};
 
-use super::desk::{self, Desk};
+use super::buffers::{self, Buffers};
+use super::dial::Patience;
+use super::itinerary::{Itinerary, Said, Step, Way};
 use super::line::Line;
 use super::mux::{Opening, Told};
-use super::peer::{Over, Patience};
+use super::peer::Over;
+use super::remote::RemoteObject;
 use super::route::{self, Route, incompatible};
 use crate::call::Replied;
+use crate::failure::Failure;
 use crate::intercept::Outgoing;
-use crate::limits::Timeouts;
-use crate::orb::Shared;
-use crate::reference::{Object, use_orb};
-use crate::tls::Distrust;
-use crate::{current, minor};
-
-/// How often a request is sent on at most.
-const FORWARDS: u32 = 8;
-/// How often it is sent again to a server that closed the connection.
-pub(super) const AGAIN: u32 = 3;
+use crate::limits::{Timeouts, duration};
+use crate::shared::{Shared, use_orb};
+use crate::{current, minor, waits};
 
 /// What is to be called.
 pub(crate) struct Request<'r> {
@@ -45,103 +37,13 @@ pub(crate) struct Request<'r> {
     pub(crate) arguments: &'r dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
 }
 
-/// Why there is no reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The host's name cannot be resolved.
-    HostUnknown,
-    /// Nobody listens there.
-    Refused,
-    /// No connection for other reasons.
-    NotConnected,
-    ConnectTimedOut,
-    /// It listens nowhere, and the connection that it opened is gone.
-    NoWayBack,
-    /// The transport rules forbid it.
-    Forbidden,
-    /// It did not get through whole.
-    Unsent,
-    /// The server closed the connection in the orderly way: it was not carried out.
-    Closed,
-    /// The connection was lost.
-    Lost,
-    /// Time was over before any of it was sent, or before all was and the rest never will be.
-    SendTimedOut,
-    TimedOut,
-    /// What came cannot be understood.
-    Garbled,
-    /// What was sent could not.
-    NotUnderstood,
-    InFlight,
-    ShutDown,
-    Tls(Distrust),
-    Encode(EncodeError),
-    /// An interceptor's veto, or a result that cannot be read.
-    Raised(SystemException),
-}
-
-impl Failure {
-    pub(crate) fn exception(&self) -> SystemException {
-        match self {
-            Failure::HostUnknown => SystemKind::Transient.not_done(minor::HOST_UNKNOWN),
-            Failure::Refused => SystemKind::Transient.not_done(minor::REFUSED),
-            Failure::NotConnected => SystemKind::Transient.not_done(minor::CONNECT),
-            Failure::ConnectTimedOut => SystemKind::Timeout.not_done(minor::CONNECT_TIMEOUT),
-            Failure::NoWayBack => SystemKind::Transient.not_done(minor::NO_WAY_BACK),
-            Failure::Forbidden => SystemKind::NoPermission.not_done(minor::TRANSPORT_RULE),
-            Failure::Unsent => SystemKind::CommFailure.not_done(minor::SEND),
-            Failure::Closed => SystemKind::Transient.not_done(minor::CLOSED),
-            Failure::Lost => SystemKind::CommFailure.maybe_done(minor::LOST),
-            Failure::SendTimedOut => SystemKind::Timeout.not_done(minor::SEND_TIMEOUT),
-            Failure::ShutDown => SystemKind::BadInvOrder.not_done(minor::SHUT_DOWN),
-            Failure::TimedOut => SystemKind::Timeout.maybe_done(minor::REPLY_TIMEOUT),
-            Failure::Garbled => SystemKind::Marshal.maybe_done(minor::BAD_REPLY),
-            Failure::NotUnderstood => SystemKind::CommFailure.not_done(minor::NOT_UNDERSTOOD),
-            Failure::InFlight => SystemKind::Transient.not_done(minor::IN_FLIGHT),
-            Failure::Tls(why) => why.exception(),
-            Failure::Encode(EncodeError::NotInCharSet(_)) => SystemKind::DataConversion.not_done(minor::CHARACTER),
-            Failure::Encode(EncodeError::TooLong(_)) => SystemKind::ImpLimit.not_done(minor::NO_MEMORY_LIMIT),
-            Failure::Encode(_) => SystemKind::BadParam.not_done(minor::ENCODE),
-            Failure::Raised(exception) => *exception,
-        }
-    }
-
-    /// Whether it may be sent another way: it was not carried out.
-    fn may_go_elsewhere(&self) -> bool {
-        let unreached = matches!(
-            self,
-            Failure::HostUnknown
-                | Failure::Refused
-                | Failure::NotConnected
-                | Failure::ConnectTimedOut
-                | Failure::NoWayBack
-                | Failure::Forbidden
-                | Failure::Tls(_)
-        );
-        unreached || self.may_repeat()
-    }
-
-    /// Whether it may be sent again as it is.
-    pub(super) fn may_repeat(&self) -> bool {
-        matches!(self, Failure::Unsent | Failure::Closed)
-    }
-}
-
-/// What a reply says, if it is not the outcome.
-pub(super) enum Said {
-    Outcome,
-    Raise(SystemException),
-    Forward(Box<Ior>),
-    NeedsKey,
-}
-
 /// What is done with a reply that tells the outcome.
 pub(crate) type Accept<'a> = &'a mut dyn FnMut(Reply<'_>) -> Result<(), SystemException>;
 
 /// Calls, and shows the outcome to `accept`.
 pub(crate) fn invoke(
     orb: &Arc<Shared>,
-    object: &Arc<Object>,
+    object: &Arc<RemoteObject>,
     timeouts: &Timeouts,
     request: &Request<'_>,
     accept: Accept<'_>,
@@ -153,70 +55,61 @@ pub(crate) fn invoke(
         return Err(SystemKind::BadInvOrder.not_done(minor::OWN_OBJECT));
     }
     current::let_others_read();
+    match request.response.expected() {
+        true => waits::wait(|| follow(orb, object, timeouts, request, accept)),
+        false => follow(orb, object, timeouts, request, accept),
+    }
+}
+
+/// Follows the itinerary of a call to its end.
+fn follow(
+    orb: &Arc<Shared>,
+    object: &Arc<RemoteObject>,
+    timeouts: &Timeouts,
+    request: &Request<'_>,
+    accept: Accept<'_>,
+) -> Result<(), SystemException> {
     let until = timeouts.round_trip.map(|span| Instant::now() + duration(span));
-    let (mut target, mut at, mut forwards, mut again, mut backs) = (object.target(), 0, 0, 0, 0);
+    let mut target = object.target();
+    let mut itinerary = Itinerary::new(!Arc::ptr_eq(&target, object));
     loop {
         let routes = target.routes(orb);
-        let Some(route) = routes.get(at) else {
-            // If it was sent on to where this ORB cannot go, the next call asks again.
+        let back = route::back(routes);
+        let route = match itinerary.next(routes.len(), back.is_some()) {
+            Some(Way::Back) => back,
+            Some(Way::Address(at)) => routes.get(at),
+            None => None,
+        };
+        let Some(route) = route else {
+            // If it was forwarded to where this ORB cannot go, the next call asks the original reference again.
             object.forget_target();
             return Err(no_way(&target));
         };
-        let sent_on = !Arc::ptr_eq(&target, object);
-        // Over a connection that the object's own ORB opened, if there is one.
-        let back = if backs < AGAIN { route::back(routes) } else { None };
-        let route = back.unwrap_or(route);
-        let here = |exception: SystemException| exception.at(route.peer.name());
-        let failed = |failure: &Failure| match route.over_tls_alone {
-            true => failure.exception().at(route.peer.name_without_plain()),
-            false => here(failure.exception()),
-        };
-        match attempt(orb, route, timeouts, until, request, accept) {
-            Ok(Said::Outcome) => return Ok(()),
-            Ok(Said::Raise(exception)) if sent_on && exception.is_of_absence() => {
-                // It is no longer there where it was sent on to.
-                object.forget_target();
-                forwards += 1;
-                if forwards > FORWARDS {
-                    return Err(here(exception));
-                }
-                (target, at) = (Cow::Borrowed(object), 0);
+        let was_forwarded = itinerary.is_forwarded;
+        let outcome = attempt(orb, route, timeouts, until, request, accept);
+        let time_is_left = outcome.is_ok() || until.is_none_or(|until| Instant::now() < until);
+        let step = itinerary.after(outcome, time_is_left);
+        let returns = was_forwarded && !itinerary.is_forwarded;
+        if returns {
+            object.forget_target();
+        }
+        match step {
+            Step::Done => return Ok(()),
+            Step::Raise(exception) => return Err(exception.at(route.peer.name())),
+            Step::Fail(exception) if route.over_tls_alone => {
+                return Err(exception.at(route.peer.name_without_plain()));
             }
-            Ok(Said::Raise(exception)) => return Err(here(exception)),
-            Ok(Said::NeedsKey) => return Err(here(SystemKind::Transient.not_done(minor::ADDRESSING))),
-            Ok(Said::Forward(ior)) => {
-                forwards += 1;
-                if forwards > FORWARDS {
-                    return Err(here(SystemKind::Transient.not_done(minor::FORWARD_LOOP)));
-                }
-                target = Cow::Owned(object.send_on(*ior));
-                at = 0;
-            }
-            Err(failure) if back.is_some() && failure.may_go_elsewhere() => backs += 1,
-            Err(failure) if failure.may_repeat() && again < AGAIN => again += 1,
-            Err(failure) if failure.may_go_elsewhere() => {
-                again = 0;
-                at += 1;
-                if at >= routes.len() {
-                    if !sent_on {
-                        return Err(failed(&failure));
-                    }
-                    object.forget_target();
-                    forwards += 1;
-                    if forwards > FORWARDS {
-                        return Err(failed(&failure));
-                    }
-                    (target, at) = (Cow::Borrowed(object), 0);
-                }
-            }
-            Err(failure) => return Err(failed(&failure)),
+            Step::Fail(exception) => return Err(exception.at(route.peer.name())),
+            Step::Forward(ior) => target = Cow::Owned(object.send_on(*ior)),
+            Step::Again if returns => target = Cow::Borrowed(object),
+            Step::Again => {}
         }
     }
 }
 
 /// Why there is no route at all.
 #[cold]
-fn no_way(object: &Object) -> SystemException {
+fn no_way(object: &RemoteObject) -> SystemException {
     if incompatible(object.ior()) {
         return SystemKind::CodesetIncompatible.not_done(minor::CODE_SETS);
     }
@@ -225,21 +118,6 @@ fn no_way(object: &Object) -> SystemException {
         return SystemKind::NoPermission.not_done(minor::TLS_NOT_SET_UP);
     }
     SystemKind::Transient.not_done(minor::NO_USABLE_PROFILE)
-}
-
-/// Exceptions that say: the object is not here.
-trait Absence {
-    fn is_of_absence(&self) -> bool;
-}
-
-impl Absence for SystemException {
-    fn is_of_absence(&self) -> bool {
-        self.kind == SystemKind::ObjectNotExist
-    }
-}
-
-pub(crate) fn duration(span: Span) -> Duration {
-    Duration::from_nanos(span.as_nanos())
 }
 
 /// Sends the request one way, and waits for the reply if there is to be one.
@@ -259,22 +137,25 @@ fn attempt(
             return Err(Failure::Raised(exception));
         }
     }
-    let said = carry(orb, route, timeouts, until, request, &out, accept);
+    let said = carry(&Attempt { orb, route, timeouts, until, request, out: &out }, accept);
     if let Err(failure) = &said {
         all.iter().rev().for_each(|interceptor| interceptor.failed(&out, &failure.exception()));
     }
     said
 }
 
-fn carry(
-    orb: &Shared,
-    route: &Route,
-    timeouts: &Timeouts,
+/// What all steps of an attempt work with.
+struct Attempt<'a> {
+    orb: &'a Shared,
+    route: &'a Route,
+    timeouts: &'a Timeouts,
     until: Option<Instant>,
-    request: &Request<'_>,
-    out: &Outgoing<'_>,
-    accept: Accept<'_>,
-) -> Result<Said, Failure> {
+    request: &'a Request<'a>,
+    out: &'a Outgoing<'a>,
+}
+
+fn carry(attempt: &Attempt<'_>, accept: Accept<'_>) -> Result<Said, Failure> {
+    let &Attempt { orb, route, timeouts, until, request, out } = attempt;
     let patience = Patience { each: duration(timeouts.connect), until };
     let both = route.peer.both_ways(route.version, route.chars, &patience)?;
     if request.put_off {
@@ -286,20 +167,18 @@ fn carry(
         return Ok(Said::Outcome);
     }
     match both.map_or_else(|| route.peer.take(&patience), |mux| Ok(Over::Mux(mux, None)))? {
-        Over::Line(mut line) => desk::with(|desk| {
-            let done = over_line(orb, route, timeouts, until, request, out, &mut line, desk, accept);
+        Over::Line(mut line) => buffers::with(|buffers| {
+            let done = over_line(attempt, &mut line, buffers, accept);
             match &done {
-                Ok(_) => route.peer.give_back(line),
+                Ok(_) | Err((Failure::Raised(_), Some(_)) | (Failure::Encode(_), _)) => route.peer.pool.give_back(line),
                 Err((Failure::TimedOut, Some(id))) if line.cancel(*id, route.version) => {
-                    route.peer.give_back_late(line)
+                    route.peer.pool.give_back_late(line)
                 }
-                Err((Failure::Raised(_), Some(_))) => route.peer.give_back(line),
-                Err((Failure::Encode(_), _)) => route.peer.give_back(line),
                 Err((Failure::Closed | Failure::Unsent | Failure::Lost, _)) => {
-                    route.peer.drop_line(line);
-                    route.peer.doubt();
+                    line.close();
+                    route.peer.pool.doubt();
                 }
-                Err(_) => route.peer.drop_line(line),
+                Err(_) => line.close(),
             }
             done.map_err(|(failure, _)| failure)
         }),
@@ -322,17 +201,11 @@ fn carry(
 }
 
 /// The hot path of the client: one write, one read.
-#[allow(clippy::too_many_arguments)]
 #[inline]
 fn over_line(
-    orb: &Shared,
-    route: &Route,
-    timeouts: &Timeouts,
-    until: Option<Instant>,
-    request: &Request<'_>,
-    out: &Outgoing<'_>,
+    &Attempt { orb, route, timeouts, until, request, out }: &Attempt<'_>,
     line: &mut Line,
-    Desk { to, buffer }: &mut Desk,
+    Buffers { to, buffer }: &mut Buffers,
     accept: Accept<'_>,
 ) -> Result<Said, (Failure, Option<u32>)> {
     let id = line.next_id();

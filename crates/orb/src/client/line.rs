@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use hyoshi_model::Span;
 use hyoshi_os::clock::coarse;
 use hyoshi_os::{Address, May};
-use hyoshi_wire::giop::{Kind, Message, Reassembler, Reply, cancel_request};
-use hyoshi_wire::{ByteOrder, Encoder, Limits, Version};
+use hyoshi_wire::giop::{Message, Received, Reply, cancel_request};
+use hyoshi_wire::{ByteOrder, CharSet, Encoder, Limits, Version};
 
-use super::invoke::Failure;
+use crate::channel::Incoming;
+use crate::failure::Failure;
 use crate::intake::read;
 use crate::link::Link;
 use crate::tls::{Dial, Distrust};
@@ -24,7 +25,7 @@ const FRESH: Span = Span::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Line {
     stream: Arc<Link>,
-    messages: Reassembler,
+    incoming: Incoming,
     /// Even: odd ones are the server's, where it calls back over the connection.
     next: u32,
     /// Whether the server has been told the code sets.
@@ -65,10 +66,10 @@ impl Line {
         let stream = Link::connect(to, timeout, dial)?;
         // A Unix socket was given one to connect.
         stream.write_timeout(None)?;
-        let messages = Reassembler::new(Limits { message: most, ..Limits::default() });
+        let incoming = Incoming::new(Limits { message: most, ..Limits::default() });
         Ok(Line {
             stream: Arc::new(stream),
-            messages,
+            incoming,
             next: 0,
             told: false,
             used: coarse(),
@@ -136,46 +137,28 @@ impl Line {
         until: Option<Instant>,
         buffer: &mut [u8],
         accept: impl FnOnce(Reply<'_>) -> Result<(), Failure>,
-        chars: hyoshi_wire::CharSet,
+        chars: CharSet,
     ) -> Result<(), Failure> {
-        let mut came = 0;
         loop {
-            let mut octets = &buffer[..came];
-            while let Some(received) = self.messages.next(&mut octets).map_err(|_| Failure::Garbled)? {
-                match received.decode_in(chars) {
-                    Ok(Message::Reply(reply)) if reply.id == id => {
-                        let done = accept(reply);
-                        // Behind it comes an end, or what nobody asked for: not to be used again either way.
-                        if !octets.is_empty() {
-                            self.next = u32::MAX;
-                        }
-                        return done;
-                    }
-                    Ok(Message::Reply(reply)) if self.late.contains(&reply.id) => {
-                        self.late.retain(|late| *late != reply.id);
-                    }
-                    Ok(Message::CloseConnection) => return Err(Failure::Closed),
-                    Ok(Message::MessageError) => return Err(Failure::NotUnderstood),
-                    // A reply that is broken, but is the one waited for.
-                    Err(_) if received.header().kind == Kind::Reply => return Err(Failure::Garbled),
-                    _ => return Err(Failure::Garbled),
+            while let Some(whole) = self.incoming.next(buffer).map_err(|_| Failure::Garbled)? {
+                let reply = reply(&whole.received, chars)?;
+                if reply.id == id {
+                    return accept(reply);
                 }
+                let Some(late) = self.late.iter().position(|late| *late == reply.id) else {
+                    return Err(Failure::Garbled);
+                };
+                self.late.swap_remove(late);
             }
             let timeout = left(until)?;
             if timeout != self.read_timeout {
                 self.stream.read_timeout(timeout).map_err(|_| Failure::Lost)?;
                 self.read_timeout = timeout;
             }
-            let fresh = !self.messages.is_waiting();
             // The timeout is that of one read: a reply in parts must not have it several times.
             let more = if until.is_some() { May::Never } else { May::Wait };
-            let read = read(&self.stream, &mut self.messages, buffer, May::Wait, more);
-            (came, _) = read.map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock => Failure::TimedOut,
-                _ => refused(&error).unwrap_or(Failure::Lost),
-            })?;
-            if fresh && is_tls(&buffer[..came]) {
-                return Err(Failure::Tls(Distrust::Expected));
+            if !fetch(&self.stream, &mut self.incoming, buffer, May::Wait, more)? {
+                return Err(Failure::TimedOut);
             }
         }
     }
@@ -183,7 +166,7 @@ impl Line {
     /// True if nothing is left on it that was not asked for.
     #[inline]
     pub(super) fn is_clean(&self) -> bool {
-        self.next != u32::MAX && !self.messages.is_waiting()
+        !self.incoming.holds_some() && !self.incoming.has_begun()
     }
 
     /// Nobody waits for the reply to `id` any more: tells the server. True if the connection can be used once the
@@ -200,20 +183,17 @@ impl Line {
     /// Takes late replies in, without waiting. False if the connection is over.
     pub(super) fn drain(&mut self, buffer: &mut [u8]) -> bool {
         loop {
-            let came = match read(&self.stream, &mut self.messages, buffer, May::Never, May::Never) {
-                Ok((came, _)) => came,
-                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
-            };
-            let mut octets = &buffer[..came];
-            loop {
-                match self.messages.next(&mut octets) {
-                    Ok(Some(received)) => match received.decode() {
-                        Ok(Message::Reply(reply)) => self.late.retain(|late| *late != reply.id),
-                        _ => return false,
-                    },
-                    Ok(None) => break,
+            match self.incoming.next(buffer) {
+                Ok(Some(whole)) => match whole.received.decode() {
+                    Ok(Message::Reply(reply)) => self.late.retain(|late| *late != reply.id),
+                    _ => return false,
+                },
+                Ok(None) => match fetch(&self.stream, &mut self.incoming, buffer, May::Never, May::Never) {
+                    Ok(true) => {}
+                    Ok(false) => return true,
                     Err(_) => return false,
-                }
+                },
+                Err(_) => return false,
             }
         }
     }
@@ -223,16 +203,38 @@ impl Line {
     }
 }
 
-/// If the server said by TLS that it refuses this client: in TLS 1.3 the client hears of it when it has sent a request.
-#[cold]
-pub(crate) fn refused(error: &io::Error) -> Option<Failure> {
-    Distrust::of(error).filter(|why| *why == Distrust::Refused).map(Failure::Tls)
+/// Reads more of a server's messages. False if nothing has come in time.
+#[inline]
+pub(crate) fn fetch(
+    stream: &Link,
+    incoming: &mut Incoming,
+    buffer: &mut [u8],
+    wait: May,
+    more: May,
+) -> Result<bool, Failure> {
+    match read(stream, incoming, buffer, wait, more) {
+        Ok(_) if incoming.is_tls(buffer) => Err(Failure::Tls(Distrust::Expected)),
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(refused(&error).unwrap_or(Failure::Lost)),
+    }
 }
 
-/// True of what stands where a message of GIOP should begin, if it is an alert of TLS (21), or a handshake (22).
+/// The reply that a server sent, or why there is none.
 #[inline]
-pub(crate) fn is_tls(octets: &[u8]) -> bool {
-    matches!(octets, [21 | 22, 3, ..])
+pub(super) fn reply<'a>(received: &Received<'a>, chars: CharSet) -> Result<Reply<'a>, Failure> {
+    match received.decode_in(chars) {
+        Ok(Message::Reply(reply)) => Ok(reply),
+        Ok(Message::CloseConnection) => Err(Failure::Closed),
+        Ok(Message::MessageError) => Err(Failure::NotUnderstood),
+        _ => Err(Failure::Garbled),
+    }
+}
+
+/// If the server said by TLS that it refuses this client: in TLS 1.3 the client hears of it when it has sent a request.
+#[cold]
+pub(super) fn refused(error: &io::Error) -> Option<Failure> {
+    Distrust::of(error).filter(|why| *why == Distrust::Refused).map(Failure::Tls)
 }
 
 /// What is left of the time, if it is bounded: in whole milliseconds, up, so that calls with the same timeout need not tell

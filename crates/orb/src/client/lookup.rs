@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use hyoshi_os::{PiMutex, Spawn};
 
-use super::invoke::Failure;
+use crate::failure::Failure;
 use crate::promise::Promise;
 
 /// Names that are looked up at once.

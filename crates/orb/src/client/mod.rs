@@ -1,22 +1,31 @@
 //! The client's side: connections to servers, calls over them.
 
 mod back;
+mod buffers;
 mod crowd;
-mod desk;
+mod dial;
 mod invoke;
+mod itinerary;
 mod line;
 mod lookup;
 mod mux;
 mod names;
-mod outbox;
+mod offer;
+mod outlet;
 mod peer;
+mod peers;
 mod pending;
+mod pool;
+mod remote;
 mod route;
+mod slot;
 
 pub(crate) use back::WaysBack;
-pub(crate) use invoke::{Failure, Request, invoke};
-pub(crate) use line::{is_tls, refused};
+pub(crate) use invoke::{Request, invoke};
+pub(crate) use line::fetch;
 pub(crate) use mux::Mux;
-pub(crate) use peer::{Peer, Peers};
+pub(crate) use offer::{Offer, TakeIn};
+pub(crate) use outlet::{BothWays, Outlet};
+pub(crate) use peers::Peers;
 pub use pending::Pending;
-pub(crate) use route::{Route, routes};
+pub(crate) use remote::RemoteObject;

@@ -1,11 +1,12 @@
 //! A connection that calls share: a thread of its own reads the replies and hands them to those that wait; where calls go
 //! both ways over it, that of the connection's lane.
 //!
-//! No lock is held while anybody waits: requests go through an [`Outbox`], and a caller whose request the socket does not
+//! No lock is held while anybody waits: requests go through an [`Outgoing`], and a caller whose request the socket does not
 //! take waits for room, up to its own deadline. A request of which nothing was sent by then is taken back; one that was
 //! begun is completed by whoever sends next, or by the ORB's care.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,19 +15,18 @@ use std::time::{Duration, Instant};
 use hyoshi_model::Span;
 use hyoshi_os::clock::coarse;
 use hyoshi_os::{May, PiGuard, PiMutex, Spawn, Wake};
-use hyoshi_wire::giop::{Kept, Message, Reassembler, Received, cancel_request};
+use hyoshi_wire::giop::{Kept, Received, cancel_request};
 use hyoshi_wire::{CharSet, EncodeError, Encoder, Limits, Version};
 
-use super::invoke::{Failure, duration};
-use super::line::{is_tls, refused};
-use super::outbox::Outbox;
-use crate::bidir::Outlet;
+use super::line::{fetch, refused, reply};
+use super::outlet::{BothWays, Outlet};
 use crate::care::Care;
-use crate::intake::{BUFFER, read};
-use crate::limits::ClientLimits;
+use crate::channel::{Incoming, Outgoing, Whole};
+use crate::failure::Failure;
+use crate::intake::BUFFER;
+use crate::limits::{ClientLimits, duration};
 use crate::link::Link;
 use crate::promise;
-use crate::tls::Distrust;
 
 /// How long those who wait for the socket do so at a time, before they look whether it has stalled.
 const LOOK: Duration = Duration::from_millis(250);
@@ -66,11 +66,28 @@ pub(super) struct Told {
 
 #[derive(Debug)]
 struct Out {
-    requests: Outbox,
+    requests: Outgoing,
     /// What the server has been told.
     told: Told,
     /// On the coarse clock.
     used: Span,
+}
+
+impl Out {
+    /// True if nothing is to be sent.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Octets that wait, or are put off.
+    fn len(&self) -> usize {
+        self.requests.held() + self.requests.to.len()
+    }
+}
+
+/// On the coarse clock.
+fn now() -> u64 {
+    coarse().as_nanos()
 }
 
 /// A place for a reply.
@@ -130,7 +147,7 @@ impl Mux {
         first: u32,
         offer: Option<Arc<[u8]>>,
     ) -> Mux {
-        let requests = Outbox::new(outlet.is_sticky());
+        let requests = Outgoing::new(outlet.is_sticky());
         // The opener of a connection tells of code sets, for both sides.
         let told = Told { sets: first % 2 == 1, offer: false };
         Mux {
@@ -148,7 +165,7 @@ impl Mux {
 
     /// What narrow characters are, if the other side may already have agreed upon that.
     pub(super) fn chars(&self) -> Option<CharSet> {
-        self.outlet.chars()
+        self.outlet.both().and_then(BothWays::chars)
     }
 
     /// True while anybody waits for a reply.
@@ -171,7 +188,7 @@ impl Mux {
         let Outlet::Own(link) = &self.outlet else { return false };
         let Some(out) = self.out.try_lock() else { return false };
         let is_old = now.saturating_sub(out.used) > self.limits.idle || link.has_expired();
-        let unused = is_old && out.requests.is_empty();
+        let unused = is_old && out.is_empty();
         let retires = unused && self.waiting.lock().as_ref().is_none_or(HashMap::is_empty);
         if retires {
             self.close();
@@ -191,7 +208,7 @@ impl Mux {
             }
             waiting.insert(id, waiter.clone());
         }
-        self.outlet.expect();
+        self.outlet.both().inspect(|both| both.expect());
         let mut version = Version::default();
         let own = |id, tell: Opening<'_>, to: &mut Encoder| {
             let tells = build(id, tell, to);
@@ -234,7 +251,7 @@ impl Mux {
             Failure::Encode(error)
         })?;
         if tells.sets {
-            self.outlet.agree(out.requests.to.chars());
+            self.outlet.both().inspect(|both| both.agree(out.requests.to.chars()));
         }
         out.told = Told { sets: sets | tells.sets, offer: offer | tells.offer };
         out.used = coarse();
@@ -243,7 +260,7 @@ impl Mux {
         }
         // What tells the code sets, or listen points, must go: those behind it count on that.
         let own = if tells.sets || tells.offer || put_off { out.requests.to.len() } else { before };
-        out.requests.post(own, |octets| self.outlet.write(octets)).map_err(|error| self.fail(&error))
+        out.requests.post(own, now(), |octets| self.outlet.write(octets)).map_err(|error| self.fail(&error))
     }
 
     /// The right to add a request, once so few octets wait that there is room.
@@ -252,7 +269,7 @@ impl Mux {
             {
                 let mut out = self.out.lock();
                 self.push_on(&mut out)?;
-                if out.requests.len() <= self.limits.backlog {
+                if out.len() <= self.limits.backlog {
                     return Ok(out);
                 }
             }
@@ -295,9 +312,9 @@ impl Mux {
         if self.is_closing() {
             return Err(self.unsent());
         }
-        let sent = out.requests.flush(|octets| self.outlet.write(octets));
+        let sent = out.requests.flush(now(), |octets| self.outlet.write(octets));
         sent.map_err(|error| self.fail(&error))?;
-        if out.requests.stalled() > self.limits.stalled {
+        if out.requests.since().is_some_and(|since| now().saturating_sub(since) > self.limits.stalled.as_nanos()) {
             self.close();
             return Err(Failure::Unsent);
         }
@@ -334,7 +351,7 @@ impl Mux {
     /// The same without waiting for anybody. True if some is left.
     pub(super) fn try_flush(&self) -> bool {
         let Some(mut out) = self.out.try_lock() else { return true };
-        if out.requests.is_empty() || self.push_on(&mut out).is_err() {
+        if out.is_empty() || self.push_on(&mut out).is_err() {
             return false;
         }
         matches!(self.post_all(&mut out), Ok(Some(_)))
@@ -345,7 +362,7 @@ impl Mux {
             return Err(self.unsent());
         }
         let all = out.requests.to.len();
-        out.requests.post(all, |octets| self.outlet.write(octets)).map_err(|error| self.fail(&error))
+        out.requests.post(all, now(), |octets| self.outlet.write(octets)).map_err(|error| self.fail(&error))
     }
 
     /// Nobody waits for the reply to `id` any more: tells the server, without waiting.
@@ -375,7 +392,7 @@ impl Mux {
     pub(super) fn end(&self) {
         match self.outlet {
             Outlet::Own(_) => self.close(),
-            Outlet::Both { .. } => {
+            Outlet::Both(_) => {
                 self.closing.store(true, Ordering::Release);
                 self.over(Failure::Lost);
             }
@@ -383,9 +400,9 @@ impl Mux {
     }
 
     fn read(&self, stream: &Link) {
-        let mut messages = Reassembler::new(Limits { message: self.limits.message, ..Limits::default() });
+        let mut incoming = Incoming::new(Limits { message: self.limits.message, ..Limits::default() });
         let mut buffer = vec![0; BUFFER];
-        let why = self.hand_out(stream, &mut messages, &mut buffer);
+        let Err(why) = self.hand_out(stream, &mut incoming, &mut buffer);
         // Before anybody finds it closed, as in `fail`.
         let why = self.ended.get_or_init(|| why).clone();
         self.close();
@@ -410,30 +427,12 @@ impl Mux {
     }
 
     /// Hands out replies until the connection ends, and tells why it did.
-    fn hand_out(&self, stream: &Link, messages: &mut Reassembler, buffer: &mut [u8]) -> Failure {
+    fn hand_out(&self, stream: &Link, incoming: &mut Incoming, buffer: &mut [u8]) -> Result<Infallible, Failure> {
         loop {
-            let fresh = !messages.is_waiting();
-            let came = match read(stream, messages, buffer, May::Wait, May::Wait) {
-                Ok((came, _)) => came,
-                Err(error) => return refused(&error).unwrap_or(Failure::Lost),
-            };
-            if fresh && is_tls(&buffer[..came]) {
-                return Failure::Tls(Distrust::Expected);
+            while let Some(Whole { received, .. }) = incoming.next(buffer).map_err(|_| Failure::Garbled)? {
+                self.replied(reply(&received, CharSet::Latin1)?.id, &received);
             }
-            let mut octets = &buffer[..came];
-            loop {
-                let received = match messages.next(&mut octets) {
-                    Ok(Some(received)) => received,
-                    Ok(None) => break,
-                    Err(_) => return Failure::Garbled,
-                };
-                match received.decode() {
-                    Ok(Message::Reply(reply)) => self.replied(reply.id, &received),
-                    Ok(Message::CloseConnection) => return Failure::Closed,
-                    Ok(Message::MessageError) => return Failure::NotUnderstood,
-                    _ => return Failure::Garbled,
-                }
-            }
+            fetch(stream, incoming, buffer, May::Wait, May::Wait)?;
         }
     }
 }

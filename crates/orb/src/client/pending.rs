@@ -8,15 +8,17 @@ use hyoshi_model::Span;
 use hyoshi_wire::giop::{Kept, Response};
 use hyoshi_wire::{ByteOrder, DecodeError, Decoder, EncodeError, Encoder, SystemException, Version};
 
-use super::invoke::{self, Failure, Request, Said, duration, understand_message};
+use super::dial::Patience;
+use super::invoke::{self, Request, understand_message};
+use super::itinerary::{AGAIN, Said};
 use super::mux::{Mux, Waiter};
-use super::peer::Patience;
+use super::remote::RemoteObject;
 use super::route::{self, Route};
+use crate::failure::Failure;
 use crate::intercept::Outgoing;
-use crate::interface::Raises;
-use crate::limits::Timeouts;
+use crate::limits::{Timeouts, duration};
 use crate::outcome::Outcome;
-use crate::reference::Object;
+use crate::raises::Raises;
 
 type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;
 
@@ -36,7 +38,7 @@ enum State {
 }
 
 struct Sent {
-    object: Arc<Object>,
+    object: Arc<RemoteObject>,
     operation: &'static str,
     /// The arguments as they were sent: for another place, should it be sent on.
     body: Vec<u8>,
@@ -56,7 +58,7 @@ impl<R, E: Raises> Pending<R, E> {
     /// Sends the request. Only in GIOP 1.2 can what was encoded be sent elsewhere, should that be asked for: for older
     /// servers none is returned, and nothing sent.
     pub(crate) fn send(
-        object: &Arc<Object>,
+        object: &Arc<RemoteObject>,
         timeouts: &Timeouts,
         operation: &'static str,
         arguments: &dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
@@ -99,7 +101,7 @@ impl<R, E: Raises> Pending<R, E> {
             match mux.request(end, |id, tell, to| invoke::put(route, &request, &out, id, tell, to)) {
                 Ok(sent) => break sent,
                 // The connection ended before anything was sent.
-                Err(failure) if failure.may_repeat() && repeats < invoke::AGAIN => repeats += 1,
+                Err(failure) if failure.may_repeat() && repeats < AGAIN => repeats += 1,
                 Err(failure) => return Err(here(failure)),
             }
             mux = match shared() {
@@ -155,7 +157,7 @@ impl<R, E: Raises> Pending<R, E> {
 impl Sent {
     fn conclude<R, E: Raises>(&self, arrived: Result<Kept, Failure>, results: Results<R>) -> Result<R, E> {
         let orb = self.object.orb()?;
-        crate::reference::use_orb(&orb);
+        crate::shared::use_orb(&orb);
         let mut outcome = Outcome::new(results);
         let out = Outgoing { operation: self.operation, key: &self.route.key, contexts: Vec::new() };
         let said = match &arrived {

@@ -7,8 +7,8 @@ use hyoshi_wire::giop::{CodeSet, Transmission};
 use hyoshi_wire::ior::{Component, Endpoint, IiopProfile, Ior, Profile, TAG_SSL_SEC_TRANS, multiple_components};
 use hyoshi_wire::{CharSet, Version};
 
-use super::Peer;
-use crate::orb::Shared;
+use super::peer::Peer;
+use crate::shared::Shared;
 
 /// One way to an object.
 #[derive(Clone, Debug)]

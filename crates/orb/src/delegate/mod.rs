@@ -18,10 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use hyoshi_os::{Wake, own_cpu_time};
 use hyoshi_wire::SystemException;
 
-use crate::adapter::ObjectKey;
 use crate::call::Call;
 use crate::current;
 use crate::intercept::ServerInterceptor;
+use crate::objects::ObjectKey;
+use report::Resolve;
 pub(crate) use settings::Settings;
 
 /// The environment's variable that configures delegates. Programs that are setuid, setgid or have file capabilities ignore
@@ -52,9 +53,9 @@ impl Delegate {
     /// # Errors
     ///
     /// If the system has no thread left.
-    pub(crate) fn start(settings: Settings) -> io::Result<Delegate> {
+    pub(crate) fn start(settings: Settings, resolve: Resolve) -> io::Result<Delegate> {
         let counters = Arc::new(Counters { settings, ..Counters::default() });
-        report::start(counters.clone())?;
+        report::start(counters.clone(), resolve)?;
         Ok(Delegate { counters })
     }
 }

@@ -1,7 +1,7 @@
 //! The thread that reports: as a client of the broker, of which it knows two operations (`own_task` and `report` of
 //! `crates/broker/idl/broker.idl`).
 
-use std::fmt;
+use std::any::Any;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,10 +11,10 @@ use hyoshi_os::{Clock, MonotonicClock, Spawn};
 use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind};
 
 use super::Counters;
-use crate::interface::{Operation, Raises};
+use crate::interface::Operation;
 use crate::limits::Timeouts;
-use crate::object::{Object, ObjectRef};
-use crate::orb::Orb;
+use crate::object::ObjectRef;
+use crate::raises::Raises;
 
 /// How long the broker may take for an answer.
 const PATIENCE: Span = Span::from_secs(5);
@@ -26,63 +26,45 @@ const LONGEST: Span = Span::from_secs(32);
 const OWN_TASK: Operation = Operation::new("own_task");
 const REPORT: Operation = Operation::new("report");
 
-/// What the broker does not take, or why it cannot be asked.
+/// Why the broker takes no report.
 #[derive(Debug)]
-enum Failed {
-    System(SystemException),
-    /// What one of its exceptions says first: what is wrong.
-    Raised(String),
-}
+struct Failed(String);
 
 impl From<SystemException> for Failed {
     fn from(exception: SystemException) -> Self {
-        Failed::System(exception)
+        Failed(exception.to_string())
     }
 }
 
 /// NoSuchTask, NotAllowed and Refused all begin with the text.
 impl Raises for Failed {
     fn decode(_: &str, from: &mut Decoder<'_>) -> Option<Result<Self, DecodeError>> {
-        Some(String::decode(from).map(Failed::Raised))
+        Some(String::decode(from).map(Failed))
     }
 
     fn id(&self) -> &'static str {
-        match self {
-            Failed::System(exception) => exception.kind.id(),
-            Failed::Raised(_) => "IDL:CpuBroker/Refused:1.0",
-        }
+        "IDL:CpuBroker/Refused:1.0"
     }
 
     fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
-        match self {
-            Failed::System(exception) => Encode::encode(exception, to),
-            Failed::Raised(what) => what.encode(to),
-        }
+        self.0.encode(to)
     }
 
     fn system(&self) -> Option<&SystemException> {
-        match self {
-            Failed::System(exception) => Some(exception),
-            Failed::Raised(_) => None,
-        }
+        None
     }
 }
 
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failed::System(exception) => exception.fmt(f),
-            Failed::Raised(what) => f.write_str(what),
-        }
-    }
-}
+/// Resolves the broker's address, with an ORB that lives as long as the first value.
+pub(crate) type Resolve = fn(&str, Timeouts) -> Result<(Box<dyn Any>, ObjectRef), String>;
 
-pub(super) fn start(counters: Arc<Counters>) -> io::Result<()> {
-    Spawn::new("orb-delegate").spawn(move || Reporter::new(counters).run()).map(drop)
+pub(super) fn start(counters: Arc<Counters>, resolve: Resolve) -> io::Result<()> {
+    Spawn::new("orb-delegate").spawn(move || Reporter::new(counters, resolve).run()).map(drop)
 }
 
 struct Reporter {
     counters: Arc<Counters>,
+    resolve: Resolve,
     clock: MonotonicClock,
     /// After the last failure.
     rest: Span,
@@ -91,14 +73,14 @@ struct Reporter {
 }
 
 impl Reporter {
-    fn new(counters: Arc<Counters>) -> Self {
-        Reporter { counters, clock: MonotonicClock::start(), rest: Span::ZERO, said: None }
+    fn new(counters: Arc<Counters>, resolve: Resolve) -> Self {
+        Reporter { counters, resolve, clock: MonotonicClock::start(), rest: Span::ZERO, said: None }
     }
 
     fn run(mut self) {
         while !self.ends() {
-            if let Err(failed) = self.report() {
-                self.tell(&failed);
+            if let Err(Failed(what)) = self.report() {
+                self.tell(what);
                 self.rest = (self.rest + self.rest).clamp(Span::from_secs(1), LONGEST);
                 let again = self.clock.now() + self.rest;
                 while !self.ends() && self.clock.now() < again {
@@ -115,10 +97,8 @@ impl Reporter {
     /// Reports until the delegate ends, or something fails.
     fn report(&mut self) -> Result<(), Failed> {
         let timeouts = Timeouts { connect: PATIENCE, round_trip: Some(PATIENCE), reply: None };
-        let orb = Orb::builder().timeouts(timeouts).build();
-        let orb = orb.map_err(|error| Failed::Raised(error.to_string()))?;
         let settings = &self.counters.settings;
-        let broker = orb.resolve_unchecked::<dyn Object>(&settings.broker())?;
+        let (_orb, broker) = (self.resolve)(&settings.broker(), timeouts).map_err(Failed)?;
         let task = broker.as_ref().call::<_, Failed>(
             &OWN_TASK,
             |to| {
@@ -146,8 +126,7 @@ impl Reporter {
         Ok(())
     }
 
-    fn tell(&mut self, failed: &Failed) {
-        let what = failed.to_string();
+    fn tell(&mut self, what: String) {
         if self.said.as_ref() != Some(&what) {
             eprintln!("hyoshi: the broker takes no reports of `{}`: {what}", self.counters.settings.task);
             self.said = Some(what);

@@ -20,22 +20,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hyoshi_os::{May, PiMutex, Poller, Ready, Spawn, Thread};
-use hyoshi_wire::giop::{CONTEXT_CODE_SETS, Kind, Message, Reassembler, Received, Request, message_error};
+use hyoshi_wire::giop::{CONTEXT_CODE_SETS, Kind, Message, Received, Request, message_error};
 use hyoshi_wire::ior::Endpoint;
 use hyoshi_wire::{ByteOrder, Encoder, Limits, SystemKind, Version};
 
-use super::connection::{Connection, Intake, Serving};
+use super::calls::LaneCalls;
+use super::connection::{Connection, Serving};
 use super::doorway::PATIENCE;
+use super::duplex::{Asked, Duplex};
 use super::kept::Kept;
 use super::lane::{Bench, Lane};
-use super::parked::Parked;
+use super::order::Handed;
 use super::replies::Sent;
 use super::serve::{self, Verdict};
-use crate::bidir::{Announcer, Asked, CONTEXT, Claims, Duplex, Outlet, Whose, believed};
-use crate::client::{Failure, Mux, is_tls, refused};
-use crate::intake::{BUFFER, read};
+use crate::bidir::{Announcer, CONTEXT, Claims, Whose, believed};
+use crate::channel::Incoming;
+use crate::client::{Mux, Outlet, fetch};
+use crate::failure::Failure;
+use crate::intake::BUFFER;
 use crate::link::Link;
-use crate::orb::Shared;
+use crate::shared::Shared;
 use crate::{current, minor};
 
 /// How often a connection is read before others are looked at.
@@ -130,8 +134,7 @@ impl Lane {
 
     /// A connection that a client opened carries calls both ways from now on.
     pub(super) fn accept_both(self: &Arc<Self>, orb: &Shared, connection: &Arc<Connection>) {
-        connection.talk.spoken.store(true, Ordering::Relaxed);
-        connection.talk.hear(Version::V1_2);
+        connection.terms.hear(Version::V1_2);
         let calls = Arc::new(orb.peers.calls_back(self.outlet(connection, false)));
         let waiting = Kept::new(self.table.sums.unfinished.clone());
         let duplex = Duplex::new(calls, true, self.limits.message, self.in_flight, waiting);
@@ -153,10 +156,8 @@ impl Lane {
         }
         let connection = self.table.add(stream, self.clock());
         let connection = connection.map_err(|_| io::Error::other("ServerLimits::connections are open"))?;
-        // It makes no room for others.
-        connection.talk.spoken.store(true, Ordering::Relaxed);
-        // Only 1.2 lets a client say that it closes the connection.
-        connection.talk.hear(Version::V1_2);
+        // It makes no room for others. And only 1.2 lets a client say that it closes the connection.
+        connection.terms.hear(Version::V1_2);
         let calls = Arc::new(calls(self.outlet(&connection, true)));
         let waiting = Kept::new(self.table.sums.unfinished.clone());
         let duplex = Duplex::new(calls.clone(), false, most.max(self.limits.message), self.in_flight, waiting);
@@ -165,7 +166,7 @@ impl Lane {
     }
 
     fn outlet(self: &Arc<Self>, connection: &Arc<Connection>, opened: bool) -> Outlet {
-        Outlet::Both { lane: Arc::downgrade(self), connection: Arc::downgrade(connection), opened }
+        Outlet::Both(Box::new(LaneCalls { lane: Arc::downgrade(self), connection: Arc::downgrade(connection), opened }))
     }
 
     fn begin(self: &Arc<Self>, connection: &Arc<Connection>, duplex: Duplex) -> io::Result<()> {
@@ -248,16 +249,30 @@ impl Lane {
         epoch: u64,
         bench: &mut Bench,
     ) {
-        let serving = Serving { lane: self.clone(), connection: connection.clone(), epoch };
+        let serving = Serving { lane: self.clone(), connection: connection.clone(), epoch: Some(epoch) };
         *self.hands[bench.number].lock() = Some((serving.clone(), None));
         current::serve(Some(serving));
-        let (mut owned, mut goes_on) = (true, true);
+        let (mut owned, mut goes_on, mut full) = (true, true, false);
         while owned && goes_on && !self.stopping() {
             let (asked, resume) = duplex.next();
             if resume {
                 self.look_at(connection);
             }
             let Some(asked) = asked else { break };
+            let received = asked.message.received();
+            if self.ordered.is_some()
+                && let Ok(Message::Request(mut request)) = serve::decode(&connection.terms, &received)
+            {
+                match self.hand_over(orb, connection, &received, &mut request, &mut bench.to) {
+                    Handed::Over => continue,
+                    Handed::Unbound => {}
+                    Handed::Full => {
+                        duplex.put_back(asked);
+                        full = true;
+                        break;
+                    }
+                }
+            }
             if asked.apart {
                 // Its sender expects nothing of the order in which this and the next are carried out.
                 connection.run_apart(epoch);
@@ -269,7 +284,7 @@ impl Lane {
             }
             // A client that has ended wants no reply; its oneways are still carried out.
             if !(connection.is_gone() && asked.waits) {
-                goes_on = self.carry_out_one(orb, connection, &asked.message.received(), &mut bench.to);
+                goes_on = self.carry_out_one(orb, connection, &received, &mut bench.to);
             }
             owned = connection.ran(epoch);
         }
@@ -282,7 +297,9 @@ impl Lane {
         if owned {
             connection.release(epoch);
         }
-        if !self.stopping() {
+        if full {
+            self.wait_for_place(connection);
+        } else if !self.stopping() {
             // Something may have come since it was looked at.
             self.arm(connection);
         } else if !connection.is_engaged() && connection.own().is_some() {
@@ -299,7 +316,7 @@ impl Lane {
         to: &mut Encoder,
     ) -> bool {
         let mut send = |octets: &[u8]| self.send(connection, octets);
-        let verdict = serve::message(orb, &connection.talk, received, to, &mut send);
+        let verdict = serve::message(orb, &connection.terms, received, to, &mut send);
         (to.is_empty() || self.send_and_wait(connection, to.bytes())) && verdict == Verdict::Go
     }
 }
@@ -321,35 +338,22 @@ impl Reading {
     }
 
     fn look(&mut self, connection: &Arc<Connection>, duplex: &Duplex) {
-        let mut intake = std::mem::take(&mut *connection.intake.lock());
         let limits = Limits { message: duplex.message, ..self.lane.limits };
-        let mut messages = intake.messages.take().unwrap_or_else(|| Box::new(Reassembler::new(limits)));
-        let now = self.lane.clock();
-        let then = self.read(connection, duplex, &mut messages, &mut intake);
-        messages.settle();
-        let begun = messages.is_waiting();
-        if !begun {
-            duplex.begun.store(0, Ordering::Relaxed);
-        }
+        let mut incoming = connection.incoming.lock().take().unwrap_or_else(|| Incoming::new(limits));
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let then = self.read(connection, duplex, &mut incoming, &mut buffer).unwrap_or_else(Then::Close);
+        incoming.park(&buffer);
+        self.buffer = buffer;
         // Requests that wait are counted where they do.
-        let held = duplex.begun.load(Ordering::Relaxed) + intake.parked.len();
+        let held = incoming.held();
         if connection.unfinished.set(held) > self.lane.most_unfinished {
             return self.close(connection, duplex, Failure::Lost);
         }
-        // Nobody is late with the rest of a message while it is not read.
-        intake.since = if begun && !matches!(then, Then::Pause) { intake.since.or(Some(now)) } else { None };
-        intake.messages = begun.then_some(messages);
-        *connection.intake.lock() = intake;
+        *connection.incoming.lock() = (held > 0).then_some(incoming);
         match then {
             Then::Watch if connection.stream.holds_some() => self.later(connection),
             Then::Watch => {
-                let watched = connection.watched_by_reader.swap(true, Ordering::Relaxed);
-                let poller = &self.door.poller;
-                let armed = match watched {
-                    true => poller.arm(&**connection, connection.number, false),
-                    false => poller.add(&**connection, connection.number, false),
-                };
-                if armed.is_err() {
+                if connection.watch(&self.door.poller).is_err() {
                     self.close(connection, duplex, Failure::Lost);
                 }
             }
@@ -369,87 +373,39 @@ impl Reading {
         self.lane.close(connection);
     }
 
-    /// Reads what has come. What is left of it is in `intake` afterwards.
+    /// Reads what has come, and hands its messages on.
     fn read(
         &mut self,
         connection: &Arc<Connection>,
         duplex: &Duplex,
-        messages: &mut Reassembler,
-        intake: &mut Intake,
-    ) -> Then {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let mut then = Then::Later;
+        incoming: &mut Incoming,
+        buffer: &mut [u8],
+    ) -> Result<Then, Failure> {
+        let now = self.lane.clock();
         for _ in 0..READS {
-            let held = std::mem::take(&mut intake.parked);
-            let mut octets = held.octets();
-            if octets.is_empty() {
-                let fresh = !messages.is_waiting();
-                match read(&connection.stream, messages, &mut buffer, May::Never, May::Never) {
-                    Ok((came, count)) => {
-                        octets = &buffer[..came];
-                        duplex.begun.fetch_add(count, Ordering::Relaxed);
-                        connection.heard.store(self.lane.seconds.load(Ordering::Relaxed), Ordering::Relaxed);
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        then = Then::Watch;
-                        break;
-                    }
-                    Err(error) => {
-                        then = Then::Close(refused(&error).unwrap_or(Failure::Lost));
-                        break;
-                    }
+            if !incoming.holds_some() {
+                if !fetch(&connection.stream, incoming, buffer, May::Never, May::Never)? {
+                    return Ok(Then::Watch);
                 }
-                if fresh && !duplex.accepted && is_tls(octets) {
-                    then = Then::Close(Failure::Tls(crate::tls::Distrust::Expected));
-                    break;
+                connection.heard.store(now, Ordering::Relaxed);
+            }
+            loop {
+                if incoming.holds_some() && duplex.pause(|| connection.replies.is_behind()) {
+                    incoming.pause();
+                    return Ok(Then::Pause);
+                }
+                match incoming.next(buffer) {
+                    Ok(Some(whole)) => self.take(connection, duplex, &whole.received)?,
+                    Ok(None) => break,
+                    Err(fault) => {
+                        self.lane.tell(connection, &fault);
+                        return Err(Failure::Garbled);
+                    }
                 }
             }
-            match self.take_all(connection, duplex, messages, &mut octets, &mut intake.since) {
-                Then::Watch => {}
-                Then::Pause => {
-                    // What waited already is not copied again for each message that is taken of it.
-                    let left = octets.len();
-                    intake.parked = if held.is_empty() { Parked::copy(octets) } else { held.last(left) };
-                    then = Then::Pause;
-                    break;
-                }
-                other => {
-                    then = other;
-                    break;
-                }
-            }
+            incoming.await_rest(now);
         }
-        self.buffer = buffer;
-        then
-    }
-
-    /// Takes messages until more octets are needed.
-    fn take_all(
-        &mut self,
-        connection: &Arc<Connection>,
-        duplex: &Duplex,
-        messages: &mut Reassembler,
-        octets: &mut &[u8],
-        since: &mut Option<u64>,
-    ) -> Then {
-        loop {
-            if !octets.is_empty() && duplex.pause(|| connection.replies.is_behind()) {
-                return Then::Pause;
-            }
-            let received = match messages.next(octets) {
-                Ok(Some(received)) => received,
-                Ok(None) => return Then::Watch,
-                Err(fault) => {
-                    self.lane.tell(connection, &fault);
-                    return Then::Close(Failure::Garbled);
-                }
-            };
-            duplex.begun.store(octets.len(), Ordering::Relaxed);
-            *since = None;
-            if let Err(why) = self.take(connection, duplex, &received) {
-                return Then::Close(why);
-            }
-        }
+        Ok(Then::Later)
     }
 
     /// Hands on a message: a reply to whoever waits for it, a request to the lane's threads.
@@ -478,7 +434,7 @@ impl Reading {
         if let Ok(Message::Request(request)) = received.decode() {
             waits = request.response.expected();
             // What characters are is known for those behind it once it is begun.
-            apart = waits && (connection.talk.is_agreed() || request.contexts.get(CONTEXT_CODE_SETS).is_none());
+            apart = waits && (connection.terms.is_agreed() || request.contexts.get(CONTEXT_CODE_SETS).is_none());
             if duplex.accepted
                 && received.header().version == Version::V1_2
                 && let Some(context) = request.contexts.get(CONTEXT)
@@ -499,7 +455,7 @@ impl Reading {
             Err(Asked { waits: false, .. }) => {}
             Err(_) => {
                 self.to.clear();
-                self.to.speak(received.header().version, connection.talk.chars());
+                self.to.speak(received.header().version, connection.terms.chars());
                 let verdict = serve::broken(received, SystemKind::Transient.not_done(minor::IN_FLIGHT), &mut self.to);
                 if !self.lane.send(connection, self.to.bytes()) || verdict == Verdict::Close {
                     return Err(Failure::Lost);

@@ -1,21 +1,21 @@
 //! A connection that a client opened, or one to a server that may call back over it.
 
 use std::any::Any;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use hyoshi_os::{Credentials, PiMutex};
-use hyoshi_wire::giop::{Reassembler, close_connection};
-use hyoshi_wire::{CharSet, Version};
+use hyoshi_os::{Credentials, PiMutex, Poller};
+use hyoshi_wire::giop::close_connection;
 
+use super::duplex::Duplex;
 use super::fair::Pipelining;
 use super::kept::Kept;
 use super::lane::Lane;
-use super::parked::Parked;
 use super::replies::Replies;
 use super::table::Sums;
-use crate::bidir::Duplex;
+use crate::channel::{Incoming, Terms};
 use crate::client::Mux;
 use crate::link::Link;
 
@@ -36,19 +36,15 @@ use crate::link::Link;
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(super) stream: Link,
-    /// Whether epoll knows it.
-    pub(super) watched: AtomicBool,
-    /// Whether that of the reader does, once calls go both ways.
-    pub(super) watched_by_reader: AtomicBool,
     pub(super) number: u64,
     stage: AtomicU64,
     /// Requests that run.
     running: AtomicU32,
+    /// Those of them that were handed over to an order.
+    pub(super) ordered: AtomicU32,
     /// How many have begun, by and by.
     begun: AtomicU32,
-    /// The client sends requests without waiting for replies: each is given a thread of its own while there are some.
-    pub(super) shared: AtomicBool,
-    /// How long such requests take.
+    /// Whether the client sends requests without waiting for replies, and how long such requests take.
     pub(super) pipelining: Pipelining,
     /// The client has ended, as far as is known: its requests with a reply are not run any more.
     pub(super) gone: AtomicBool,
@@ -58,8 +54,9 @@ pub(crate) struct Connection {
     pub(super) heard: AtomicU64,
     /// Octets of messages that have not come whole, or that nobody runs yet.
     pub(super) unfinished: Kept,
-    pub(super) talk: Talk,
-    pub(super) intake: PiMutex<Intake>,
+    pub(super) terms: Terms,
+    /// What has arrived and is not yet carried out, while no thread has it and if there is any.
+    pub(super) incoming: PiMutex<Option<Incoming>>,
     pub(super) replies: Replies,
     /// How often its listen points have been looked at.
     told: AtomicU32,
@@ -69,64 +66,6 @@ pub(crate) struct Connection {
     client: OnceLock<Option<Credentials>>,
     /// Values of interceptors that live as long as the connection.
     seats: PiMutex<Vec<Box<dyn Any + Send + Sync>>>,
-}
-
-/// What both ends have agreed upon.
-#[derive(Debug, Default)]
-pub(crate) struct Talk {
-    /// True once a request or locate request has come.
-    pub(crate) spoken: AtomicBool,
-    /// True once a request has told of code sets.
-    pub(crate) agreed: AtomicBool,
-    /// True while the client means a code set that is not spoken here.
-    pub(super) foreign: AtomicBool,
-    utf8: AtomicBool,
-    /// The minor number of GIOP's version that the client spoke last; 0 before it spoke.
-    minor: AtomicU8,
-}
-
-impl Talk {
-    /// What narrow characters are here: Latin-1 until something else is agreed upon.
-    pub(crate) fn chars(&self) -> CharSet {
-        if self.utf8.load(Ordering::Relaxed) { CharSet::Utf8 } else { CharSet::Latin1 }
-    }
-
-    /// Whether something is.
-    pub(crate) fn is_agreed(&self) -> bool {
-        self.agreed.load(Ordering::Relaxed)
-    }
-
-    /// From now on.
-    pub(crate) fn agree(&self, chars: CharSet) {
-        self.utf8.store(chars == CharSet::Utf8, Ordering::Relaxed);
-        self.agreed.store(true, Ordering::Relaxed);
-    }
-
-    /// The client speaks this version.
-    #[inline]
-    pub(super) fn hear(&self, version: Version) {
-        let [_, minor] = version.octets();
-        if self.minor.load(Ordering::Relaxed) != minor {
-            self.minor.store(minor, Ordering::Relaxed);
-        }
-    }
-
-    /// What messages that answer none are sent in: the version the client spoke last. Before it spoke that is 1.0, which
-    /// every client understands: a server's must not be above the client's (CORBA 3.3 part 2, 9.4.1).
-    pub(super) fn version(&self) -> Version {
-        Version::from_octets(1, self.minor.load(Ordering::Relaxed)).unwrap_or(Version::V1_0)
-    }
-}
-
-/// What has arrived and is not yet carried out.
-#[derive(Debug, Default)]
-pub(crate) struct Intake {
-    /// Starts of messages; none while nobody has read.
-    pub(super) messages: Option<Box<Reassembler>>,
-    /// When they began, in seconds of the coarse clock.
-    pub(super) since: Option<u64>,
-    /// The octets after the message that runs.
-    pub(super) parked: Parked,
 }
 
 /// How often listen points of a connection are looked at.
@@ -140,23 +79,22 @@ const APART: u64 = 3;
 
 impl Connection {
     pub(super) fn new(stream: Link, number: u64, now: u64, sums: &Sums) -> Self {
+        let replies = Replies::new(sums.replies.clone(), stream.is_secure());
         Connection {
             stream,
-            watched: AtomicBool::new(false),
-            watched_by_reader: AtomicBool::new(false),
             number,
             stage: AtomicU64::new(ARMED),
             running: AtomicU32::new(0),
+            ordered: AtomicU32::new(0),
             begun: AtomicU32::new(0),
-            shared: AtomicBool::new(false),
             pipelining: Pipelining::default(),
             gone: AtomicBool::new(false),
             since: now,
             heard: AtomicU64::new(now),
             unfinished: Kept::new(sums.unfinished.clone()),
-            talk: Talk::default(),
-            intake: PiMutex::default(),
-            replies: Replies::new(sums.replies.clone()),
+            terms: Terms::default(),
+            incoming: PiMutex::default(),
+            replies,
             told: AtomicU32::new(0),
             duplex: OnceLock::new(),
             client: OnceLock::new(),
@@ -208,6 +146,16 @@ impl Connection {
         // By its owner only.
         self.begun.store(self.begun.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request is handed over to an order: it counts as one that runs, and its connection is read on.
+    pub(super) fn start_ordered(&self) {
+        self.running.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It is answered.
+    pub(super) fn end_ordered(&self) {
+        self.running.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Which of its requests began last, if any runs.
@@ -263,6 +211,15 @@ impl Connection {
         self.running.load(Ordering::Relaxed) > 0
     }
 
+    /// Lets epoll report once when something comes.
+    pub(super) fn watch(&self, poller: &Poller) -> io::Result<()> {
+        match poller.arm(self, self.number, false) {
+            // It is new there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => poller.add(self, self.number, false),
+            armed => armed,
+        }
+    }
+
     pub(super) fn link(&self) -> &Link {
         &self.stream
     }
@@ -273,8 +230,8 @@ impl Connection {
     }
 
     /// What both ends have agreed upon.
-    pub(crate) fn talk(&self) -> &Talk {
-        &self.talk
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     /// Ends both directions; whoever reads it finds out.
@@ -299,7 +256,7 @@ impl Connection {
 
     /// Tells the client that the connection ends: 12 octets go, or nobody reads them. Not within a reply.
     pub(super) fn say_goodbye(&self) {
-        self.replies.send_now(&self.stream, &close_connection(self.talk.version()));
+        self.replies.send_now(&self.stream, &close_connection(self.terms.version()));
     }
 }
 
@@ -314,7 +271,8 @@ impl AsFd for Connection {
 pub(crate) struct Serving {
     pub(super) lane: Arc<Lane>,
     pub(super) connection: Arc<Connection>,
-    pub(super) epoch: u64,
+    /// None for a request that an order has run: other threads read its connection.
+    pub(super) epoch: Option<u64>,
 }
 
 impl Serving {
@@ -332,6 +290,11 @@ impl Serving {
         self.lane.spare().then(|| Spared(self.lane.clone()))
     }
 
+    /// Whether an order has run its request, on a thread that is the program's.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.epoch.is_none()
+    }
+
     /// Who the kernel says the client is.
     pub(crate) fn credentials(&self) -> Option<Credentials> {
         self.connection.client()
@@ -344,7 +307,7 @@ impl Serving {
 
     /// The same, if fewer than `most` of its requests run.
     pub(super) fn let_run(&self, most: u32) {
-        if self.connection.give(self.epoch, most) {
+        if self.epoch.is_some_and(|epoch| self.connection.give(epoch, most)) {
             self.lane.arm(&self.connection);
         }
     }
@@ -401,11 +364,12 @@ mod tests {
     #[test]
     fn brief_requests_that_ticks_find_are_not_a_long_one() {
         let (options, limits) = (LaneOptions::default(), ServerLimits::default());
-        let lane = Lane::new(Weak::new(), options, Vec::new(), &limits, None).unwrap();
+        let lane = Lane::new(Weak::new(), options, Vec::new(), &limits, None, None).unwrap();
         let (_listener, connection) = connected();
         let connection = Arc::new(connection);
         let epoch = connection.own().unwrap();
-        *lane.hands[0].lock() = Some((Serving { lane: lane.clone(), connection: connection.clone(), epoch }, None));
+        *lane.hands[0].lock() =
+            Some((Serving { lane: lane.clone(), connection: connection.clone(), epoch: Some(epoch) }, None));
         for _ in 0..5 {
             connection.run(epoch, true);
             lane.tick();

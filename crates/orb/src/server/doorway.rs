@@ -2,13 +2,14 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyoshi_os::Lack;
 
 use super::connection::Connection;
 use super::lane::Lane;
-use crate::client::Failure;
+use crate::failure::Failure;
 use crate::link::Link;
 
 /// Connections that a thread accepts before it looks at others again.
@@ -61,6 +62,10 @@ impl Lane {
         stream.read_timeout(Some(self.linger))?;
         stream.write_timeout(Some(PATIENCE))?;
         let now = self.clock();
+        if self.bench.is_some() {
+            // Its owner handles arriving data only: the housekeeping thread closes silent connections.
+            self.stir();
+        }
         loop {
             match self.table.add(stream, now) {
                 Ok(connection) => {
@@ -125,6 +130,7 @@ impl Lane {
     }
 
     pub(super) fn close(&self, connection: &Arc<Connection>) {
+        connection.gone.store(true, Ordering::Relaxed);
         connection.stream.close();
         connection.replies.forget();
         connection.unseat();

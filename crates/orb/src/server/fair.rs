@@ -5,7 +5,7 @@
 //! A connection with brief requests borrows none, because waking a thread would cost more than the request. If no
 //! thread is idle, a connection goes to the end of the queue after a round ([`ROUND`]).
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
@@ -92,20 +92,34 @@ impl Round {
     }
 }
 
-/// Of a connection: how long its requests take.
+/// Of a connection: whether its client sends requests without waiting for replies, and how long those take.
 #[derive(Debug, Default)]
-pub(super) struct Pipelining {
-    /// The last that was measured was brief.
-    brief: AtomicBool,
-}
+pub(super) struct Pipelining(AtomicU8);
+
+/// Each request was sent behind the reply to the one before.
+const NONE: u8 = 0;
+/// They are given threads of their own while there are some.
+const LONG: u8 = 1;
+/// The last that was measured took less than [`BRIEF`].
+const IS_BRIEF: u8 = 2;
 
 impl Pipelining {
+    pub(super) fn begin(&self) {
+        if !self.is_seen() {
+            self.0.store(LONG, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_seen(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != NONE
+    }
+
     pub(super) fn is_brief(&self) -> bool {
-        self.brief.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) == IS_BRIEF
     }
 
     pub(super) fn took(&self, time: Duration) {
-        self.brief.store(time < BRIEF, Ordering::Relaxed);
+        self.0.store(if time < BRIEF { IS_BRIEF } else { LONG }, Ordering::Relaxed);
     }
 }
 

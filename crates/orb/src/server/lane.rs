@@ -8,13 +8,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_os::clock::coarse;
-use hyoshi_os::{Clock, Listener, MonotonicClock, PiMutex, Policy, Poller, Ready, Spawn, Thread, Wake};
+use hyoshi_os::{Clock, Listener, May, MonotonicClock, PiMutex, Policy, Poller, Ready, Spawn, Thread, Wake};
 use hyoshi_wire::{ByteOrder, Encoder, Limits};
 
 use super::both::Reader;
@@ -22,12 +22,14 @@ use super::connection::{Connection, Serving};
 use super::fair::Fairness;
 use super::handshakes::Handshakes;
 use super::linger::Lingering;
+use super::order::{Order, Ordered};
 use super::table::{FIRST, Table};
 use crate::bidir::Claims;
+use crate::channel::Pace;
 use crate::current;
 use crate::intake::BUFFER;
-use crate::limits::{Pace, ServerLimits};
-use crate::orb::Shared;
+use crate::limits::ServerLimits;
+use crate::shared::Shared;
 use crate::tls::TlsServer;
 
 /// How often threads that linger are told that the lane ends.
@@ -38,7 +40,8 @@ const AGAIN: Span = Span::from_millis(10);
 pub struct LaneOptions {
     /// Name of its threads.
     pub name: String,
-    /// How many there are at most; default 16. They are started as needed.
+    /// The most threads; default 16. They are started as needed. With 0 the lane has no threads, and its owner serves
+    /// it ([`Orb::owned_lane`](crate::Orb::owned_lane)).
     pub threads: usize,
     /// How the kernel orders them.
     pub policy: Policy,
@@ -70,6 +73,16 @@ pub(crate) struct Lane {
     pub(super) pace: Pace,
     pub(super) linger: Duration,
     pub(super) silent: u64,
+    /// How long a thread that sends a reply waits for its client.
+    pub(super) patience: May,
+    /// Requests that run in an order of the program's own.
+    pub(super) ordered: Option<Ordered>,
+    /// The owner's state, if it has no threads.
+    pub(super) bench: Option<PiMutex<Bench>>,
+    /// The thread that is within a turn, or 0.
+    pub(super) turning: AtomicU32,
+    /// The most that a turn reads.
+    pub(super) turn: Left,
     pub(super) poller: Poller,
     /// None once the lane stops.
     pub(super) listeners: PiMutex<Vec<Arc<Listener>>>,
@@ -92,7 +105,7 @@ pub(crate) struct Lane {
     pub(super) threads: PiMutex<Vec<Thread<()>>>,
     /// Those that run still, and a post for each that ends.
     alive: AtomicUsize,
-    gone: Wake,
+    pub(super) gone: Wake,
     /// Connections of which requests have been read that nobody runs yet, the one that waits longest first.
     pub(super) ready: PiMutex<VecDeque<Arc<Connection>>>,
     /// Connections whose clients do not take replies.
@@ -110,10 +123,32 @@ pub(crate) struct Lane {
 pub(super) type Hand = PiMutex<Option<(Serving, Option<u32>)>>;
 
 /// What a thread works with.
+#[derive(Debug)]
 pub(super) struct Bench {
     pub(super) buffer: Vec<u8>,
     pub(super) to: Encoder,
     pub(super) number: usize,
+    pub(super) left: Left,
+}
+
+/// What a thread may read until others have their turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left {
+    pub(super) messages: usize,
+    pub(super) octets: usize,
+}
+
+impl Left {
+    pub(super) fn is_over(self) -> bool {
+        self.messages == 0 || self.octets == 0
+    }
+}
+
+impl Bench {
+    fn new(number: usize) -> Self {
+        let left = Left { messages: usize::MAX, octets: usize::MAX };
+        Bench { buffer: vec![0; BUFFER], to: Encoder::new(ByteOrder::NATIVE), number, left }
+    }
 }
 
 impl Lane {
@@ -123,6 +158,7 @@ impl Lane {
         listeners: Vec<Listener>,
         limits: &ServerLimits,
         claims: Option<Claims>,
+        order: Option<(Arc<dyn Order>, usize)>,
     ) -> io::Result<Arc<Lane>> {
         let poller = Poller::new()?;
         // Where they cannot be kicked threads linger their time.
@@ -130,6 +166,7 @@ impl Lane {
         for (number, listener) in listeners.iter().enumerate() {
             poller.add_unarmed(listener, number as u64)?;
         }
+        let owned = options.threads == 0;
         let most = options.threads.max(1);
         Ok(Arc::new(Lane {
             orb,
@@ -140,6 +177,12 @@ impl Lane {
             pace: limits.pace(),
             linger: Duration::from_nanos(limits.linger.as_nanos()),
             silent: limits.silent.as_nanos() / 1_000_000_000,
+            // A thread that runs ordered requests must not wait: it has other requests to run.
+            patience: if owned || order.is_some() { May::Never } else { May::Wait },
+            ordered: order.map(|(order, places)| Ordered::new(order, places)),
+            bench: owned.then(|| PiMutex::new(Bench::new(0))),
+            turning: AtomicU32::new(0),
+            turn: Left { messages: limits.turn_messages.max(1), octets: limits.turn_octets.max(1) },
             poller,
             listeners: PiMutex::new(listeners.into_iter().map(Arc::new).collect()),
             handshakes: PiMutex::new(None),
@@ -158,7 +201,7 @@ impl Lane {
             ready: PiMutex::new(VecDeque::new()),
             behind: PiMutex::new(Vec::new()),
             hands: (0..most).map(|_| PiMutex::new(None)).collect(),
-            options: LaneOptions { threads: most, ..options },
+            options,
             stopping: AtomicBool::new(false),
             swept: AtomicU64::new(0),
             seconds: AtomicU64::new(0),
@@ -197,7 +240,7 @@ impl Lane {
 
     /// Starts a thread, or all of them.
     pub(crate) fn start(self: &Arc<Self>, all: bool) -> io::Result<()> {
-        let count = if all { self.options.threads } else { 1 };
+        let count = self.options.threads.min(if all { usize::MAX } else { 1 });
         (0..count).try_for_each(|_| self.add_thread(&mut self.threads.lock()))
     }
 
@@ -241,8 +284,8 @@ impl Lane {
     fn work(self: Arc<Self>, number: usize) {
         let _alive = Alive(&self);
         let Some(orb) = self.orb.upgrade() else { return };
-        crate::reference::use_orb(&orb);
-        let mut bench = Bench { buffer: vec![0; BUFFER], to: Encoder::new(ByteOrder::NATIVE), number };
+        crate::shared::use_orb(&orb);
+        let mut bench = Bench::new(number);
         while !self.stopping() {
             let ready = self.poller.wait_and_see(None);
             let idle = self.idle.fetch_sub(1, Ordering::Relaxed) - 1;
@@ -254,30 +297,36 @@ impl Lane {
             if idle == 0 && !may_grow && self.options.threads > 1 {
                 self.call_one_back();
             }
-            match ready {
-                Ok(Some((Ready::Source(listener), _))) if listener < FIRST => self.accept(listener),
-                Ok(Some((Ready::Source(number), ended))) => {
-                    if let Some(connection) = self.table.get(number) {
-                        if ended {
-                            connection.gone.store(true, Ordering::Relaxed);
-                        }
-                        self.serve(&orb, connection, &mut bench);
-                    }
-                }
-                Ok(Some((Ready::Poked, _))) => {
-                    let connection = self.ready.lock().pop_front();
-                    if let Some(connection) = connection {
-                        connection.see_whether_gone();
-                        self.serve(&orb, connection, &mut bench);
-                    }
-                }
-                Ok(None) | Err(_) => {}
+            if let Ok(Some(ready)) = ready {
+                self.take_up(&orb, ready, &mut bench);
             }
             self.idle.fetch_add(1, Ordering::Relaxed);
         }
         self.idle.fetch_sub(1, Ordering::Relaxed);
         // The next thread shall see that it is over, too.
         self.poller.poke();
+    }
+
+    /// Does what epoll reports.
+    pub(super) fn take_up(self: &Arc<Self>, orb: &Arc<Shared>, ready: (Ready, bool), bench: &mut Bench) {
+        match ready {
+            (Ready::Source(listener), _) if listener < FIRST => self.accept(listener),
+            (Ready::Source(number), ended) => {
+                if let Some(connection) = self.table.get(number) {
+                    if ended {
+                        connection.gone.store(true, Ordering::Relaxed);
+                    }
+                    self.serve(orb, connection, bench);
+                }
+            }
+            (Ready::Poked, _) => {
+                let connection = self.ready.lock().pop_front();
+                if let Some(connection) = connection {
+                    connection.see_whether_gone();
+                    self.serve(orb, connection, bench);
+                }
+            }
+        }
     }
 
     /// A thread may wait with its request, unless it is the last.
@@ -295,6 +344,10 @@ impl Lane {
         let now = coarse().as_nanos() / 1_000_000_000;
         self.seconds.store(now, Ordering::Relaxed);
         now
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.options.name
     }
 
     /// How its threads are ordered.
@@ -333,7 +386,11 @@ impl Lane {
     pub(crate) fn wait_for_threads(&self, until: Instant) -> bool {
         let own = hyoshi_os::own_thread();
         let is_own = |thread: &Thread<()>| thread.handle.tid() == own;
-        let others = || self.alive.load(Ordering::Acquire) - usize::from(self.threads.lock().iter().any(is_own));
+        let is_here = || self.threads.lock().iter().any(is_own) || self.turning.load(Ordering::Relaxed) == own;
+        // A request in an order that ends the ORB does not wait for itself.
+        let runs_ordered = usize::from(current::runs_ordered());
+        let ordered = || self.ordered.as_ref().map_or(0, |it| it.taken().saturating_sub(runs_ordered));
+        let others = || self.alive.load(Ordering::Acquire) - usize::from(is_here()) + ordered();
         let clock = MonotonicClock::start();
         while others() > 0 {
             let left = until.saturating_duration_since(Instant::now());
@@ -382,7 +439,15 @@ impl Lane {
 }
 
 /// A thread of the lane, until it ends.
-struct Alive<'a>(&'a Lane);
+pub(super) struct Alive<'a>(&'a Lane);
+
+impl Alive<'_> {
+    /// Of its owner, during a turn.
+    pub(super) fn begin(lane: &Lane) -> Alive<'_> {
+        lane.alive.fetch_add(1, Ordering::AcqRel);
+        Alive(lane)
+    }
+}
 
 impl Drop for Alive<'_> {
     fn drop(&mut self) {

@@ -6,43 +6,36 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use hyoshi_os::May;
-use hyoshi_wire::giop::{Answer, Fault, Message, Reassembler, close_connection, message_error};
+use hyoshi_wire::giop::{Answer, Fault, Message, close_connection, message_error};
 use hyoshi_wire::{ByteOrder, Encoder};
 
-use super::connection::{Connection, Intake, Serving};
+use super::connection::{Connection, Serving};
 use super::fair::Round;
 use super::lane::{Bench, Lane};
-use super::parked::Parked;
+use super::order::Handed;
 use super::replies::Sent;
 use super::serve::{self, Verdict};
+use crate::channel::{Incoming, Whole};
 use crate::current;
 use crate::intake::read;
-use crate::orb::Shared;
+use crate::shared::Shared;
 
 /// Replies larger than this do not stay allocated.
 const KEEP: usize = 1 << 20;
 
 /// What becomes of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     /// Back to epoll.
     Release,
+    /// To be read on when there is a place for its next request.
+    Wait,
     /// Others read it.
     Given,
     /// It carries calls both ways from now on.
     Both,
     /// It is over.
     Close,
-}
-
-/// What has arrived of a connection that a thread reads.
-struct Reading {
-    messages: Box<Reassembler>,
-    /// Whole requests that nobody runs yet, perhaps.
-    parked: Parked,
-    /// Octets of messages that have not come whole.
-    unfinished: usize,
-    /// Since when they come.
-    since: Option<u64>,
 }
 
 impl Bench {
@@ -55,15 +48,6 @@ impl Bench {
 }
 
 impl Lane {
-    /// Lets epoll tell when something comes, once.
-    fn watch(&self, connection: &Arc<Connection>) -> io::Result<()> {
-        if connection.watched.swap(true, Ordering::Relaxed) {
-            self.poller.arm(&**connection, connection.number, false)
-        } else {
-            self.poller.add(&**connection, connection.number, false)
-        }
-    }
-
     /// Somebody shall read the connection.
     pub(super) fn arm(&self, connection: &Arc<Connection>) {
         if let Some(duplex) = connection.duplex.get() {
@@ -77,8 +61,9 @@ impl Lane {
         if !connection.replies.may_arm() {
             return;
         }
-        if connection.intake.lock().parked.is_empty() && !connection.stream.holds_some() {
-            if self.watch(connection).is_err() {
+        let held = connection.incoming.lock().as_ref().is_some_and(Incoming::holds_some);
+        if !held && !connection.stream.holds_some() {
+            if connection.watch(&self.poller).is_err() {
                 self.close(connection);
             }
         } else {
@@ -96,50 +81,48 @@ impl Lane {
         if let Some(duplex) = connection.duplex.get() {
             return self.carry_out(orb, &connection, duplex, epoch, bench);
         }
-        let serving = Serving { lane: self.clone(), connection: connection.clone(), epoch };
+        let serving = Serving { lane: self.clone(), connection: connection.clone(), epoch: Some(epoch) };
         *self.hands[bench.number].lock() = Some((serving.clone(), None));
         current::serve(Some(serving));
-        let intake = std::mem::take(&mut *connection.intake.lock());
-        let mut reading = Reading {
-            messages: intake.messages.unwrap_or_else(|| Box::new(Reassembler::new(self.limits))),
-            unfinished: connection.unfinished.take().max(intake.parked.len()),
-            since: intake.since,
-            parked: intake.parked,
-        };
-        let then = self.read_and_run(orb, &connection, epoch, &mut reading, bench);
+        let mut incoming = connection.incoming.lock().take().unwrap_or_else(|| Incoming::new(self.limits));
+        connection.unfinished.take();
+        let then = self.read_and_run(orb, &connection, epoch, &mut incoming, bench);
         current::serve(None);
         *self.hands[bench.number].lock() = None;
         match then {
-            Then::Release if self.stopping() => {
-                self.send(&connection, &close_connection(connection.talk.version()));
+            Then::Release | Then::Wait if self.stopping() && !connection.is_running() => {
+                self.send(&connection, &close_connection(connection.terms.version()));
                 self.close(&connection);
             }
-            Then::Release => {
-                let Reading { mut messages, parked, unfinished, since } = reading;
-                messages.settle();
-                let begun = messages.is_waiting();
-                if begun || !parked.is_empty() {
-                    if connection.unfinished.set(unfinished) > self.most_unfinished {
+            Then::Release | Then::Wait => {
+                incoming.park(&bench.buffer);
+                if then == Then::Wait {
+                    incoming.pause();
+                }
+                let held = incoming.held();
+                if held > 0 {
+                    if connection.unfinished.set(held) > self.most_unfinished {
                         return self.close(&connection);
                     }
-                    let messages = begun.then_some(messages);
-                    *connection.intake.lock() = Intake { messages, since: since.filter(|_| begun), parked };
+                    *connection.incoming.lock() = Some(incoming);
                 }
                 connection.release(epoch);
-                self.arm(&connection);
+                match then {
+                    Then::Wait => self.wait_for_place(&connection),
+                    _ => self.arm(&connection),
+                }
             }
             // The start of another message was read already: the stream is lost to those who read now.
-            Then::Given if reading.messages.is_waiting() => self.close(&connection),
+            Then::Given if incoming.has_begun() => self.close(&connection),
             // The last of the requests that the end of the lane waited for.
             Then::Given if self.stopping() && !connection.is_running() && connection.own().is_some() => {
                 self.end(&connection);
             }
             Then::Given => {}
             Then::Both => {
-                let Reading { mut messages, parked, .. } = reading;
-                messages.settle();
-                let messages = messages.is_waiting().then_some(messages);
-                *connection.intake.lock() = Intake { messages, since: None, parked };
+                incoming.park(&bench.buffer);
+                incoming.pause();
+                *connection.incoming.lock() = Some(incoming);
                 connection.release(epoch);
                 self.accept_both(orb, &connection);
             }
@@ -154,75 +137,85 @@ impl Lane {
         orb: &Arc<Shared>,
         connection: &Arc<Connection>,
         epoch: u64,
-        Reading { messages, parked, unfinished, since }: &mut Reading,
+        incoming: &mut Incoming,
         bench: &mut Bench,
     ) -> Then {
-        let Bench { buffer, to, number } = bench;
+        let Bench { buffer, to, number, left } = bench;
         let (mut wait, mut round) = (May::Never, Round::default());
         loop {
-            let came = if parked.is_empty() {
-                let read = read(&connection.stream, messages, buffer, wait, wait);
+            if !incoming.holds_some() {
+                let read = read(&connection.stream, incoming, buffer, wait, wait);
                 if wait == May::Linger {
                     self.lingered(*number);
                 }
                 match read {
-                    Ok((held, came)) => {
-                        *unfinished += came;
+                    Ok(count) => {
+                        left.octets = left.octets.saturating_sub(count);
                         connection.heard.store(self.seconds.load(Ordering::Relaxed), Ordering::Relaxed);
-                        held
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Then::Release,
                     Err(_) => return Then::Close,
                 }
-            } else {
-                0
-            };
-            let own = std::mem::take(parked);
-            // The octets after a request continue from there: only those in the thread's buffer are copied.
-            let park = |octets: &[u8]| if own.is_empty() { Parked::copy(octets) } else { own.last(octets.len()) };
-            let mut octets = if own.is_empty() { &buffer[..came] } else { own.octets() };
+            }
             let mut ran = false;
             loop {
-                let begun = messages.is_waiting();
-                if ran && !begun {
-                    // Nothing is left of what came before.
-                    (*unfinished, *since) = (octets.len(), None);
-                }
-                if ran && !octets.is_empty() && self.is_over(&round) {
-                    *parked = park(octets);
+                // A client that does not read replies gets no further requests served.
+                let is_over = || connection.replies.is_behind() || self.is_over(&round) || left.is_over();
+                if ran && incoming.holds_some() && is_over() {
                     return Then::Release;
                 }
-                let received = match messages.next(&mut octets) {
-                    Ok(Some(received)) => received,
+                let begun = incoming.has_begun();
+                let Whole { received, rest } = match incoming.next(buffer) {
+                    Ok(Some(whole)) => whole,
                     Ok(None) => break,
                     Err(fault) => {
                         self.tell(connection, &fault);
                         return Then::Close;
                     }
                 };
+                ran = true;
+                left.messages = left.messages.saturating_sub(1);
                 if connection.is_gone() && received.wants_reply() {
-                    ran = true;
                     continue;
                 }
-                let mut decoded = self.claims.map(|claims| (claims, serve::decode(&connection.talk, &received)));
-                if let Some((claims, Ok(Message::Request(request)))) = &decoded
-                    && self.is_offer(*claims, connection, request)
+                let looks = self.claims.is_some() || self.ordered.is_some();
+                let mut decoded = looks.then(|| serve::decode(&connection.terms, &received));
+                if let (Some(claims), Some(Ok(Message::Request(request)))) = (self.claims, &decoded)
+                    && self.is_offer(claims, connection, request)
                 {
                     // Once more from this request on, by who reads it then.
-                    *parked = Parked::copy(&[received.octets(), octets].concat());
+                    let again = rest.park_with(&received);
+                    incoming.resume(again);
                     return Then::Both;
                 }
-                ran = true;
-                // Behind a call that waits for its reply comes another message: the client does not wait for it.
-                if !octets.is_empty() {
-                    round.begin();
-                    if received.wants_reply() {
-                        connection.shared.store(true, Ordering::Relaxed);
-                        connection.intake.lock().parked = park(std::mem::take(&mut octets));
+                if let Some(Ok(Message::Request(request))) = &mut decoded {
+                    match self.hand_over(orb, connection, &received, request, to) {
+                        Handed::Over => {
+                            round.begin();
+                            continue;
+                        }
+                        Handed::Unbound => {}
+                        Handed::Full => {
+                            let again = rest.park_with(&received);
+                            incoming.resume(again);
+                            return Then::Wait;
+                        }
                     }
                 }
-                connection.run(epoch, octets.is_empty() && !begun);
-                let shared = connection.shared.load(Ordering::Relaxed);
+                // Behind a call that waits for its reply comes another message: the client does not wait for it.
+                let mut handed = rest.is_empty();
+                if !handed {
+                    round.begin();
+                    if received.wants_reply() {
+                        connection.pipelining.begin();
+                        let mut others = Incoming::new(self.limits);
+                        others.resume(rest.park());
+                        *connection.incoming.lock() = Some(others);
+                        handed = true;
+                    }
+                }
+                connection.run(epoch, handed && !begun);
+                let shared = connection.pipelining.is_seen();
                 let began = shared.then(Instant::now);
                 if shared
                     && !connection.pipelining.is_brief()
@@ -233,8 +226,8 @@ impl Lane {
                 }
                 let mut send = |octets: &[u8]| self.send(connection, octets);
                 let verdict = match &mut decoded {
-                    None => serve::message(orb, &connection.talk, &received, to, &mut send),
-                    Some((_, decoded)) => serve::decoded(orb, &connection.talk, &received, decoded, to, &mut send),
+                    None => serve::message(orb, &connection.terms, &received, to, &mut send),
+                    Some(decoded) => serve::decoded(orb, &connection.terms, &received, decoded, to, &mut send),
                 };
                 let sent = to.is_empty() || self.send(connection, to.bytes());
                 if verdict == Verdict::Close || !sent {
@@ -246,30 +239,18 @@ impl Lane {
                 if !connection.ran(epoch) {
                     return Then::Given;
                 }
-                if octets.is_empty() && shared {
-                    *parked = std::mem::take(&mut connection.intake.lock().parked);
-                    if !parked.is_empty() {
-                        break;
-                    }
+                if handed && shared {
+                    // Octets that no other thread has taken meanwhile.
+                    let others = connection.incoming.lock().take();
+                    others.into_iter().for_each(|others| incoming.go_on_with(others));
                 }
             }
-            if ran && !messages.is_waiting() {
-                (*unfinished, *since) = (parked.len(), None);
-            } else if messages.is_waiting() {
-                let now = self.seconds.load(Ordering::Relaxed);
-                if self.pace.is_too_slow(*since.get_or_insert(now), now, *unfinished) {
-                    return Then::Close;
-                }
+            let now = self.seconds.load(Ordering::Relaxed);
+            incoming.await_rest(now);
+            if incoming.deadline(now, self.pace).is_some_and(|deadline| now > deadline) {
+                return Then::Close;
             }
-            let behind = connection.replies.is_behind();
-            if !parked.is_empty() {
-                // Who does not take replies causes no more of them.
-                if behind || self.is_over(&round) {
-                    return Then::Release;
-                }
-                continue;
-            }
-            if behind || !self.may_linger(*number) {
+            if connection.replies.is_behind() || !self.may_linger(*number) {
                 return Then::Release;
             }
             wait = May::Linger;
@@ -287,7 +268,7 @@ impl Lane {
     pub(super) fn send(&self, connection: &Arc<Connection>, octets: &[u8]) -> bool {
         let now = self.seconds.load(Ordering::Relaxed);
         // Over a connection that carries calls both ways others send, too, that must not wait.
-        let patience = || if connection.duplex.get().is_some() { May::Never } else { May::Wait };
+        let patience = || if connection.duplex.get().is_some() { May::Never } else { self.patience };
         match connection.replies.send(&connection.stream, octets, now, patience) {
             Ok(Sent::All) => true,
             Ok(Sent::Part { first }) => self.put_behind(connection, first),
@@ -296,7 +277,7 @@ impl Lane {
     }
 
     pub(super) fn tell(&self, connection: &Arc<Connection>, fault: &Fault) {
-        if let Answer::MessageError(version) = fault.answer(connection.talk.version()) {
+        if let Answer::MessageError(version) = fault.answer(connection.terms.version()) {
             self.send(connection, &message_error(version));
         }
     }

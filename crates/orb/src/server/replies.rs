@@ -11,11 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use hyoshi_os::{May, PiMutex};
 
 use super::kept::Kept;
-use crate::limits::Pace;
+use crate::channel::{Outgoing, Pace};
 use crate::link::Link;
-
-/// What has gone is given back to the system in pieces of this.
-const PIECE: usize = 1 << 20;
 
 /// Of one connection.
 #[derive(Debug)]
@@ -27,33 +24,13 @@ pub(super) struct Replies {
     still: AtomicU32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Backlog {
-    octets: Vec<u8>,
-    /// Of them.
-    sent: usize,
-    /// Since when some wait, in seconds of the coarse clock, and how many octets have gone since.
-    begun: u64,
-    gone: usize,
-    /// Since when nothing could be sent.
-    since: u64,
+    out: Outgoing,
     /// To be armed once all is sent.
     arm: bool,
     /// The lane knows that some waited. Stays until its tick has seen that all has gone, or the lane would know it twice.
     listed: bool,
-}
-
-impl Backlog {
-    /// Keeps what was not sent. True if the lane does not know yet.
-    fn keep(&mut self, octets: &[u8], now: u64) -> bool {
-        let listed = std::mem::replace(&mut self.listed, true);
-        *self = Backlog { octets: octets.to_vec(), since: now, begun: now, listed: true, ..Backlog::default() };
-        !listed
-    }
-
-    fn clear(&mut self) {
-        *self = Backlog { listed: self.listed, ..Backlog::default() };
-    }
 }
 
 /// How a write ended.
@@ -66,8 +43,10 @@ pub(super) enum Sent {
 }
 
 impl Replies {
-    pub(super) fn new(all: Arc<AtomicUsize>) -> Self {
-        Replies { backlog: PiMutex::default(), kept: Kept::new(all), still: AtomicU32::new(0) }
+    /// Over a connection where octets are `sticky`, as over TLS: see [`Outgoing::new`].
+    pub(super) fn new(all: Arc<AtomicUsize>, sticky: bool) -> Self {
+        let backlog = Backlog { out: Outgoing::new(sticky), arm: false, listed: false };
+        Replies { backlog: PiMutex::new(backlog), kept: Kept::new(all), still: AtomicU32::new(0) }
     }
 
     /// Sends a reply, or as much of it as the client takes: the rest waits. Whether the client has the socket's brief
@@ -80,24 +59,28 @@ impl Replies {
         patience: impl FnOnce() -> May,
     ) -> io::Result<Sent> {
         let mut backlog = self.backlog.lock();
-        if !backlog.octets.is_empty() {
-            backlog.octets.reserve_exact(octets.len());
-            backlog.octets.extend_from_slice(octets);
-            self.kept.set(backlog.octets.len());
-            return Ok(Sent::Part { first: false });
+        let wait = if backlog.out.is_behind() { May::Never } else { patience() };
+        let all = backlog.out.send(octets, now, |octets| stream.write(octets, wait))?;
+        Ok(self.sent(&mut backlog, all))
+    }
+
+    /// Sends a call of this side without waiting. [`io::ErrorKind::WouldBlock`] if nothing went, for something else waits.
+    pub(super) fn send_call(&self, stream: &Link, octets: &[u8], now: u64) -> io::Result<Sent> {
+        let mut backlog = self.backlog.lock();
+        let all = backlog.out.send_now(octets, now, |octets| stream.write(octets, May::Never))?;
+        Ok(self.sent(&mut backlog, all))
+    }
+
+    #[inline]
+    fn sent(&self, backlog: &mut Backlog, all: bool) -> Sent {
+        if all {
+            return Sent::All;
         }
-        let sent = match stream.write(octets, patience()) {
-            Ok(sent) => sent,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(error) => return Err(error),
-        };
-        if sent == octets.len() {
-            return Ok(Sent::All);
+        if !self.is_behind() {
+            self.still.store(0, Ordering::Relaxed);
         }
-        self.still.store(0, Ordering::Relaxed);
-        let first = backlog.keep(&octets[sent..], now);
-        self.kept.set(backlog.octets.len());
-        Ok(Sent::Part { first })
+        self.kept.set(backlog.out.held());
+        Sent::Part { first: !std::mem::replace(&mut backlog.listed, true) }
     }
 
     /// Waits for whoever still sends as things were before: see [`send`](Self::send).
@@ -105,29 +88,9 @@ impl Replies {
         drop(self.backlog.lock());
     }
 
-    /// Sends a call of this side without waiting. [`io::ErrorKind::WouldBlock`] if nothing went, for something else waits.
-    pub(super) fn send_call(&self, stream: &Link, octets: &[u8], now: u64) -> io::Result<Sent> {
-        let mut backlog = self.backlog.lock();
-        if !backlog.octets.is_empty() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let sent = match stream.write(octets, May::Never) {
-            Ok(sent) if sent == octets.len() => return Ok(Sent::All),
-            Ok(sent) => sent,
-            // TLS may have enciphered some of it: it must be what goes next.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && stream.is_secure() => 0,
-            Err(error) => return Err(error),
-        };
-        self.still.store(0, Ordering::Relaxed);
-        let first = backlog.keep(&octets[sent..], now);
-        self.kept.set(backlog.octets.len());
-        Ok(Sent::Part { first })
-    }
-
     /// Sends something if nothing waits: not within a reply.
     pub(super) fn send_now(&self, stream: &Link, octets: &[u8]) {
-        let backlog = self.backlog.lock();
-        if backlog.octets.is_empty() {
+        if !self.backlog.lock().out.is_behind() {
             let _ = stream.write(octets, May::Never);
         }
     }
@@ -135,7 +98,7 @@ impl Replies {
     /// Asks to be armed: true if it may be at once, else it will be when all has gone.
     pub(super) fn may_arm(&self) -> bool {
         let mut backlog = self.backlog.lock();
-        backlog.arm = !backlog.octets.is_empty();
+        backlog.arm = backlog.out.is_behind();
         !backlog.arm
     }
 
@@ -153,7 +116,8 @@ impl Replies {
     /// Forgets them: the connection is over.
     pub(super) fn forget(&self) {
         let mut backlog = self.backlog.lock();
-        backlog.clear();
+        backlog.arm = false;
+        backlog.out.clear();
         self.kept.set(0);
     }
 
@@ -174,35 +138,15 @@ impl Replies {
     }
 
     fn go_on(&self, backlog: &mut Backlog, stream: &Link, now: u64, pace: Pace) -> io::Result<Option<bool>> {
-        while backlog.sent < backlog.octets.len() {
-            match stream.write(&backlog.octets[backlog.sent..], May::Never) {
-                Ok(sent) => {
-                    backlog.sent += sent;
-                    backlog.gone += sent;
-                    backlog.since = now;
-                    self.still.store(0, Ordering::Relaxed);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let stalled = pace.has_stalled(backlog.since, now);
-                    if stalled || pace.is_too_slow(backlog.begun, now, backlog.gone) {
-                        return Err(error);
-                    }
-                    let sent = backlog.sent;
-                    if sent >= PIECE {
-                        backlog.octets.drain(..sent);
-                        backlog.octets.shrink_to_fit();
-                        backlog.sent = 0;
-                        self.kept.set(backlog.octets.len());
-                    }
-                    return Ok(None);
-                }
-                Err(error) => return Err(error),
-            }
+        backlog.out.flush(now, |octets| {
+            stream.write(octets, May::Never).inspect(|_| self.still.store(0, Ordering::Relaxed))
+        })?;
+        self.kept.set(backlog.out.held());
+        match backlog.out.deadline(pace) {
+            Some(deadline) if now > deadline => Err(io::ErrorKind::TimedOut.into()),
+            Some(_) => Ok(None),
+            None => Ok(Some(std::mem::take(&mut backlog.arm))),
         }
-        let arm = backlog.arm;
-        backlog.clear();
-        self.kept.set(0);
-        Ok(Some(arm))
     }
 }
 
@@ -248,7 +192,7 @@ mod tests {
     #[test]
     fn a_client_stands_still_from_tick_to_tick_until_it_takes_something() {
         let (link, client) = pair();
-        let replies = Replies::new(Arc::default());
+        let replies = Replies::new(Arc::default(), false);
         let pace = ServerLimits::default().pace();
         fall_behind(&replies, &link);
         // What the sockets hold has its time to get there.
@@ -302,7 +246,7 @@ mod tests {
     #[test]
     fn whoever_asks_whether_replies_wait_is_kept_by_nobody() {
         let (link, _client) = pair();
-        let replies = Replies::new(Arc::default());
+        let replies = Replies::new(Arc::default(), false);
         // As while a thread writes with patience: the same thread would stand here for good.
         let writing = replies.backlog.lock();
         assert!(!replies.is_behind());
@@ -318,7 +262,7 @@ mod tests {
     #[test]
     fn the_lane_is_told_once_until_its_tick_has_seen_all_go() {
         let (link, client) = pair();
-        let replies = Replies::new(Arc::default());
+        let replies = Replies::new(Arc::default(), false);
         let pace = ServerLimits::default().pace();
         assert!(fall_behind(&replies, &link));
         // Somebody else sends what waits: the lane still has it on its list.
@@ -334,7 +278,7 @@ mod tests {
     #[test]
     fn a_call_that_goes_in_part_is_told_once_too() {
         let (link, client) = pair();
-        let replies = Replies::new(Arc::default());
+        let replies = Replies::new(Arc::default(), false);
         let pace = ServerLimits::default().pace();
         let fall_behind = || loop {
             match replies.send_call(&link, &[7; 1 << 20], 0).unwrap() {

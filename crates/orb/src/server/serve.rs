@@ -1,7 +1,6 @@
 //! A message from a client, carried out: the hot path of the server.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 
 use hyoshi_wire::giop::{
     Addressing, CONTEXT_CODE_SETS, Kind, LocateReplyHeader, LocateRequest, LocateStatus, Message, Received,
@@ -9,10 +8,10 @@ use hyoshi_wire::giop::{
 };
 use hyoshi_wire::{CharSet, Decode, DecodeError, Decoder, Encode, Encoder, SystemException, SystemKind, Version};
 
-use super::connection::Talk;
-use crate::adapter::{Elsewhere, Found, Located, Servant, special};
 use crate::call::Call;
-use crate::orb::Shared;
+use crate::channel::Terms;
+use crate::objects::{Elsewhere, Found, Located, Servant, special};
+use crate::shared::Shared;
 use crate::{current, minor};
 
 /// Whether the connection goes on.
@@ -28,43 +27,43 @@ pub(crate) enum Verdict {
 #[inline]
 pub(crate) fn message(
     orb: &Shared,
-    talk: &Talk,
+    terms: &Terms,
     received: &Received<'_>,
     to: &mut Encoder,
     early: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Verdict {
     // By reference: a request is large.
-    decoded(orb, talk, received, &mut decode(talk, received), to, early)
+    decoded(orb, terms, received, &mut decode(terms, received), to, early)
 }
 
 /// What a message says, in the characters of its connection.
 #[inline]
-pub(crate) fn decode<'a>(talk: &Talk, received: &Received<'a>) -> Result<Message<'a>, DecodeError> {
-    received.decode_in(chars(talk, received.header().version))
+pub(crate) fn decode<'a>(terms: &Terms, received: &Received<'a>) -> Result<Message<'a>, DecodeError> {
+    received.decode_in(chars(terms, received.header().version))
 }
 
-fn chars(talk: &Talk, version: Version) -> CharSet {
-    if version == Version::V1_0 { CharSet::Latin1 } else { talk.chars() }
+fn chars(terms: &Terms, version: Version) -> CharSet {
+    if version == Version::V1_0 { CharSet::Latin1 } else { terms.chars() }
 }
 
 /// [`message`], of one that has been decoded.
 #[inline]
 pub(crate) fn decoded(
     orb: &Shared,
-    talk: &Talk,
+    terms: &Terms,
     received: &Received<'_>,
     message: &mut Result<Message<'_>, DecodeError>,
     to: &mut Encoder,
     early: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Verdict {
     let version = received.header().version;
-    talk.hear(version);
+    terms.hear(version);
     to.clear();
-    to.speak(version, chars(talk, version));
+    to.speak(version, chars(terms, version));
     match message {
         Ok(Message::Request(request)) => {
-            if !talk.agreed.load(Ordering::Relaxed)
-                && let Err(exception) = first_words(talk, request, to)
+            if !terms.is_agreed()
+                && let Err(exception) = first_words(terms, request, to)
             {
                 Call::new(request, to).raise(exception);
                 return Verdict::Go;
@@ -73,7 +72,6 @@ pub(crate) fn decoded(
             Verdict::Go
         }
         Ok(Message::LocateRequest(request)) => {
-            talk.spoken.store(true, Ordering::Relaxed);
             locate(orb, request, to);
             Verdict::Go
         }
@@ -89,24 +87,42 @@ pub(crate) fn decoded(
     }
 }
 
+/// [`first_words`] of a request that other requests may overtake.
+pub(super) fn greet(
+    terms: &Terms,
+    received: &Received<'_>,
+    request: &mut Request<'_>,
+    to: &mut Encoder,
+) -> Result<(), SystemException> {
+    let version = received.header().version;
+    terms.hear(version);
+    if terms.is_agreed() {
+        return Ok(());
+    }
+    to.clear();
+    to.speak(version, chars(terms, version));
+    first_words(terms, request, to)
+}
+
 /// The first request of a connection tells the code sets (CORBA 3.3 part 2, 7.10.2.5), a locate request does not. In
 /// GIOP 1.0 none does. A client that means sets which are not spoken here is told so, and not listened to until it
 /// means others: whatever it writes would be read as something else.
 #[cold]
-fn first_words(talk: &Talk, request: &mut Request<'_>, to: &mut Encoder) -> Result<(), SystemException> {
-    talk.spoken.store(true, Ordering::Relaxed);
+fn first_words(terms: &Terms, request: &mut Request<'_>, to: &mut Encoder) -> Result<(), SystemException> {
     if to.version() == Version::V1_0 {
         return Ok(());
     }
     let Some(octets) = request.contexts.get(CONTEXT_CODE_SETS) else {
-        return if talk.foreign.load(Ordering::Relaxed) { Err(FOREIGN) } else { Ok(()) };
+        return if terms.is_refused() { Err(FOREIGN) } else { Ok(()) };
     };
     let sets = Decoder::encapsulated(octets).and_then(|mut from| Transmission::decode(&mut from))?;
-    let chars = sets.chars().map_err(|_| FOREIGN);
-    talk.foreign.store(chars.is_err(), Ordering::Relaxed);
-    talk.agree(chars?);
-    to.speak(to.version(), talk.chars());
-    request.arguments.speak(to.version(), talk.chars());
+    let chars = sets.chars().map_err(|_| {
+        terms.refuse();
+        FOREIGN
+    });
+    terms.agree(chars?);
+    to.speak(to.version(), terms.chars());
+    request.arguments.speak(to.version(), terms.chars());
     Ok(())
 }
 
@@ -144,7 +160,7 @@ fn run(orb: &Shared, request: &Request<'_>, to: &mut Encoder, early: &mut dyn Fn
 /// Runs code of the user's: servants, activators, locators and interceptors. A panic there is the request's end, not the
 /// thread's.
 #[inline]
-fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, SystemException> {
+pub(super) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, SystemException> {
     // The panic itself was reported by the panic hook.
     catch_unwind(AssertUnwindSafe(run)).map_err(|_| SystemKind::Unknown.maybe_done(minor::PANICKED))
 }
@@ -285,12 +301,12 @@ mod tests {
         begun.end(&mut asked).unwrap();
 
         let shared = orb.shared();
-        let (talk, mut to) = (Talk::default(), Encoder::new(ByteOrder::NATIVE));
+        let (terms, mut to) = (Terms::default(), Encoder::new(ByteOrder::NATIVE));
         let mut messages = Reassembler::new(Limits::default());
         let mut serve = || {
             let mut octets = asked.bytes();
             let received = messages.next(&mut octets).unwrap().unwrap();
-            message(shared, &talk, &received, &mut to, &mut |_| true)
+            message(shared, &terms, &received, &mut to, &mut |_| true)
         };
         assert_eq!(serve(), Verdict::Go);
         let counted = allocation_counter::measure(|| {

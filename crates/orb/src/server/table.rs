@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use hyoshi_os::PiMutex;
 
@@ -112,15 +112,17 @@ impl Inner {
 impl Connection {
     /// True if it never said anything.
     fn is_silent(&self) -> bool {
-        !self.talk.spoken.load(Ordering::Relaxed)
+        self.terms.is_silent()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use hyoshi_os::{Address, Listener, Stream};
+    use hyoshi_wire::Version;
 
     use super::*;
 
@@ -141,7 +143,7 @@ mod tests {
         assert!(table.add(connect(), 0).is_err());
         assert!(table.oldest_silent(4).is_none(), "it is too young");
         assert_eq!(table.oldest_silent(5).unwrap().number, first.number);
-        second.talk.spoken.store(true, Ordering::Relaxed);
+        second.terms.hear(Version::V1_2);
         assert!(table.oldest_silent(u64::MAX).is_none());
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::connection::Connection;
 use super::lane::Lane;
 use super::replies::least_willing;
+use crate::channel::Incoming;
 
 /// Connections that are looked at in one go.
 const SOME: usize = 256;
@@ -19,7 +20,7 @@ impl Lane {
         for hand in &self.hands {
             let long = hand.lock().as_mut().and_then(|(serving, seen)| {
                 at_work.push(serving.connection.number);
-                if serving.connection.shared.load(Ordering::Relaxed) || serving.connection.duplex.get().is_some() {
+                if serving.connection.pipelining.is_seen() || serving.connection.duplex.get().is_some() {
                     serving.connection.see_whether_gone();
                 }
                 let runs = serving.connection.latest();
@@ -51,6 +52,7 @@ impl Lane {
                 Err(_) => self.close(&connection),
             }
         }
+        self.admit_waiting();
         self.tick_lingering();
         self.go_on_accepting();
     }
@@ -86,6 +88,7 @@ impl Lane {
         (idle < self.threads.lock().len() && (idle == 0 || !self.options.brief))
             || !self.behind.lock().is_empty()
             || !self.resting.lock().is_empty()
+            || self.has_waiting()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -105,14 +108,14 @@ impl Lane {
     }
 
     fn look_after(&self, connection: &Arc<Connection>, now: u64) {
-        let begun = || connection.intake.lock().since;
+        let heard = || connection.heard.load(Ordering::Relaxed);
+        let deadline = || connection.incoming.lock().as_ref().and_then(|it| it.deadline(heard(), self.pace));
+        // One that waits until its request can be handed over is not read.
+        let waits = || connection.incoming.lock().as_ref().is_some_and(Incoming::holds_some);
         let overdue = || {
-            let heard = connection.heard.load(Ordering::Relaxed);
-            let late = match begun() {
-                Some(begun) => {
-                    self.pace.has_stalled(heard, now) || self.pace.is_too_slow(begun, now, connection.unfinished.own())
-                }
-                None => now.saturating_sub(heard) > self.silent && !connection.is_wanted(),
+            let late = match deadline() {
+                Some(deadline) => now > deadline,
+                None => now.saturating_sub(heard()) > self.silent && !connection.is_wanted() && !waits(),
             };
             late && !connection.is_running()
                 // The tick sees to those that do not take what they are sent.
@@ -126,7 +129,7 @@ impl Lane {
         if !overdue() {
             connection.release(epoch);
             self.arm(connection);
-        } else if begun().is_some() {
+        } else if deadline().is_some() {
             self.close(connection);
         } else {
             self.end(connection);

@@ -11,10 +11,10 @@ use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
 
+use super::certificate::Fields;
 use super::error::{TlsError, TlsWarning, refused, unfit, within};
 use super::key::{Key, Unread};
 use super::pem::{Fault, Kind, Section, sections};
-use crate::certificate::Fields;
 
 /// Largest size of a file, in octets.
 const MOST: u64 = 4 << 20;

@@ -1,5 +1,6 @@
 //! TLS: this ORB's certificate, the trusted authorities, and errors (rustls; TLS 1.2 and 1.3).
 
+mod certificate;
 mod distrust;
 mod error;
 mod identity;
@@ -22,6 +23,8 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{CertificateError, ClientConfig, ClientConnection, ServerConfig};
 use webpki::KeyUsage;
 
+pub(crate) use certificate::Fields;
+pub use certificate::certificate_names;
 pub(crate) use distrust::{Distrust, reason};
 pub use error::{TlsError, TlsWarning};
 pub use identity::TlsIdentity;

@@ -15,11 +15,11 @@ use webpki::{
     RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath, anchor_from_trusted_cert,
 };
 
+use super::certificate::{Fields, next_update};
 use super::error::{TlsError, TlsWarning, refused, within};
 use super::identity::{age, called, certificate, none, read, split};
 use super::pem::Kind;
 use super::provider;
-use crate::certificate::Fields;
 
 /// Certificates that a peer may show besides its own.
 const FURTHER: usize = 8;
@@ -189,7 +189,7 @@ fn anchor(certificate: &CertificateDer<'_>) -> Result<TrustAnchor<'static>, TlsE
 fn list(der: &[u8]) -> Result<List, TlsError> {
     let broken = |error| refused(format_args!("a list of revoked certificates: {error}"));
     let list = BorrowedCertRevocationList::from_der(der).and_then(|list| list.to_owned()).map_err(broken)?;
-    Ok(List { list: list.into(), next_update: crate::certificate::next_update(der) })
+    Ok(List { list: list.into(), next_update: next_update(der) })
 }
 
 /// No more than a chain needs, which keeps the search short.

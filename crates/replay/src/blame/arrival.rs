@@ -59,7 +59,7 @@ impl Arrivals {
         Arrival {
             by: Some(JobId { operation: signal.from, number: signal.number, leg: legs.max(1) - 1 }),
             at: Some(signal.due.min(now)),
-            link: system.link_delay(signal.from, signal.to, signal.position, signal.number),
+            link: system.link_delay((signal.from, signal.to), signal.position, signal.number, signal.due),
             held_until: None,
         }
     }

@@ -1,5 +1,5 @@
 //! Who has the CPU: the replayed dispatcher says which jobs hold their lanes' tokens, a model of the kernel which of them
-//! runs. Where the recording tells of switches they replace the model.
+//! runs. Where the recording has switches, they replace the model.
 //!
 //! Beyond a gap in the recording there is no dispatcher to ask. From there on who has the CPU is known from switches only,
 //! and what a lane runs from the decisions since; see [`Cpu::is_plain`] for where that is enough to rank two jobs.
@@ -119,7 +119,7 @@ impl<'a> Cpu<'a> {
         lanes_of(plan).len() > 1 && plan.ceilings.iter().all(Option::is_none) && plan.overload.is_none()
     }
 
-    /// The next event. `mark` is told what follows from it, beginning with who had the CPU until now.
+    /// The next event. `mark` gets what follows from it, beginning with who had the CPU until now.
     pub fn event(&mut self, now: Instant, event: &Event, mut mark: impl FnMut(&mut Self, Mark)) {
         self.advance(now, event, &mut mark);
         if self.replay.as_mut().is_some_and(|replay| replay.event(now, *event).is_err()) {
@@ -140,7 +140,7 @@ impl<'a> Cpu<'a> {
             Event::Seen(Seen::Waits(wait)) => self.waits = Some(*wait),
             Event::Seen(Seen::Gap) => (self.switched, self.waits) = (None, None),
             Event::Seen(Seen::Stolen { span }) => self.past.stolen(*span),
-            Event::Seen(Seen::Overhead { .. } | Seen::Used { .. }) => {}
+            Event::Seen(Seen::Overhead { .. } | Seen::Used { .. } | Seen::Clock { .. }) => {}
         }
     }
 

@@ -7,7 +7,7 @@ use hyoshi_model::{OperationId, Span, System};
 use super::marks::sum;
 use super::{Account, Kind, Overrun};
 
-/// Kinds that are told apart for one operation; beyond, the least of them make way.
+/// Kinds that are listed for one operation; beyond, the least of them are dropped.
 const MOST_KINDS: usize = 64;
 
 /// What the jobs of one operation lost their time to.

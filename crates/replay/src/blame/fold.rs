@@ -10,7 +10,7 @@ use super::marks::{Holder, Mark, Pools, Runner, Turn, sum};
 use super::{Culprit, Kind, Rank, Stretch};
 use hyoshi_trace::Wait;
 
-/// Culprits that one account tells apart by job; beyond, by operation.
+/// Culprits that one account lists by job; beyond, by operation.
 const MOST_PARTS: usize = 1024;
 
 /// Stretches of an account's timeline; beyond, no more are kept.
@@ -295,7 +295,7 @@ impl File {
 
     /// The parts, once the job has ended, the stretches, and what the hypervisor took besides: what it ran is split at
     /// its declared worst case, and what it did not run although the model says so is explained as far as it can be.
-    /// `switches` says that the kernel told who had the CPU: then the release thread's time is in the stretches.
+    /// `switches`: the kernel's switches show who had the CPU. Then the release thread's time is in the stretches.
     pub fn finish(
         mut self,
         consumed: Option<Span>,
@@ -306,7 +306,7 @@ impl File {
         self.settle(false);
         let mut ran = self.parts.remove(&Kind::Executed).unwrap_or_default();
         if let (true, Some(consumed)) = (self.lost, consumed) {
-            // It ran, and nobody knows when.
+            // It ran at an unknown time.
             let unseen = self.parts.get(&Kind::Unexplained).copied().unwrap_or_default();
             let unseen = unseen.min(consumed.saturating_sub(ran));
             take(&mut self.parts, Kind::Unexplained, unseen);

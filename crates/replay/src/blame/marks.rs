@@ -17,7 +17,7 @@ pub enum Holder {
     Overhead(Who),
     /// A thread that is none of this processor's, by the number of its name.
     Other(u32),
-    /// Somebody, but nobody knows who.
+    /// An unknown thread.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! Which jobs used more than they declare: whoever waited for one of them was late for that, too.
+//! Which jobs used more than they declare: jobs that waited for one of them were late for that, too.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -36,6 +36,8 @@ pub(crate) struct Begin {
     pub epoch: u16,
     /// `None` for built-in work.
     pub cell: Option<Box<Cell>>,
+    /// The request that it serves.
+    pub call: Option<u32>,
 }
 
 /// A job whose body has returned.
@@ -125,7 +127,8 @@ impl<S: Scheduled> Crew<S> {
         self.apply(me);
         self.settle(now, posts);
         if let Some(ticket) = ticket {
-            self.payloads.release(ticket);
+            // A job's own payload: no request.
+            let _ = self.payloads.release(ticket);
         }
         if posts.above(lane) { Step::Again } else { self.next(me, now, cpu, posts) }
     }
@@ -245,6 +248,8 @@ impl<S: Scheduled> Crew<S> {
             let tickets = self.dispatcher.tickets(slot).iter();
             cell.inputs.iter_mut().zip(tickets).for_each(|(input, ticket)| *input = self.payloads.get(*ticket));
         }
-        Begin { slot, job: job.id, release: job.release, deadline: job.deadline, epoch: job.epoch, cell }
+        let ticket = self.dispatcher.tickets(slot).first().copied().flatten();
+        let call = ticket.and_then(|ticket| self.payloads.take_call(ticket));
+        Begin { call, slot, job: job.id, release: job.release, deadline: job.deadline, epoch: job.epoch, cell }
     }
 }

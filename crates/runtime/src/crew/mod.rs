@@ -17,6 +17,7 @@
 mod lanes;
 mod policy;
 mod release;
+mod requests;
 #[cfg(test)]
 mod tests;
 mod waits;
@@ -34,7 +35,7 @@ use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{Input, RingProbe, Slot};
 
 use crate::body::Cell;
-use crate::common::{Common, Signs};
+use crate::common::{Common, Order, Signs};
 use crate::ended::EndedBy;
 use crate::link::Memory;
 use crate::payload::Payloads;
@@ -77,6 +78,9 @@ pub(crate) struct Crew<S> {
     pub queueing: Queueing,
     /// Built-in work below the lanes, in the order in which it came there.
     below: VecDeque<Below>,
+    /// The lane whose idle threads read requests, and whether one reads now.
+    reads: Option<u8>,
+    has_reader: bool,
     /// Until when the release thread sleeps.
     pub armed: Instant,
     /// The dispatcher has been told of the end: it is told nothing more.
@@ -183,12 +187,19 @@ impl<S: Scheduled> Crew<S> {
             links,
             queueing: Queueing::default(),
             below: VecDeque::with_capacity(below),
+            reads: None,
+            has_reader: false,
             armed: Instant::NEVER,
             closed: false,
             dispatcher,
             effects,
             common,
         }
+    }
+
+    /// The other hosts began earlier: releases before `now` are left out.
+    pub fn begin_late(&mut self, now: Instant) {
+        self.handle(now, Input::Begin);
     }
 
     /// A thread of a lane, asleep until it is posted.
@@ -293,6 +304,9 @@ impl<S: Scheduled> Crew<S> {
         if self.effects.stop {
             self.overloaded();
         }
+        if !self.effects.cancelled.is_empty() {
+            self.stop_cancelled();
+        }
         if self.preemptive {
             self.preempt(now, posts);
         }
@@ -304,7 +318,13 @@ impl<S: Scheduled> Crew<S> {
             self.send(posts);
         }
         if !self.effects.returned.is_empty() {
-            self.release_payloads();
+            self.release_payloads(posts);
+        }
+        if let Some(lane) = self.reads
+            && !self.has_reader
+            && !(self.attended | self.effects.running).contains(lane)
+        {
+            self.find_reader(lane, posts);
         }
         let mut timer = self.due_next();
         if !self.paused.is_empty() && (self.effects.running & !self.paused).is_empty() {
@@ -323,6 +343,17 @@ impl<S: Scheduled> Crew<S> {
         self.common.end(EndedBy::Overloaded { processor });
     }
 
+    /// Started jobs were cancelled: built-in work ends, a body is asked to return.
+    #[cold]
+    fn stop_cancelled(&mut self) {
+        while let Some(slot) = self.effects.cancelled.pop() {
+            let thread = self.started[slot.0 as usize].thread;
+            if thread != NOBODY {
+                self.members[usize::from(thread)].signs.order(Order::Stop);
+            }
+        }
+    }
+
     /// Completions leave for other processors.
     #[cold]
     fn send(&mut self, posts: &mut Posts) {
@@ -339,19 +370,22 @@ impl<S: Scheduled> Crew<S> {
     }
 
     /// Payloads that no job needs any longer.
-    fn release_payloads(&mut self) {
-        self.effects.returned.drain(..).for_each(|ticket| self.payloads.release(ticket));
+    fn release_payloads(&mut self, posts: &mut Posts) {
+        let unserved = self.effects.returned.drain(..).filter_map(|ticket| self.payloads.release(ticket));
+        unserved.for_each(|call| posts.refuse(call));
     }
 
     /// The run ends now, as a simulation does: the dispatcher accounts for what is unfinished.
     /// Idle threads end, waiting ones go on without their turn, and whoever returns from a body
     /// later is not listened to.
-    pub fn close(&mut self, now: Instant) {
+    pub fn close(&mut self, now: Instant, posts: &mut Posts) {
         if !std::mem::replace(&mut self.closed, true) {
             self.handle(now, Input::Close);
             self.common.stopping.store(true, Ordering::Release);
             self.members.iter().for_each(|member| member.signs.wake.post());
+            posts.reader();
         }
+        self.payloads.unserved().for_each(|call| posts.refuse(call));
     }
 
     /// The CPU time that a started job has used.

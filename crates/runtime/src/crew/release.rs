@@ -10,6 +10,7 @@ use hyoshi_trace::{Input, Slot};
 
 use super::{Crew, NOBODY};
 use crate::common::Order;
+use crate::link::LINK;
 use crate::posts::Posts;
 
 /// A job that has almost used its worst case, and is kept from the CPU, is not looked at more often.
@@ -22,7 +23,7 @@ impl<S: Scheduled> Crew<S> {
             return true;
         }
         let (until, began) = (now.min(self.common.until), WallClock::now());
-        let received = self.receive(until, now);
+        let received = self.receive(until, now, posts);
         if received.is_some() || self.effects.timer <= until {
             self.handle(now, Input::Tick);
             let enqueued = received.unwrap_or(0) + self.effects.work.enqueued;
@@ -30,7 +31,7 @@ impl<S: Scheduled> Crew<S> {
             self.observe(now);
         }
         if now >= self.common.until {
-            self.close(now);
+            self.close(now, posts);
         }
         // Set by `settle` to what this processor needs next.
         self.armed = Instant::NEVER;
@@ -40,16 +41,32 @@ impl<S: Scheduled> Crew<S> {
         self.closed
     }
 
+    /// Completions have arrived from another host; the receiving thread runs above the lanes.
+    pub fn on_arrival(&mut self, now: Instant, posts: &mut Posts) {
+        let began = WallClock::now();
+        if self.closed || now >= self.common.until {
+            return;
+        }
+        if let Some(received) = self.receive(now, now, posts) {
+            self.handle(now, Input::Tick);
+            let enqueued = received + self.effects.work.enqueued;
+            self.queueing.enqueued(enqueued, Span::from_nanos(began.elapsed().as_nanos() as u64));
+        }
+        self.settle(now, posts);
+    }
+
     /// Completions that have arrived from other processors by `until`. If there are any, how many jobs entered queues.
-    fn receive(&mut self, until: Instant, now: Instant) -> Option<u32> {
+    fn receive(&mut self, until: Instant, now: Instant, posts: &mut Posts) -> Option<u32> {
         let mut enqueued = None;
-        while let Some((mut signal, payload)) = self.links.receive(until) {
+        // A section is short, however fast they come: the timer is due at once for the rest.
+        for _ in 0..LINK {
+            let Some((mut signal, payload)) = self.links.receive(until) else { break };
             signal.ticket = self.payloads.insert(payload);
             self.handle(now, Input::Signal(signal));
             if self.effects.lost {
                 self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
             }
-            self.release_payloads();
+            self.release_payloads(posts);
             enqueued = Some(enqueued.unwrap_or(0) + self.effects.work.enqueued);
         }
         enqueued

@@ -31,7 +31,7 @@ fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> Hand {
     let text = format!("name = \"t\"\n{text}");
     let system = Arc::new(read(&text, "t", None).unwrap_or_else(|errors| panic!("{errors}")).system);
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
-    let common = Arc::new(Common::new(system.clone(), ms(10_000)));
+    let common = Arc::new(Common::new(system.clone(), None, ms(10_000)));
     common.begin(MonotonicClock::start());
     let cell = |id: OperationId| {
         let named = bodies.contains(&system.operation(id).name.as_str());
@@ -39,7 +39,7 @@ fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> Hand {
     };
     let mut cells: Vec<Option<Cell>> = system.operation_ids().map(cell).collect();
     let (probe, _) = ring(1 << 12);
-    let links = connect(&common).remove(0);
+    let links = connect(&common).0.remove(0);
     let mut crew = Crew::new(common.clone(), &plan.processors[0], probe, &mut cells, links);
     // As for an ordinary user.
     crew.may_idle = false;
@@ -55,7 +55,7 @@ fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> Hand {
             signs.push(own);
         }
     }
-    let posts = Posts::new(common, signs, Arc::default());
+    let posts = Posts::new(common, signs, Arc::default(), Arc::default());
     Hand { crew, posts }
 }
 

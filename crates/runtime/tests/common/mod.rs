@@ -4,6 +4,8 @@
 
 #[path = "../../../os/tests/common/privileges.rs"]
 mod privileges;
+#[path = "../../../os/tests/common/steal.rs"]
+mod steal;
 
 pub use privileges::missing;
 use std::sync::{Arc, Mutex};
@@ -14,6 +16,7 @@ use hyoshi_os::Sight;
 use hyoshi_runtime::{Finished, Node, Note, Running};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
+use steal::stolen;
 
 /// One run at a time: two on one CPU would delay each other.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -29,12 +32,6 @@ pub fn undisturbed(test: impl Fn()) {
         }
         eprintln!("attempt {attempt}: a hypervisor took CPU time");
     }
-}
-
-/// Time taken by a hypervisor from all CPUs since the system started, in clock ticks (proc_stat(5)).
-fn stolen() -> u64 {
-    let all = std::fs::read_to_string("/proc/stat").expect("it is there on Linux");
-    all.split_ascii_whitespace().nth(8).and_then(|steal| steal.parse().ok()).unwrap_or_default()
 }
 
 /// What is left of a run.

@@ -12,7 +12,7 @@
 use alloc::{collections::BTreeMap, string::String, vec, vec::Vec};
 
 use hyoshi_model::takes::{self, Stream};
-use hyoshi_model::{Epoch, Instant, JobId, OperationId, Setting, Span, System, Takes, Trigger};
+use hyoshi_model::{Contents, Epoch, Instant, JobId, Link, OperationId, Setting, Span, System, Takes, Trigger};
 
 use super::judge;
 use super::method::Method;
@@ -165,10 +165,20 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
     let duration = window(&changed, if number == AS_IT_IS { MANY } else { SOME });
     let name = system.epochs[region].name.clone();
     Some(system.clone().with(|alone| {
-        alone.epochs = vec![Epoch { name, at: Instant::ZERO, settings: changed.into() }];
-        alone.links.iter_mut().for_each(|link| link.delay.0 = link.delay.1);
+        slowest_links(alone, region);
+        alone.epochs =
+            vec![Epoch { name, at: Instant::ZERO, settings: changed.into(), environment: Default::default() }];
         (alone.duration, alone.seed) = (duration, seed);
     }))
+}
+
+/// Gives links the longest delay that they have in a region; nothing is lost.
+pub(super) fn slowest_links(contents: &mut Contents, region: usize) {
+    let environment = contents.epochs[region].environment.clone();
+    for (position, link) in contents.links.iter_mut().enumerate() {
+        let longest = environment.link(position, link).delay.1;
+        *link = Link::new(link.between, (longest, longest));
+    }
 }
 
 /// Operations by their worst cases, longest first.

@@ -165,15 +165,20 @@ impl Surroundings<'_> {
         segments
     }
 
-    /// The longest delay of a link between two operations.
+    /// The longest delay of a link between two operations, with the error of the clocks on both sides.
     fn delay(&self, from: OperationId, to: OperationId) -> u64 {
         let host = |id: OperationId| self.system.processor(self.system.operation(id).on).host;
-        self.system.delay(host(from), host(to)).1.as_nanos()
+        let (from, to) = (host(from), host(to));
+        self.scene
+            .delay(self.system, from, to)
+            .1
+            .as_nanos()
+            .saturating_add(self.system.clock_error(from, to).as_nanos())
     }
 
     fn bound(&self, segments: &[Segment], requirement: Requirement) -> Result<Bound, Missing> {
         let mut total = match (requirement, segments.first()) {
-            (Requirement::MaxReaction, Some(first)) => self.works[first.first()].slowest,
+            (Requirement::MaxReaction, Some(first)) => self.slowest(first.first())?,
             _ => 0,
         };
         if let Some(missing) = self.joins(segments, requirement) {
@@ -185,8 +190,8 @@ impl Surroundings<'_> {
             if position > 0 {
                 // The wait until it is sampled: for the next sample to come, or for the next value to replace it.
                 let gap = match requirement {
-                    Requirement::MaxReaction => self.works[segment.first()].slowest,
-                    Requirement::Deadline | Requirement::MaxAge => self.gap(&segments[position - 1]),
+                    Requirement::MaxReaction => self.slowest(segment.first())?,
+                    Requirement::Deadline | Requirement::MaxAge => self.gap(&segments[position - 1])?,
                 };
                 total = add(total, add(gap.saturating_sub(1), segment.delay)?)?;
             }
@@ -225,8 +230,14 @@ impl Surroundings<'_> {
     }
 
     /// The longest time between two inputs of a segment. Behind a merge, those that come this way.
-    fn gap(&self, segment: &Segment) -> u64 {
-        segment.path.iter().map(|id| self.works[id.index()].slowest).max().unwrap_or_default()
+    fn gap(&self, segment: &Segment) -> Result<u64, Missing> {
+        segment.path.iter().try_fold(0, |gap, id| Ok(self.slowest(id.index())?.max(gap)))
+    }
+
+    /// The longest time between two releases.
+    fn slowest(&self, index: usize) -> Result<u64, Missing> {
+        let work = &self.works[index];
+        if work.sporadic { Err(Missing::RareRequests { name: self.name(work.operation) }) } else { Ok(work.slowest) }
     }
 
     /// True of segments whose every job is bounded and leads to one of the next operation.

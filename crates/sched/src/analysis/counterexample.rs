@@ -11,7 +11,7 @@ use alloc::{string::String, vec, vec::Vec};
 
 use hyoshi_model::{Epoch, Instant, OperationId, Setting, Span, System, Takes};
 
-use super::behaviour::behaviour;
+use super::behaviour::{behaviour, slowest_links};
 use super::report::{ChainReport, Counted, OperationReport, ProcessorReport, Report, SceneReport};
 use super::verdict::{Failure, Verdict};
 
@@ -171,10 +171,15 @@ fn shown(system: &System, failing: &Failing<'_>) -> System {
         let takes = if slow { setting.wcet } else { setting.bcet.max(Span::from_nanos(1)).min(setting.wcet) };
         Setting { takes: Takes::Fixed(takes), jitter: Span::ZERO, ..setting.clone() }
     });
-    let epochs = vec![Epoch { name: epoch.name.clone(), at: Instant::ZERO, settings: settings.collect() }];
+    let epochs = vec![Epoch {
+        name: epoch.name.clone(),
+        at: Instant::ZERO,
+        settings: settings.collect(),
+        environment: Default::default(),
+    }];
     system.clone().with(|shown| {
+        slowest_links(shown, failing.scene.epoch);
         shown.epochs = epochs;
-        shown.links.iter_mut().for_each(|link| link.delay.0 = link.delay.1);
         shown.duration = failing.needs.min(MOST);
     })
 }

@@ -48,6 +48,7 @@ impl Coming {
             };
             coming.once[id.index()] = match &system.operation(id).trigger {
                 Trigger::Periodic => true,
+                Trigger::Any(any) if any.is_empty() => system.operation(id).min_interval.is_some(),
                 Trigger::All(all) => all.iter().all(once),
                 Trigger::Any(any) => any.iter().any(once),
             };

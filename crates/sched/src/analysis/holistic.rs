@@ -28,7 +28,7 @@ const PATIENCE: usize = 64;
 
 /// Finds the least agreement.
 pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
-    let least = release::earliest(works, true);
+    let least = release::earliest(works, true, false);
     let (joins, mut lost) = (works.iter().any(Work::joins), vec![false; works.len()]);
     let mut finish = vec![Some(0u64); works.len()];
     let mut releases = release::releases(works, &least, &finish, &lost);
@@ -79,7 +79,8 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
             *found = reason.clone();
         }
     }
-    let earliest = if joins { release::earliest(works, false) } else { least };
+    let skewed = works.iter().flat_map(|work| work.source.predecessors()).any(|hop| hop.error > 0);
+    let earliest = if joins || skewed { release::earliest(works, false, true) } else { least };
     Agreement { releases, finish, found, earliest }
 }
 

@@ -82,8 +82,13 @@ impl Island {
         for epoch in &system.epochs {
             let settings: Vec<Setting> = operations.iter().map(|id| epoch.settings[id.index()].clone()).collect();
             // Regions that are the same here are one.
-            if epochs.last().is_none_or(|last| *last.settings != *settings) {
-                epochs.push(Epoch { name: epoch.name.clone(), at: epoch.at, settings: settings.into() });
+            if epochs.last().is_none_or(|last| *last.settings != *settings || last.environment != epoch.environment) {
+                epochs.push(Epoch {
+                    name: epoch.name.clone(),
+                    at: epoch.at,
+                    settings: settings.into(),
+                    environment: epoch.environment.clone(),
+                });
             }
         }
         let system = System::new(Contents {

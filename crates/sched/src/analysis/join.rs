@@ -81,6 +81,9 @@ fn pattern(works: &[Work], predecessors: &[Hop]) -> Result<Pattern, &'static str
     {
         return Err("something before it has no analysis");
     }
+    if all().any(|from| from.sporadic) {
+        return Err("requests lead to some of it, at times of their own");
+    }
     if all().any(|from| from.phase.is_none()) {
         return Err(
             "the file has several regions, and what is left of one may go together with what comes in the next",
@@ -157,7 +160,7 @@ const FAR: u64 = 1 << 62;
 
 /// The earliest arrival of a completion after its origin.
 fn soonest(from: &Work, least: u64, hop: &Hop) -> u64 {
-    least.saturating_add(from.bcet.saturating_mul(from.legs)).saturating_add(hop.least)
+    hop.soonest(least.saturating_add(from.bcet.saturating_mul(from.legs)))
 }
 
 /// No release comes earlier after the reference's origin.

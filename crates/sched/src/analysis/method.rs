@@ -144,6 +144,12 @@ pub enum Assumption {
     Phases,
     /// Rate ranges count at their fastest.
     FastestRates,
+    /// Requests come at least their least interval apart.
+    Requests,
+    /// Hosts' clocks are within their errors.
+    ClockErrors,
+    /// No host is off, and links lose nothing.
+    NothingLost,
     /// Cancelled jobs count as if they ran.
     Cancellation,
     /// Strategies may be switched at any time and in any order.
@@ -172,6 +178,11 @@ impl fmt::Display for Assumption {
             Assumption::NoOverheads => "switches, timers, release threads and the kernel take no time",
             Assumption::Phases => "phases are over-approximated: any alignment of releases is counted as possible",
             Assumption::FastestRates => "rate ranges count at their fastest",
+            Assumption::Requests => {
+                "requests come at least `min_interval` apart, and ask for the declared deadline and importance"
+            }
+            Assumption::ClockErrors => "the clock of each host is within its `clock_error`",
+            Assumption::NothingLost => "jobs and values that are lost with a host or on a link are not counted",
             Assumption::Switches => {
                 "strategies may be switched at any times: waiting jobs are keyed anew, started ones keep their level"
             }

@@ -77,7 +77,44 @@ pub fn analyse_with(system: &System, plan: &Plan, options: Options<'_>) -> Repor
             note_alone(one, &scene(system, &alone, Scene::Epoch(one.epoch), effort));
         }
     }
+    if system.hosts.len() > 1 && system.hosts.iter().any(|host| host.clock_error.is_some_and(|error| !error.is_zero()))
+    {
+        blame_clocks(system, plan, &mut scenes, effort);
+    }
     judge::report(system, scenes)
+}
+
+/// Names the clocks where nothing but their errors is in the way of a proof.
+fn blame_clocks(system: &System, plan: &Plan, scenes: &mut [SceneReport], effort: &Effort<'_>) {
+    let unclear = |verdict: &Verdict| matches!(verdict, Verdict::Unknown { .. });
+    let operations =
+        |scene: &SceneReport| scene.processors.iter().flat_map(|one| &one.operations).any(|one| unclear(&one.verdict));
+    if !scenes.iter().any(|scene| operations(scene) || scene.chains.iter().any(|chain| unclear(&chain.verdict))) {
+        return;
+    }
+    let exact = system.clone().with(|system| system.hosts.iter_mut().for_each(|host| host.clock_error = None));
+    let exact = self::scenes(&exact, plan, effort);
+    for scene in scenes {
+        let Some(exact) = exact.iter().find(|exact| (exact.epoch, exact.change) == (scene.epoch, scene.change)) else {
+            continue;
+        };
+        let blame = |verdict: &mut Verdict, exact: &Verdict| {
+            if unclear(verdict) && exact.is_proved() {
+                *verdict = Verdict::unknown(Missing::ClockErrors);
+            }
+        };
+        for (one, exact) in scene.processors.iter_mut().zip(&exact.processors) {
+            one.operations
+                .iter_mut()
+                .zip(&exact.operations)
+                .for_each(|(one, exact)| blame(&mut one.verdict, &exact.verdict));
+        }
+        let requirement = |one: &ChainReport| (one.chain, one.requirement);
+        for one in &mut scene.chains {
+            let exact = exact.chains.iter().find(|exact| requirement(exact) == requirement(one));
+            exact.into_iter().for_each(|exact| blame(&mut one.verdict, &exact.verdict));
+        }
+    }
 }
 
 /// Each epoch and each change between two, across whatever switches of strategies there may be.
@@ -91,7 +128,7 @@ fn scenes(system: &System, plan: &Plan, effort: &Effort<'_>) -> Vec<SceneReport>
         scenes.push(scene(system, plan, Scene::Epoch(epoch), effort));
         if epoch + 1 < system.epochs.len() {
             let [before, after] = [epoch, epoch + 1].map(|side| works(system, plan, Scene::Epoch(side)));
-            if before != after {
+            if before != after || system.epochs[epoch].environment.links != system.epochs[epoch + 1].environment.links {
                 scenes.push(scene(system, plan, Scene::Change(epoch), effort));
             }
         }

@@ -7,15 +7,16 @@ use hyoshi_model::{OnBusy, Span, System};
 use super::join;
 use super::merge;
 use super::verdict::Missing;
-use super::work::{Release, Source, Work};
+use super::work::{Hop, Release, Source, Work};
 
 /// Beyond this (146 years) a response counts as unbounded.
 const FOREVER: u64 = 1 << 62;
 
 /// No release is earlier than its predecessors' best cases and the links' least delays allow.
 /// Joins take the least of their predecessors, which is early enough for each of them; those of several
-/// roots only if nothing is to be counted on, else they take what follows from the pattern.
-pub(super) fn earliest(works: &[Work], patterns: bool) -> Vec<u64> {
+/// roots only if nothing is to be counted on, else they take what follows from the pattern. With `exact` clocks they
+/// are lower bounds on when releases really come, else on when they seem to come.
+pub(super) fn earliest(works: &[Work], patterns: bool, exact: bool) -> Vec<u64> {
     let mut least = alloc::vec![0u64; works.len()];
     loop {
         let mut moved = false;
@@ -25,7 +26,8 @@ pub(super) fn earliest(works: &[Work], patterns: bool) -> Vec<u64> {
                 continue;
             }
             let after = |from: usize| least[from].saturating_add(works[from].bcet.saturating_mul(works[from].legs));
-            let first = predecessors.iter().map(|hop| after(hop.from).saturating_add(hop.least)).min();
+            let soonest = |hop: &Hop| Hop { error: if exact { 0 } else { hop.error }, ..*hop }.soonest(after(hop.from));
+            let first = predecessors.iter().map(soonest).min();
             let first = match &work.source {
                 Source::After { predecessors, join: Some(join), .. } if patterns => {
                     join::earliest(works, join, predecessors, &least)

@@ -43,7 +43,10 @@ impl<'a> Site<'a> {
         let work = &self.works[part.operation.index()];
         let name = || self.system.operation(part.operation).name.clone();
         let burst = releases[part.operation.index()].burst.filter(|_| self.to_blame(part.operation).is_none());
-        let burst = burst.ok_or_else(|| Missing::Interference { name: name() })?;
+        let burst = burst.ok_or_else(|| match self.to_blame(part.operation) {
+            Some(missing @ Missing::Requests { .. }) => missing,
+            _ => Missing::Interference { name: name() },
+        })?;
         let cost = part.charge.checked_mul(part.legs).ok_or(Missing::Overflow)?;
         Ok(Demand { cost, period: work.period, burst })
     }

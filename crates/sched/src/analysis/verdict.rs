@@ -179,6 +179,18 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
+    /// Nothing bounds how often requests release an operation.
+    Requests {
+        /// Its name.
+        name: String,
+    },
+    /// Nothing bounds how long no request leads to an operation.
+    RareRequests {
+        /// Its name.
+        name: String,
+    },
+    /// With exact clocks it would be proved.
+    ClockErrors,
     /// A predecessor has no bound on its response.
     Predecessor {
         /// Its name.
@@ -318,6 +330,15 @@ impl fmt::Display for Missing {
             }
             Missing::Overflow => f.write_str("times too long for 64 bits of nanoseconds"),
             Missing::Interference { name } => write!(f, "no bound on how often {name} interferes"),
+            Missing::Requests { name } => {
+                write!(f, "no bound on how often requests release {name}: add `min_interval` to it")
+            }
+            Missing::RareRequests { name } => {
+                write!(f, "no bound on how long no request leads to {name}, whose values are sampled")
+            }
+            Missing::ClockErrors => f.write_str(
+                "the bound exceeds the deadline only because hosts' clocks may differ: lower their `clock_error`",
+            ),
             Missing::Predecessor { name } => write!(f, "no bound on the response of {name}, which comes before it"),
             Missing::Trigger { name } => write!(f, "no analysis of how {name} is triggered"),
             Missing::Join { name, why } => write!(f, "no bound on how long {name} waits for what it joins: {why}"),

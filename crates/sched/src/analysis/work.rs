@@ -2,7 +2,7 @@
 
 use alloc::{format, string::String, vec::Vec};
 
-use hyoshi_model::{Deadline, OperationId, ProcessorId, Span, System};
+use hyoshi_model::{Deadline, HostId, OperationId, ProcessorId, Span, System};
 
 use super::verdict::Missing;
 use crate::plan::Placement;
@@ -14,6 +14,20 @@ pub(super) enum Scene {
     Epoch(usize),
     /// From this epoch to the next: jobs of both are there.
     Change(usize),
+}
+
+impl Scene {
+    /// The least and the greatest delay of a link.
+    pub fn delay(self, system: &System, from: HostId, to: HostId) -> (Span, Span) {
+        let of = |epoch: usize| system.link_setting(epoch, from, to).delay;
+        match self {
+            Scene::Epoch(epoch) => of(epoch),
+            Scene::Change(epoch) => {
+                let (before, after) = (of(epoch), of(epoch + 1));
+                (before.0.min(after.0), before.1.max(after.1))
+            }
+        }
+    }
 }
 
 /// One operation in one scene.
@@ -42,6 +56,8 @@ pub(super) struct Work {
     pub streams: Vec<u64>,
     /// The longest gap between nominal releases that rates allow.
     pub slowest: u64,
+    /// Requests lead to it: `slowest` bounds nothing.
+    pub sporadic: bool,
     /// When its reference root is first released, if the file has one region.
     pub phase: Option<u64>,
     pub deadline: Deadline,
@@ -74,7 +90,17 @@ pub(super) enum Source {
 pub(super) struct Hop {
     pub from: usize,
     pub least: u64,
+    /// With the error of the clocks on both sides.
     pub most: u64,
+    /// How far the clocks on both sides may be apart: seen from here, it may seem to take so much less.
+    pub error: u64,
+}
+
+impl Hop {
+    /// What it takes at the least, as the clock of this side has it, if it leaves `after` the origin.
+    pub fn soonest(&self, after: u64) -> u64 {
+        after.saturating_add(self.least).saturating_sub(self.error)
+    }
 }
 
 impl Source {

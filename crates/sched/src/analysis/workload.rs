@@ -175,8 +175,9 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
         _ if !setting.enabled => Source::Silent,
         Some(what) => Source::Unclear(Missing::Change { what }),
         None if setting.period.is_zero() => Source::Unclear(Missing::NoPeriod),
-        None => source(system, id),
+        None => source(system, scene, id),
     };
+    let sporadic = operation.roots.iter().any(|root| system.operation(*root).is_requested());
     let processor = &plan.processors[operation.on.index()];
     let by_laxity = |place: Place| {
         processor.levels.get(usize::from(place.level)).is_some_and(|level| level.discipline == Discipline::Laxity)
@@ -205,7 +206,8 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
         deadline: setting.deadline,
         offset: setting.offset.as_nanos(),
         jitter: setting.jitter.as_nanos(),
-        phase: matches!(system.epochs[..], [_])
+        sporadic,
+        phase: (matches!(system.epochs[..], [_]) && !sporadic)
             .then(|| setting.phase.checked_add(setting.offset))
             .flatten()
             .map(Span::as_nanos),
@@ -214,12 +216,17 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
     }
 }
 
-fn source(system: &System, id: OperationId) -> Source {
+fn source(system: &System, scene: Scene, id: OperationId) -> Source {
     let operation = system.operation(id);
     let unclear = || Source::Unclear(Missing::Trigger { name: operation.name.clone() });
     let guarded = operation.guard != Guard::Off;
     let (predecessors, merges) = match &operation.trigger {
         Trigger::Periodic => return Source::Periodic,
+        // Requests as close as they may come are the worst: periodic ones, of any phase.
+        Trigger::Any(any) if any.is_empty() && operation.min_interval.is_some() => return Source::Periodic,
+        Trigger::Any(any) if any.is_empty() => {
+            return Source::Unclear(Missing::Requests { name: operation.name.clone() });
+        }
         Trigger::All(one) | Trigger::Any(one) if one.len() == 1 => (one, false),
         Trigger::All(all) if operation.roots.len() == 1 && system.numbered_by_root(id) => (all, false),
         Trigger::Any(any) if !guarded => (any, true),
@@ -229,8 +236,9 @@ fn source(system: &System, id: OperationId) -> Source {
     let host = |id: OperationId| system.processor(system.operation(id).on).host;
     let hop = |from: &OperationId| {
         let same = system.operation(*from).on == operation.on;
-        let (least, most) = if same { Default::default() } else { system.delay(host(*from), host(id)) };
-        Hop { from: from.index(), least: least.as_nanos(), most: most.as_nanos() }
+        let (least, most) = if same { Default::default() } else { scene.delay(system, host(*from), host(id)) };
+        let error = system.clock_error(host(*from), host(id)).as_nanos();
+        Hop { from: from.index(), least: least.as_nanos(), most: most.as_nanos().saturating_add(error), error }
     };
     let joins = predecessors.len() > 1 && operation.roots.len() > 1 && !merges;
     let predecessors = predecessors.iter().map(hop).collect();

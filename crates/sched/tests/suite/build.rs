@@ -103,15 +103,14 @@ impl Build {
             overload: self.overload.map(|strategy| Overload { strategy: strategy.into(), margin: ns(0), calm: ns(1) }),
             costs: self.costs,
         };
-        let links = (0..hosts).flat_map(|one| (0..one).map(move |other| (one, other))).map(|(one, other)| Link {
-            between: (HostId(one), HostId(other)),
-            delay: (ns(self.delay.0), ns(self.delay.1)),
-        });
+        let links = (0..hosts)
+            .flat_map(|one| (0..one).map(move |other| (one, other)))
+            .map(|(one, other)| Link::new((HostId(one), HostId(other)), (ns(self.delay.0), ns(self.delay.1))));
         System::new(Contents {
             name: "test".into(),
             seed: 1,
             duration: Span::from_secs(1),
-            hosts: (0..hosts).map(|host| Host { name: format!("host{host}") }).collect(),
+            hosts: (0..hosts).map(|host| Host::named(format!("host{host}"))).collect(),
             processors: self.processors.iter().enumerate().map(processor).collect(),
             operations: (0..self.ops.len()).map(|index| self.operation(index)).collect(),
             resources: (0..self.resources).map(|index| Resource { name: format!("resource{index}") }).collect(),
@@ -119,7 +118,12 @@ impl Build {
             links: links.collect(),
             brokered: Default::default(),
             idle_states: Default::default(),
-            epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: self.settings() }],
+            epochs: vec![Epoch {
+                name: "0".into(),
+                at: Instant::ZERO,
+                settings: self.settings(),
+                environment: Default::default(),
+            }],
         })
     }
 
@@ -142,6 +146,7 @@ impl Build {
         Operation {
             name: op.name.clone(),
             on: ProcessorId(op.on),
+            min_interval: None,
             trigger: match after.is_empty() {
                 true => Trigger::Periodic,
                 false if op.any => Trigger::Any(after),

@@ -2,6 +2,7 @@
 
 mod build;
 mod golden;
+mod hosts;
 mod joins;
 mod margins;
 mod reference;

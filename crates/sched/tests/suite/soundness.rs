@@ -17,7 +17,7 @@ use crate::reference::{Draw, Reference, Seen};
 const HORIZON: u64 = 700;
 
 /// Everything of the model, small: at most six operations on at most two processors.
-fn builds() -> impl Strategy<Value = Build> {
+pub fn builds() -> impl Strategy<Value = Build> {
     let names: Vec<&'static str> = vec!["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"];
     let processor = || {
         (

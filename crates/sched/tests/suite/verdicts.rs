@@ -256,7 +256,12 @@ fn what_a_switched_off_operation_left_behind_has_no_bound_on_its_age() {
     let mut off = on.to_vec();
     off[0].enabled = false;
     for (at, settings) in [(1_000, off.clone().into()), (2_000, on)] {
-        system.epochs.push(Epoch { name: at.to_string(), at: Instant::from_nanos(at), settings });
+        system.epochs.push(Epoch {
+            name: at.to_string(),
+            at: Instant::from_nanos(at),
+            settings,
+            environment: Default::default(),
+        });
     }
     let system = System::new(system);
     let analysed = |system: &System| analyse(system, &Plan::new(system, &Strategies::built_in()).unwrap());

@@ -107,13 +107,13 @@ fn processors(choose: &mut Choices, system: &mut Contents, row: usize, taste: Ta
         }
     }
     if system.processors.len() > 1 && choose.one_in(2) {
-        system.hosts.push(Host { name: "far".into() });
+        system.hosts.push(Host::named("far"));
         if let Some(last) = system.processors.last_mut() {
             last.host = HostId(1);
         }
         let least = choose.below(1_500);
         let delay = (Span::from_micros(least), Span::from_micros(least + choose.below(1_500)));
-        system.links.push(Link { between: (HostId(0), HostId(1)), delay });
+        system.links.push(Link::new((HostId(0), HostId(1)), delay));
     }
 }
 
@@ -301,7 +301,7 @@ fn region(choose: &mut Choices, system: &mut Contents) {
         })
         .collect();
     let at = Instant::ZERO + Span::from_micros(80_000 + choose.below(80_000));
-    system.epochs.push(Epoch { name: "1".into(), at, settings: changed.into() });
+    system.epochs.push(Epoch { name: "1".into(), at, settings: changed.into(), environment: Default::default() });
     settle(system);
 }
 

@@ -41,7 +41,7 @@ impl Build {
             name: "test".into(),
             seed: 1,
             duration: Span::from_secs(1),
-            hosts: vec![Host { name: "local".into() }],
+            hosts: vec![Host::named("local")],
             processors: processors.collect(),
             operations: vec![],
             resources: vec![],
@@ -49,7 +49,12 @@ impl Build {
             links: vec![],
             brokered: Default::default(),
             idle_states: Default::default(),
-            epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: [].into() }],
+            epochs: vec![Epoch {
+                name: "0".into(),
+                at: Instant::ZERO,
+                settings: [].into(),
+                environment: Default::default(),
+            }],
         })
     }
 
@@ -59,6 +64,7 @@ impl Build {
             name: name.into(),
             on: ProcessorId(on),
             trigger: Trigger::Periodic,
+            min_interval: None,
             reads: vec![],
             critical: false,
             importance: 0,
@@ -164,7 +170,7 @@ pub fn events(system: &System, until: Instant) -> Vec<(ProcessorId, Instant, Eve
 /// The same; if it is `crowded`, ordinary threads use all time that lanes leave.
 pub fn events_beside(system: &System, until: Instant, crowded: bool) -> Vec<(ProcessorId, Instant, Event)> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
-    let given = Given { takes: &|_, drawn| drawn, late: None, crowded, inputs: &[] };
+    let given = Given { takes: &|_, drawn| drawn, late: None, crowded, inputs: &[], requests: true, links: None };
     let simulated = simulate_given(system, &plan, until, Some(given), None, |_| Vec::new(), |_| true);
     let mut all: Vec<(ProcessorId, Instant, Event)> = Vec::new();
     for (index, processor) in simulated.processors.into_iter().enumerate() {

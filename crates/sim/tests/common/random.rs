@@ -119,7 +119,12 @@ pub fn system(seed: u64) -> System {
             setting
         });
         let settings: Vec<Setting> = settings.collect();
-        build.0.epochs.push(Epoch { name: "1".into(), at: Instant::ZERO + ms(150.0), settings: settings.into() });
+        build.0.epochs.push(Epoch {
+            name: "1".into(),
+            at: Instant::ZERO + ms(150.0),
+            settings: settings.into(),
+            environment: Default::default(),
+        });
     }
     build.0.seed = seed;
     System::new(build.0)

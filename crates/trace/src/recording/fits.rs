@@ -6,10 +6,10 @@
 use alloc::{vec, vec::Vec};
 use core::fmt;
 
-use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span, System};
+use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, ResourceId, Span, System};
 
 use super::Entry;
-use crate::event::{Decision, Event, Input, JobEnd, Signal, Slot};
+use crate::event::{Decision, Event, Input, JobEnd, Seen, Signal, Slot};
 
 /// Checks the events of a recording one by one, in their order.
 #[derive(Clone, Debug)]
@@ -18,6 +18,9 @@ pub struct Fits {
     resources: usize,
     epochs: usize,
     slots: usize,
+    hosts: usize,
+    /// By processor: whether the recording contains it.
+    contained: Vec<bool>,
     /// By processor: when its dispatcher was last told or decided something.
     last: Vec<Instant>,
 }
@@ -33,6 +36,13 @@ pub enum Misfit {
         number: u64,
         /// How many there are.
         of: usize,
+        /// When.
+        at: Instant,
+    },
+    /// It has an event of a processor that its header does not name.
+    NotContained {
+        /// The processor.
+        processor: ProcessorId,
         /// When.
         at: Instant,
     },
@@ -56,6 +66,9 @@ impl fmt::Display for Misfit {
             Misfit::Unknown { what, number, of, at } => {
                 write!(f, "at {at} it tells of {what} {number}, but the system in it has {of}")
             }
+            Misfit::NotContained { processor, at } => {
+                write!(f, "at {at} it has an event of processor {}, which its header does not name", processor.0)
+            }
             Misfit::Back { from, to } => write!(f, "its time goes back from {from} to {to}"),
             Misfit::Beyond { at } => write!(f, "at {at} it names a time that no run reaches"),
         }?;
@@ -78,8 +91,17 @@ impl Fits {
             resources: system.resources.len(),
             epochs: system.epochs.len().max(1),
             slots: live.fold(0, usize::saturating_add),
+            hosts: system.hosts.len(),
+            contained: vec![true; system.processors.len()],
             last: vec![Instant::ZERO; system.processors.len()],
         }
+    }
+
+    /// For recordings that contain these processors alone.
+    pub fn of_part(mut self, processors: &[u32]) -> Self {
+        let contained = |processor: usize| processors.binary_search(&(processor as u32)).is_ok();
+        self.contained = (0..self.last.len()).map(contained).collect();
+        self
     }
 
     /// Checks the next event.
@@ -87,10 +109,17 @@ impl Fits {
     pub fn check(&mut self, entry: &Entry) -> Result<(), Misfit> {
         let at = entry.now;
         known(at, "processor", entry.processor.0.into(), self.last.len())?;
+        if !self.contained[entry.processor.index()] {
+            return Err(Misfit::NotContained { processor: entry.processor, at });
+        }
         if at.as_nanos() > LATEST {
             return Err(Misfit::Beyond { at });
         }
         match &entry.event {
+            Event::Seen(Seen::Clock { host, offset, error }) => {
+                known(at, "host", host.0.into(), self.hosts)?;
+                within(at, &[Instant::from_nanos(offset.unsigned_abs())]).and(short(at, *error))
+            }
             // What is seen comes by another way, and may come a moment late.
             Event::Seen(_) => Ok(()),
             Event::Input(input) => self.advance(entry).and(self.input(at, input)),
@@ -106,7 +135,7 @@ impl Fits {
 
     fn input(&self, at: Instant, input: &Input) -> Result<(), Misfit> {
         match input {
-            Input::Tick | Input::Close => Ok(()),
+            Input::Tick | Input::Close | Input::Begin => Ok(()),
             Input::LaneRuns { executed, .. } => short(at, *executed),
             Input::Signal(signal) => self.signal(at, signal),
             Input::Complete { slot, consumed, .. }

@@ -24,6 +24,7 @@ pub struct Reader<R> {
     lost: Vec<u64>,
     names: Vec<String>,
     told_until: Vec<Instant>,
+    only: Option<ProcessorId>,
     torn: Option<Torn>,
     over: bool,
 }
@@ -172,7 +173,25 @@ impl<R: Read> Reader<R> {
         let header = postcard::from_bytes(&bytes).map_err(|_| ReadError::CorruptHeader)?;
         let position = 18 + u64::from(length);
         let (block, lost, names, told_until) = (Block::default(), Vec::new(), Vec::new(), Vec::new());
-        Ok(Reader { from, version, header, position, block, lost, names, told_until, torn: None, over: false })
+        Ok(Reader {
+            from,
+            version,
+            header,
+            position,
+            block,
+            lost,
+            names,
+            told_until,
+            only: None,
+            torn: None,
+            over: false,
+        })
+    }
+
+    /// Reads the events of one processor only.
+    pub fn only(mut self, processor: ProcessorId) -> Self {
+        self.only = Some(processor);
+        self
     }
 
     /// The version of its format.
@@ -291,6 +310,11 @@ impl<R: Read> Reader<R> {
         }
         let lost = &mut self.lost[processor as usize];
         *lost = lost.saturating_add(u64_at(&bytes, 4));
+        if self.only.is_some_and(|only| only.0 != processor) {
+            bytes.clear();
+            self.block.body = bytes;
+            return Ok(true);
+        }
         self.block =
             Block { at, processor, now: u64_at(&bytes, 12), events: u32_at(&bytes, 20), used: 24, body: bytes };
         Ok(true)

@@ -35,6 +35,7 @@ pub fn operation(id: u32, trigger: Trigger, critical: bool) -> Operation {
         name: format!("op.{}", id + 1),
         on: ProcessorId(0),
         trigger,
+        min_interval: None,
         reads: Vec::new(),
         critical,
         importance: 0,
@@ -74,7 +75,7 @@ pub fn periodic(operations: usize) -> System {
         name: "by hand".into(),
         seed: 1,
         duration: Span::from_secs(10),
-        hosts: vec![Host { name: "local".into() }],
+        hosts: vec![Host::named("local")],
         processors: vec![processor],
         operations: (0..operations).map(|id| operation(id as u32, Trigger::Periodic, critical(id))).collect(),
         resources: Vec::new(),
@@ -82,7 +83,12 @@ pub fn periodic(operations: usize) -> System {
         links: Vec::new(),
         brokered: Default::default(),
         idle_states: Default::default(),
-        epochs: vec![Epoch { name: "0".into(), at: Instant::ZERO, settings: settings.collect::<Vec<_>>().into() }],
+        epochs: vec![Epoch {
+            name: "0".into(),
+            at: Instant::ZERO,
+            settings: settings.collect::<Vec<_>>().into(),
+            environment: Default::default(),
+        }],
     })
 }
 

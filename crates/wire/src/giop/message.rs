@@ -110,6 +110,15 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// Keeps another message, in the memory of this one.
+    pub fn refill(&mut self, received: &Received<'_>) {
+        (self.header, self.limits) = (received.header, received.limits);
+        self.octets.clear();
+        self.octets.extend_from_slice(received.octets);
+        self.seams.clear();
+        self.seams.extend_from_slice(received.seams);
+    }
+
     /// As it was received.
     pub fn received(&self) -> Received<'_> {
         Received { header: self.header, octets: &self.octets, seams: &self.seams, limits: self.limits }

@@ -141,6 +141,12 @@ impl Reassembler {
         (self.held > 0 && !self.spent) || self.partials.iter().any(|partial| !partial.cancelled)
     }
 
+    /// Octets of messages that have begun and whose rest has not come.
+    pub fn held(&self) -> usize {
+        let partials = self.partials.iter().map(|partial| partial.octets.len()).sum::<usize>();
+        partials + if self.spent { 0 } else { self.held }
+    }
+
     /// Gives memory back, before the connection is left alone for long.
     pub fn settle(&mut self) {
         self.forget();

@@ -10,9 +10,9 @@ use hyoshi_model::quantity::QuantityError;
 use hyoshi_model::{Share, Span};
 use serde_json::json;
 
-use super::answer::{Answer, Told};
 use super::{Ended, look};
 use crate::cli::Failure;
+use crate::cli::answer::{Answer, Told};
 
 /// A period, or none where it is to be found.
 #[derive(Clone, Copy, Debug)]

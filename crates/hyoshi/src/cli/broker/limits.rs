@@ -8,7 +8,7 @@ use hyoshi_model::{FileErrors, Share};
 use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
 use serde_json::json;
 
-use super::answer::{Answer, Table, Told};
+use crate::cli::answer::{Answer, Table, Told};
 use crate::cli::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]

@@ -13,8 +13,8 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
 use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
 use serde_json::{Value as Json, json};
 
-use super::answer::{Answer, Table, Told, with};
 use super::{Ended, share};
+use crate::cli::answer::{Answer, Table, Told, with};
 use crate::cli::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]

@@ -9,10 +9,10 @@ use hyoshi_os::{Interrupt, Wake};
 use hyoshi_report::terminal::Look;
 use serde_json::{Value as Json, json};
 
-use super::answer::{Answer, beside, with};
 use super::look::{self, Watch, Watched};
 use super::whom::{Elsewhere, Whom};
 use super::{Ended, Verb};
+use crate::cli::answer::{Answer, beside, with};
 use crate::cli::{Failure, Format, Held, head, streams};
 
 /// Asks all of them, and tells what each answers: those that answered first, then why others did not.

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use hyoshi_model::Span;
-use hyoshi_orb::naming::{NameError, Naming};
+use hyoshi_naming::{NameError, Naming};
 use hyoshi_orb::{Object, Orb, SystemException, SystemKind, Timeouts, minor};
 use serde_json::{Value as Json, json};
 

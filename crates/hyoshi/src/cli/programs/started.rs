@@ -10,7 +10,7 @@ use std::time::{Duration, Instant as WallClock};
 
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::{Broker, StandingError, Task, TaskStub};
-use hyoshi_model::{HostId, Instant, ProgramId, Span, System};
+use hyoshi_model::{HostId, Instant, Program, ProgramId, Span, System};
 use hyoshi_os::process::{Process, end_group};
 use hyoshi_report::{Level, Note, ProgramSummary};
 use hyoshi_sim::programs::{Period, Played};
@@ -59,17 +59,24 @@ struct Running {
 }
 
 impl Programs {
-    /// Starts all programs of the file through the broker: nothing, if there are none.
+    /// Starts all programs of the file, or those of one host, through the broker: nothing, if there are none.
     ///
     /// Everything that can be refused is refused before the first program starts.
-    pub fn start(system: &Arc<System>, socket: Option<&Path>) -> Result<Option<Programs>, Failure> {
-        if system.brokered.programs.is_empty() {
+    pub fn start(
+        system: &Arc<System>,
+        host: Option<HostId>,
+        socket: Option<&Path>,
+    ) -> Result<Option<Programs>, Failure> {
+        let here = |program: &&Program| host.is_none_or(|host| program.host == host);
+        let count = system.brokered.programs.iter().filter(here).count();
+        if count == 0 {
             return Ok(None);
         }
+        // Those of other hosts are not looked for.
+        let find = |program| if here(&program) { find(program) } else { Ok(PathBuf::new()) };
         let found = system.brokered.programs.iter().map(find).collect::<Result<Vec<PathBuf>, Failure>>()?;
         let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         let client = Client::connect(socket.as_deref()).map_err(|error| {
-            let count = system.brokered.programs.len();
             let programs = if count == 1 { "1 reservation".into() } else { format!("{count} reservations") };
             Failure::new(format!("the file has {programs}: {error}")).help(match &error {
                 ClientError::NoBroker { .. } => {
@@ -80,7 +87,7 @@ impl Programs {
         })?;
         let standing = client.broker().standing().map_err(|error| refused(&error.into()))?;
         let notes = differing(system, &standing);
-        let joined = join_all(system, &client)?;
+        let joined = join_all(system, host, &client)?;
         let alone = |error| Failure::new(format!("cannot look after programs: {error}"));
         let mut guard = Guard::start().map_err(alone)?;
         let running = match begin_all(system, &joined, &found, &mut guard) {
@@ -118,8 +125,8 @@ impl Drop for Programs {
 }
 
 /// All programs join, the more important first; if one is refused, none stays.
-fn join_all(system: &System, client: &Client) -> Result<Vec<(ProgramId, TaskStub)>, Failure> {
-    let hosts = (0..system.hosts.len() as u32).map(HostId);
+fn join_all(system: &System, host: Option<HostId>, client: &Client) -> Result<Vec<(ProgramId, TaskStub)>, Failure> {
+    let hosts = (0..system.hosts.len() as u32).map(HostId).filter(|id| host.is_none_or(|host| host == *id));
     let ids = hosts.flat_map(|host| hyoshi_control::file::order(system, host));
     let joining = ids.map(|id| Ok((id, joining(system.program(id))?))).collect::<Result<Vec<_>, Failure>>()?;
     let mut joined: Vec<(ProgramId, TaskStub)> = Vec::new();

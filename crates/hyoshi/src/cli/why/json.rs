@@ -139,7 +139,7 @@ pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>)
         "timeline": timeline.collect::<Vec<_>>(), "timeline_whole": account.timeline.len() < MOST_STRETCHES,
         "path": path.collect::<Vec<_>>(), "decisions": decisions.collect::<Vec<_>>(),
         "bound_ns": bound.as_ref().ok().map(|bound| bound.as_nanos()), "bound_missing": bound.err(),
-        "lost_events": answer.left.lost, "torn": answer.left.torn,
+        "lost_events": answer.left.lost, "torn": answer.left.torn, "part": answer.left.part,
     })
 }
 
@@ -169,6 +169,6 @@ pub(super) fn list(system: &System, list: &List<'_>) -> Value {
     json!({
         "hyoshi": head("why"), "holds": list.count == 0, "of": list.of, "jobs": list.ended, "not_made": list.count,
         "misses": list.worst.iter().filter_map(miss).collect::<Vec<_>>(), "lost_to": list.lost,
-        "lost_events": list.left.lost, "torn": list.left.torn,
+        "lost_events": list.left.lost, "torn": list.left.torn, "part": list.left.part,
     })
 }

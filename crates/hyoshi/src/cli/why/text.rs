@@ -180,6 +180,9 @@ fn left(text: &mut String, left: &Left) {
         let _ =
             writeln!(text, "degraded: {} events were lost while recording: what they told is unexplained", left.lost);
     }
+    if let Some(part) = &left.part {
+        let _ = writeln!(text, "the recording is a part: {part}");
+    }
     if let Some(torn) = &left.torn {
         let _ = writeln!(text, "degraded: {torn}");
     }

@@ -1,0 +1,115 @@
+//! What a broker or a node answers: one, or several beside each other.
+
+use std::fmt::Write;
+
+use hyoshi_model::printable_lines;
+use hyoshi_report::terminal::Look;
+use hyoshi_report::terminal::grid::{Column, Value, column, grid};
+use serde_json::{Value as Json, json};
+
+use crate::cli::{Failure, Format, Held, head, streams};
+
+/// What a verb has to tell.
+pub(super) struct Answer {
+    /// To people.
+    pub told: Told,
+    /// To programs: an object's members.
+    pub json: Json,
+}
+
+/// See [`Answer`].
+pub(super) enum Told {
+    /// It was done.
+    Nothing,
+    /// Lines.
+    Lines(String),
+    /// Rows of as many cells as there are columns.
+    Table(Table),
+}
+
+/// See [`Told`].
+pub(super) struct Table {
+    pub columns: &'static [Column],
+    pub rows: Vec<Vec<Value>>,
+    /// What is said when there are none.
+    pub empty: &'static str,
+}
+
+impl Answer {
+    /// As one broker's.
+    pub fn print(self, verb: &str, format: Format) -> Result<Held, Failure> {
+        match (format, self.told) {
+            (Format::Json, _) => streams::out(format_args!("{:#}\n", with("hyoshi", head(verb), self.json)))?,
+            (Format::Text, Told::Nothing) => {}
+            (Format::Text, Told::Lines(lines)) => streams::out(printable_lines(&lines))?,
+            (Format::Text, Told::Table(table)) if table.rows.is_empty() => streams::out(table.empty)?,
+            (Format::Text, Told::Table(table)) => {
+                streams::out(grid(Look::of_stdout(), table.columns, &table.rows, usize::MAX))?;
+            }
+        }
+        Ok(Held::Yes)
+    }
+}
+
+/// Several brokers' answers, each with the name of whose it is in the first column.
+pub(super) fn beside(answers: Vec<(&str, Told)>, look: Look) -> String {
+    let width = answers.iter().map(|(host, _)| host.chars().count()).max().unwrap_or(0);
+    let (mut text, mut columns, mut rows) = (String::new(), Vec::new(), Vec::new());
+    for (host, told) in answers {
+        match told {
+            Told::Nothing => {}
+            Told::Lines(lines) => {
+                for line in printable_lines(&lines).lines() {
+                    // Writing to a string cannot fail.
+                    let _ = writeln!(text, "{host:<width$}  {line}");
+                }
+            }
+            Told::Table(table) => {
+                columns = [&[column("host")], table.columns].concat();
+                if table.rows.is_empty() {
+                    let none = table.columns.iter().enumerate();
+                    let none = none.map(|(place, _)| Value::words(if place == 0 { "none" } else { "" }));
+                    rows.push([Value::words(host)].into_iter().chain(none).collect());
+                }
+                rows.extend(table.rows.into_iter().map(|row| [vec![Value::words(host)], row].concat()));
+            }
+        }
+    }
+    if !rows.is_empty() {
+        text += &grid(look, &columns, &rows, usize::MAX);
+    }
+    text
+}
+
+/// An object with a further member.
+pub(super) fn with(name: &str, value: impl Into<Json>, mut object: Json) -> Json {
+    if !object.is_object() {
+        object = json!({});
+    }
+    object[name] = value.into();
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 2] = [column("task"), column("holds")];
+
+    fn table(rows: &[[&str; 2]]) -> Told {
+        let rows = rows.iter().map(|row| row.iter().map(|word| Value::words(*word)).collect()).collect();
+        Told::Table(Table { columns: &COLUMNS, rows, empty: "no tasks\n" })
+    }
+
+    #[test]
+    fn several_answers_have_a_column_for_the_host() {
+        let told = vec![("yard", table(&[["player", "a third"], ["map", "nothing"]])), ("b", table(&[]))];
+        let told = beside(told, Look::PLAIN);
+        let rows: Vec<Vec<&str>> = told.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+        assert_eq!(rows[0], ["host", "task", "holds"]);
+        assert_eq!(rows[2..], [vec!["yard", "player", "a"], vec!["yard", "map", "nothing"], vec!["b", "none"]]);
+        let lines = |text: &str| Told::Lines(text.to_owned());
+        let told = beside(vec![("yard", lines("one\ntwo\n")), ("b", Told::Nothing)], Look::PLAIN);
+        assert_eq!(told, "yard  one\nyard  two\n");
+    }
+}

@@ -1,0 +1,238 @@
+//! `hyoshi node`: lists the nodes on this machine, shows the state of one, or stops it.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use hyoshi_model::Span;
+use hyoshi_node::idl::hyoshi_node::{NodeStanding, PeerStanding};
+use hyoshi_node::{Client, ClientError, folder, sockets};
+use hyoshi_orb::{Orb, SystemException, minor};
+use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
+use serde_json::{Value as Json, json};
+
+use super::answer::{Answer, Table, Told};
+use super::tls::TlsPapers;
+use super::{Failure, Format, Held};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Nodes are started by `hyoshi run FILE --host NAME`:\n  \
+                  hyoshi node list\n  \
+                  hyoshi node show\n  \
+                  hyoshi node stop --at ssliop://10.0.0.2:7447 --tls-roots plant.pem --tls-cert ann.pem")]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+    /// The node at this address: unix:/PATH, or ssliop://HOST:PORT on another machine [default: the only node on this
+    /// machine]
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    at: Option<String>,
+    #[command(flatten)]
+    tls: TlsPapers,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Verb {
+    /// List this user's nodes on this machine
+    List,
+    /// Show the state of a node, and its view of the other hosts
+    Show,
+    /// End a node's run, as SIGTERM does
+    Stop,
+}
+
+impl Arguments {
+    /// The name of the verb.
+    pub fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::List => "node list",
+            Verb::Show => "node show",
+            Verb::Stop => "node stop",
+        }
+    }
+}
+
+const NODES: [Column; 5] = [column("system"), column("host"), column("process"), column("running"), column("peers")];
+
+const PEERS: [Column; 7] = [
+    column("host"),
+    column("state"),
+    column("clock ahead"),
+    column("error"),
+    column("sent"),
+    column("received"),
+    column("lost"),
+];
+
+pub(super) fn node(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+    match (arguments.verb, &arguments.at) {
+        (Verb::List, Some(_)) => Err(Failure::new("`node list` lists the nodes of this machine")
+            .help("`hyoshi node show --at ADDRESS` shows a node of another machine")),
+        (Verb::List, None) => list(arguments)?.print(arguments.name(), format),
+        (Verb::Show, _) => {
+            let (client, at) = find(arguments)?;
+            let standing = client.standing().map_err(|raised| failed(&at, raised))?;
+            show(&standing, &at).print(arguments.name(), format)
+        }
+        (Verb::Stop, _) => {
+            let (client, at) = find(arguments)?;
+            client.stop().map_err(|raised| failed(&at, raised))?;
+            Answer { told: Told::Nothing, json: json!({ "stopped": at }) }.print(arguments.name(), format)
+        }
+    }
+}
+
+/// The nodes of this user that answer. The socket of a killed node remains, but does not answer.
+fn here(arguments: &Arguments) -> Result<Vec<(PathBuf, NodeStanding)>, Failure> {
+    let folder = folder().ok_or_else(|| {
+        Failure::new("no directory of nodes: XDG_RUNTIME_DIR is not set").help("--at unix:/PATH names a node's socket")
+    })?;
+    let found = sockets(&folder).map_err(|error| {
+        Failure::new(format_args!("cannot read the directory of nodes {}: {error}", folder.display()))
+            .help("--at unix:/PATH names a node's socket")
+    })?;
+    let mut nodes = Vec::new();
+    for socket in found {
+        let client = connect(arguments, &format!("unix:{}", socket.display()))?;
+        if let Ok(standing) = client.standing() {
+            nodes.push((socket, standing));
+        }
+    }
+    Ok(nodes)
+}
+
+fn connect(arguments: &Arguments, at: &str) -> Result<Client, Failure> {
+    let builder = arguments.tls.client(Orb::builder())?;
+    Client::new(builder, at).map_err(|error| Failure::new(&error).help(error.remedy()))
+}
+
+/// The selected node.
+fn find(arguments: &Arguments) -> Result<(Client, String), Failure> {
+    let at = match &arguments.at {
+        Some(at) => at.clone(),
+        None => {
+            let nodes = here(arguments)?;
+            match &nodes[..] {
+                [(socket, _)] => format!("unix:{}", socket.display()),
+                [] => {
+                    return Err(Failure::new("no node of this user runs here")
+                        .help("`hyoshi run FILE --host NAME` starts one; --at ADDRESS names another"));
+                }
+                several => {
+                    let all = several.iter().map(|(socket, _)| format!("unix:{}", socket.display()));
+                    return Err(Failure::new(format_args!("{} nodes run here", several.len()))
+                        .help(format!("--at ADDRESS names one: {}", all.collect::<Vec<_>>().join(", "))));
+                }
+            }
+        }
+    };
+    Ok((connect(arguments, &at)?, at))
+}
+
+fn failed(at: &str, exception: SystemException) -> Failure {
+    let help = super::tls::help(&exception).filter(|_| exception.minor != minor::BROKER_NAME);
+    let error = ClientError::System { at: at.to_owned(), exception };
+    Failure::new(&error).help(help.unwrap_or(error.remedy()))
+}
+
+fn list(arguments: &Arguments) -> Result<Answer, Failure> {
+    let nodes = here(arguments)?;
+    let row = |(_, node): &(PathBuf, NodeStanding)| {
+        let joined = node.peers.iter().filter(|peer| peer.state == "joined").count();
+        vec![
+            Value::words(&node.system),
+            Value::words(&node.host),
+            Value::Count(node.process.into(), Tone::Plain),
+            Value::words(running(node)),
+            Value::words(format!("{joined} of {}", node.peers.len())),
+        ]
+    };
+    let rows = nodes.iter().map(row).collect();
+    let empty = "no nodes: `hyoshi run FILE --host NAME` starts one\n";
+    let json = nodes.iter().map(|(socket, node)| node_json(node, socket)).collect::<Vec<_>>();
+    Ok(Answer { told: Told::Table(Table { columns: &NODES, rows, empty }), json: json!({ "nodes": json }) })
+}
+
+fn running(node: &NodeStanding) -> String {
+    let (running, duration) = (Span::from_nanos(node.running), Span::from_nanos(node.duration));
+    if node.gathering { "waits for hosts".to_owned() } else { format!("{running:.3} of {duration}") }
+}
+
+fn show(node: &NodeStanding, at: &str) -> Answer {
+    let mut text = String::new();
+    let run: String = node.run.iter().map(|octet| format!("{octet:02x}")).collect();
+    for (what, value) in [
+        ("system", node.system.clone()),
+        ("host", node.host.clone()),
+        ("process", node.process.to_string()),
+        ("processors", node.processors.join(", ")),
+        ("running", running(node)),
+        ("run", if node.gathering { "not agreed".to_owned() } else { run }),
+        ("at", at.to_owned()),
+    ] {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{what:<12}{value}");
+    }
+    let rows: Vec<Vec<Value>> = node.peers.iter().map(peer_row).collect();
+    if !rows.is_empty() {
+        text.push('\n');
+        text +=
+            &hyoshi_report::terminal::grid::grid(hyoshi_report::terminal::Look::of_stdout(), &PEERS, &rows, usize::MAX);
+        for peer in node
+            .peers
+            .iter()
+            .filter(|peer| !["joined", "waiting"].contains(&peer.state.as_str()) && !peer.because.is_empty())
+        {
+            let since = Span::from_nanos(peer.since);
+            let _ = writeln!(text, "\n{} ({} for {since:.3}): {}", peer.host, peer.state, peer.because);
+        }
+    }
+    Answer { told: Told::Lines(text), json: json!({ "node": node_json(node, Path::new(at)) }) }
+}
+
+fn peer_row(peer: &PeerStanding) -> Vec<Value> {
+    let sign = if peer.offset < 0 { "-" } else { "" };
+    let (offset, error) = (Span::from_nanos(peer.offset.unsigned_abs()), Span::from_nanos(peer.error));
+    let known = |text: String| if peer.compared { Value::figure(text) } else { Value::words("") };
+    vec![
+        Value::words(&peer.host),
+        Value::words(&peer.state),
+        known(format!("{sign}{offset:.3}")),
+        known(format!("{error:.3}")),
+        Value::Count(peer.sent, Tone::Plain),
+        Value::Count(peer.received, Tone::Plain),
+        Value::Count(peer.unsent + peer.unconfirmed + peer.rejected, Tone::Plain),
+    ]
+}
+
+fn node_json(node: &NodeStanding, at: &Path) -> Json {
+    let peers: Vec<Json> = node.peers.iter().map(peer_json).collect();
+    json!({
+        "system": node.system,
+        "host": node.host,
+        "process": node.process,
+        "processors": node.processors,
+        "gathering": node.gathering,
+        "running_ns": node.running,
+        "duration_ns": node.duration,
+        "at": at,
+        "peers": peers,
+    })
+}
+
+fn peer_json(peer: &PeerStanding) -> Json {
+    json!({
+        "host": peer.host,
+        "state": peer.state,
+        "because": peer.because,
+        "since_ns": peer.since,
+        "clock_ahead_ns": peer.compared.then_some(peer.offset),
+        "clock_error_ns": peer.compared.then_some(peer.error),
+        "sent": peer.sent,
+        "unsent": peer.unsent,
+        "unconfirmed": peer.unconfirmed,
+        "received": peer.received,
+        "rejected": peer.rejected,
+        "joined": peer.joined,
+    })
+}

@@ -1,0 +1,58 @@
+//! A run without the feature `orb`: all hosts in one process.
+
+use std::sync::Arc;
+
+use clap::Args;
+use hyoshi_model::{HostId, ProcessorId, System};
+use hyoshi_os::{Interrupt, MonotonicClock};
+use hyoshi_report::Note;
+use hyoshi_runtime::Prepared;
+use hyoshi_trace::Event;
+
+use crate::cli::Failure;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct HostArguments {}
+
+/// A node that has joined other hosts: impossible without `orb`.
+pub(super) enum Joined {}
+
+impl HostArguments {
+    pub fn host(&self, _: &System) -> Result<Option<HostId>, Failure> {
+        Ok(None)
+    }
+
+    pub fn join(
+        &self,
+        _: &Arc<System>,
+        _: HostId,
+        _: &[(ProcessorId, u32)],
+        _: &mut Prepared,
+        _: Interrupt,
+    ) -> Result<Joined, Failure> {
+        Err(Failure::new("this program runs all hosts in one process")
+            .help("build it with the feature `orb` of the crate hyoshi"))
+    }
+}
+
+impl Joined {
+    pub fn run(&self) -> [u8; 16] {
+        match *self {}
+    }
+
+    pub fn clock(&self) -> MonotonicClock {
+        match *self {}
+    }
+
+    pub fn report(&self) {
+        match *self {}
+    }
+
+    pub fn clocks(&self) -> std::iter::Empty<(ProcessorId, Event)> {
+        match *self {}
+    }
+
+    pub fn end(self) -> Vec<Note> {
+        match self {}
+    }
+}

@@ -1,0 +1,206 @@
+//! A run of one host of several: the other hosts run elsewhere, and this node joins theirs.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System, write};
+use hyoshi_node::idl::hyoshi_node::PeerStanding;
+use hyoshi_node::{Agreed, ENDED, Event, NodeError, Peers, Settings, Tls, folder};
+use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
+use hyoshi_report::{Level, Note};
+use hyoshi_runtime::Prepared;
+
+use crate::cli::notes::note;
+use crate::cli::tls::peers;
+use crate::cli::{Failure, streams};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct HostArguments {
+    /// Run only the operations of this host; nodes of the other hosts run elsewhere, and join at their `endpoints`
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// How long to wait for the other hosts before the run begins without them
+    #[arg(long, value_name = "SPAN", default_value = "30s", requires = "host", value_parser = wait)]
+    wait: Span,
+    /// Where `hyoshi node` reaches this node [default: a socket in the directory of this user's nodes]
+    #[arg(long, value_name = "SOCKET", requires = "host")]
+    control: Option<PathBuf>,
+    /// Over TLS, authenticate as this host with this certificate for the host's name (PEM, then its chain to the root)
+    #[arg(long, value_name = "FILE", requires_all = ["host", "tls_roots"])]
+    tls_cert: Option<PathBuf>,
+    /// Its private key [default: in the certificate's file]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Trust nodes and operators with a certificate from one of the authorities in this file (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_roots: Option<PathBuf>,
+    /// Certificates for this name may stop the node; several with commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "tls_cert")]
+    tls_operator: Vec<String>,
+    /// Besides operators, only certificates for this name may read its state [default: all may]; several with commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "tls_cert")]
+    tls_reader: Vec<String>,
+}
+
+fn wait(text: &str) -> Result<Span, String> {
+    hyoshi_model::quantity::span(text).map_err(|error| format!("{text:?} {error}; {}", error.remedy(text)))
+}
+
+/// A node that has joined the others.
+pub(super) struct Joined {
+    peers: Peers,
+    agreed: Agreed,
+    /// Clock offsets are recorded under it.
+    first: ProcessorId,
+}
+
+impl HostArguments {
+    /// The host to run; `None` for all.
+    pub fn host(&self, system: &System) -> Result<Option<HostId>, Failure> {
+        let Some(name) = &self.host else { return Ok(None) };
+        let at = system.hosts.iter().position(|host| host.name == *name);
+        let Some(at) = at else {
+            let known: Vec<&str> = system.hosts.iter().map(|host| host.name.as_str()).collect();
+            return Err(Failure::new(format!("unknown host `{name}`"))
+                .help(format!("the file has the hosts {}", known.join(", "))));
+        };
+        let host = HostId(at as u32);
+        if !system.processors.iter().any(|processor| processor.host == host) {
+            return Err(Failure::new(format!("host `{name}` has no processor: no operation runs there"))
+                .help(format!("write `host = \"{name}\"` in a [processor.X]")));
+        }
+        Ok(Some(host))
+    }
+
+    /// Joins the nodes of the other hosts, and waits until instant 0 is agreed.
+    pub fn join(
+        &self,
+        system: &Arc<System>,
+        host: HostId,
+        cpus: &[(ProcessorId, u32)],
+        node: &mut Prepared,
+        interrupt: Interrupt,
+    ) -> Result<Joined, Failure> {
+        let failed = |error: NodeError| {
+            let failure = Failure::new(&error);
+            match error.remedy() {
+                Some(remedy) => failure.help(remedy),
+                None => failure,
+            }
+        };
+        let name = &system.hosts[host.index()].name;
+        let uses_tls = system.hosts.iter().flat_map(|host| &host.endpoints).any(|one| matches!(one, Endpoint::Tls(_)));
+        let tls = match &self.tls_cert {
+            Some(cert) if uses_tls => {
+                let (server, client, renewal) = peers(cert, self.tls_key.as_ref(), self.tls_roots.as_ref())?;
+                let hangup = Hangup::on_signal()
+                    .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+                renewal.start(hangup, |text| streams::err(format_args!("hyoshi run: {text}\n")))?;
+                let readers = match &self.tls_reader[..] {
+                    [] => None,
+                    readers => Some(readers.iter().cloned().collect::<BTreeSet<_>>()),
+                };
+                Some(Tls { server, client, operators: self.tls_operator.iter().cloned().collect(), readers })
+            }
+            Some(_) => {
+                return Err(Failure::new("no endpoint of the file uses TLS")
+                    .help("write `endpoints = [\"tls/ADDRESS:PORT\"]`, or leave --tls-cert out"));
+            }
+            None => None,
+        };
+        let control =
+            self.control.clone().or_else(|| Some(folder()?.join(format!("{}.{name}.sock", file_name(&system.name)))));
+        let settings = Settings {
+            system: system.clone(),
+            text: write(&without_costs(system)),
+            host,
+            wait: self.wait,
+            cpu: cpus.first().map(|(_, cpu)| *cpu),
+            tls,
+            control,
+            interrupt,
+        };
+        let peers = Peers::start(settings, node).map_err(failed)?;
+        let others = system.hosts.iter().filter(|other| other.name != *name).map(|other| other.name.as_str());
+        let others = others.collect::<Vec<_>>().join(", ");
+        streams::err(format_args!("hyoshi run: host {name} waits for {others}, for at most {}\n", self.wait));
+        let agreed = peers.agree(say).map_err(failed)?;
+        let first = cpus.first().map_or(ProcessorId(0), |(processor, _)| *processor);
+        Ok(Joined { peers, agreed, first })
+    }
+}
+
+fn say(event: &Event) {
+    streams::err(format_args!("hyoshi run: {event}\n"));
+}
+
+/// Measurements of one machine are not part of the system.
+fn without_costs(system: &System) -> System {
+    let mut contents: Contents = System::clone(system).into_contents();
+    contents.processors.iter_mut().for_each(|processor| processor.costs = Costs::default());
+    System::new(contents)
+}
+
+/// A system's name as part of a file's.
+fn file_name(name: &str) -> String {
+    let usual = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    name.chars().take(40).map(|letter| if usual(letter) { letter } else { '-' }).collect()
+}
+
+impl Joined {
+    /// The number of the run that the nodes share.
+    pub fn run(&self) -> [u8; 16] {
+        self.agreed.run
+    }
+
+    /// The clock with their instant 0.
+    pub fn clock(&self) -> MonotonicClock {
+        self.agreed.clock
+    }
+
+    /// Prints events between the hosts.
+    pub fn report(&self) {
+        self.peers.take_events().iter().for_each(say);
+    }
+
+    /// The data that a recording needs for merging.
+    pub fn clocks(&self) -> impl Iterator<Item = (ProcessorId, hyoshi_trace::Event)> + '_ {
+        self.peers.clocks().map(|(host, known)| {
+            let clock = hyoshi_trace::Seen::Clock { host, offset: known.offset, error: Span::from_nanos(known.error) };
+            (self.first, hyoshi_trace::Event::Seen(clock))
+        })
+    }
+
+    /// Leaves the other hosts. Returns notes about them for the report.
+    pub fn end(self) -> Vec<Note> {
+        self.report();
+        self.peers.standing().iter().map(summary).collect()
+    }
+}
+
+/// A summary of the exchange with one host.
+fn summary(peer: &PeerStanding) -> Note {
+    let PeerStanding { host, state, sent, unsent, unconfirmed, received, rejected, .. } = peer;
+    let mut text = match (state.as_str(), peer.because.as_str()) {
+        ("joined", _) | ("lost", ENDED) => format!("host {host}"),
+        (state, "") => format!("host {host} ({state})"),
+        (state, because) => format!("host {host} ({state}: {because})"),
+    };
+    if peer.compared {
+        let (offset, error) = (Span::from_nanos(peer.offset.unsigned_abs()), Span::from_nanos(peer.error));
+        let side = if peer.offset < 0 { "behind" } else { "ahead" };
+        text += &format!(": clock {offset:.3} {side} (error at most {error:.3})");
+    }
+    text += &format!("; {sent} completions sent, {received} received");
+    let counts =
+        [(unsent, "could not be sent"), (unconfirmed, "were sent but not confirmed"), (rejected, "were rejected")];
+    for (count, what) in counts.into_iter().filter(|(count, _)| **count > 0) {
+        text += &format!(", {count} {what}");
+    }
+    // A host that ends with its run, a moment before this one, was not lost.
+    let there = state == "joined" || (state == "lost" && peer.because == ENDED);
+    let lost = unsent + unconfirmed + rejected > 0 || !there;
+    note(if lost { Level::Degraded } else { Level::Info }, "hosts", text)
+}

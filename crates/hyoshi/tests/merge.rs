@@ -1,0 +1,231 @@
+//! `hyoshi trace merge`, the verbs on recordings of single hosts, and `hyoshi sim --links recorded`.
+
+use crate::common;
+
+use std::fs;
+
+use common::{Place, without_circumstances};
+use hyoshi_model::{HostId, Instant, Span};
+use hyoshi_trace::{Event, Header, Reader, Seen, Writer};
+
+const TWO: &str = r#"
+name = "two"
+duration = "2s"
+seed = 3
+
+[host.drone]
+[host.station]
+
+[processor.airframe]
+host = "drone"
+[processor.ground]
+host = "station"
+[processor.desk]
+host = "station"
+
+[operation.sense]
+on       = "airframe"
+every    = "10ms"
+wcet     = "2ms"
+takes    = { uniform = ["1ms", "2ms"] }
+critical = true
+
+[operation.track]
+on    = "ground"
+after = { all = ["sense"] }
+wcet  = "3ms"
+takes = { uniform = ["1ms", "3ms"] }
+
+[operation.plan]
+on    = "ground"
+every = "25ms"
+wcet  = "4ms"
+
+[operation.show]
+on    = "desk"
+after = { all = ["track"] }
+wcet  = "1ms"
+
+[operation.steer]
+on    = "airframe"
+after = { all = ["track"] }
+wcet  = "1ms"
+
+[operation.status]
+on           = "ground"
+called       = true
+min_interval = "40ms"
+wcet         = "0.5ms"
+
+[chain.loop]
+path     = ["sense", "track", "steer"]
+deadline = "30ms"
+
+[[link]]
+between = ["drone", "station"]
+delay   = ["1ms", "3ms"]
+loss    = "5%"
+"#;
+
+/// A recorded simulation of the system in `place`, and the recordings that its hosts would have made, `ahead` being how far
+/// the drone's clock is ahead of the station's.
+fn recorded(words: &str, ahead: i64) -> Place {
+    let place = Place::new();
+    place.write("two.toml", TWO);
+    let sim = place.hyoshi(&format!("sim two.toml {words} --record all.hyo"));
+    assert!(sim.code < 2, "{}", sim.err);
+    for (file, processors) in [("drone.hyo", vec![0]), ("station.hyo", vec![1, 2])] {
+        part(&place, file, processors, ahead, |_| ());
+    }
+    place
+}
+
+fn part(place: &Place, file: &str, processors: Vec<u32>, ahead: i64, change: impl Fn(&mut Header)) {
+    let reader = Reader::new(fs::File::open(place.path().join("all.hyo")).unwrap()).unwrap();
+    let mut header = Header { processors: processors.clone(), ..reader.header().clone() };
+    change(&mut header);
+    let to = fs::File::create(place.path().join(file)).unwrap();
+    let mut writer = Writer::new(to, file, &header).unwrap();
+    let mut next = Instant::ZERO;
+    for entry in reader.map(Result::unwrap).filter(|entry| processors.contains(&entry.processor.0)) {
+        if entry.now >= next && !processors.contains(&0) {
+            let clock = Seen::Clock { host: HostId(0), offset: ahead, error: Span::from_micros(50) };
+            writer.event(entry.processor, entry.now, &Event::Seen(clock)).unwrap();
+            next = entry.now + Span::from_millis(100);
+        }
+        writer.event(entry.processor, entry.now, &entry.event).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+const MERGE: &str = "trace merge station.hyo drone.hyo -o merged.hyo";
+
+#[test]
+fn what_hosts_recorded_with_exact_clocks_merges_to_what_one_process_would_have_recorded() {
+    let place = recorded("", 0);
+    let merged = place.hyoshi(MERGE).exits(0);
+    assert!(merged.out.contains("of 2 hosts, on the clock of `drone`"), "{}", merged.out);
+    let replay = |file: &str| place.hyoshi(&format!("trace replay {file}")).exits(0).out;
+    assert_eq!(replay("merged.hyo"), replay("all.hyo"));
+    let compared = place.hyoshi("trace compare merged.hyo").exits(0).out;
+    assert_eq!(compared.matches("near-ties 0, disturbed 0, disagreements 0").count(), 3, "{compared}");
+    let summary = |file: &str| {
+        let mut json = without_circumstances(place.hyoshi(&format!("trace summary {file} --format json")).json());
+        json["notes"].take();
+        json
+    };
+    assert_eq!(summary("merged.hyo"), summary("all.hyo"));
+    let exported = place.hyoshi("trace export --perfetto merged.hyo").exits(0).out;
+    assert!(exported.contains("arrows"), "{exported}");
+    let why = |file: &str| place.hyoshi(&format!("why {file} track")).out;
+    assert_eq!(why("merged.hyo"), why("all.hyo"));
+}
+
+#[test]
+fn clocks_that_differ_are_told_and_every_verb_still_holds() {
+    // The station's clock is behind: by its own clock signals of the drone would arrive 0.4 ms sooner than they do.
+    let place = recorded("", 400_000);
+    let json = place.hyoshi(&format!("{MERGE} --format json")).exits(0).json();
+    assert_eq!((&json["clock"], &json["hosts"][1]["host"]), (&"drone".into(), &"station".into()));
+    assert_eq!(json["hosts"][1]["error_ns"], 50_000);
+    place.hyoshi("trace replay merged.hyo").exits(0);
+    place.hyoshi("trace compare merged.hyo").exits(0);
+    let offsets = |file: &str| {
+        let reader = Reader::new(fs::File::open(place.path().join(file)).unwrap()).unwrap();
+        let clocks = reader.map(Result::unwrap).filter_map(|entry| match entry.event {
+            Event::Seen(Seen::Clock { offset, .. }) => Some(offset),
+            _ => None,
+        });
+        clocks.collect::<Vec<_>>()
+    };
+    let offsets = offsets("merged.hyo");
+    // One for each processor of the station, and more only where a reply came too soon.
+    assert!(offsets.contains(&400_000) && offsets.iter().all(|offset| *offset <= 400_000), "{offsets:?}");
+    // The chain begins and ends at the drone. What is sampled on the way counts by its clock.
+    let chain = |file: &str| {
+        let json = place.hyoshi(&format!("trace summary {file} --format json")).json();
+        json["chains"].clone()
+    };
+    assert_eq!(chain("merged.hyo"), chain("all.hyo"));
+}
+
+#[test]
+fn a_simulation_takes_delays_losses_and_requests_as_recorded() {
+    let place = recorded("--seed 8", 0);
+    place.hyoshi(MERGE).exits(0);
+    let again = |words: &str| place.hyoshi(&format!("sim --from merged.hyo {words} --format json")).json();
+    let recorded = again("--links recorded");
+    assert!(recorded["again"]["signals_as_recorded"].as_u64() > Some(400), "{}", recorded["again"]);
+    assert_eq!(recorded["again"]["signals_as_declared"], 0);
+    for processor in recorded["again"]["agreement"].as_array().unwrap() {
+        assert_eq!(processor["disagreements"].as_array().map(Vec::len), Some(0), "{processor}");
+    }
+    assert!(again("")["again"]["signals_as_recorded"].is_null());
+    // A part alone knows when signals came, not when they were sent.
+    let part = place.hyoshi("sim --from station.hyo --links recorded");
+    assert!(part.out.contains("signals arrive or are lost as recorded"), "{}", part.out);
+    assert!(place.hyoshi("sim two.toml --links recorded").exits(2).err.contains("--links without --from"));
+}
+
+#[test]
+fn the_recording_of_one_host_is_read_and_said_to_be_a_part() {
+    let place = recorded("", 0);
+    let said = "it contains `station` only, nothing of `drone`";
+    for words in
+        ["trace summary station.hyo", "trace replay station.hyo", "trace compare station.hyo", "why station.hyo track"]
+    {
+        let told = place.hyoshi(words);
+        assert!(told.code < 2 && told.out.contains(said), "{words}: {} {}", told.out, told.err);
+    }
+    let told = place.hyoshi("trace export --perfetto station.hyo").exits(0);
+    assert!(told.out.contains(said), "{}", told.out);
+    place.hyoshi("trace replay station.hyo").exits(0);
+    place.hyoshi("trace compare station.hyo").exits(0);
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let place = recorded("", 0);
+    let refused = |words: &str, why: &str| {
+        let told = place.hyoshi(words).exits(2);
+        assert!(told.err.contains(why), "{words}: {}", told.err);
+    };
+    refused("trace merge drone.hyo drone.hyo -o merged.hyo", "are both of host `drone`");
+    refused("trace merge drone.hyo all.hyo -o merged.hyo", "all.hyo is not the recording of a single host");
+    refused("trace merge drone.hyo -o merged.hyo", "2 values required");
+    refused("trace merge drone.hyo station.hyo -o drone.hyo", "named by");
+    part(&place, "other.hyo", vec![1, 2], 0, |header| header.run[3] ^= 1);
+    refused("trace merge drone.hyo other.hyo -o merged.hyo", "are of different runs");
+    part(&place, "other.hyo", vec![1, 2], 0, |header| {
+        header.system = header.system.replace("every = \"25ms\"", "every = \"24ms\"");
+        header.system = header.system.replace("every    = \"10ms\"", "every    = \"11ms\"");
+    });
+    refused(
+        "trace merge drone.hyo other.hyo -o merged.hyo",
+        "`every = \"10ms\"` in one and `every = \"11ms\"` in the other",
+    );
+    part(&place, "other.hyo", vec![1, 7], 0, |_| ());
+    refused("trace merge drone.hyo other.hyo -o merged.hyo", "names processors that its system does not have");
+    let whole = fs::read(place.path().join("station.hyo")).unwrap();
+    let mut damaged = whole.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 0x40;
+    fs::write(place.path().join("other.hyo"), &damaged).unwrap();
+    refused("trace merge drone.hyo other.hyo -o merged.hyo", "is damaged");
+    fs::write(place.path().join("other.hyo"), "HYOSHI").unwrap();
+    refused("trace merge drone.hyo other.hyo -o merged.hyo", "cannot read other.hyo");
+    // Cut off, it merges as far as it goes.
+    fs::write(place.path().join("other.hyo"), &whole[..whole.len() / 2]).unwrap();
+    place.hyoshi("trace merge drone.hyo other.hyo -o merged.hyo").exits(0);
+    place.hyoshi("trace replay merged.hyo").exits(0);
+}
+
+#[test]
+fn losses_and_hosts_that_go_off_are_reported() {
+    let place = Place::new();
+    place.write("two.toml", format!("{TWO}\n[[epoch]]\nat = \"0s\"\n[[epoch]]\nat = \"1.003s\"\nset = {{ \"host.station.enabled\" = false }}\n[[epoch]]\nat = \"1.5s\"\nset = {{ \"host.station.enabled\" = true, \"link.station-drone.loss\" = \"0%\" }}\n"));
+    let sim = place.hyoshi("sim two.toml --record sim.hyo");
+    assert!(sim.out.contains("link drone-station") && sim.out.contains("sent to a host that was off"), "{}", sim.out);
+    assert!(sim.out.contains("lost when it went off"), "{}", sim.out);
+    place.hyoshi("trace replay sim.hyo").exits(0);
+}

@@ -1,0 +1,317 @@
+//! One system in two processes, each with a host of its own.
+
+mod agreement;
+#[path = "../../node/tests/common/loopback.rs"]
+mod loopback;
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::authority::{Authority, Papers};
+use crate::common::{Ended, Place, alone, real_time};
+use loopback::unused_address;
+
+/// The CPU of the second host: one of its own where there are two.
+fn second_cpu() -> usize {
+    usize::from(std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1))
+}
+
+/// Two hosts on loopback: the station commands, the drone flies and reports.
+fn uav(duration: &str) -> String {
+    let (drone, station, second) = (unused_address(), unused_address(), second_cpu());
+    format!(
+        r#"
+name = "uav"
+duration = "{duration}"
+
+[host.drone]
+endpoints = ["tcp/{drone}"]
+
+[host.station]
+endpoints = ["tcp/{station}"]
+
+[processor.airframe]
+host = "drone"
+cpu = {second}
+
+[processor.ground]
+host = "station"
+cpu = 0
+
+[operation.command]
+on = "ground"
+every = "10ms"
+wcet = "0.2ms"
+critical = true
+
+[operation.watch]
+on = "ground"
+every = "20ms"
+wcet = "1ms"
+critical = true
+
+[operation.fly]
+on = "airframe"
+after = {{ all = ["command"] }}
+wcet = "0.5ms"
+
+[operation.report]
+on = "ground"
+after = {{ all = ["fly"] }}
+wcet = "0.5ms"
+"#
+    )
+}
+
+/// A process that is killed with its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(place: &Place, words: &str) -> Running {
+    let mut command = place.command(words);
+    Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+impl Running {
+    fn end(mut self, words: &str) -> Ended {
+        let out = std::mem::replace(&mut self.0, Command::new("true").spawn().unwrap());
+        Ended::of(words, &out.wait_with_output().unwrap())
+    }
+}
+
+fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{what} took more than a minute");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// How the node at a socket stands; none while it does not answer.
+fn show(place: &Place, socket: &str) -> Option<Value> {
+    let at = place.path().join(socket);
+    let shown = place.hyoshi(&format!("node show --at unix:{} --format json", at.display()));
+    (shown.code == 0).then(|| shown.json()["node"].clone())
+}
+
+fn count(peer: &Value, what: &str) -> u64 {
+    peer[what].as_u64().unwrap_or_else(|| panic!("{what} of {peer}"))
+}
+
+#[test]
+fn two_processes_run_one_system_and_either_may_be_started_first() {
+    let _alone = alone();
+    for first in ["drone", "station"] {
+        let place = Place::new();
+        place.write("uav.toml", uav("1s"));
+        let second = if first == "drone" { "station" } else { "drone" };
+        let words = |host| {
+            format!(
+                "run uav.toml --host {host} --control {}/{host}.sock --no-report --format json",
+                place.path().display()
+            )
+        };
+        let running = start(&place, &words(first));
+        until("the first one waits", || {
+            show(&place, &format!("{first}.sock")).filter(|node| node["gathering"] == true)
+        });
+        let ended = [start(&place, &words(second)).end(&words(second)), running.end(&words(first))];
+        for ended in &ended {
+            assert!([0, 1].contains(&ended.code), "{}", ended.err);
+        }
+        let [second_ended, first_ended] = ended;
+        let station = if first == "station" { first_ended } else { second_ended };
+        let summary = station.json();
+        let note = summary["notes"].as_array().unwrap().iter().find(|note| note["topic"] == "hosts").unwrap().clone();
+        let text = note["text"].as_str().unwrap();
+        assert!(text.starts_with("host drone") && text.contains("clock") && text.contains(" received"), "{text}");
+        let jobs = |name: &str| {
+            let operations = summary["operations"].as_array().unwrap();
+            operations
+                .iter()
+                .find(|one| one["name"] == name)
+                .map_or(0, |one| one["counts"]["released"].as_u64().unwrap_or(0))
+        };
+        assert_eq!(jobs("command"), 100, "{summary:#}");
+        assert!(jobs("report") > 90, "{} reports", jobs("report"));
+        assert_eq!(place.names(), ["uav.toml"], "sockets go with their nodes");
+    }
+}
+
+#[test]
+fn what_keeps_a_host_from_running_is_an_error_with_a_remedy() {
+    let place = Place::new();
+    place.write("uav.toml", uav("1s"));
+    let error = place.hyoshi("run uav.toml --host moon --format json").error();
+    assert_eq!(error["message"], "unknown host `moon`");
+    assert!(error["help"].as_str().unwrap().contains("drone, station"));
+    let without: Vec<_> = uav("1s").lines().filter(|line| !line.starts_with("endpoints")).map(str::to_owned).collect();
+    place.write("without.toml", without.join("\n"));
+    let words = format!("run without.toml --host drone --control {}/drone.sock", place.path().display());
+    let ended = place.hyoshi(&words).exits(2);
+    assert!(
+        ended.err.contains("host \"drone\" has no endpoints") && ended.err.contains("[host.drone]"),
+        "{}",
+        ended.err
+    );
+    let ended = place.hyoshi("node show --at unix:/nowhere/here.sock").exits(2);
+    assert!(ended.err.contains("no node answers at unix:/nowhere/here.sock"), "{}", ended.err);
+    place.hyoshi("node show --at elsewhere").exits(2);
+    place.hyoshi("node list --at unix:/x").exits(2);
+}
+
+#[test]
+fn a_node_that_is_stopped_ends_its_run_and_its_host_cannot_run_twice() {
+    let _alone = alone();
+    let place = Place::new();
+    place.write("uav.toml", uav("60s"));
+    let words =
+        format!("run uav.toml --host station --wait 0s --control {}/s.sock --no-report", place.path().display());
+    let running = start(&place, &words);
+    until("it runs", || show(&place, "s.sock").filter(|node| count(node, "running_ns") > 100_000_000));
+    let again = place.hyoshi(&words.replace("s.sock", "other.sock")).exits(2);
+    assert!(again.err.contains("hyoshi node list"), "{}", again.err);
+    let shown = place.hyoshi(&format!("node show --at unix:{}/s.sock", place.path().display())).exits(0);
+    assert!(shown.out.contains("station") && shown.out.contains("waiting"), "{}", shown.out);
+    assert!(shown.out.lines().all(|line| line.chars().count() <= 80), "{}", shown.out);
+    place.hyoshi(&format!("node stop --at unix:{}/s.sock", place.path().display())).exits(0);
+    let ended = running.end(&words).exits(3);
+    assert!(ended.out.contains("interrupted"), "{}", ended.out);
+}
+
+/// Certificate and key in `NAME.pem`, for its owner only.
+fn certify(place: &Place, name: &str, papers: &Papers) {
+    let file = papers.file(place.path(), &format!("{name}.pem"));
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn nodes_with_certificates_join_over_tls_and_operators_show_and_stop_them_there() {
+    let _alone = alone();
+    let (place, plant) = (Place::new(), Authority::new("plant"));
+    let system = uav("60s").replace("\"tcp/", "\"tls/");
+    place.write("uav.toml", &system);
+    plant.file(place.path());
+    for name in ["drone", "station", "moon", "ann", "bob"] {
+        certify(&place, name, &plant.papers(&[name]));
+    }
+    std::fs::write(place.path().join("station.key"), place.read("station.pem")).unwrap();
+    std::fs::set_permissions(place.path().join("station.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let words = |host: &str, more: &str| {
+        let control = place.path().display();
+        format!(
+            "run uav.toml --host {host} --control {control}/{host}.sock --tls-roots authority.pem --no-report {more}"
+        )
+    };
+    let ended = place.hyoshi(&words("drone", "").replace("--tls-roots authority.pem ", "")).exits(2);
+    assert!(ended.err.contains("needs a certificate") && ended.err.contains("--tls-cert"), "{}", ended.err);
+
+    let station = start(&place, &words("station", "--tls-cert station.pem --tls-key station.key --tls-operator ann"));
+    until("it waits", || show(&place, "station.sock"));
+    let peer = |host: &str| show(&place, &format!("{host}.sock")).map(|node| node["peers"][0].clone());
+    let refused = |host: &str| until("it is refused", || peer(host).filter(|peer| peer["state"] == "refused"));
+    let moon = start(&place, &words("drone", "--tls-cert moon.pem"));
+    until("it waits", || show(&place, "drone.sock"));
+    assert!(refused("drone")["because"].as_str().unwrap().contains("your certificate is of moon"));
+    assert!(refused("station")["because"].as_str().unwrap().contains("its certificate is not for host"));
+    drop(moon);
+
+    let drone = start(&place, &words("drone", "--tls-cert drone.pem"));
+    until("completions go both ways", || peer("station").filter(|peer| count(peer, "received") > 5));
+    let address = system.lines().filter_map(|line| line.strip_prefix("endpoints = [\"tls/")).nth(1).unwrap();
+    let at = address.trim_end_matches("\"]");
+    let ask = |verb: &str, who: &str| {
+        let papers = format!("--tls-roots authority.pem --tls-cert {who}.pem");
+        place.hyoshi(&format!("node {verb} --at ssliop://{at} {papers} --tls-name station"))
+    };
+    let shown = ask("show", "bob").exits(0);
+    assert!(shown.out.contains("drone") && shown.out.contains("joined"), "{}", shown.out);
+    let denied = ask("stop", "bob").exits(2);
+    assert!(denied.err.contains("no name that may do this") && denied.err.contains("--tls-operator"), "{}", denied.err);
+    let plain = place.hyoshi(&format!("node show --at ssliop://{at} --tls-roots authority.pem")).exits(2);
+    assert!(plain.err.contains("--tls-name"), "{}", plain.err);
+    ask("stop", "ann").exits(0);
+    station.end("station").exits(3);
+    drop(drone);
+}
+
+/// Kills the drone so many times, while the station goes on.
+fn killed_and_restarted(times: u32) {
+    let _alone = alone();
+    let place = Place::new();
+    place.write("uav.toml", uav("10min"));
+    let words = |host: &str, more: &str| {
+        format!("run uav.toml --host {host} --control {}/{host}.sock --no-report {more}", place.path().display())
+    };
+    let station = start(&place, &words("station", "--format json"));
+    let memory = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", station.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    let drone_of = |node: &Value| node["peers"][0].clone();
+    let (mut before, mut received) = (0, 0);
+    for time in 1..=times {
+        let drone = start(&place, &words("drone", ""));
+        // It is there again, and completions go both ways.
+        received = until("the drone reports", || {
+            let peer = drone_of(&show(&place, "station.sock")?);
+            (count(&peer, "joined") == u64::from(time) && count(&peer, "received") > received + 5)
+                .then(|| count(&peer, "received"))
+        });
+        drop(drone);
+        until("it is lost", || {
+            drone_of(&show(&place, "station.sock")?)["state"].as_str().filter(|state| *state == "lost").map(drop)
+        });
+        if time == times.div_ceil(5) {
+            before = memory();
+        }
+    }
+    let (after, node) = (memory(), show(&place, "station.sock").unwrap());
+    assert!(after <= before + before / 10 + 2_048, "memory grew from {before} to {after} kB");
+    place.hyoshi(&format!("node stop --at unix:{}/station.sock", place.path().display())).exits(0);
+    let ended = station.end("station");
+    let summary = ended.json();
+    let peer = drone_of(&node);
+    let operation = |name: &str| {
+        let all = summary["operations"].as_array().unwrap();
+        all.iter().find(|one| one["name"] == name).unwrap()["counts"].clone()
+    };
+    // Whatever left the dispatcher was sent or counted as unsent, until the node was stopped.
+    let commands = operation("command")["made"].as_u64().unwrap();
+    let counted = count(&peer, "sent") + count(&peer, "unsent");
+    assert!(counted <= commands && commands < counted + 500, "{commands} commands, {counted} sent or unsent: {peer}");
+    assert!(count(&peer, "unsent") > 0 && count(&peer, "unconfirmed") <= count(&peer, "sent"), "{peer}");
+    assert_eq!(count(&peer, "rejected"), 0, "{peer}");
+    println!("{times} kills: memory {before} to {after} kB; {peer}");
+    println!("command {}", operation("command"));
+    println!("watch {}", operation("watch"));
+    if real_time() {
+        let missed = ["command", "watch"].map(|name| operation(name)["missed"].as_u64().unwrap());
+        assert_eq!(missed, [0, 0], "{summary:#}");
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_and_restarted_costs_the_other_no_deadline() {
+    killed_and_restarted(3);
+}
+
+/// `.ci/long`.
+#[test]
+#[ignore = "takes minutes"]
+fn fifty_kills_cost_the_other_node_no_deadline_and_no_memory() {
+    killed_and_restarted(50);
+}

@@ -1,0 +1,104 @@
+//! A system whose contents keep the rules that all later crates rely on.
+
+use core::ops::Deref;
+
+use crate::ids::{HostId, OperationId};
+use crate::system::{Contents, Environment, Link, Operation};
+use crate::time::Instant;
+
+/// The most epochs: recordings and jobs number them in 16 bits.
+pub const EPOCHS: usize = u16::MAX as usize;
+/// The most operations that trigger one operation: completions number them in 16 bits.
+pub const PREDECESSORS: usize = u16::MAX as usize;
+
+/// A whole system: the meaning of one `system.toml`. Immutable; it dereferences to [`Contents`]. [`System::with`] makes a new
+/// one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct System {
+    contents: Contents,
+}
+
+impl System {
+    /// A system of these contents. It does not look for trigger cycles, which file reading refuses.
+    ///
+    /// # Panics
+    ///
+    /// If the contents break a rule that file reading ensures:
+    ///
+    /// - there is at least one host, one processor and one epoch;
+    /// - the first epoch begins at 0, and the others follow in order of time;
+    /// - each epoch has one setting for each operation;
+    /// - an epoch's links and hosts are in order, each at most once;
+    /// - there are at most 65,535 epochs, and as many triggers of an operation;
+    /// - each id is in range.
+    pub fn new(contents: Contents) -> System {
+        check(&contents);
+        System { contents }
+    }
+
+    /// The contents, to build another system from.
+    pub fn into_contents(self) -> Contents {
+        self.contents
+    }
+
+    /// A system that differs from this one by `change`.
+    ///
+    /// # Panics
+    ///
+    /// If the changed contents break a rule of [`System::new`].
+    pub fn with(mut self, change: impl FnOnce(&mut Contents)) -> System {
+        change(&mut self.contents);
+        System::new(self.contents)
+    }
+}
+
+impl Deref for System {
+    type Target = Contents;
+
+    fn deref(&self) -> &Contents {
+        &self.contents
+    }
+}
+
+/// Panics if a rule of [`System::new`] is broken.
+fn check(contents: &Contents) {
+    assert!(!contents.hosts.is_empty(), "a system needs a host");
+    assert!(!contents.processors.is_empty(), "a system needs a processor");
+    assert!(contents.epochs.first().is_some_and(|first| first.at == Instant::ZERO), "a system needs an epoch at 0");
+    assert!(contents.epochs.is_sorted_by_key(|epoch| epoch.at), "epochs must be in order of time");
+    assert!(contents.epochs.len() <= EPOCHS, "a system has at most {EPOCHS} epochs");
+    let host = |id: HostId| id.index() < contents.hosts.len();
+    for epoch in &contents.epochs {
+        let complete = epoch.settings.len() == contents.operations.len();
+        assert!(complete, "epoch `{}` must have one setting for each operation", epoch.name);
+        let Environment { links, disabled } = &*epoch.environment;
+        let known = disabled.iter().all(|id| host(*id))
+            && links.iter().all(|(link, _)| (*link as usize) < contents.links.len());
+        assert!(known, "epoch `{}` must set links and hosts of the system", epoch.name);
+        let sorted = disabled.is_sorted_by(|one, next| one < next) && links.is_sorted_by(|one, next| one.0 < next.0);
+        assert!(sorted, "epoch `{}` must set links and hosts once each, in their order", epoch.name);
+    }
+    let operations = |ids: &[OperationId]| ids.iter().all(|id| id.index() < contents.operations.len());
+    for one in &contents.processors {
+        assert!(host(one.host), "processor `{}` must be on a host of the system", one.name);
+    }
+    for one in &contents.operations {
+        let Operation { name, on, trigger, reads, roots, uses, .. } = one;
+        assert!(on.index() < contents.processors.len(), "operation `{name}` must be on a processor of the system");
+        let known = [trigger.predecessors(), reads, roots].into_iter().all(operations);
+        assert!(known, "operation `{name}` must follow and read operations of the system");
+        let few = trigger.predecessors().len() <= PREDECESSORS;
+        assert!(few, "operation `{name}` must have at most {PREDECESSORS} triggers");
+        let known = uses.iter().all(|(resource, _)| resource.index() < contents.resources.len());
+        assert!(known, "operation `{name}` must use resources of the system");
+    }
+    for one in &contents.chains {
+        assert!(operations(&one.path), "chain `{}` must lead along operations of the system", one.name);
+    }
+    for Link { between: (one, other), .. } in &contents.links {
+        assert!(host(*one) && host(*other), "a link must be between hosts of the system");
+    }
+    for one in &contents.brokered.programs {
+        assert!(host(one.host), "program `{}` must be on a host of the system", one.name);
+    }
+}

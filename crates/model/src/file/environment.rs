@@ -1,0 +1,147 @@
+//! Changes of links and hosts by epochs: `"link.drone-station.loss" = "5%"`, `"host.drone.enabled" = false`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::epochs::{Declared, NamedChange};
+use super::limits;
+use super::log::{At, Log};
+use super::machines::link_delay;
+use super::names::Names;
+use super::table::Table;
+use super::value::{Given, shortened};
+use crate::ids::HostId;
+use crate::system::{Environment, Host, Link, LinkSetting};
+use crate::time::Span;
+
+/// The state of links and hosts in each epoch: changes add up from epoch to epoch.
+pub(super) fn accumulate(
+    log: &mut Log,
+    top: &Table<'_>,
+    epochs: &[Declared<'_>],
+    hosts: &[Host],
+    links: &[Link],
+    duration: Option<Span>,
+) -> Vec<Arc<Environment>> {
+    // Host tables were checked when they were read.
+    let tables = top.named(&mut Log::default(), "host");
+    let is_off = |table: &Table<'_>| table.read(log, "enabled", Given::truth).is_some_and(|enabled| !enabled.value);
+    let off = tables.iter().map(|(_, table)| table).map(is_off).collect::<Vec<_>>();
+    let disabled = (0u32..).zip(off).filter(|(_, off)| *off).map(|(host, _)| HostId(host)).collect();
+    let mut names = LinkNames::default();
+    (0u32..).zip(links).for_each(|(position, link)| names.add(position, link, hosts));
+    let mut now = State { hosts, links, names, disabled, changed: BTreeMap::new() };
+    let mut all: Vec<Arc<Environment>> = Vec::with_capacity(epochs.len());
+    let mut held = 0;
+    for epoch in epochs {
+        log.silence(!epoch.is_within(duration));
+        let changes = epoch.of_environment();
+        changes.iter().for_each(|change| now.apply(log, change));
+        match all.last().filter(|_| changes.is_empty()) {
+            Some(last) => all.push(last.clone()),
+            None => {
+                held += now.changed.len() + now.disabled.len();
+                if held > limits::SETTINGS {
+                    log.error(epoch.place(), "too many epochs for so many links and hosts")
+                        .help(format!("changed links and hosts times epochs are at most {}", limits::SETTINGS));
+                    break;
+                }
+                all.push(Arc::new(now.environment()));
+            }
+        }
+    }
+    log.silence(false);
+    all
+}
+
+/// The state after the changes so far.
+struct State<'a> {
+    hosts: &'a [Host],
+    links: &'a [Link],
+    names: LinkNames,
+    disabled: BTreeSet<HostId>,
+    changed: BTreeMap<u32, LinkSetting>,
+}
+
+impl State<'_> {
+    fn apply(&mut self, log: &mut Log, change: &NamedChange<'_>) {
+        let NamedChange { section, name, key, value } = change;
+        // Read the value as if it were in the table of the host or link.
+        let mut table = DeTable::new();
+        table.insert(Spanned::new(value.span(), (*key).into()), (*value).clone());
+        let Some(table) = Table::open(log, section, "", name.place, &table) else { return };
+        if *section == "host" {
+            let hosts = Names::new("host", self.hosts.iter().map(|host| host.name.as_str()));
+            let host = hosts.find(log, At::new(name.value.as_str(), name.place)).map(HostId);
+            match (host, table.given(log, key, Given::truth)) {
+                (Some(host), Some(At { value: true, .. })) => self.disabled.remove(&host),
+                (Some(host), Some(At { value: false, .. })) => self.disabled.insert(host),
+                _ => false,
+            };
+            return;
+        }
+        let Some(link) = self.names.find(log, name) else { return };
+        let declared = self.links[link as usize].setting();
+        let mut setting = self.changed.get(&link).copied().unwrap_or(declared);
+        if *key == "loss" {
+            setting.loss_ppm = table.given(log, key, Given::share_ppm).map_or(0, |loss| loss.value);
+        } else if let Some(delay) = table.given(log, key, link_delay) {
+            setting.delay = delay.value;
+        }
+        self.changed.insert(link, setting);
+    }
+
+    fn environment(&self) -> Environment {
+        let differs = |(link, setting): &(&u32, &LinkSetting)| self.links[**link as usize].setting() != **setting;
+        Environment {
+            links: self.changed.iter().filter(differs).map(|(link, setting)| (*link, *setting)).collect(),
+            disabled: self.disabled.iter().copied().collect(),
+        }
+    }
+}
+
+/// Links by their names, `A-B` and `B-A`.
+#[derive(Default)]
+struct LinkNames {
+    /// `None` for a name of two links: names of hosts may have dashes.
+    positions: HashMap<String, Option<u32>>,
+    in_order: Vec<String>,
+}
+
+impl LinkNames {
+    fn add(&mut self, position: u32, link: &Link, hosts: &[Host]) {
+        let [one, other] = [link.between.0, link.between.1].map(|host| hosts[host.index()].name.as_str());
+        for name in [format!("{one}-{other}"), format!("{other}-{one}")] {
+            self.positions
+                .entry(name)
+                .and_modify(|known| *known = known.filter(|known| *known == position))
+                .or_insert(Some(position));
+        }
+        self.in_order.push(format!("{one}-{other}"));
+    }
+
+    fn find(&self, log: &mut Log, name: &At<String>) -> Option<u32> {
+        let written = shortened(&name.value);
+        match self.positions.get(&name.value) {
+            Some(Some(position)) => return Some(*position),
+            Some(None) => {
+                log.error(name.place, format!("`{written}` is the name of two links"))
+                    .help("rename a host: the dashes in host names leave open where one name ends");
+            }
+            None => {
+                let nearest = log.nearest(&name.value, self.in_order.iter().map(String::as_str));
+                let help = match (nearest, &self.in_order[..]) {
+                    (Some(nearest), _) => format!("did you mean `{nearest}`?"),
+                    (None, []) => "declare it: [[link]] with `between` and `delay`".to_string(),
+                    (None, names) if names.len() <= 12 => format!("declared are: {}", names.join(", ")),
+                    (None, _) => "write the names of its two hosts with a dash between them".to_string(),
+                };
+                log.error(name.place, format!("there is no link `{written}`")).label("not declared").help(help);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,365 @@
+//! How long a chain takes from one process to another: `cargo bench -p hyoshi-node --bench chain`, as root.
+//!
+//! *Chain*: two hosts, each a process on a CPU of its own with an idle lane; from the completion of the first operation to
+//! the start of the next one, both by the nodes' events. *Oneway*: a bare oneway call between two such processes, from the
+//! call to the entry of the servant, by threads of the same priorities on the same CPUs. *Wake-up*: within a process, from
+//! the delivery of an arrived completion to the start of its job on an idle lane. The goal: the chain takes at most 1.2
+//! times the sum of the other two. They are measured in turn, several rounds of each.
+//!
+//! Both processes are on one machine, so CLOCK_MONOTONIC is common to them.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use hyoshi_model::{HostId, Instant, OperationId, Span, System, read, write};
+use hyoshi_node::idl::hyoshi_node::{self as wire, ExchangeError, IntroduceError, Peer as _};
+use hyoshi_node::{Agreed, Peers, Settings};
+use hyoshi_orb::{LaneOptions, Orb, Scope, SystemException, SystemKind};
+use hyoshi_os::idle::AwakeCpus;
+use hyoshi_os::priority::RELEASE;
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, Policy, Spawn, Wake, allowed_cpus};
+use hyoshi_runtime::{Node, Prepared};
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_trace::{Decision, Event, Signal};
+
+/// The role, ports and number of samples of the second process.
+const ROLE: &str = "HYOSHI_CHAIN_ROLE";
+const EVERY: Span = Span::from_millis(2);
+
+fn main() {
+    if let Ok(role) = std::env::var(ROLE) {
+        return second(&role);
+    }
+    // `cargo test --benches` only checks that it starts.
+    let short = std::env::args().any(|argument| argument == "--test");
+    let (rounds, samples) = if short { (1, 20) } else { (8, 250) };
+    let awake = AwakeCpus::hold();
+    println!("idle states that take time to leave: {}", if awake.is_ok() { "forbidden" } else { "as configured" });
+    if cpus()[0] == cpus()[1] {
+        println!("one CPU: both processes share it");
+    }
+    let (mut chain, mut oneway, mut wake, mut ratios) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let round = [measure_oneways(samples), measure_wakes(samples), measure_chain(samples)];
+        let [bare, idle, whole] = round.each_ref().map(|nanos| percentile(nanos, 50));
+        ratios.push((100.0 * whole / (bare + idle)).round() as u64);
+        let [bare, idle, whole] = round;
+        oneway.extend(bare);
+        wake.extend(idle);
+        chain.extend(whole);
+    }
+    print("chain: completion to start of the next operation", &chain);
+    print("bare oneway: call to entry of the servant", &oneway);
+    print("idle lane: delivery to start", &wake);
+    let at = |part| percentile(&ratios, part) / 100.0;
+    println!(
+        "chain / (oneway + idle lane), p50 of each round: median {:.2}, from {:.2} to {:.2} (goal: at most 1.2)",
+        at(50),
+        at(0),
+        at(100)
+    );
+}
+
+fn percentile(figures: &[u64], part: usize) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_unstable();
+    *sorted.get(sorted.len().saturating_sub(1) * part / 100).expect("something was measured") as f64
+}
+
+fn print(what: &str, nanos: &[u64]) {
+    let at = |part| percentile(nanos, part) / 1_000.0;
+    println!("{what:<50} p50 {:7.1} us  p99 {:7.1} us  ({} samples)", at(50), at(99), nanos.len());
+}
+
+/// The CPUs of the two hosts.
+fn cpus() -> [u32; 2] {
+    let allowed = allowed_cpus();
+    [allowed[0], *allowed.last().expect("a CPU to run on")]
+}
+
+fn ports() -> [u16; 2] {
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    listeners.map(|listener| listener.local_addr().expect("its own address").port())
+}
+
+fn system([one, other]: [u16; 2], samples: u64) -> Arc<System> {
+    let ([first, second], duration) = (cpus(), EVERY * samples + Span::from_millis(100));
+    let text = format!(
+        r#"
+        name = "chain"
+        duration = "{duration}"
+        [host.one]
+        endpoints = ["tcp/127.0.0.1:{one}"]
+        [host.other]
+        endpoints = ["tcp/127.0.0.1:{other}"]
+        [processor.here]
+        host = "one"
+        cpu = {first}
+        [processor.there]
+        host = "other"
+        cpu = {second}
+        [operation.first]
+        on = "here"
+        every = "{EVERY}"
+        wcet = "0.1ms"
+        [operation.next]
+        on = "there"
+        after = {{ all = ["first"] }}
+        wcet = "0.1ms"
+        guard = "off"
+        "#
+    );
+    Arc::new(read(&text, "chain.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system)
+}
+
+const FIRST: OperationId = OperationId(0);
+const NEXT: OperationId = OperationId(1);
+
+fn prepare(system: &Arc<System>, host: u32) -> Prepared {
+    let plan = Arc::new(Plan::new(system, &Strategies::built_in()).expect("built-in strategies"));
+    let node = Node::for_host(system.clone(), plan, HostId(host));
+    node.body("first", |_| ()).body("next", |_| ()).prepare().expect("a node")
+}
+
+/// The second process, and what it prints.
+struct Second {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Second {
+    fn start(role: &str, [one, other]: [u16; 2], samples: u64) -> Second {
+        let program = std::env::current_exe().expect("this program");
+        let mut child = Command::new(program)
+            .env(ROLE, format!("{role} {one} {other} {samples}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a second process");
+        let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        Second { child, stdin, stdout: BufReader::new(stdout) }
+    }
+
+    fn wait_until_ready(&mut self) {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n");
+    }
+
+    /// Ends it and returns the pairs of numbers that it printed.
+    fn end(mut self) -> Vec<(u64, u64)> {
+        drop(self.stdin);
+        let mut text = String::new();
+        self.stdout.read_to_string(&mut text).expect("numbers");
+        assert!(self.child.wait().expect("its end").success());
+        let number = |word: Option<&str>| word.and_then(|word| word.parse().ok()).expect("a number");
+        text.lines()
+            .map(|line| {
+                let mut words = line.split(' ');
+                (number(words.next()), number(words.next()))
+            })
+            .collect()
+    }
+}
+
+fn second(role: &str) {
+    let words: Vec<&str> = role.split(' ').collect();
+    let number = |at: usize| words[at].parse::<u64>().expect("a number");
+    let (ports, samples) = ([number(1) as u16, number(2) as u16], number(3));
+    match words[0] {
+        "oneway" => serve_oneways(ports[1]),
+        "wake" => wake_lane(&system(ports, samples), samples),
+        _ => run_host(&system(ports, samples), 1, |event| match event {
+            Event::Decision(Decision::Run { job, .. }) if job.operation == NEXT => Some(job.number),
+            _ => None,
+        })
+        .print(),
+    }
+}
+
+/// Numbers, and their times on CLOCK_MONOTONIC.
+struct Times(Vec<(u64, u64)>);
+
+impl Times {
+    fn print(&self) {
+        let mut text = String::new();
+        for (number, at) in &self.0 {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{number} {at}");
+        }
+        std::io::stdout().write_all(text.as_bytes()).expect("the first process reads");
+    }
+}
+
+/// The spans between times with the same number.
+fn between(first: &[(u64, u64)], second: &[(u64, u64)]) -> Vec<u64> {
+    let of = |number: u64| second.iter().find(|(other, _)| *other == number);
+    first.iter().filter_map(|(number, at)| Some(of(*number)?.1.saturating_sub(*at))).collect()
+}
+
+// The chain.
+
+fn measure_chain(samples: u64) -> Vec<u64> {
+    let ports = ports();
+    let second = Second::start("chain", ports, samples);
+    let first = run_host(&system(ports, samples), 0, |event| match event {
+        Event::Decision(Decision::End(end)) if end.job.operation == FIRST => Some(end.job.number),
+        _ => None,
+    });
+    between(&first.0, &second.end())
+}
+
+/// Runs the node of one host to its end. Returns the times of the events that `pick` selects.
+fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&Event) -> Option<u64>) -> Times {
+    let mut node = prepare(system, host);
+    let settings = Settings {
+        system: system.clone(),
+        text: write(system),
+        host: HostId(host),
+        wait: Span::from_secs(20),
+        cpu: Some(cpus()[host as usize]),
+        tls: None,
+        control: None,
+        interrupt: Interrupt::manual(Arc::new(Wake::new())),
+    };
+    let peers = Peers::start(settings, &mut node).expect("free ports");
+    let Agreed { clock, .. } = peers.agree(|_| ()).expect("the other node");
+    let mut times = Vec::new();
+    node.begin(clock).wait(&mut |_, at, event| {
+        times.extend(pick(&event).map(|number| (number, clock.origin() + at.as_nanos())));
+    });
+    Times(times)
+}
+
+// Bare oneways.
+
+struct Sink(Mutex<Vec<(u64, u64)>>);
+
+fn now() -> u64 {
+    MonotonicClock::from_origin(0).now().as_nanos()
+}
+
+impl wire::Peer for Sink {
+    fn complete(&self, _: u64, what: &wire::Completion, _: &[u8]) -> Result<(), SystemException> {
+        let at = now();
+        self.0.lock().expect("nobody panics").push((what.number, at));
+        Ok(())
+    }
+    fn introduce(&self, _: &wire::Introduction) -> Result<wire::Welcome, IntroduceError> {
+        Err(SystemKind::NoImplement.not_done(0).into())
+    }
+    fn exchange(&self, _: u64, _: &wire::Progress) -> Result<wire::Answer, ExchangeError> {
+        Err(SystemKind::NoImplement.not_done(0).into())
+    }
+    fn leave(&self, _: u64) -> Result<(), SystemException> {
+        Ok(())
+    }
+
+    fn keep(&self, _: u64) -> Result<(), SystemException> {
+        Ok(())
+    }
+    fn describe(&self) -> Result<String, SystemException> {
+        Ok(String::new())
+    }
+}
+
+fn serve_oneways(port: u16) {
+    let lane = LaneOptions {
+        name: "node".to_owned(),
+        threads: 3,
+        policy: Policy::Fifo(RELEASE),
+        cpu: Some(cpus()[1]),
+        brief: false,
+    };
+    let builder = Orb::builder().lane(lane).listen(&format!("iiop://127.0.0.1:{port}")).expect("an address");
+    let orb = builder.build().expect("a free port");
+    let adapter = orb.adapter("bench").persistent().build().expect("an adapter");
+    let sink = Arc::new(Sink(Mutex::new(Vec::with_capacity(1 << 16))));
+    let object = adapter.activate_as::<dyn wire::Peer>("sink", sink.clone()).expect("a new name");
+    orb.publish("sink", &object).expect("a new key");
+    orb.ready();
+    println!("ready");
+    // Until the first process has sent everything.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    let times = Times(sink.0.lock().expect("nobody panics").clone());
+    times.print();
+}
+
+fn measure_oneways(samples: u64) -> Vec<u64> {
+    let ports = ports();
+    let mut second = Second::start("oneway", ports, samples);
+    second.wait_until_ready();
+    let orb = Orb::client().expect("an ORB");
+    let stub = orb.resolve_unchecked::<dyn wire::Peer>(&format!("corbaloc:iiop:1.2@127.0.0.1:{}/sink", ports[1]));
+    let stub = stub.expect("a reference");
+    let caller = Spawn::new("caller").cpu(cpus()[0]).policy(Policy::Fifo(RELEASE)).spawn(move || {
+        let stub = stub.as_ref().oneways(Scope::None).as_ref().within(Span::from_millis(50));
+        let send = |number| {
+            let what = wire::Completion { source: 0, target: 1, position: 0, number, origin: 0, period: 1, sent: 0 };
+            let at = now();
+            stub.complete(1, &what, &[]).expect("room");
+            orb.flush();
+            (number, at)
+        };
+        let called = at_times(samples, send);
+        // The last oneway has arrived when this returns.
+        stub.as_ref().oneways(Scope::Target).describe().expect("an answer");
+        called
+    });
+    let called = caller.expect("a thread").join().expect("no panic");
+    between(&called, &second.end())
+}
+
+/// At the times at which the chain's first operation is released.
+fn at_times<T>(samples: u64, mut act: impl FnMut(u64) -> T) -> Vec<T> {
+    let clock = MonotonicClock::start();
+    (0..samples)
+        .map(|number| {
+            clock.sleep_until(Instant::ZERO + EVERY * (number + 5));
+            act(number)
+        })
+        .collect()
+}
+
+// Wake-ups.
+
+/// From the delivery of completions to the start of their jobs.
+fn wake_lane(system: &Arc<System>, samples: u64) {
+    let mut node = prepare(system, 1);
+    let mut arrivals = node.take_arrivals().remove(0);
+    let clock = MonotonicClock::start_in(Span::from_millis(20));
+    let running = node.begin(clock);
+    let deliverer = Spawn::new("deliverer").cpu(cpus()[1]).policy(Policy::Fifo(RELEASE)).spawn(move || {
+        at_times(samples, |number| {
+            while clock.now() == Instant::ZERO {
+                clock.sleep_until(Instant::from_nanos(1));
+            }
+            let origin = clock.now();
+            let signal =
+                Signal { from: FIRST, to: NEXT, position: 0, number, origin, period: EVERY, due: origin, ticket: None };
+            // If the machine is busy, the run may be over.
+            arrivals.push(signal, &[]).ok()?;
+            let at = now();
+            arrivals.deliver();
+            Some((number, at))
+        })
+    });
+    let mut started = Vec::new();
+    running.wait(&mut |_, at, event| {
+        if let Event::Decision(Decision::Run { job, .. }) = event {
+            started.push((job.number, clock.origin() + at.as_nanos()));
+        }
+    });
+    let delivered: Vec<_> = deliverer.expect("a thread").join().expect("no panic").into_iter().flatten().collect();
+    let took = between(&delivered, &started);
+    Times(took.into_iter().enumerate().map(|(number, nanos)| (number as u64, nanos)).collect()).print();
+}
+
+fn measure_wakes(samples: u64) -> Vec<u64> {
+    let second = Second::start("wake", ports(), samples);
+    second.end().into_iter().map(|(_, nanos)| nanos).collect()
+}

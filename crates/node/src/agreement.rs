@@ -1,0 +1,179 @@
+//! The agreement on the start of a run: pure decisions, without a clock or a network.
+//!
+//! ```text
+//!                 every host present, or a node's maximum wait is over: the first present host proposes
+//!   Gathering ──────────────────────────────────────────────────────────────────────────────────────► Running
+//!       │                                                                                                ▲
+//!       └────────────────────────────────────────────────────────────────────────────────────────────────┘
+//!                 a present host runs already: take part in its run
+//! ```
+
+use hyoshi_model::HostId;
+
+/// The state of a node, for other nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It waits for the other hosts.
+    Gathering {
+        /// Its maximum wait is over.
+        impatient: bool,
+    },
+    /// It takes part in a run.
+    Running(Run),
+}
+
+/// One run of a system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Its number.
+    pub id: [u8; 16],
+    /// Instant 0 on the clock of the reporting node, in ns.
+    pub origin: u64,
+}
+
+/// Another host that is present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// The host.
+    pub host: HostId,
+    /// The state of its node.
+    pub progress: Progress,
+    /// Its clock has been compared often enough to convert an instant 0 from it.
+    pub compared: bool,
+}
+
+/// The next step of a node that waits for hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It waits.
+    Wait,
+    /// It is the first host present: it begins a run.
+    Propose,
+    /// It joins the run of this host; instant 0 is on that host's clock.
+    Join(HostId, Run),
+    /// These hosts began separate runs: it can join neither.
+    Apart(HostId, HostId),
+}
+
+/// How long a node has waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Its maximum wait is not over.
+    Waits,
+    /// It is over.
+    Over,
+    /// It is over, and so is the time that a host needs to join after its introduction.
+    Exhausted,
+}
+
+/// The next step of the node of host `own`, of `hosts`, if it sees these other hosts. `arriving`: a further host has introduced
+/// itself, and its node is not reached yet. Without it there would be two runs.
+pub fn step(own: HostId, hosts: usize, patience: Patience, arriving: bool, others: &[Present]) -> Step {
+    let running = others.iter().filter_map(|other| match other.progress {
+        Progress::Running(run) => Some((other, run)),
+        Progress::Gathering { .. } => None,
+    });
+    let mut first: Option<(&Present, Run)> = None;
+    for (other, run) in running {
+        match first {
+            Some((known, one)) if one.id != run.id => return Step::Apart(known.host, other.host),
+            Some((known, _)) if known.compared => {}
+            _ => first = Some((other, run)),
+        }
+    }
+    if let Some((other, run)) = first {
+        return if other.compared { Step::Join(other.host, run) } else { Step::Wait };
+    }
+    if arriving && patience != Patience::Exhausted {
+        return Step::Wait;
+    }
+    let impatient = patience != Patience::Waits;
+    let one_is_impatient = others.iter().any(|other| other.progress == Progress::Gathering { impatient: true });
+    // The other hosts have compared clocks about as often: they join before instant 0.
+    let complete = others.len() + 1 >= hosts && others.iter().all(|other| other.compared);
+    let is_first = others.iter().all(|other| own < other.host);
+    if is_first && (complete || impatient || one_is_impatient) { Step::Propose } else { Step::Wait }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A step with no host arriving.
+    fn step(own: HostId, hosts: usize, impatient: bool, others: &[Present]) -> Step {
+        super::step(own, hosts, if impatient { Patience::Over } else { Patience::Waits }, false, others)
+    }
+
+    fn gathering(host: u32, impatient: bool) -> Present {
+        Present { host: HostId(host), progress: Progress::Gathering { impatient }, compared: true }
+    }
+
+    fn running(host: u32, id: u8) -> Present {
+        Present { host: HostId(host), progress: Progress::Running(Run { id: [id; 16], origin: 7 }), compared: true }
+    }
+
+    #[test]
+    fn the_first_host_proposes_once_all_are_present_or_one_has_waited_long_enough() {
+        let own = HostId(0);
+        assert_eq!(step(own, 3, false, &[gathering(1, false)]), Step::Wait);
+        assert_eq!(step(own, 3, false, &[gathering(1, false), gathering(2, false)]), Step::Propose);
+        assert_eq!(step(own, 3, true, &[gathering(1, false)]), Step::Propose);
+        let unmeasured = Present { compared: false, ..gathering(2, false) };
+        assert_eq!(step(own, 3, false, &[gathering(1, false), unmeasured]), Step::Wait);
+        assert_eq!(step(own, 3, true, &[gathering(1, false), unmeasured]), Step::Propose);
+        assert_eq!(step(own, 3, false, &[gathering(1, true)]), Step::Propose);
+        assert_eq!(step(own, 3, true, &[]), Step::Propose);
+        assert_eq!(step(HostId(1), 3, true, &[gathering(0, false)]), Step::Wait, "the first one knows");
+        assert_eq!(step(HostId(1), 3, true, &[gathering(2, true)]), Step::Propose);
+    }
+
+    #[test]
+    fn a_host_that_arrives_is_waited_for_but_not_for_ever_and_keeps_no_node_from_a_run_that_has_begun() {
+        let with = |patience, others: &[Present]| super::step(HostId(0), 3, patience, true, others);
+        assert_eq!(with(Patience::Over, &[]), Step::Wait);
+        assert_eq!(with(Patience::Waits, &[gathering(1, true)]), Step::Wait);
+        assert_eq!(with(Patience::Exhausted, &[]), Step::Propose);
+        assert!(matches!(with(Patience::Over, &[running(1, 1)]), Step::Join(HostId(1), _)));
+    }
+
+    #[test]
+    fn a_run_that_has_begun_is_joined_and_two_are_not() {
+        let own = HostId(0);
+        let run = Run { id: [1; 16], origin: 7 };
+        assert_eq!(step(own, 3, false, &[running(2, 1)]), Step::Join(HostId(2), run));
+        assert_eq!(step(own, 3, true, &[gathering(1, true), running(2, 1)]), Step::Join(HostId(2), run));
+        assert_eq!(step(own, 3, false, &[running(1, 1), running(2, 2)]), Step::Apart(HostId(1), HostId(2)));
+        let unmeasured = Present { compared: false, ..running(1, 1) };
+        assert_eq!(step(own, 3, true, &[unmeasured]), Step::Wait);
+        assert_eq!(step(own, 3, true, &[unmeasured, running(2, 1)]), Step::Join(HostId(2), run));
+    }
+
+    proptest! {
+        /// Nodes that see each other join one run, in whatever order they check.
+        #[test]
+        fn nodes_that_see_each_other_run_together(
+            hosts in 1usize..6, order in prop::collection::vec((0usize..6, any::<bool>()), 0..60),
+        ) {
+            let mut nodes = vec![Progress::Gathering { impatient: false }; hosts];
+            let everybody = (0..hosts).map(|node| (node, true)).cycle().take(hosts * 3);
+            for (node, impatient) in order.into_iter().map(|(node, is)| (node % hosts, is)).chain(everybody) {
+                let Progress::Gathering { impatient: before } = nodes[node] else { continue };
+                nodes[node] = Progress::Gathering { impatient: before || impatient };
+                let others: Vec<Present> = (0..hosts).filter(|other| *other != node).map(|other| Present {
+                    host: HostId(other as u32), progress: nodes[other], compared: true,
+                }).collect();
+                match step(HostId(node as u32), hosts, before || impatient, &others) {
+                    Step::Wait => {}
+                    Step::Propose => nodes[node] = Progress::Running(Run { id: [node as u8; 16], origin: 0 }),
+                    Step::Join(_, run) => nodes[node] = Progress::Running(run),
+                    Step::Apart(..) => prop_assert!(false, "two runs"),
+                }
+            }
+            for node in &nodes {
+                prop_assert!(matches!(node, Progress::Running(run) if Progress::Running(*run) == nodes[0]));
+            }
+        }
+    }
+}

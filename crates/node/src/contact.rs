@@ -1,0 +1,326 @@
+//! The two threads of a peer: one exchanges state with it, the other sends completions to it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hyoshi_model::{Endpoint, Span};
+use hyoshi_orb::{ClientLimits, Orb, OrbError, Scope, SystemException, SystemKind, Timeouts, TlsClient, minor};
+use hyoshi_os::priority::RELEASE;
+use hyoshi_os::{Clock, Policy, set_own_policy};
+use hyoshi_runtime::Departures;
+
+use crate::agreement::Progress;
+use crate::idl::hyoshi_node as wire;
+use crate::idl::hyoshi_node::{ExchangeError, IntroduceError, Peer as _, PeerStub, Reason, Refused};
+use crate::offset::RoundTrip;
+use crate::peer::{COMPARED, Link, Peer};
+use crate::shared::{Event, Shared};
+
+/// The key of the object for other nodes.
+pub(crate) const KEY: &str = "hyoshi-peer";
+
+/// The period of exchanges: until both nodes run and clocks are compared, and afterwards.
+const SOON: Span = Span::from_millis(25);
+const LATER: Span = Span::from_millis(250);
+/// The first and the last interval between attempts to connect to a peer.
+const FIRST_PAUSE: Span = Span::from_millis(50);
+const LAST_PAUSE: Span = Span::from_millis(500);
+/// A peer answers within this time or is lost.
+const PATIENCE: Span = Span::from_secs(1);
+/// The longest wait of the sender for a peer that does not read.
+const SEND_PATIENCE: Span = Span::from_millis(50);
+/// No node proposes an instant 0 that is further away.
+const MOST_LEAD: Span = Span::from_secs(5);
+/// The most completions in one batch.
+const BATCH: usize = 64;
+
+/// A peer's object at each of its endpoints. Each peer has its own ORB: a slow peer delays no other.
+#[derive(Debug)]
+pub(crate) struct Dial {
+    pub orb: Orb,
+    pub endpoints: Vec<(Endpoint, PeerStub)>,
+}
+
+/// The reference of an object of a node at one of its host's endpoints.
+pub fn corbaloc(endpoint: &Endpoint, key: &str) -> String {
+    match endpoint {
+        Endpoint::Tcp(address) => format!("corbaloc:iiop:1.2@{address}/{key}"),
+        Endpoint::Tls(address) => format!("corbaloc:ssliop:1.2@{address}/{key}"),
+        Endpoint::Unix(path) => format!("corbaloc:omniunix:{path}:/{key}"),
+    }
+}
+
+impl Dial {
+    /// # Errors
+    ///
+    /// If the system has no thread left, or the peer's name cannot be in a certificate.
+    pub fn new(
+        endpoints: &[Endpoint],
+        name: &str,
+        tls: Option<&TlsClient>,
+    ) -> Result<Result<Dial, SystemException>, OrbError> {
+        let timeouts = Timeouts { connect: PATIENCE, round_trip: Some(PATIENCE), reply: None };
+        let limits = ClientLimits { connections: 1, message: 4 << 20, backlog: 256 << 10, ..ClientLimits::default() };
+        let mut builder = Orb::builder().timeouts(timeouts).client_limits(limits);
+        if let Some(tls) = tls {
+            builder = match builder.tls_client(tls.clone().named(name)) {
+                Ok(builder) => builder,
+                Err(_) => return Ok(Err(SystemKind::BadParam.not_done(0))),
+            };
+        }
+        let orb = builder.build()?;
+        let reference = |endpoint: &Endpoint| {
+            orb.resolve_unchecked::<dyn wire::Peer>(&corbaloc(endpoint, KEY)).map(|stub| (endpoint.clone(), stub))
+        };
+        let endpoints = endpoints.iter().map(reference).collect::<Result<Vec<_>, _>>();
+        Ok(endpoints.map(|endpoints| Dial { orb, endpoints }))
+    }
+
+    /// Introduces this node at the first reachable endpoint.
+    fn introduce(&self, shared: &Shared) -> Result<(usize, wire::Welcome), IntroduceError> {
+        let mut last = IntroduceError::System(SystemKind::Transient.not_done(0));
+        for (at, (_, stub)) in self.endpoints.iter().enumerate() {
+            match stub.introduce(&shared.introduction()) {
+                Ok(welcome) => return Ok((at, welcome)),
+                Err(IntroduceError::System(error)) => last = error.into(),
+                Err(refused) => return Err(refused),
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Exchanges state with a peer until the node ends.
+pub(crate) fn keep(shared: &Shared, at: usize, dial: &Dial) {
+    let (peer, mut pause) = (&shared.peers[at], FIRST_PAUSE);
+    while !shared.is_over() {
+        match dial.introduce(shared) {
+            Ok((endpoint, welcome)) => match unwelcome(shared, peer, &welcome) {
+                Some(because) => shared.stands(peer, Link::Refused, &because),
+                None => {
+                    pause = FIRST_PAUSE;
+                    peer.sends_at.store(endpoint, Ordering::Release);
+                    // Without permission, the thread keeps ordinary priority.
+                    let _ = set_own_policy(Policy::Fifo(RELEASE));
+                    let (link, because) = compare(shared, at, dial, endpoint, welcome.session);
+                    let _ = set_own_policy(Policy::Other);
+                    peer.session_over(&mut peer.known.lock());
+                    if shared.is_over() {
+                        let _ = dial.endpoints[endpoint].1.leave(welcome.session);
+                        dial.orb.flush();
+                        return;
+                    }
+                    shared.stands(peer, link, &because);
+                }
+            },
+            Err(IntroduceError::Refused(refused)) => {
+                let because = explain(shared, dial, &refused);
+                shared.stands(peer, Link::Refused, &because);
+            }
+            Err(IntroduceError::System(error)) => match distrust(&error, &peer.name) {
+                Some(because) => shared.stands(peer, Link::Refused, &because),
+                // Its node has not started yet, or has ended.
+                None => {
+                    let mut known = peer.known.lock();
+                    if known.link == Link::Waiting || known.link == Link::Refused {
+                        (known.link, known.because) = (Link::Waiting, error.to_string());
+                    }
+                }
+            },
+        }
+        sleep(shared, at, pause);
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+/// The reason why the node at a peer's endpoint is not that peer.
+fn unwelcome(shared: &Shared, peer: &Peer, welcome: &wire::Welcome) -> Option<String> {
+    let who = &welcome.who;
+    (who.host != peer.name || who.system != shared.system.name || who.digest != shared.digest)
+        .then(|| format!("a node of host {:?} of system {:?} answers at its endpoint", who.host, who.system))
+}
+
+/// The reason why one node rejects the other's certificate, and the remedy.
+fn distrust(error: &SystemException, peer: &str) -> Option<String> {
+    Some(match error.minor {
+        minor::TLS_NAME => {
+            format!("its certificate is not for host {peer:?}; start it with a certificate for that host (--tls-cert)")
+        }
+        minor::TLS_UNKNOWN_CA => {
+            "no authority that this node trusts signed its certificate; add its authority to --tls-roots".to_owned()
+        }
+        minor::TLS_EXPIRED => {
+            "its certificate has expired or is not valid yet; renew it, or correct this machine's clock".to_owned()
+        }
+        minor::TLS_CERTIFICATE => "its certificate is invalid; start it with another (--tls-cert)".to_owned(),
+        minor::TLS_REFUSED => {
+            "it does not trust this node's certificate; its --tls-roots must contain the authority of --tls-cert"
+                .to_owned()
+        }
+        _ => return None,
+    })
+}
+
+/// Compares clocks and progress until the peer fails to answer. Returns the reason.
+fn compare(shared: &Shared, at: usize, dial: &Dial, endpoint: usize, session: u64) -> (Link, String) {
+    let (peer, stub, mut exceeds) = (&shared.peers[at], &dial.endpoints[endpoint].1, false);
+    let oneways = stub.as_ref().oneways(Scope::None);
+    loop {
+        let mine = *shared.progress.lock();
+        let sent = shared.now();
+        let answer = stub.exchange(session, &(&mine).into());
+        let back = shared.now();
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(ExchangeError::Refused(Refused { why: Reason::NoSession, .. })) => {
+                return (Link::Lost, "it was started again".to_owned());
+            }
+            Err(ExchangeError::Refused(refused)) => return (Link::Refused, explain(shared, dial, &refused)),
+            Err(ExchangeError::System(error)) => return (Link::Lost, error.to_string()),
+        };
+        if answer.state.origin > answer.sent.saturating_add(MOST_LEAD.as_nanos()) {
+            return (Link::Refused, "its instant 0 is too far in the future".to_owned());
+        }
+        let trip = RoundTrip { sent, received: answer.received, answered: answer.sent, back };
+        let its = Progress::from(answer.state);
+        let (jumped, error, ready) = {
+            let mut known = peer.known.lock();
+            let Ok(jumped) = known.measure(trip) else { return (Link::Refused, "impossible times".to_owned()) };
+            known.progress = Some(its);
+            known.confirmed = known.confirmed.max(answer.arrived);
+            let ahead = known.ahead(back, Some(&mine));
+            if let Some(ahead) = ahead {
+                peer.ahead.store(ahead.offset, Ordering::Relaxed);
+            }
+            (jumped, ahead.map(|ahead| ahead.error), known.clock.samples() >= COMPARED)
+        };
+        if let (Progress::Running(own), Progress::Running(run)) = (&mine, &its) {
+            if own.id != run.id {
+                return (Link::Refused, "it runs apart: it began without this host; restart one of the two".to_owned());
+            }
+            peer.sends_as.store(session, Ordering::Release);
+        } else {
+            peer.sends_as.store(0, Ordering::Release);
+        }
+        shared.stands(peer, Link::Joined, "");
+        if jumped {
+            shared.report(Event::ClockJumped { host: peer.name.clone() });
+        }
+        if let (Some(error), Some(declared)) = (error, shared.declared_error(peer.host)) {
+            let (error, before) = (Span::from_nanos(error), exceeds);
+            exceeds = ready && error > declared;
+            if exceeds && !before {
+                shared.report(Event::ClockError { host: peer.name.clone(), error, declared });
+            }
+        }
+        // Completions use a separate connection. This call opens it before the first completion and keeps it from
+        // becoming idle.
+        let _ = oneways.keep(session);
+        dial.orb.flush();
+        let settled = ready && matches!((mine, its), (Progress::Running(_), Progress::Running(_)));
+        sleep(shared, at, if settled { LATER } else { SOON });
+        if shared.is_over() {
+            return (Link::Lost, String::new());
+        }
+    }
+}
+
+/// The reason of a refusal, with details.
+fn explain(shared: &Shared, dial: &Dial, refused: &Refused) -> String {
+    if refused.why == Reason::OtherSystem
+        && let Some(text) = dial.endpoints.iter().find_map(|(_, stub)| stub.describe().ok())
+    {
+        return format!("it was started with another file: {}", difference(&shared.text, &text));
+    }
+    match refused.detail.as_str() {
+        "" => "it refuses this node".to_owned(),
+        detail => hyoshi_model::printable(detail).to_string(),
+    }
+}
+
+/// The first line that differs.
+pub(crate) fn difference(own: &str, its: &str) -> String {
+    let (mut own, mut its) = (own.lines(), its.lines());
+    let quoted = |line: Option<&str>| {
+        line.map_or("nothing".to_owned(), |line| {
+            let short: String = line.chars().take(80).collect();
+            format!("`{}`", hyoshi_model::printable(&short))
+        })
+    };
+    let mut section = "";
+    loop {
+        let (mine, other) = (own.next(), its.next());
+        if let Some(header) = mine.filter(|line| line.starts_with('[') && mine == other) {
+            section = header;
+        }
+        match (mine, other) {
+            (None, None) => return "the same as text".to_owned(),
+            (mine, other) if mine != other => {
+                let within = if section.is_empty() { String::new() } else { format!("in {section} ") };
+                return format!("{within}{} here, {} there", quoted(mine), quoted(other));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn sleep(shared: &Shared, at: usize, span: Span) {
+    let now = shared.clock.now();
+    shared.wakes[at].wait_until(&shared.clock, now + span);
+}
+
+/// Sends completions to a peer until the node ends. Completions present at one wake-up are sent together.
+pub(crate) fn send(shared: &Arc<Shared>, at: usize, dial: &Dial, mut departures: Departures) {
+    let peer = &shared.peers[at];
+    let prompt = |stub: &PeerStub| stub.as_ref().oneways(Scope::None).as_ref().within(SEND_PATIENCE);
+    let stubs: Vec<PeerStub> = dial.endpoints.iter().map(|(_, stub)| prompt(stub)).collect();
+    while !shared.is_over() {
+        departures.wait(LATER);
+        let mut put_off = 0;
+        while let Some(departure) = departures.take() {
+            let session = peer.sends_as.load(Ordering::Acquire);
+            let sent = session != 0 && {
+                let what = completion(&departure.signal);
+                let stub = stubs.get(peer.sends_at.load(Ordering::Acquire));
+                stub.is_some_and(|stub| stub.complete(session, &what, departure.payload()).is_ok())
+            };
+            let counted = if sent { &peer.sent } else { &peer.unsent };
+            counted.fetch_add(1, Ordering::Relaxed);
+            put_off += usize::from(sent);
+            if put_off == BATCH {
+                dial.orb.flush();
+                put_off = 0;
+            }
+        }
+        if put_off > 0 {
+            dial.orb.flush();
+        }
+    }
+}
+
+fn completion(signal: &hyoshi_trace::Signal) -> wire::Completion {
+    wire::Completion {
+        source: signal.from.0,
+        target: signal.to.0,
+        position: signal.position,
+        number: signal.number,
+        origin: signal.origin.as_nanos(),
+        period: signal.period.as_nanos(),
+        sent: signal.due.as_nanos(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_difference_of_two_files_is_named_with_its_section() {
+        let own = "name = \"a\"\n\n[operation.x]\nwcet = \"1ms\"\n";
+        assert_eq!(difference(own, own), "the same as text");
+        let its = own.replace("1ms", "2ms");
+        assert_eq!(difference(own, &its), "in [operation.x] `wcet = \"1ms\"` here, `wcet = \"2ms\"` there");
+        assert_eq!(difference(own, "name = \"a\"\n"), "`` here, nothing there");
+        assert!(difference("", &"x".repeat(1000)).len() < 120);
+    }
+}

@@ -1,0 +1,131 @@
+//! Addresses of nodes for operators, and a client for them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use hyoshi_model::Span;
+use hyoshi_orb::{Orb, OrbBuilder, OrbError, SystemException, minor};
+
+use crate::idl::hyoshi_node as wire;
+use crate::idl::hyoshi_node::Control as _;
+
+/// The key of the object for operators.
+pub const KEY: &str = "hyoshi-node";
+
+/// The longest wait for a node's answer.
+const PATIENCE: Span = Span::from_secs(5);
+
+/// A connection to a node.
+#[derive(Debug)]
+pub struct Client {
+    // Dropping it ends its calls.
+    _orb: Orb,
+    control: wire::ControlStub,
+}
+
+/// The reason why a node did not answer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The ORB cannot be set up.
+    Orb(OrbError),
+    /// The text is not an address of a node.
+    Address {
+        /// The text.
+        given: String,
+    },
+    /// It does not answer, or rejects the call.
+    System {
+        /// Where.
+        at: String,
+        /// The exception.
+        exception: SystemException,
+    },
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::Orb(error) => error.fmt(f),
+            ClientError::Address { given } => write!(f, "`{given}` is not the address of a node"),
+            ClientError::System { at, exception } => write!(f, "no node answers at {at}: {exception}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+impl ClientError {
+    /// The remedy.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            ClientError::Orb(_) => "free some memory, threads or file descriptors",
+            ClientError::Address { .. } => {
+                "write unix:/PATH, ssliop://HOST:PORT, or a reference (corbaloc:..., IOR:...)"
+            }
+            ClientError::System { exception, .. } if exception.minor == minor::BROKER_NAME => {
+                "start that node with --tls-operator NAME, or --tls-reader NAME for read access; NAME is in the certificate"
+            }
+            ClientError::System { .. } => "`hyoshi node list` lists the nodes of this machine",
+        }
+    }
+}
+
+impl Client {
+    /// The node at an address: `unix:/PATH`, `ssliop://HOST:PORT`, or a reference. `builder` contains the TLS settings.
+    ///
+    /// # Errors
+    ///
+    /// If it is no address, or the ORB cannot be set up. Nothing is sent.
+    pub fn new(builder: OrbBuilder, at: &str) -> Result<Client, ClientError> {
+        let reference = match (at.strip_prefix("unix:"), at.strip_prefix("ssliop://")) {
+            (Some(path), _) => format!("corbaloc:omniunix:{path}:/{KEY}"),
+            (_, Some(address)) => format!("corbaloc:ssliop:1.2@{address}/{KEY}"),
+            _ => at.to_owned(),
+        };
+        let orb = builder.build().map_err(ClientError::Orb)?;
+        let control = orb.resolve_unchecked::<dyn wire::Control>(&reference);
+        let control = control.map_err(|_| ClientError::Address { given: at.to_owned() })?;
+        Ok(Client { control: control.as_ref().within(PATIENCE), _orb: orb })
+    }
+
+    /// The state of the node.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, or refuses.
+    pub fn standing(&self) -> Result<wire::NodeStanding, SystemException> {
+        self.control.standing()
+    }
+
+    /// Asks the node to end.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, or refuses.
+    pub fn stop(&self) -> Result<(), SystemException> {
+        self.control.stop()
+    }
+}
+
+/// The folder of this user's control sockets: `/run/hyoshi/nodes` for root, `$XDG_RUNTIME_DIR/hyoshi/nodes` for other
+/// users.
+pub fn folder() -> Option<PathBuf> {
+    if hyoshi_os::file::own_user() == 0 {
+        return Some(PathBuf::from("/run/hyoshi/nodes"));
+    }
+    let runtime = hyoshi_os::secure_var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())?;
+    Some(runtime.join("hyoshi/nodes"))
+}
+
+/// The sockets in a folder of nodes, by name. The socket of a killed node remains.
+pub fn sockets(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut sockets: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    sockets.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
+    sockets.sort();
+    Ok(sockets)
+}

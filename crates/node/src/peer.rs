@@ -1,0 +1,249 @@
+//! This node's view of another host: its state, its clock offset, and counts of exchanged completions.
+//!
+//! ```text
+//!              introduced, answers                     no answer, or it leaves
+//!   Waiting ───────────────────────► Joined ───────────────────────────────────► Lost
+//!      │  ▲                            ▲  │                                        │
+//!      │  └─ it refuses for another    │  └─ refuses ─► Refused                    │
+//!      │     reason                    └───────────────────────────────────────────┘
+//!      └──► Refused: another version, file, host name or run                  introduced again
+//! ```
+
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+use hyoshi_model::{HostId, Instant, Span};
+use hyoshi_os::PiMutex;
+use hyoshi_runtime::Arrivals;
+
+use crate::agreement::{Present, Progress};
+use crate::offset::{ClockOffset, Estimate, Impossible, RoundTrip};
+
+/// Round trips before instant 0 is converted from another clock.
+pub(crate) const COMPARED: usize = 8;
+
+/// The state of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// It has never joined.
+    Waiting,
+    /// It answers.
+    Joined,
+    /// It had joined, and no longer answers.
+    Lost,
+    /// One of the two nodes rejects the other.
+    Refused,
+}
+
+impl Link {
+    /// As `hyoshi node show` prints it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Link::Waiting => "waiting",
+            Link::Joined => "joined",
+            Link::Lost => "lost",
+            Link::Refused => "refused",
+        }
+    }
+}
+
+/// One other host.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub host: HostId,
+    pub name: String,
+    pub known: PiMutex<Known>,
+    /// The session of sent completions; 0 while none can be sent.
+    pub sends_as: AtomicU64,
+    /// The endpoint of that session.
+    pub sends_at: AtomicUsize,
+    /// The session assigned to it; 0 for none.
+    pub session: AtomicU64,
+    /// Its clock since instant 0 minus the own one, in ns.
+    pub ahead: AtomicI64,
+    pub sent: AtomicU64,
+    pub unsent: AtomicU64,
+    pub unconfirmed: AtomicU64,
+    pub received: AtomicU64,
+    pub rejected: AtomicU64,
+    pub inbox: PiMutex<Inbox>,
+}
+
+/// The known state of a peer.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub link: Link,
+    pub because: String,
+    /// The start of that state, on the own clock.
+    pub since: u64,
+    pub progress: Option<Progress>,
+    /// The number of this start of its node; 0 if it never joined.
+    pub incarnation: u64,
+    /// The time of the last call with its session, on the own clock.
+    pub heard: u64,
+    pub clock: ClockOffset,
+    /// Completions sent in earlier sessions, and those confirmed in the present one.
+    pub sent_before: u64,
+    pub confirmed: u64,
+    pub joined: u32,
+}
+
+/// Completions from a peer, and their rate limit.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    pub arrivals: Option<Arrivals>,
+    /// Of this session.
+    pub arrived: u64,
+    pub allowance: Allowance,
+    /// How often it may compare clocks.
+    pub exchanges: Allowance,
+}
+
+/// The number of completions that a peer may send: twice the file's rate, and a burst (a token bucket).
+#[derive(Debug, Default)]
+pub(crate) struct Allowance {
+    /// A second.
+    pub rate: u64,
+    tokens: u64,
+    at: u64,
+}
+
+/// Exchanges a second: peers make 40 at most.
+const EXCHANGES: u64 = 100;
+
+/// Completions that a peer may send at once.
+const BURST: u64 = 1024;
+
+impl Allowance {
+    /// Whether one more may arrive at `now`, in ns.
+    pub fn take(&mut self, now: u64) -> bool {
+        let since = now.saturating_sub(self.at);
+        let more = u128::from(since) * u128::from(self.rate) / 1_000_000_000;
+        if more > 0 || self.at == 0 {
+            let full = if self.at == 0 { BURST } else { self.tokens.saturating_add(more as u64).min(BURST) };
+            (self.tokens, self.at) = (full, now);
+        }
+        let some = self.tokens > 0;
+        self.tokens -= u64::from(some);
+        some
+    }
+}
+
+impl Peer {
+    pub fn new(host: HostId, name: String, rate: u64, now: u64) -> Self {
+        let known = Known {
+            link: Link::Waiting,
+            because: String::new(),
+            since: now,
+            progress: None,
+            incarnation: 0,
+            heard: 0,
+            clock: ClockOffset::new(),
+            sent_before: 0,
+            confirmed: 0,
+            joined: 0,
+        };
+        let of = |rate| Allowance { rate, ..Allowance::default() };
+        let inbox = Inbox { allowance: of(rate), exchanges: of(EXCHANGES), ..Inbox::default() };
+        let none = || AtomicU64::new(0);
+        Peer {
+            host,
+            name,
+            known: PiMutex::new(known),
+            sends_as: none(),
+            sends_at: AtomicUsize::new(0),
+            session: none(),
+            ahead: AtomicI64::new(0),
+            sent: none(),
+            unsent: none(),
+            unconfirmed: none(),
+            received: none(),
+            rejected: none(),
+            inbox: PiMutex::new(inbox),
+        }
+    }
+
+    /// Its view for the agreement on instant 0, if it is present.
+    pub fn present(&self) -> Option<Present> {
+        let known = self.known.lock();
+        let progress = known.progress.filter(|_| known.link == Link::Joined)?;
+        Some(Present { host: self.host, progress, compared: known.clock.samples() >= COMPARED })
+    }
+
+    /// Converts an instant of its clock to the own clock.
+    pub fn to_own(&self, at: u64) -> Instant {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        Instant::from_nanos(if ahead < 0 {
+            at.saturating_add(ahead.unsigned_abs())
+        } else {
+            at.saturating_sub(ahead as u64)
+        })
+    }
+
+    /// Counts of the completions of this peer's session and of earlier ones.
+    pub fn session_over(&self, known: &mut Known) {
+        self.sends_as.store(0, Ordering::Release);
+        let sent = self.sent.load(Ordering::Relaxed);
+        let open = sent.saturating_sub(known.sent_before).saturating_sub(known.confirmed);
+        self.unconfirmed.fetch_add(open, Ordering::Relaxed);
+        (known.sent_before, known.confirmed) = (sent, 0);
+    }
+}
+
+impl Known {
+    /// Its clock compared to the own one: both since instant 0, if both are in a run.
+    pub fn ahead(&self, now: u64, own: Option<&Progress>) -> Option<Estimate> {
+        let Estimate { offset, error } = self.clock.estimate(now)?;
+        let (Some(Progress::Running(own)), Some(Progress::Running(its))) = (own, &self.progress) else {
+            return None;
+        };
+        // (its clock - its origin) - (own clock - own origin)
+        let ahead = i128::from(offset) - i128::from(its.origin) + i128::from(own.origin);
+        Some(Estimate { offset: i64::try_from(ahead).ok()?, error })
+    }
+
+    /// Whether it called or answered within a span.
+    pub fn is_alive(&self, now: u64, within: Span) -> bool {
+        self.incarnation != 0 && self.heard != 0 && now.saturating_sub(self.heard) < within.as_nanos()
+    }
+
+    /// True if the clock has jumped.
+    pub fn measure(&mut self, trip: RoundTrip) -> Result<bool, Impossible> {
+        self.clock.measure(trip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_may_send_a_burst_and_then_its_rate() {
+        let mut allowance = Allowance { rate: 1_000, ..Allowance::default() };
+        let start = 5_000_000_000;
+        assert_eq!((0..3 * BURST).filter(|_| allowance.take(start)).count() as u64, BURST);
+        let taken = (1..=1_000_000u64).filter(|step| allowance.take(start + step * 1_000)).count();
+        assert!((990..=1_000).contains(&taken), "{taken} within a second");
+        assert!((0..BURST).all(|_| allowance.take(start + 100_000_000_000)), "it has rested");
+    }
+
+    #[test]
+    fn instants_of_another_clock_are_shifted_and_stay_within_time() {
+        let peer = Peer::new(HostId(1), "b".into(), 1, 0);
+        peer.ahead.store(30, Ordering::Relaxed);
+        assert_eq!((peer.to_own(100), peer.to_own(10)), (Instant::from_nanos(70), Instant::ZERO));
+        peer.ahead.store(i64::MIN, Ordering::Relaxed);
+        assert_eq!(peer.to_own(u64::MAX), Instant::from_nanos(u64::MAX));
+    }
+
+    #[test]
+    fn what_was_sent_and_not_confirmed_is_counted_when_a_session_ends() {
+        let peer = Peer::new(HostId(1), "b".into(), 1, 0);
+        peer.sent.store(10, Ordering::Relaxed);
+        peer.known.lock().confirmed = 7;
+        peer.session_over(&mut peer.known.lock());
+        assert_eq!(peer.unconfirmed.load(Ordering::Relaxed), 3);
+        peer.sent.store(15, Ordering::Relaxed);
+        peer.session_over(&mut peer.known.lock());
+        assert_eq!(peer.unconfirmed.load(Ordering::Relaxed), 8);
+    }
+}

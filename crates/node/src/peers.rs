@@ -1,0 +1,440 @@
+//! Joins a node to the nodes of the other hosts.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hyoshi_model::{Endpoint, HostId, Span, System};
+use hyoshi_orb::{
+    AdapterError, EndpointError, LaneOptions, Orb, OrbBuilder, OrbError, Policy, ServerLimits, TlsClient, TlsServer,
+};
+use hyoshi_os::priority::RELEASE;
+use hyoshi_os::trusted::{Folder, Mistrust};
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, Thread};
+use hyoshi_runtime::Prepared;
+
+use crate::agreement::{Patience, Progress, Run, Step, step};
+use crate::contact::{self, Dial};
+use crate::control;
+use crate::idl::hyoshi_node as wire;
+use crate::offset::Estimate;
+use crate::peer::{Link, Peer};
+use crate::served::{ALIVE, ForOperators, ForPeers, standing};
+use crate::shared::{Event, Shared, random, taking_part};
+
+/// From the proposal of instant 0 to instant 0: all nodes receive the proposal in that time.
+const LEAD: Span = Span::from_millis(300);
+/// The period of steps of the agreement.
+const LOOK: Span = Span::from_millis(5);
+/// The largest message: a completion with the largest payload (64 KiB) fits.
+const MESSAGE: usize = 256 << 10;
+
+/// The settings of a node for joining the other hosts.
+#[derive(Debug)]
+pub struct Settings {
+    /// The system. All hosts need endpoints.
+    pub system: Arc<System>,
+    /// Its text, the same on all hosts: without measurements of one machine.
+    pub text: String,
+    /// The host of this node.
+    pub host: HostId,
+    /// The longest wait for other hosts.
+    pub wait: Span,
+    /// The CPU of the threads that send and receive; `None` for any.
+    pub cpu: Option<u32>,
+    /// Settings for endpoints over TLS.
+    pub tls: Option<Tls>,
+    /// The path of its control socket.
+    pub control: Option<PathBuf>,
+    /// Requested when the operator stops the node.
+    pub interrupt: Interrupt,
+}
+
+/// A node's certificate, and its trusted authorities.
+#[derive(Debug)]
+pub struct Tls {
+    /// Its certificate, and the authorities of the other hosts' certificates.
+    pub server: TlsServer,
+    /// The same for outgoing connections.
+    pub client: TlsClient,
+    /// Certificates for these names may stop it.
+    pub operators: BTreeSet<String>,
+    /// Only certificates for these names may read its state; `None`: all may.
+    pub readers: Option<BTreeSet<String>>,
+}
+
+/// The reason why a node does not join the other hosts.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// A host has no endpoints.
+    NoEndpoints {
+        /// Its name.
+        host: String,
+    },
+    /// An endpoint over TLS needs a certificate.
+    NoCertificate {
+        /// The endpoint.
+        endpoint: Endpoint,
+    },
+    /// An endpoint's address cannot be used.
+    Endpoint(EndpointError),
+    /// A host's name cannot be in a certificate, or its endpoint cannot be called.
+    Name {
+        /// The host.
+        host: String,
+    },
+    /// The ORB cannot listen or start.
+    Orb(OrbError),
+    /// It was shut down during the start.
+    Adapter(AdapterError),
+    /// The directory of a Unix socket cannot be used.
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// No further thread.
+    Thread(io::Error),
+    /// Two hosts run apart, so this one can join neither.
+    Apart(String, String),
+    /// The run of the other hosts is over.
+    Ended {
+        /// One of them.
+        host: String,
+    },
+    /// This machine was started after instant 0: its clock does not go back so far.
+    Rebooted {
+        /// A host of the run.
+        host: String,
+    },
+    /// Interrupted before the run began.
+    Interrupted,
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeError::NoEndpoints { host } => write!(f, "host {host:?} has no endpoints"),
+            NodeError::NoCertificate { endpoint } => write!(f, "endpoint {endpoint} needs a certificate"),
+            NodeError::Endpoint(error) => error.fmt(f),
+            NodeError::Name { host } => write!(f, "no certificate can be for a host named {host:?}"),
+            NodeError::Orb(error) => error.fmt(f),
+            NodeError::Adapter(error) => error.fmt(f),
+            NodeError::Socket { path, error } => write!(f, "cannot listen at {}: {error}", path.display()),
+            NodeError::Thread(error) => write!(f, "cannot start another thread: {error}"),
+            NodeError::Apart(one, other) => {
+                write!(f, "hosts {one:?} and {other:?} run apart: each began without the other")
+            }
+            NodeError::Ended { host } => write!(f, "the run of host {host:?} is over"),
+            NodeError::Rebooted { host } => write!(
+                f,
+                "this machine was started after instant 0 of the run of host {host:?}, and its clock begins with the machine"
+            ),
+            NodeError::Interrupted => f.write_str("interrupted before the run began"),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+impl NodeError {
+    /// The remedy.
+    pub fn remedy(&self) -> Option<String> {
+        Some(match self {
+            NodeError::NoEndpoints { host } => {
+                format!("add `endpoints = [\"tcp/127.0.0.1:7447\"]` to [host.{host}], with an address of its machine")
+            }
+            NodeError::NoCertificate { .. } => "add --tls-cert, --tls-key and --tls-roots".to_owned(),
+            NodeError::Name { .. } => "use letters, digits and `-`".to_owned(),
+            NodeError::Orb(OrbError::Listen { .. }) => {
+                "is a node of this host running already? `hyoshi node list` shows those of this machine; its `endpoints` \
+                 must be addresses of this machine"
+                    .to_owned()
+            }
+            NodeError::Socket { error, .. } => return Mistrust::of(error).map(Mistrust::remedy),
+            NodeError::Apart(..) => "stop the nodes of one of them, then restart them".to_owned(),
+            NodeError::Ended { .. } | NodeError::Rebooted { .. } => "start all nodes again".to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+/// A node's connection to the nodes of the other hosts. Dropping it leaves the run.
+#[derive(Debug)]
+pub struct Peers {
+    shared: Arc<Shared>,
+    wait: Span,
+    threads: Vec<Thread<()>>,
+    senders: Vec<Arc<hyoshi_os::Wake>>,
+    orbs: Vec<Orb>,
+}
+
+/// What the nodes agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// Instant 0 on the clock of this machine.
+    pub clock: MonotonicClock,
+    /// The number of the run.
+    pub run: [u8; 16],
+    /// The other hosts have already begun.
+    pub late: bool,
+}
+
+impl Peers {
+    /// Listens at the host's endpoints, and connects to the other hosts.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot listen there, or the system refuses threads.
+    pub fn start(settings: Settings, node: &mut Prepared) -> Result<Peers, NodeError> {
+        let Settings { system, text, host, wait, cpu, tls, control, interrupt } = settings;
+        let mut hosts = taking_part(&system).map(|id| &system.hosts[id.index()]);
+        if let Some(host) = hosts.find(|host| host.endpoints.is_empty()) {
+            return Err(NodeError::NoEndpoints { host: host.name.clone() });
+        }
+        let rights = tls.as_ref().map(|tls| (tls.operators.clone(), tls.readers.clone()));
+        let shared = Arc::new(Shared::new(system.clone(), host, text, interrupt, rights));
+        for arrivals in node.take_arrivals() {
+            if let Some(peer) = shared.peers.iter().find(|peer| peer.host == arrivals.from()) {
+                peer.inbox.lock().arrivals = Some(arrivals);
+            }
+        }
+        let mut peers = Peers { shared, wait, threads: Vec::new(), senders: Vec::new(), orbs: Vec::new() };
+        peers.listen(cpu, tls.as_ref())?;
+        if let Some(socket) = control {
+            peers.serve_control(socket)?;
+        }
+        let mut departures = node.take_departures();
+        for at in 0..peers.shared.peers.len() {
+            let (id, name) = (peers.shared.peers[at].host, peers.shared.peers[at].name.clone());
+            let endpoints = &system.hosts[id.index()].endpoints;
+            if let Some(endpoint) = endpoints.iter().find(|one| matches!(one, Endpoint::Tls(_)) && tls.is_none()) {
+                return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
+            }
+            let dial = Dial::new(endpoints, &name, tls.as_ref().map(|tls| &tls.client)).map_err(NodeError::Orb)?;
+            let dial = Arc::new(dial.map_err(|_| NodeError::Name { host: name.clone() })?);
+            let (shared, dialled) = (peers.shared.clone(), dial.clone());
+            peers.spawn(format!("{name:.7}-contact"), cpu, Policy::Other, move || {
+                contact::keep(&shared, at, &dialled)
+            })?;
+            if let Some(own) = departures.iter().position(|departures| departures.to() == id) {
+                let (shared, departures) = (peers.shared.clone(), departures.swap_remove(own));
+                peers.senders.push(departures.wake());
+                let send = move || contact::send(&shared, at, &dial, departures);
+                peers.spawn(format!("to-{name:.12}"), cpu, Policy::Fifo(RELEASE), send)?;
+            }
+        }
+        Ok(peers)
+    }
+
+    fn spawn(
+        &mut self,
+        name: String,
+        cpu: Option<u32>,
+        policy: Policy,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), NodeError> {
+        let spawn = Spawn::new(name).policy(policy);
+        let spawn = match cpu {
+            Some(cpu) => spawn.cpu(cpu),
+            None => spawn,
+        };
+        self.threads.push(spawn.spawn(run).map_err(NodeError::Thread)?);
+        Ok(())
+    }
+
+    /// Serves other nodes at the endpoints of the host and, over TLS, operators.
+    fn listen(&mut self, cpu: Option<u32>, tls: Option<&Tls>) -> Result<(), NodeError> {
+        let endpoints = &self.shared.system.hosts[self.shared.host.index()].endpoints;
+        // A peer has two connections, and one that it has lost may be still open. Each has a thread of its own.
+        let connections = 3 * self.shared.peers.len() + 12;
+        let lane = LaneOptions {
+            name: "node".to_owned(),
+            threads: connections + 1,
+            policy: Policy::Fifo(RELEASE),
+            cpu,
+            brief: false,
+        };
+        let limits = ServerLimits {
+            connections,
+            message: MESSAGE,
+            backlog: 4 << 20,
+            unfinished: 4 << 20,
+            in_flight: 1,
+            ending: Span::from_secs(1),
+            // Peers are heard of several times a second.
+            silent: Span::from_secs(5),
+            ..ServerLimits::default()
+        };
+        let mut builder = Orb::builder().server_limits(limits).lane(lane);
+        if let Some(tls) = tls {
+            builder = builder.tls_server(tls.server.clone());
+        }
+        for endpoint in endpoints {
+            builder = match endpoint {
+                Endpoint::Tls(_) if tls.is_none() => {
+                    return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
+                }
+                Endpoint::Tcp(address) => builder.listen(&format!("iiop://{address}")),
+                Endpoint::Tls(address) => builder.listen(&format!("ssliop://{address}")),
+                Endpoint::Unix(path) => {
+                    make_folder(Path::new(path))?;
+                    builder.listen(&format!("unix:{path}"))
+                }
+            }
+            .map_err(NodeError::Endpoint)?;
+        }
+        let orb = self.serve(builder, &[contact::KEY, control::KEY], false)?;
+        for endpoint in endpoints {
+            if let Endpoint::Unix(path) = endpoint {
+                close_to_others(Path::new(path))?;
+            }
+        }
+        orb.ready();
+        self.orbs.push(orb);
+        Ok(())
+    }
+
+    /// Serves operators of this user at a separate socket.
+    fn serve_control(&mut self, socket: PathBuf) -> Result<(), NodeError> {
+        make_folder(&socket)?;
+        let lane = LaneOptions { name: "control".to_owned(), threads: 4, brief: true, ..LaneOptions::default() };
+        let limits = ServerLimits { connections: 32, message: 64 << 10, ..ServerLimits::default() };
+        let builder = Orb::builder().server_limits(limits).lane(lane);
+        let builder = builder.listen(&format!("unix:{}", socket.display())).map_err(NodeError::Endpoint)?;
+        let orb = self.serve(builder, &[control::KEY], true)?;
+        close_to_others(&socket)?;
+        orb.ready();
+        self.orbs.push(orb);
+        Ok(())
+    }
+
+    fn serve(&self, builder: OrbBuilder, keys: &[&str], local: bool) -> Result<Orb, NodeError> {
+        let orb = builder.build().map_err(NodeError::Orb)?;
+        let adapter = orb.adapter("node").persistent().build().map_err(NodeError::Adapter)?;
+        for key in keys {
+            let published = match *key {
+                contact::KEY => {
+                    let object = adapter.activate_as::<dyn wire::Peer>("peer", Arc::new(ForPeers(self.shared.clone())));
+                    object.and_then(|object| orb.publish(key, &object))
+                }
+                _ => {
+                    let servant = Arc::new(ForOperators { shared: self.shared.clone(), local });
+                    let object = adapter.activate_as::<dyn wire::Control>("control", servant);
+                    object.and_then(|object| orb.publish(key, &object))
+                }
+            };
+            published.map_err(NodeError::Adapter)?;
+        }
+        Ok(orb)
+    }
+
+    /// Waits for the other hosts, and agrees on instant 0 with those present. Calls `report` for each event meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// If the other hosts began separate runs, their run is over, or this one was interrupted.
+    pub fn agree(&self, mut report: impl FnMut(&Event)) -> Result<Agreed, NodeError> {
+        let (shared, began) = (&self.shared, self.shared.clock.now());
+        loop {
+            shared.take_events().iter().for_each(&mut report);
+            if shared.interrupt.requested() {
+                return Err(NodeError::Interrupted);
+            }
+            let patience = match shared.clock.now().since(began) {
+                waited if waited >= self.wait + ALIVE => Patience::Exhausted,
+                waited if waited >= self.wait => Patience::Over,
+                _ => Patience::Waits,
+            };
+            *shared.progress.lock() = Progress::Gathering { impatient: patience != Patience::Waits };
+            let present: Vec<_> = shared.peers.iter().filter_map(|peer| peer.present()).collect();
+            let name = |host: HostId| shared.system.hosts[host.index()].name.clone();
+            let now = shared.now();
+            let arrives = |peer: &Peer| {
+                let known = peer.known.lock();
+                !matches!(known.link, Link::Joined | Link::Refused) && known.is_alive(now, ALIVE)
+            };
+            let arriving = shared.peers.iter().any(arrives);
+            match step(shared.host, shared.peers.len() + 1, patience, arriving, &present) {
+                Step::Wait => shared.clock.sleep_until(shared.clock.now() + LOOK),
+                Step::Propose => {
+                    let run = Run { id: random(), origin: shared.now() + LEAD.as_nanos() };
+                    return Ok(self.begin(run, false));
+                }
+                Step::Join(host, run) => {
+                    let peer = shared.peers.iter().find(|peer| peer.host == host);
+                    let now = shared.now();
+                    let known = peer.and_then(|peer| peer.known.lock().clock.estimate(now));
+                    let Some(Estimate { offset, .. }) = known else {
+                        shared.clock.sleep_until(shared.clock.now() + LOOK);
+                        continue;
+                    };
+                    let origin = i128::from(run.origin) - i128::from(offset);
+                    let Ok(origin) = u64::try_from(origin) else {
+                        return Err(NodeError::Rebooted { host: name(host) });
+                    };
+                    let running = Span::from_nanos(now.saturating_sub(origin));
+                    if running >= shared.system.duration {
+                        return Err(NodeError::Ended { host: name(host) });
+                    }
+                    return Ok(self.begin(Run { id: run.id, origin }, origin <= now));
+                }
+                Step::Apart(one, other) => return Err(NodeError::Apart(name(one), name(other))),
+            }
+        }
+    }
+
+    fn begin(&self, run: Run, late: bool) -> Agreed {
+        *self.shared.progress.lock() = Progress::Running(run);
+        self.shared.wakes.iter().for_each(|wake| wake.post());
+        Agreed { clock: MonotonicClock::from_origin(run.origin), run: run.id, late }
+    }
+
+    /// Events since the last call.
+    pub fn take_events(&self) -> Vec<Event> {
+        self.shared.take_events()
+    }
+
+    /// The lead of each other host's clock over the own one since instant 0, where known.
+    pub fn clocks(&self) -> impl Iterator<Item = (HostId, Estimate)> + '_ {
+        let (now, own) = (self.shared.now(), *self.shared.progress.lock());
+        self.shared.peers.iter().filter_map(move |peer| {
+            let known = peer.known.lock();
+            let ahead = (known.link == Link::Joined).then(|| known.ahead(now, Some(&own))).flatten()?;
+            Some((peer.host, ahead))
+        })
+    }
+
+    /// The states of the other hosts.
+    pub fn standing(&self) -> Vec<wire::PeerStanding> {
+        let (now, own) = (self.shared.now(), *self.shared.progress.lock());
+        self.shared.peers.iter().map(|peer| standing(peer, now, &own)).collect()
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Release);
+        self.shared.wakes.iter().chain(&self.senders).for_each(|wake| wake.post());
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        self.orbs.iter().for_each(Orb::shutdown);
+    }
+}
+
+/// The directory of a Unix socket, in which no other user can replace it.
+fn make_folder(socket: &Path) -> Result<(), NodeError> {
+    let failed = |error| NodeError::Socket { path: socket.to_owned(), error };
+    let folder = socket.parent().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+    Folder::make(folder, 0o700).map(drop).map_err(|mistrust| failed(mistrust.into()))
+}
+
+fn close_to_others(socket: &Path) -> Result<(), NodeError> {
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
+        .map_err(|error| NodeError::Socket { path: socket.to_owned(), error })
+}

@@ -1,0 +1,112 @@
+//! Clients that are not peers, and peers that misbehave.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use hyoshi_model::Span;
+use hyoshi_node::corbaloc;
+use hyoshi_node::idl::hyoshi_node::{self as wire, IntroduceError, Peer, PeerStub, Reason};
+use hyoshi_orb::{Orb, Scope};
+
+use crate::common::{DRONE, Host, text, until, unused_address};
+
+fn alone() -> (Host, String) {
+    let text = text(&format!("tcp/{}", unused_address()), &format!("tcp/{}", unused_address()), "60s");
+    (Host::start(&text, DRONE, Span::ZERO).unwrap(), text)
+}
+
+/// The drone's object, called by a stranger.
+fn stub(orb: &Orb, drone: &Host) -> PeerStub {
+    let at = corbaloc(&drone.system.hosts[0].endpoints[0], "hyoshi-peer");
+    orb.resolve_unchecked::<dyn Peer>(&at).unwrap()
+}
+
+fn introduction(drone: &Host) -> wire::Introduction {
+    let digest = {
+        use ring::digest::{SHA256, digest};
+        digest(&SHA256, hyoshi_model::write(&drone.system).as_bytes()).as_ref().try_into().unwrap()
+    };
+    wire::Introduction { version: 1, system: "uav".into(), host: "station".into(), digest, incarnation: 7 }
+}
+
+fn why(refused: Result<wire::Welcome, IntroduceError>) -> Reason {
+    match refused {
+        Err(IntroduceError::Refused(refused)) => {
+            assert!(!refused.detail.is_empty());
+            refused.why
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_introduction_that_is_not_of_a_host_of_this_system_is_refused_with_the_reason() {
+    let (drone, _) = alone();
+    let orb = Orb::client().unwrap();
+    let (peer, right) = (stub(&orb, &drone), introduction(&drone));
+    let with = |change: &dyn Fn(&mut wire::Introduction)| {
+        let mut wrong = right.clone();
+        change(&mut wrong);
+        why(peer.introduce(&wrong))
+    };
+    assert_eq!(with(&|wrong| wrong.version = 2), Reason::OtherVersion);
+    assert_eq!(with(&|wrong| wrong.digest[31] ^= 1), Reason::OtherSystem);
+    assert_eq!(with(&|wrong| wrong.system = "ugv".into()), Reason::OtherSystem);
+    assert_eq!(with(&|wrong| wrong.host = "moon".into()), Reason::WrongHost);
+    assert_eq!(with(&|wrong| wrong.host = "drone".into()), Reason::WrongHost);
+    let welcome = peer.introduce(&right).unwrap();
+    assert_eq!(welcome.who.host, "drone");
+    assert_eq!(with(&|wrong| wrong.incarnation = 8), Reason::HostTaken);
+    let again = peer.introduce(&right).unwrap();
+    assert_ne!(again.session, welcome.session, "of one start of a node the last session counts");
+    let mine = wire::Progress { gathering: true, impatient: false, run: [0; 16], origin: 0 };
+    assert!(peer.exchange(welcome.session, &mine).is_err());
+    assert!(peer.exchange(again.session, &mine).unwrap().state.gathering);
+}
+
+#[test]
+fn completions_of_strangers_and_floods_are_counted_and_keep_no_lane_from_its_work() {
+    let (mut drone, _) = alone();
+    let agreed = drone.agree().unwrap();
+    let running = drone.begin(&agreed);
+    let orb = Orb::client().unwrap();
+    let peer = stub(&orb, &drone);
+    let welcome = peer.introduce(&introduction(&drone)).unwrap();
+    let what = wire::Completion { source: 1, target: 0, position: 0, number: 0, origin: 0, period: 1, sent: 0 };
+    let flood = peer.as_ref().oneways(Scope::None);
+    let began = Instant::now();
+    for _ in 0..20_000 {
+        // It is read ever more slowly: completions that do not fit are not sent.
+        if flood.as_ref().within(Span::from_millis(1)).complete(welcome.session, &what, &[]).is_err() {
+            break;
+        }
+    }
+    until("completions that it may not send are rejected", || drone.peers.standing()[0].rejected > 1_000);
+    let (standing, took) = (drone.peers.standing().remove(0), began.elapsed());
+    assert_eq!(standing.received, 0);
+    let most = 1_024 + 40 * took.as_millis() as u64 / 1_000 + took.as_millis() as u64 / 5 + 100;
+    assert!(standing.rejected < most, "{} in {took:?}", standing.rejected);
+    // One without a session, too.
+    let stranger = flood.complete(99, &what, &[]);
+    assert!(stranger.is_ok() || took > Duration::from_millis(1));
+    let finished = running.stop(&mut |_, _, _| ());
+    assert_eq!(finished.lost.signals, 0);
+}
+
+#[test]
+fn who_says_nothing_or_nonsense_is_closed_and_others_are_served() {
+    let (drone, _) = alone();
+    let hyoshi_model::Endpoint::Tcp(address) = drone.system.hosts[0].endpoints[0].clone() else { unreachable!() };
+    let connect = || TcpStream::connect(address.to_string()).unwrap();
+    // More silent connections than it has room for.
+    let silent: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
+    let mut garbage = connect();
+    garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    garbage.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let _ = garbage.read_to_end(&mut answer);
+    let orb = Orb::client().unwrap();
+    assert!(stub(&orb, &drone).introduce(&introduction(&drone)).is_ok());
+    drop(silent);
+}

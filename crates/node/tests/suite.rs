@@ -1,0 +1,14 @@
+//! Nodes of two hosts in one process, set up as on separate machines.
+
+#[path = "../../orb/tests/common/authority.rs"]
+mod authority;
+mod clocks;
+mod common;
+mod joining;
+#[path = "../../os/tests/common/privileges.rs"]
+mod privileges;
+mod requests;
+mod strangers;
+mod tls;
+#[path = "../../orb/tests/common/tracking.rs"]
+mod tracking;

@@ -1,0 +1,25 @@
+//! The protocol of a socket, without the socket: octets and times go in; whole messages, octets to write and deadlines
+//! come out. Tests and a fuzzer drive it by sequences of operations.
+//!
+//! ```text
+//!   read ──► place, came ──► Incoming ──► next: a whole message, borrowed
+//!                                    └──► deadline of what has begun
+//!
+//!   send, post ─────────► Outgoing ──► flush: octets, as many as the socket takes
+//!                                 └──► deadline of what waits
+//! ```
+//!
+//! Its drivers are thin: a thread of a lane, the reader of connections that carry calls both ways, a call that reads its
+//! own reply, the thread that reads a shared connection's replies.
+
+mod incoming;
+#[cfg(test)]
+mod laws;
+mod outgoing;
+mod pace;
+mod terms;
+
+pub(crate) use incoming::{Incoming, Whole};
+pub(crate) use outgoing::Outgoing;
+pub(crate) use pace::Pace;
+pub(crate) use terms::Terms;

@@ -1,0 +1,33 @@
+//! Buffers of a calling thread; connections need none.
+
+use std::cell::Cell;
+
+use hyoshi_wire::{ByteOrder, Encoder};
+
+use crate::intake::BUFFER;
+
+/// Requests larger than this do not stay allocated.
+const KEEP: usize = 1 << 20;
+
+/// See the module.
+pub(super) struct Buffers {
+    pub(super) to: Encoder,
+    pub(super) buffer: Vec<u8>,
+}
+
+thread_local! {
+    static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
+}
+
+/// Lends the thread's buffers. (A call from within a call, by code that decodes a result, gets another.)
+#[inline]
+pub(super) fn with<R>(work: impl FnOnce(&mut Buffers) -> R) -> R {
+    let fresh = || Box::new(Buffers { to: Encoder::new(ByteOrder::NATIVE), buffer: vec![0; BUFFER] });
+    let mut buffers = BUFFERS.take().unwrap_or_else(fresh);
+    let done = work(&mut buffers);
+    if buffers.to.len() > KEEP {
+        buffers.to = Encoder::new(ByteOrder::NATIVE);
+    }
+    BUFFERS.set(Some(buffers));
+    done
+}

@@ -1,0 +1,102 @@
+//! Connects to an endpoint: finds the addresses of its host and tries each.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use hyoshi_os::Address;
+use hyoshi_wire::ior::Endpoint;
+
+use super::lookup::Lookups;
+use super::offer::Offer;
+use crate::bidir::is_way_back;
+use crate::care::Care;
+use crate::failure::Failure;
+use crate::limits::ClientLimits;
+use crate::tls::{Dial, Distrust};
+use crate::transport::{Transport, TransportRules};
+
+/// How long connecting may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// To find the host's addresses, and for each of them.
+    pub(super) each: Duration,
+    /// For all that the call needs.
+    pub(super) until: Option<Instant>,
+}
+
+impl Patience {
+    /// What is left for one step.
+    pub(super) fn left(&self) -> Result<Duration, Failure> {
+        let left = self.until.map_or(self.each, |until| self.each.min(until.saturating_duration_since(Instant::now())));
+        if left.is_zero() { Err(Failure::ConnectTimedOut) } else { Ok(left) }
+    }
+}
+
+/// What all endpoints share.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) limits: ClientLimits,
+    pub(super) care: Arc<Care>,
+    pub(super) rules: TransportRules,
+    pub(super) lookups: Arc<Lookups>,
+    /// Set if connections are to carry calls both ways.
+    pub(super) offer: OnceLock<Offer>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Dialling {
+    pub(super) endpoint: Endpoint,
+    pub(super) tls: Option<Dial>,
+    pub(super) common: Arc<Common>,
+}
+
+impl Dialling {
+    /// Tries all addresses of the host.
+    pub(super) fn connect<T>(
+        &self,
+        patience: &Patience,
+        mut connect: impl FnMut(&Address, Duration, Option<&Dial>) -> io::Result<T>,
+    ) -> Result<T, Failure> {
+        let mut connect =
+            |address, left| connect(&address, left, self.tls.as_ref()).map_err(|error| no_connection(&error));
+        if matches!(&self.endpoint, Endpoint::Tcp { host, .. } if is_way_back(host)) {
+            return Err(Failure::NoWayBack);
+        }
+        // The housekeeping thread closes it when it is no longer used.
+        self.common.care.stir(false);
+        let (host, port) = match &self.endpoint {
+            Endpoint::Unix { .. } if !self.common.rules.allow(Transport::Unix, None) => return Err(Failure::Forbidden),
+            Endpoint::Unix { path, .. } => return connect(Address::Unix(path.into()), patience.left()?),
+            Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } => (host, *port),
+        };
+        let mut last = Failure::HostUnknown;
+        let transport = if self.tls.is_some() { Transport::Tls } else { Transport::Tcp };
+        for address in self.common.lookups.find(host, port, Instant::now() + patience.left()?)? {
+            if !self.common.rules.allow(transport, Some(address.ip())) {
+                last = Failure::Forbidden;
+                continue;
+            }
+            match connect(Address::Tcp(address), patience.left()?) {
+                Ok(connected) => return Ok(connected),
+                Err(failure) => last = failure,
+            }
+        }
+        Err(last)
+    }
+}
+
+pub(super) fn no_connection(error: &io::Error) -> Failure {
+    if let Some(why) = Distrust::of(error) {
+        return Failure::Tls(why);
+    }
+    match error.kind() {
+        // The server ended within the handshake.
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Failure::Tls(Distrust::Handshake),
+        // Of a Unix socket the file may be missing.
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Failure::Refused,
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Failure::ConnectTimedOut,
+        _ => Failure::NotConnected,
+    }
+}

@@ -1,0 +1,284 @@
+//! References: how an object is known, and the way to it.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use hyoshi_model::Span;
+use hyoshi_wire::giop::Response;
+use hyoshi_wire::ior::Ior;
+use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind};
+
+use super::{Interface, Operation};
+use crate::client::{Pending, RemoteObject, Request, invoke};
+use crate::current;
+use crate::limits::{Scope, Timeouts};
+use crate::objects::{Core, Passage, Slot};
+use crate::outcome::Outcome;
+use crate::raises::Raises;
+use crate::shared::{Shared, used_orb};
+
+/// A reference to an object with the interface `T`. Stubs wrap one. Cloning is cheap.
+pub struct Reference<T: ?Sized> {
+    object: Arc<RemoteObject>,
+    /// The object itself, if it is active in this process.
+    local: Option<Arc<Local<T>>>,
+    timeouts: Timeouts,
+    scope: Scope,
+}
+
+/// An object of this process.
+struct Local<T: ?Sized> {
+    slot: Arc<Slot>,
+    adapter: Arc<Core>,
+    servant: Arc<T>,
+    /// Of the object.
+    key: Box<[u8]>,
+}
+
+impl<T: Interface + ?Sized> Reference<T> {
+    fn of(object: Arc<RemoteObject>, local: Option<Arc<Local<T>>>) -> Self {
+        let orb = object.upgrade();
+        let (timeouts, scope) = orb.map_or_else(Default::default, |orb| (orb.timeouts, orb.scope));
+        Reference { object, local, timeouts, scope }
+    }
+
+    /// To an object of this ORB.
+    pub(crate) fn own(orb: &Arc<Shared>, id: &str, key: &[u8]) -> Self {
+        let object = RemoteObject::new(Arc::downgrade(orb), orb.reference(id, key));
+        Reference::of(object, Local::find(orb, key))
+    }
+
+    pub(crate) fn new(orb: &Arc<Shared>, ior: Ior) -> Self {
+        let local = orb.own_key(&ior).and_then(|key| Local::find(orb, &key));
+        Reference::of(RemoteObject::new(Arc::downgrade(orb), ior), local)
+    }
+
+    /// The reference as it goes over the wire. Its `Display` is the stringified form, `IOR:...`.
+    pub fn ior(&self) -> &Ior {
+        self.object.ior()
+    }
+
+    /// The same object, calls of which take at most this long as a whole: `stub.within(Span::from_millis(5)).locate(7)`.
+    pub fn within(&self, round_trip: Span) -> T::Stub {
+        let timeouts = Timeouts { round_trip: Some(round_trip), ..self.timeouts };
+        Reference { timeouts, ..self.clone() }.into()
+    }
+
+    /// The same object, with other timeouts.
+    pub fn timeouts(&self, timeouts: Timeouts) -> T::Stub {
+        Reference { timeouts, ..self.clone() }.into()
+    }
+
+    /// The same object, oneways of which return when they have come so far.
+    pub fn oneways(&self, scope: Scope) -> T::Stub {
+        Reference { scope, ..self.clone() }.into()
+    }
+
+    /// The same object, seen through an interface that it inherits or is known to have otherwise.
+    pub fn widen<B: Interface + ?Sized>(&self) -> Reference<B> {
+        let local = self.local.as_ref().and_then(|local| {
+            let servant = local.slot.servant.cast::<B>()?;
+            let (slot, adapter, key) = (local.slot.clone(), local.adapter.clone(), local.key.clone());
+            Some(Arc::new(Local { slot, adapter, servant, key }))
+        });
+        Reference { object: self.object.clone(), local, timeouts: self.timeouts, scope: self.scope }
+    }
+
+    /// The same object through this interface, if it says that it has it.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be asked.
+    pub fn narrow<B: Interface + ?Sized>(&self) -> Result<Option<B::Stub>, SystemException> {
+        Ok(self.is_a(B::ID)?.then(|| self.widen::<B>().into()))
+    }
+
+    /// The servant, if the object is active in this process and takes calls now: then a call is just that.
+    #[inline]
+    pub fn collocated(&self) -> Option<Collocated<'_, T>> {
+        let local = self.local.as_deref()?;
+        if local.adapter.gate.passage() != Passage::Active || !local.slot.enter() {
+            return None;
+        }
+        Some(Collocated { local, _within: current::within(&local.key) })
+    }
+
+    /// Calls an operation. Stubs do.
+    ///
+    /// # Errors
+    ///
+    /// What it raises, or why there is no reply.
+    #[inline]
+    pub fn call<R, E: Raises>(
+        &self,
+        operation: &Operation,
+        arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
+        results: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
+    ) -> Result<R, E> {
+        let orb = self.object.orb()?;
+        let mut outcome = Outcome::new(results);
+        let request =
+            Request { operation: operation.name, response: Response::Target, put_off: false, arguments: &arguments };
+        invoke(&orb, &self.object, &self.timeouts, &request, &mut |reply| outcome.accept(reply))?;
+        outcome.take()
+    }
+
+    /// Calls a oneway: returns when it has come as far as the reference's scope says.
+    ///
+    /// # Errors
+    ///
+    /// Why it has not come so far.
+    pub fn send<E: Raises>(
+        &self,
+        operation: &Operation,
+        arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
+    ) -> Result<(), E> {
+        let response = match self.scope {
+            Scope::None | Scope::Transport => Response::None,
+            Scope::Server => Response::Server,
+            Scope::Target => Response::Target,
+        };
+        let put_off = self.scope == Scope::None;
+        let request = Request { operation: operation.name, response, put_off, arguments: &arguments };
+        let orb = self.object.orb()?;
+        let mut outcome = Outcome::<(), E, _>::new(|_: &mut Decoder<'_>| Ok(()));
+        invoke(&orb, &self.object, &self.timeouts, &request, &mut |reply| outcome.accept(reply))?;
+        if response.expected() { outcome.take() } else { Ok(()) }
+    }
+
+    /// Calls an operation without waiting for its end.
+    pub fn call_async<R, E: Raises>(
+        &self,
+        operation: &Operation,
+        arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
+        results: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Send + 'static,
+    ) -> Pending<R, E> {
+        let sent = Pending::send(&self.object, &self.timeouts, operation.name, &arguments, Box::new(results));
+        match sent {
+            Ok(Ok(pending)) => pending,
+            // A server of GIOP 1.0 or 1.1, or none that answers: the call is made at once.
+            Ok(Err(results)) => Pending::over(self.call(operation, arguments, results)),
+            Err(exception) => Pending::over(Err(exception.into())),
+        }
+    }
+
+    /// Whether the object has this interface: asks it, if the reference does not say.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be asked.
+    pub fn is_a(&self, id: &str) -> Result<bool, SystemException> {
+        if self.ior().type_id == id || id == "IDL:omg.org/CORBA/Object:1.0" {
+            return Ok(true);
+        }
+        if let Some(local) = &self.local {
+            return Ok(local.slot.servant.is_a(id));
+        }
+        self.call(&Operation::new("_is_a"), |to| id.encode(to), yes_or_no)
+    }
+
+    /// True if there is no such object any more, says its server.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be asked; that nobody answers is no answer.
+    pub fn non_existent(&self) -> Result<bool, SystemException> {
+        let asked = self.call::<_, SystemException>(&Operation::new("_non_existent"), |_| Ok(()), yes_or_no);
+        match asked {
+            Err(exception) if exception.kind == SystemKind::ObjectNotExist => Ok(true),
+            answer => answer,
+        }
+    }
+}
+
+fn yes_or_no(from: &mut Decoder<'_>) -> Result<bool, DecodeError> {
+    bool::decode(from)
+}
+
+impl<T: Interface + ?Sized> Local<T> {
+    fn find(orb: &Arc<Shared>, key: &[u8]) -> Option<Arc<Local<T>>> {
+        // Interceptors are to see every call.
+        if !orb.collocation {
+            return None;
+        }
+        let (adapter, id) = orb.adapters.adapter(key).ok()?;
+        let slot = adapter.active(id)?;
+        let servant = slot.servant.cast::<T>()?;
+        Some(Arc::new(Local { slot, adapter, servant, key: key.into() }))
+    }
+}
+
+/// A servant in this process, called directly; counted as a call that runs while it exists.
+pub struct Collocated<'a, T: ?Sized> {
+    local: &'a Local<T>,
+    /// The servant can ask whom it stands for, and deactivate its object.
+    _within: current::Within,
+}
+
+impl<T: ?Sized> Deref for Collocated<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.local.servant
+    }
+}
+
+impl<T: ?Sized> Drop for Collocated<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.local.slot.leave();
+    }
+}
+
+impl<T: ?Sized> Clone for Reference<T> {
+    fn clone(&self) -> Self {
+        let (object, local) = (self.object.clone(), self.local.clone());
+        Reference { object, local, timeouts: self.timeouts, scope: self.scope }
+    }
+}
+
+/// Equivalent in CORBA's sense: for sure the same object if true, perhaps the same if not.
+impl<T: ?Sized> PartialEq for Reference<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.object, &other.object) || self.object.ior().profiles == other.object.ior().profiles
+    }
+}
+
+impl<T: ?Sized> Eq for Reference<T> {}
+
+impl<T: ?Sized> Hash for Reference<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.object.ior().profiles.hash(state);
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Reference<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut told = f.debug_struct("Reference");
+        told.field("type_id", &self.object.ior().type_id);
+        for profile in self.object.ior().iiop().flatten() {
+            told.field("at", &format_args!("{}:{}", profile.host, profile.port));
+        }
+        told.field("collocated", &self.local.is_some()).finish()
+    }
+}
+
+/// As on the wire.
+impl<T: ?Sized> Encode for Reference<T> {
+    fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
+        self.object.ior().encode(to)
+    }
+}
+
+impl<T: Interface + ?Sized> From<Ior> for Reference<T> {
+    /// Belongs to the ORB whose call this thread carries out or made last; without one, it cannot be called.
+    fn from(ior: Ior) -> Self {
+        match used_orb() {
+            Some(orb) => Reference::new(&orb, ior),
+            None => Reference::of(RemoteObject::new(Weak::new(), ior), None),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! An adapter's objects: who carries out a request, and how objects come and go.
+//!
+//! Readers look an object up without a lock. Whoever makes or ends one holds `changing` for a moment, never while
+//! code of the user's runs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use hyoshi_os::PiMutex;
+use hyoshi_wire::{SystemException, SystemKind};
+
+use super::gate::{Gate, Passage};
+use super::key::ObjectKey;
+use super::servant::{Entered, Servant, Slot};
+use super::source::{Activator, Elsewhere, Locator};
+use super::turn::{Turn, Turns};
+use super::{AdapterError, ByOctets};
+use crate::{current, minor};
+
+/// Requests that wait for an adapter, or for an object to be made.
+const HELD: usize = 16;
+
+/// What an adapter is to the requests that come.
+pub(crate) struct Core {
+    pub(crate) name: Box<[u8]>,
+    /// None if its objects outlive the server.
+    pub(crate) incarnation: Option<u64>,
+    pub(crate) objects: ByOctets<Arc<Slot>>,
+    pub(crate) default: Option<Servant>,
+    pub(crate) activator: Option<Arc<dyn Activator>>,
+    pub(crate) locator: Option<Arc<dyn Locator>>,
+    pub(crate) gate: Gate,
+    pub(crate) turns: Turns,
+    pub(super) changing: PiMutex<Changing>,
+    pub(crate) next: AtomicU64,
+}
+
+/// What only those change who hold its lock, as they change the objects.
+#[derive(Debug, Default)]
+pub(super) struct Changing {
+    /// Objects that an activator makes or ends now. None of them is among the active ones.
+    turns: HashMap<Box<[u8]>, Arc<Turn>>,
+    /// No object is activated any more.
+    destroyed: bool,
+}
+
+/// Who carries out one request.
+pub(crate) enum Found {
+    /// An active object.
+    Active(Entered),
+    /// The default servant.
+    Default(Servant),
+    /// What the locator gave; to be given back.
+    Located(Arc<dyn Locator>, Servant),
+}
+
+impl Found {
+    #[inline]
+    pub(crate) fn servant(&self) -> &Servant {
+        match self {
+            Found::Active(entered) => entered.servant(),
+            Found::Default(servant) | Found::Located(_, servant) => servant,
+        }
+    }
+}
+
+/// What a request to an object that an activator looks after has to do.
+enum Next {
+    Enter(Entered),
+    /// Make it: nobody else will until the turn is over.
+    Make(MyTurn),
+    /// Wait for somebody who makes or ends it.
+    Wait(Arc<Turn>),
+}
+
+/// Nobody else makes or ends the object, until this is dropped.
+struct MyTurn {
+    core: Arc<Core>,
+    id: Box<[u8]>,
+    turn: Arc<Turn>,
+}
+
+impl Drop for MyTurn {
+    fn drop(&mut self) {
+        let mut changing = self.core.changing.lock();
+        // It may be over already, and somebody else's turn.
+        if changing.turns.get(&self.id).is_some_and(|turn| Arc::ptr_eq(turn, &self.turn)) {
+            changing.turns.remove(&self.id);
+        }
+        drop(changing);
+        self.turn.end();
+    }
+}
+
+impl Core {
+    pub(crate) fn new(name: &str, incarnation: u64) -> Self {
+        Core {
+            name: name.as_bytes().into(),
+            incarnation: Some(incarnation),
+            objects: ByOctets::default(),
+            default: None,
+            activator: None,
+            locator: None,
+            gate: Gate::new(HELD),
+            turns: Turns::new(HELD),
+            changing: PiMutex::default(),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        std::str::from_utf8(&self.name).unwrap_or_default()
+    }
+
+    pub(crate) fn key(&self, id: &[u8]) -> Vec<u8> {
+        ObjectKey { adapter: &self.name, incarnation: self.incarnation, id }.octets()
+    }
+
+    /// The active object with this id.
+    #[inline]
+    pub(crate) fn active(&self, id: &[u8]) -> Option<Arc<Slot>> {
+        self.objects.pin().get(id).cloned()
+    }
+
+    /// What the object is bound to an order with, if the operation is one of its own.
+    pub(crate) fn binding(&self, id: &[u8], operation: &str) -> Option<u32> {
+        let objects = self.objects.pin();
+        let slot = objects.get(id)?;
+        slot.binding.filter(|_| slot.servant.operation(operation).is_some())
+    }
+
+    /// True if requests to the object are carried out, or at least tried.
+    pub(crate) fn has(&self, id: &[u8]) -> bool {
+        let found = self.default.is_some() || self.activator.is_some() || self.locator.is_some();
+        found || self.objects.pin().contains_key(id)
+    }
+
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.changing.lock().destroyed
+    }
+
+    /// The active object with this id, if requests pass now.
+    #[inline]
+    pub(crate) fn enter(&self, id: &[u8]) -> Option<Entered> {
+        if self.gate.passage() == Passage::Active { self.active(id).and_then(Entered::new) } else { None }
+    }
+
+    /// Who carries out a request to this object.
+    pub(crate) fn find(self: &Arc<Self>, id: &[u8], operation: &str) -> Result<Found, Elsewhere> {
+        self.gate.pass()?;
+        match self.active(id).and_then(Entered::new) {
+            Some(entered) => Ok(Found::Active(entered)),
+            None => self.look_further(id, operation),
+        }
+    }
+
+    #[cold]
+    fn look_further(self: &Arc<Self>, id: &[u8], operation: &str) -> Result<Found, Elsewhere> {
+        if let Some(activator) = &self.activator {
+            return self.activated(activator, id).map(Found::Active);
+        }
+        if let Some(locator) = &self.locator {
+            let servant = locator.before(id, operation)?;
+            return Ok(Found::Located(locator.clone(), servant));
+        }
+        self.default.clone().map(Found::Default).ok_or_else(|| no_object().into())
+    }
+
+    /// The object, made by the activator if need be.
+    fn activated(self: &Arc<Self>, activator: &Arc<dyn Activator>, id: &[u8]) -> Result<Entered, Elsewhere> {
+        let until = self.turns.until();
+        loop {
+            let mine = match self.next(id) {
+                Next::Enter(entered) => return Ok(entered),
+                Next::Make(mine) => mine,
+                Next::Wait(turn) => {
+                    self.turns.wait(&turn, until)?;
+                    // It may take no requests any more.
+                    self.gate.pass()?;
+                    continue;
+                }
+            };
+            let servant = {
+                let _making = current::making(self.key(id));
+                activator.incarnate(id)?
+            };
+            let slot = Slot::new(servant, None);
+            let mut changing = self.changing.lock();
+            if changing.destroyed {
+                drop(changing);
+                activator.etherealize(id, slot.servant.clone());
+                return Err(SystemKind::ObjAdapter.not_done(minor::INACTIVE).into());
+            }
+            // Counted in before others see it: it may be deactivated at once.
+            let entered = Entered::new(slot.clone());
+            self.objects.pin().insert(id.into(), slot);
+            // The two at once: who finds no turn finds the object.
+            changing.turns.remove(id);
+            drop(changing);
+            drop(mine);
+            return entered.ok_or_else(|| no_object().into());
+        }
+    }
+
+    fn next(self: &Arc<Self>, id: &[u8]) -> Next {
+        let mut changing = self.changing.lock();
+        if let Some(turn) = changing.turns.get(id) {
+            return Next::Wait(turn.clone());
+        }
+        match self.active(id).and_then(Entered::new) {
+            Some(entered) => Next::Enter(entered),
+            None => Next::Make(self.take_turn(&mut changing, id)),
+        }
+    }
+
+    fn take_turn(self: &Arc<Self>, changing: &mut Changing, id: &[u8]) -> MyTurn {
+        let turn = Turn::begin();
+        changing.turns.insert(id.into(), turn.clone());
+        MyTurn { core: self.clone(), id: id.into(), turn }
+    }
+
+    /// Makes an object active.
+    pub(crate) fn activate(&self, id: &[u8], servant: Servant, binding: Option<u32>) -> Result<(), AdapterError> {
+        let changing = self.changing.lock();
+        if changing.destroyed {
+            return Err(AdapterError::Gone);
+        }
+        if changing.turns.contains_key(id) {
+            return Err(AdapterError::Changing(id.to_vec()));
+        }
+        match self.objects.pin().try_insert(id.into(), Slot::new(servant, binding)) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(AdapterError::ObjectActive(id.to_vec())),
+        }
+    }
+
+    /// Ends an object. Waits, up to `until`, for the calls that run, other than those of the thread that asks; the
+    /// activator is told behind the last of all.
+    pub(crate) fn deactivate(self: &Arc<Self>, id: &[u8], until: Option<Instant>) -> Result<(), AdapterError> {
+        let (slot, mine) = {
+            let mut changing = self.changing.lock();
+            let slot = self.objects.pin().remove(id).cloned();
+            let slot = slot.filter(|slot| slot.close()).ok_or_else(|| AdapterError::NotActive(id.to_vec()))?;
+            let mine = self.activator.as_ref().map(|_| self.take_turn(&mut changing, id));
+            (slot, mine)
+        };
+        let own = current::depth_within(self.key(id));
+        let quiet = slot.wait_until_quiet(own, until);
+        let (Some(activator), Some(mine)) = (self.activator.clone(), mine) else { return Ok(()) };
+        let (turn, servant) = (mine.turn.clone(), slot.servant.clone());
+        slot.when_quiet(Box::new(move || {
+            mine.turn.take_over();
+            let _ending = current::making(mine.core.key(&mine.id));
+            activator.etherealize(&mine.id, servant);
+        }));
+        if quiet && own == 0 {
+            // Somebody who just found it closed may be the one who tells the activator.
+            turn.wait(until);
+        }
+        Ok(())
+    }
+
+    /// Ends all objects, for good.
+    pub(crate) fn end(self: &Arc<Self>, until: Option<Instant>) {
+        self.gate.set(Passage::Inactive);
+        self.changing.lock().destroyed = true;
+        let ids: Vec<_> = self.objects.pin().keys().cloned().collect();
+        for id in ids {
+            // Somebody else may just have deactivated it.
+            let _ = self.deactivate(&id, until);
+        }
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adapter").field("name", &self.name()).field("active", &self.objects.len()).finish()
+    }
+}
+
+fn no_object() -> SystemException {
+    SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT)
+}

@@ -1,0 +1,176 @@
+//! All adapters, and the keys that objects are published under.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyoshi_wire::{SystemException, SystemKind, Version};
+
+use super::core::{Core, Found};
+use super::gate::Passage;
+use super::key::{MAGIC, ObjectKey};
+use super::source::Elsewhere;
+use super::{AdapterError, ByOctets};
+use crate::minor;
+use hyoshi_wire::ior::Ior;
+
+/// What a request's key is looked up in.
+#[derive(Debug)]
+pub(crate) struct Adapters {
+    /// Names this run of the server in keys of transient objects.
+    pub(crate) incarnation: u64,
+    by_name: ByOctets<Arc<Core>>,
+    published: ByOctets<Published>,
+}
+
+/// Where an object is.
+pub(crate) enum Located {
+    Here,
+    Elsewhere(Arc<Ior>),
+    Nowhere,
+}
+
+/// What a published key stands for: its reference, and its full key if the object is one of an adapter here.
+#[derive(Clone, Debug)]
+struct Published {
+    ior: Arc<Ior>,
+    here: Option<Arc<[u8]>>,
+}
+
+impl Adapters {
+    pub(crate) fn new(incarnation: u64) -> Self {
+        Adapters { incarnation, by_name: ByOctets::default(), published: ByOctets::default() }
+    }
+
+    pub(crate) fn add(&self, core: Core) -> Result<Arc<Core>, AdapterError> {
+        if core.name.len() > 255 {
+            return Err(AdapterError::NameTooLong(core.name().to_owned()));
+        }
+        let core = Arc::new(core);
+        match self.by_name.pin().try_insert(core.name.clone(), core.clone()) {
+            Ok(_) => Ok(core),
+            Err(_) => Err(AdapterError::NameTaken(core.name().to_owned())),
+        }
+    }
+
+    pub(crate) fn remove(&self, core: &Arc<Core>) {
+        let names = self.by_name.pin();
+        if names.get(&core.name).is_some_and(|found| Arc::ptr_eq(found, core)) {
+            names.remove(&core.name);
+        }
+    }
+
+    /// Lets clients ask for an object by a key of people's choice.
+    pub(crate) fn publish(&self, key: &[u8], reference: &Ior, own_key: Option<&[u8]>) -> Result<(), AdapterError> {
+        if key.starts_with(&MAGIC) {
+            return Err(AdapterError::KeyReserved(key.to_vec()));
+        }
+        let published = Published { ior: Arc::new(reference.clone()), here: own_key.map(Into::into) };
+        self.published.pin().insert(key.into(), published);
+        Ok(())
+    }
+
+    /// Takes a published key back.
+    pub(crate) fn unpublish(&self, key: &[u8]) {
+        self.published.pin().remove(key);
+    }
+
+    /// Shows `with` the adapter that a key names, and the object's id in it.
+    #[inline]
+    fn look_up<'k, R>(
+        &self,
+        key: &'k [u8],
+        with: impl FnOnce(&Arc<Core>, &'k [u8]) -> R,
+    ) -> Result<R, SystemException> {
+        let Some(key) = ObjectKey::parse(key) else {
+            return Err(SystemKind::ObjectNotExist.not_done(minor::NO_USABLE_PROFILE));
+        };
+        let adapters = self.by_name.pin();
+        let Some(core) = adapters.get(key.adapter) else {
+            return Err(SystemKind::ObjectNotExist.not_done(minor::NO_ADAPTER));
+        };
+        if key.incarnation != core.incarnation {
+            return Err(SystemKind::ObjectNotExist.not_done(minor::OLD_INCARNATION));
+        }
+        Ok(with(core, key.id))
+    }
+
+    /// The adapter that a key names, and the object's id in it.
+    pub(crate) fn adapter<'k>(&self, key: &'k [u8]) -> Result<(Arc<Core>, &'k [u8]), SystemException> {
+        self.look_up(key, |core, id| (core.clone(), id))
+    }
+
+    /// Runs `with` on who carries out a request, and gives back what a locator lent. Clients that speak an old
+    /// version because a corbaloc names none are sent on to the reference, which tells all that the server can.
+    #[inline]
+    pub(crate) fn find<R>(
+        &self,
+        key: &[u8],
+        operation: &str,
+        version: Version,
+        with: impl FnOnce(&Found, &[u8]) -> R,
+    ) -> Result<R, Elsewhere> {
+        let aliased;
+        let key = match key.starts_with(&MAGIC) {
+            true => key,
+            false => {
+                aliased = self.published.pin().get(key).cloned();
+                match &aliased {
+                    Some(Published { here: Some(own), .. }) if version == Version::V1_2 => own,
+                    Some(Published { ior, .. }) => return Err(Elsewhere::Forward(Box::new(ior.as_ref().clone()))),
+                    None => key,
+                }
+            }
+        };
+        // Mostly it is active. If not, code of the user's may run, or wait: not while what is removed meanwhile is kept.
+        let (id, found) = match self.look_up(key, |core, id| core.enter(id).ok_or_else(|| (core.clone(), id)))? {
+            Ok(entered) => return Ok(with(&Found::Active(entered), key)),
+            Err((core, id)) => (id, core.find(id, operation)?),
+        };
+        let done = with(&found, key);
+        if let Found::Located(locator, servant) = found {
+            locator.after(id, operation, servant);
+        }
+        Ok(done)
+    }
+
+    /// The adapter's key behind a published one, if an object here has it.
+    pub(crate) fn full_key(&self, key: Vec<u8>) -> Vec<u8> {
+        let published = self.published.pin().get(key.as_slice()).and_then(|published| published.here.clone());
+        published.map_or(key, |own| own.to_vec())
+    }
+
+    /// What the object with this key is bound to an order with, if the operation is one of its own.
+    pub(crate) fn binding(&self, key: &[u8], operation: &str) -> Option<u32> {
+        let published = if key.starts_with(&MAGIC) { None } else { Some(self.published.pin().get(key)?.here.clone()?) };
+        let key = published.as_deref().unwrap_or(key);
+        self.look_up(key, |core, id| core.binding(id, operation)).ok()?
+    }
+
+    /// Where an object is, without asking its servant.
+    pub(crate) fn locate(&self, key: &[u8]) -> Located {
+        let published = self.published.pin().get(key).cloned();
+        let key = match &published {
+            Some(Published { here: Some(own), .. }) => own,
+            Some(Published { ior, .. }) => return Located::Elsewhere(ior.clone()),
+            None => key,
+        };
+        match self.adapter(key) {
+            Ok((core, id)) if core.has(id) => Located::Here,
+            _ => Located::Nowhere,
+        }
+    }
+
+    /// Requests that wait for adapters wait no longer: they get TRANSIENT.
+    pub(crate) fn let_go(&self) {
+        self.by_name.pin().values().filter(|core| core.gate.passage() == Passage::Holding).for_each(|core| {
+            core.gate.set(Passage::Discarding);
+        });
+    }
+
+    /// Ends all adapters; waits for calls up to `until`.
+    pub(crate) fn end(&self, until: Option<Instant>) {
+        let all: Vec<_> = self.by_name.pin().values().cloned().collect();
+        self.by_name.pin().clear();
+        all.iter().for_each(|core| core.end(until));
+    }
+}

@@ -1,0 +1,114 @@
+//! Whose turn it is to make or end an object: CORBA lets one activation or deactivation of an object happen at a time
+//! (CORBA 3.3 part 1, 15.3.6), and has requests wait meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use hyoshi_model::Span;
+use hyoshi_wire::{SystemException, SystemKind};
+
+use crate::promise::Promise;
+use crate::{current, minor};
+
+/// An object that an activator makes or ends.
+///
+/// ```text
+///            a request comes                incarnate returns
+///   Absent ───────────────────► Making ───────────────────────► Active
+///     ▲  ▲                        │ incarnate fails, panics       │ deactivate
+///     │  └────────────────────────┘                               ▼
+///     └───────────────────────────────────────────────────────  Ending: calls that run end, then etherealize
+/// ```
+///
+/// Requests that come to an object while it is made or ended wait, each with its lane's thread.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// The thread that makes or ends it.
+    by: AtomicU32,
+    ended: Promise<()>,
+}
+
+impl Turn {
+    pub(super) fn begin() -> Arc<Turn> {
+        let turn = Turn { by: AtomicU32::new(0), ended: Promise::new() };
+        turn.take_over();
+        Arc::new(turn)
+    }
+
+    /// The calling thread goes on with it.
+    pub(super) fn take_over(&self) {
+        self.by.store(hyoshi_os::own_thread(), Ordering::Relaxed);
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.keep(());
+    }
+
+    /// Waits for its end. False if that has not come by `until`.
+    pub(super) fn wait(&self, until: Option<Instant>) -> bool {
+        self.ended.wait(until).is_some()
+    }
+}
+
+/// How many requests wait for turns to be over, and how long they may.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    waiting: AtomicUsize,
+    pub(crate) most: usize,
+    pub(crate) patience: Span,
+}
+
+impl Turns {
+    pub(super) fn new(most: usize) -> Self {
+        Turns { waiting: AtomicUsize::new(0), most, patience: Span::from_secs(10) }
+    }
+
+    /// When a request that comes now has waited long enough.
+    pub(super) fn until(&self) -> Option<Instant> {
+        Instant::now().checked_add(std::time::Duration::from_nanos(self.patience.as_nanos()))
+    }
+
+    /// Waits with a request.
+    ///
+    /// # Errors
+    ///
+    /// BAD_INV_ORDER if this very thread makes or ends the object, TRANSIENT if too many wait or it takes too long: two
+    /// activators may wait for each other.
+    pub(super) fn wait(&self, turn: &Turn, until: Option<Instant>) -> Result<(), SystemException> {
+        if turn.by.load(Ordering::Relaxed) == hyoshi_os::own_thread() {
+            return Err(SystemKind::BadInvOrder.not_done(minor::OWN_OBJECT));
+        }
+        let refused = || SystemKind::Transient.not_done(minor::DISCARDED);
+        let _spared = current::spare_thread().ok_or_else(refused)?;
+        let room = |waiting| (waiting < self.most).then_some(waiting + 1);
+        self.waiting.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).map_err(|_| refused())?;
+        let over = turn.wait(until);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        if over { Ok(()) } else { Err(SystemKind::Transient.not_done(minor::NOT_MADE)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_who_wait_for_a_turn_hear_of_its_end_and_its_own_thread_must_not_wait() {
+        let (turn, turns) = (Turn::begin(), Turns::new(3));
+        assert_eq!(turns.wait(&turn, None), Err(SystemKind::BadInvOrder.not_done(minor::OWN_OBJECT)));
+        std::thread::scope(|scope| {
+            let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| turns.wait(&turn, None))).collect();
+            while turns.waiting.load(Ordering::Relaxed) < 3 {
+                std::thread::yield_now();
+            }
+            let beyond = scope.spawn(|| turns.wait(&turn, None)).join().unwrap();
+            assert_eq!(beyond, Err(SystemKind::Transient.not_done(minor::DISCARDED)));
+            turn.end();
+            waiting.into_iter().for_each(|waiting| assert_eq!(waiting.join().unwrap(), Ok(())));
+        });
+        let never = Turn::begin();
+        let late = std::thread::spawn(move || Turns::new(1).wait(&never, Some(Instant::now()))).join().unwrap();
+        assert_eq!(late, Err(SystemKind::Transient.not_done(minor::NOT_MADE)));
+    }
+}

@@ -1,0 +1,103 @@
+//! The housekeeping thread. It handles long-running requests, replies that clients do not read, and idle connections.
+//! It sleeps while no connection is open.
+//!
+//! Its rule: it runs one priority above the highest lane, or a lane that is busy all the time would keep it from ever
+//! looking; it waits for nobody, and does little at a time (256 connections of a lane every 10 ms). Where a lane has a
+//! real-time priority, all threads are started at once: waiting for one to begin would be waiting for ordinary threads.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use hyoshi_model::Span;
+use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn};
+use hyoshi_wire::ior::Endpoint;
+
+use super::{OPENS_WITHIN, Running};
+
+/// While lanes are at work.
+const TICK: Span = Span::from_millis(10);
+/// While connections are open.
+const ROUND: Span = Span::from_millis(1000);
+
+/// Starts the thread.
+pub(super) fn start(orb: &Arc<Running>) -> std::io::Result<()> {
+    let highest = orb.lanes.iter().filter_map(|lane| match lane.policy() {
+        Policy::Fifo(priority) => Some(priority),
+        Policy::Other | Policy::Idle => None,
+    });
+    let policy = highest.max().map_or(Policy::Other, |highest| Policy::Fifo(highest.saturating_add(1).min(99)));
+    let orb = Arc::downgrade(orb);
+    Spawn::new("orb-care").stack(128 << 10).policy(policy).spawn(move || keep_house(&orb)).map(drop)
+}
+
+fn keep_house(orb: &Weak<Running>) {
+    let clock = MonotonicClock::start();
+    let mut round = Instant::now();
+    let (mut open, mut sweeping, mut warned) = (false, false, false);
+    loop {
+        let Some(running) = orb.upgrade() else { return };
+        let shared = &running.shared;
+        if shared.is_stopped() {
+            return;
+        }
+        let now = Instant::now();
+        for lane in &running.lanes {
+            lane.clock();
+            lane.tick();
+            // Without a further thread the lane goes on with those it has.
+            let _ = lane.grow();
+        }
+        let left = shared.peers.try_flush();
+        if now.duration_since(round) >= Duration::from_millis(900) {
+            round = now;
+            open = shared.peers.close_idle() || running.lanes.iter().any(|lane| lane.connections() > 0);
+            sweeping = true;
+        }
+        if sweeping {
+            sweeping = false;
+            running.lanes.iter().for_each(|lane| sweeping |= lane.sweep(lane.clock()));
+        }
+        let at_work = shared.care.take() || left || sweeping || running.lanes.iter().any(|lane| lane.is_busy());
+        open |= at_work;
+        if !shared.care.set_ticking(at_work) {
+            continue;
+        }
+        // When the ORB ends, it wakes this thread.
+        let until = match (at_work, open) {
+            (true, _) => clock.now() + TICK,
+            (false, true) => clock.now() + ROUND,
+            (false, false) => hyoshi_model::Instant::NEVER,
+        };
+        let until = match running.opening_due().filter(|_| !warned) {
+            None => until,
+            Some(due) => match due.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => {
+                    warned = true;
+                    eprintln!("{}", never_opened(&shared.endpoints));
+                    until
+                }
+                left => until.min(clock.now() + Span::from_nanos(left.as_nanos() as u64)),
+            },
+        };
+        let care = shared.care.clone();
+        drop(running);
+        care.wait_until(&clock, until);
+    }
+}
+
+/// The warning for a program that binds ports and does not serve them.
+fn never_opened(endpoints: &[Endpoint]) -> String {
+    let at: Vec<_> = endpoints
+        .iter()
+        .map(|endpoint| match endpoint {
+            Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } => format!("{host}:{port}"),
+            Endpoint::Unix { path, .. } => path.clone(),
+        })
+        .collect();
+    format!(
+        "hyoshi: clients at {} wait: the program has called neither Orb::ready nor Orb::run for {} s; call one of them \
+         when the objects are activated",
+        at.join(", "),
+        OPENS_WITHIN.as_secs(),
+    )
+}

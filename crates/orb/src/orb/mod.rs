@@ -1,0 +1,240 @@
+//! The ORB: owner of endpoints, adapters and connections.
+
+mod builder;
+mod housekeeping;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hyoshi_os::Wake;
+use hyoshi_wire::ior::{Endpoint, Ior};
+use hyoshi_wire::{SystemException, SystemKind};
+
+pub use builder::{OrbBuilder, OrbError};
+
+use crate::adapter::AdapterBuilder;
+use crate::interface::{Interface, Reference};
+use crate::limits::duration;
+use crate::objects::AdapterError;
+use crate::server::{Lane, OwnedLane};
+use crate::shared::Shared;
+use crate::{minor, resolve};
+
+/// If a program has not called [`Orb::ready`] by then, it gets a warning.
+const OPENS_WITHIN: Duration = Duration::from_secs(5);
+
+/// An ORB: makes objects callable from other processes, and calls remote objects. Clones share it.
+#[derive(Clone)]
+pub struct Orb {
+    /// Dropping the last handle ends the ORB.
+    running: Arc<Handle>,
+}
+
+struct Handle(Arc<Running>);
+
+impl std::ops::Deref for Handle {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.0
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.shutdown();
+    }
+}
+
+/// An ORB with its lanes.
+struct Running {
+    shared: Arc<Shared>,
+    lanes: Vec<Arc<Lane>>,
+    /// The deadline to start serving; see [`Orb::ready`].
+    due: Instant,
+    opened: AtomicBool,
+    ended: Wake,
+}
+
+impl Orb {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.running.shared
+    }
+
+    /// One with settings.
+    pub fn builder() -> OrbBuilder {
+        OrbBuilder::default()
+    }
+
+    /// One that only calls.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no thread left.
+    pub fn client() -> Result<Orb, OrbError> {
+        Orb::builder().build()
+    }
+
+    /// Begins an adapter. Its objects end with this run of the program, unless it is made
+    /// [`persistent`](AdapterBuilder::persistent).
+    pub fn adapter(&self, name: &str) -> AdapterBuilder {
+        AdapterBuilder::new(self.shared().clone(), name)
+    }
+
+    /// Its endpoints, as in its references. If it has none but can be called
+    /// ([`offer_bidirectional`](OrbBuilder::offer_bidirectional)), it has a generated name there.
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.shared().endpoints
+    }
+
+    /// Publishes an object under a chosen key: `corbaloc:iiop:host:port/KEY`. If the object is of another server,
+    /// clients are forwarded to it. If a key is published again, it refers to the new object.
+    ///
+    /// # Errors
+    ///
+    /// If the key begins like those of adapters.
+    pub fn publish<T: Interface + ?Sized>(
+        &self,
+        key: impl AsRef<[u8]>,
+        object: &impl AsRef<Reference<T>>,
+    ) -> Result<(), AdapterError> {
+        let ior = object.as_ref().ior();
+        let own = self.shared().own_key(ior);
+        self.shared().adapters.publish(key.as_ref(), ior, own.as_deref())
+    }
+
+    /// Withdraws a published key.
+    pub fn unpublish(&self, key: impl AsRef<[u8]>) {
+        self.shared().adapters.unpublish(key.as_ref());
+    }
+
+    /// A stub for the object at `address`: `IOR:...`, `corbaloc:iiop:host:port/Key`, `corbaname::host#plant/tracker`
+    /// (the naming service is asked), or `file:path` of a file with one of them. The object is asked whether it has
+    /// the interface.
+    ///
+    /// # Errors
+    ///
+    /// INV_OBJREF if the text is none of them, or nothing is bound to the name; BAD_PARAM if the object has another interface; or why it cannot be
+    /// asked.
+    pub fn resolve<T: Interface + ?Sized>(&self, address: &str) -> Result<T::Stub, SystemException> {
+        let reference = self.reference::<T>(address)?;
+        if reference.is_a(T::ID)? {
+            return Ok(reference.into());
+        }
+        Err(SystemKind::BadParam.not_done(minor::WRONG_INTERFACE))
+    }
+
+    /// The same without asking: nothing is sent, except to the naming service of a corbaname.
+    ///
+    /// # Errors
+    ///
+    /// INV_OBJREF if the text is none of them.
+    pub fn resolve_unchecked<T: Interface + ?Sized>(&self, address: &str) -> Result<T::Stub, SystemException> {
+        self.reference::<T>(address).map(Into::into)
+    }
+
+    fn reference<T: Interface + ?Sized>(&self, address: &str) -> Result<Reference<T>, SystemException> {
+        Ok(Reference::new(self.shared(), resolve::resolve(self.shared(), address)?))
+    }
+
+    /// A stub for a reference from another source.
+    pub fn stub<T: Interface + ?Sized>(&self, ior: Ior) -> T::Stub {
+        Reference::new(self.shared(), ior).into()
+    }
+
+    /// The lane of this name, if it has no threads: the program serves it.
+    pub fn owned_lane(&self, name: &str) -> Option<OwnedLane> {
+        self.running.lanes.iter().filter(|lane| lane.name() == name).find_map(OwnedLane::of)
+    }
+
+    /// Sends delayed oneways ([`Scope::None`](crate::Scope::None)).
+    pub fn flush(&self) {
+        self.shared().peers.each(|peer| peer.flush());
+    }
+
+    /// Serves clients from now on. Call it when the objects are activated and published: a client that asks earlier
+    /// would get OBJECT_NOT_EXIST, which is final. [`build`](OrbBuilder::build) has already bound the ports, so
+    /// clients can connect before; they wait in the kernel's queue of the port. Further calls do nothing.
+    ///
+    /// If a program listens and calls neither this nor [`run`](Self::run) within 5 s, the ORB warns on standard error.
+    pub fn ready(&self) {
+        self.running.open();
+    }
+
+    /// Serves clients ([`ready`](Self::ready)), and returns when the ORB is shut down.
+    pub fn run(&self) {
+        self.ready();
+        while !self.shared().is_stopped() {
+            self.running.ended.wait();
+        }
+        self.running.ended.post();
+        // A servant that ends the ORB has yet to reply.
+        let until = self.running.end_of_patience();
+        for lane in &self.running.lanes {
+            lane.wait_for_threads(until);
+        }
+    }
+
+    /// Takes no further request, waits for those that run, and closes all connections in the orderly way. Called by
+    /// a servant it does not wait for that servant's thread.
+    ///
+    /// It returns in any case: requests that still run after [`ServerLimits::ending`](crate::ServerLimits::ending) are left to themselves, and oneways that were
+    /// put off ([`Scope::None`](crate::Scope::None)) and that servers have not taken by then are lost. Connections to
+    /// other ORBs are closed then, so that servants which wait for a reply get COMM_FAILURE, and have one second more;
+    /// what they reply reaches nobody. Dropping the last handle of an ORB does the same.
+    pub fn shutdown(&self) {
+        self.running.shutdown();
+    }
+}
+
+impl fmt::Debug for Orb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared().fmt(f)
+    }
+}
+
+impl Running {
+    fn open(&self) {
+        if !self.shared.is_stopped() && !self.opened.swap(true, Ordering::AcqRel) {
+            self.lanes.iter().for_each(|lane| lane.open());
+        }
+    }
+
+    /// When to check whether the ORB was opened; `None` if it was, or has nothing to open.
+    fn opening_due(&self) -> Option<Instant> {
+        let closed = !self.opened.load(Ordering::Acquire) && self.lanes.iter().any(|lane| lane.listens());
+        closed.then_some(self.due)
+    }
+
+    /// The end of waiting for running requests, if the shutdown begins now.
+    fn end_of_patience(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(duration(self.shared.server.ending)).unwrap_or(now + Duration::from_secs(1 << 30))
+    }
+
+    fn shutdown(&self) {
+        if self.shared.stopped.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.shared.adapters.let_go();
+        let mut until = self.end_of_patience();
+        // Some of it goes over connections of the lanes.
+        self.shared.peers.try_flush();
+        self.lanes.iter().for_each(|lane| lane.close_door());
+        let all_ended = |until| self.lanes.iter().all(|lane| lane.wait_for_threads(until));
+        let ended = all_ended(until);
+        self.shared.peers.close(until);
+        if !ended {
+            // They may wait for a silent peer.
+            self.shared.peers.each(|peer| peer.abandon());
+            until = Instant::now() + Duration::from_secs(1);
+            all_ended(until);
+        }
+        self.lanes.iter().for_each(|lane| lane.close_rest());
+        self.shared.adapters.end(Some(until));
+        self.shared.care.end();
+        self.ended.post();
+    }
+}

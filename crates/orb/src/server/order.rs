@@ -1,0 +1,327 @@
+//! Requests in the program's order: the reading thread passes each request to the order and continues reading.
+//!
+//! ```text
+//!            read, bound to the order            arrived           run, refuse, drop
+//!   socket ──────────────────────────► a place ───────────► Order ────────────────────► reply, the place is free
+//!                                       │ none is free                                      │
+//!                                       └──► the connection waits, and is not read ◄────────┘ the one that waits longest
+//! ```
+//!
+//! Places are fixed in number. Their memory stays: a request of fixed size allocates nothing.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hyoshi_os::PiMutex;
+use hyoshi_wire::giop::{self, CONTEXT_RT_PRIORITY, Context, Message, Received, ServiceContext, ServiceContexts};
+use hyoshi_wire::{ByteOrder, Encoder, SystemException, SystemKind};
+
+use super::connection::{Connection, Serving};
+use super::lane::Lane;
+use super::serve;
+use crate::shared::Shared;
+use crate::{current, minor};
+
+/// Messages larger than this do not stay allocated.
+const KEEP: usize = 256 << 10;
+
+/// Decides when and on which thread requests run; see [`OrbBuilder::order`](crate::OrbBuilder::order).
+pub trait Order: Send + Sync {
+    /// A request to an object that was activated with this binding
+    /// ([`Adapter::activate_ordered`](crate::Adapter::activate_ordered)). Called by the reading thread, which reads no
+    /// other request meanwhile: this must not wait.
+    fn arrived(&self, binding: u32, request: Request);
+}
+
+impl<T: Order + ?Sized> Order for Arc<T> {
+    fn arrived(&self, binding: u32, request: Request) {
+        (**self).arrived(binding, request);
+    }
+}
+
+/// A request that was read and does not run yet. Dropping it replies TRANSIENT (minor code
+/// [`NOT_RUN`](crate::minor::NOT_RUN)).
+pub struct Request {
+    lane: Arc<Lane>,
+    connection: Arc<Connection>,
+    /// None once it is answered.
+    place: Option<Box<Place>>,
+}
+
+/// Room for a request and its reply.
+#[derive(Debug)]
+struct Place {
+    message: Option<giop::Kept>,
+    to: Encoder,
+}
+
+/// An order, and the places of a lane.
+pub(super) struct Ordered {
+    order: Arc<dyn Order>,
+    places: PiMutex<Places>,
+    /// Requests that were handed over and are not answered.
+    taken: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Places {
+    #[expect(clippy::vec_box, reason = "a request has its place as long as it is held, and is moved about")]
+    free: Vec<Box<Place>>,
+    /// Octets of messages in the others.
+    octets: usize,
+    /// Connections that wait for one, the longest first.
+    waiting: VecDeque<Arc<Connection>>,
+}
+
+/// The result of passing on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handed {
+    /// The order has it.
+    Over,
+    /// It is not bound to an order: the reading thread runs it.
+    Unbound,
+    /// There is no room: see [`Lane::wait_for_place`].
+    Full,
+}
+
+impl Ordered {
+    pub(super) fn new(order: Arc<dyn Order>, places: usize) -> Self {
+        let place = || Box::new(Place { message: None, to: Encoder::new(ByteOrder::NATIVE) });
+        let free = (0..places.max(1)).map(|_| place()).collect();
+        let places = Places { free, octets: 0, waiting: VecDeque::new() };
+        Ordered { order, places: PiMutex::new(places), taken: AtomicUsize::new(0) }
+    }
+
+    /// How many requests were handed over and are not answered.
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Acquire)
+    }
+}
+
+impl Places {
+    /// Whether there is one for this connection.
+    fn has_room(&self, lane: &Lane, connection: &Connection) -> bool {
+        let few = connection.ordered.load(Ordering::Relaxed) < lane.in_flight;
+        few && !self.free.is_empty() && self.octets < lane.most_unfinished
+    }
+
+    /// The one that has waited longest, of those for which there is one.
+    fn next(&mut self, lane: &Lane) -> Option<Arc<Connection>> {
+        let at = self.waiting.iter().position(|connection| self.has_room(lane, connection))?;
+        self.waiting.remove(at)
+    }
+}
+
+impl Lane {
+    /// Hands a request over, if its object is bound to the order and there is room.
+    pub(super) fn hand_over(
+        self: &Arc<Self>,
+        orb: &Shared,
+        connection: &Arc<Connection>,
+        received: &Received<'_>,
+        request: &mut giop::Request<'_>,
+        to: &mut Encoder,
+    ) -> Handed {
+        let Some(ordered) = &self.ordered else { return Handed::Unbound };
+        let Ok(key) = request.target.key() else { return Handed::Unbound };
+        let Some(binding) = orb.adapters.binding(key, request.operation) else { return Handed::Unbound };
+        // Now: those behind it may run first. A client that is refused gets its reply at once.
+        if serve::greet(&connection.terms, received, request, to).is_err() {
+            return Handed::Unbound;
+        }
+        let octets = received.octets().len();
+        let mut places = ordered.places.lock();
+        if !places.has_room(self, connection) {
+            return Handed::Full;
+        }
+        let Some(mut place) = places.free.pop() else { return Handed::Full };
+        places.octets += octets;
+        drop(places);
+        match &mut place.message {
+            Some(message) => message.refill(received),
+            None => place.message = Some(received.keep()),
+        }
+        ordered.taken.fetch_add(1, Ordering::AcqRel);
+        connection.ordered.fetch_add(1, Ordering::Relaxed);
+        connection.start_ordered();
+        let request = Request { lane: self.clone(), connection: connection.clone(), place: Some(place) };
+        // If it panics, the request is dropped.
+        let _ = serve::guarded(|| ordered.order.arrived(binding, request));
+        Handed::Over
+    }
+
+    /// A connection that the calling thread has released is read again once there is a place for its next request.
+    pub(super) fn wait_for_place(&self, connection: &Arc<Connection>) {
+        if let Some(ordered) = &self.ordered {
+            ordered.places.lock().waiting.push_back(connection.clone());
+            // One that is admitted may be closed before it takes its place: then each tick looks for the next.
+            self.stir();
+            self.admit_waiting();
+        }
+    }
+
+    /// Reads those again that waited, as far as there are places.
+    pub(super) fn admit_waiting(&self) {
+        let Some(ordered) = &self.ordered else { return };
+        let room = ordered.places.lock().free.len();
+        for _ in 0..room {
+            let next = ordered.places.lock().next(self);
+            let Some(connection) = next else { break };
+            self.arm(&connection);
+        }
+    }
+
+    /// True while connections wait for places.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.ordered.as_ref().is_some_and(|ordered| !ordered.places.lock().waiting.is_empty())
+    }
+
+    /// The request of a place is answered.
+    fn give_back(&self, connection: &Arc<Connection>, mut place: Box<Place>) {
+        let Some(ordered) = &self.ordered else { return };
+        let octets = place.message.as_ref().map_or(0, |message| message.received().octets().len());
+        if octets > KEEP {
+            place.message = None;
+        }
+        if place.to.len() > KEEP {
+            place.to = Encoder::new(ByteOrder::NATIVE);
+        }
+        connection.ordered.fetch_sub(1, Ordering::Relaxed);
+        connection.end_ordered();
+        let waits = {
+            let mut places = ordered.places.lock();
+            places.octets -= octets;
+            places.free.push(place);
+            !places.waiting.is_empty()
+        };
+        if waits {
+            self.admit_waiting();
+        }
+        if self.stopping() && !connection.is_running() && connection.own().is_some() {
+            self.end(connection);
+        }
+        ordered.taken.fetch_sub(1, Ordering::AcqRel);
+        if self.stopping() {
+            self.gone.post();
+        }
+    }
+}
+
+impl Request {
+    /// Runs it on the calling thread, and sends the reply. If the socket does not accept all octets, the rest waits in
+    /// memory.
+    pub fn run(mut self) {
+        let Some(orb) = self.lane.orb.upgrade() else { return };
+        crate::shared::use_orb(&orb);
+        let serving = Serving { lane: self.lane.clone(), connection: self.connection.clone(), epoch: None };
+        let outer = current::serve(Some(serving));
+        self.answer(|received, connection, to, early| {
+            serve::message(&orb, &connection.terms, received, to, early);
+        });
+        current::serve(outer);
+    }
+
+    /// Answers it with this exception.
+    pub fn refuse(mut self, exception: SystemException) {
+        self.raise(exception);
+    }
+
+    fn raise(&mut self, exception: SystemException) {
+        self.answer(|received, connection, to, _| {
+            to.clear();
+            to.speak(received.header().version, connection.terms.chars());
+            if received.wants_reply() {
+                serve::broken(received, exception, to);
+            }
+        });
+    }
+
+    fn answer(&mut self, answer: impl FnOnce(&Received<'_>, &Connection, &mut Encoder, &mut dyn FnMut(&[u8]) -> bool)) {
+        let Some(mut place) = self.place.take() else { return };
+        let Request { lane, connection, .. } = &*self;
+        let Place { message, to } = &mut *place;
+        if let Some(message) = message {
+            // A reply that cannot be sent ends the connection; the reading thread detects it.
+            let mut send = |octets: &[u8]| {
+                let sent = lane.send(connection, octets);
+                if !sent {
+                    lane.close(connection);
+                }
+                sent
+            };
+            answer(&message.received(), connection, to, &mut send);
+            if !to.is_empty() {
+                send(to.bytes());
+            }
+        }
+        lane.give_back(connection, place);
+    }
+
+    fn received(&self) -> Option<Received<'_>> {
+        Some(self.place.as_ref()?.message.as_ref()?.received())
+    }
+
+    fn decoded(&self) -> Option<giop::Request<'_>> {
+        match serve::decode(&self.connection.terms, &self.received()?) {
+            Ok(Message::Request(request)) => Some(request),
+            // It was decoded before it was handed over.
+            _ => None,
+        }
+    }
+
+    /// The operation's name.
+    pub fn operation(&self) -> &str {
+        self.decoded().map_or("", |request| request.operation)
+    }
+
+    /// Its service contexts.
+    pub fn contexts(&self) -> Option<ServiceContexts<'_>> {
+        self.decoded().map(|request| request.contexts)
+    }
+
+    /// The CORBA priority sent by its client (service context 10 of Real-time CORBA).
+    pub fn priority(&self) -> Option<i16> {
+        let data = self.decoded()?.contexts.get(CONTEXT_RT_PRIORITY)?;
+        match Context::decode(ServiceContext { tag: CONTEXT_RT_PRIORITY, data }) {
+            Ok(Context::Priority(priority)) => Some(priority),
+            _ => None,
+        }
+    }
+
+    /// Octets of the whole message.
+    pub fn octets(&self) -> usize {
+        self.received().map_or(0, |received| received.octets().len())
+    }
+
+    /// Whether its client waits for a reply.
+    pub fn wants_reply(&self) -> bool {
+        self.received().is_some_and(|received| received.wants_reply())
+    }
+
+    /// False once its client is known to have ended. The request may still run, but no reply is sent.
+    pub fn is_wanted(&self) -> bool {
+        !self.connection.is_gone()
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if self.place.is_some() {
+            self.raise(SystemKind::Transient.not_done(minor::NOT_RUN));
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").field("operation", &self.operation()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Ordered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ordered").field("taken", &self.taken).finish_non_exhaustive()
+    }
+}

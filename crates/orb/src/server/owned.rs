@@ -1,0 +1,89 @@
+//! A lane without threads: its owner reads its connections.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyoshi_os::Ready;
+
+use super::lane::{Alive, Lane, Left};
+
+/// Sources that are asked for at once.
+const AT_ONCE: usize = 16;
+
+/// A lane with [`LaneOptions::threads`](crate::LaneOptions::threads) of 0, from [`Orb::owned_lane`](crate::Orb::owned_lane).
+/// Its descriptor is readable while [`turn`](Self::turn) has something to do.
+#[derive(Clone)]
+pub struct OwnedLane {
+    lane: Arc<Lane>,
+}
+
+impl OwnedLane {
+    /// Of a lane whose owner serves it.
+    pub(crate) fn of(lane: &Arc<Lane>) -> Option<OwnedLane> {
+        lane.bench.is_some().then(|| OwnedLane { lane: lane.clone() })
+    }
+
+    /// Accepts connections and reads arrived requests, without waiting. Passes requests that are bound to the order to
+    /// it; other requests run on the calling thread. Connections take turns. One call reads at most
+    /// [`ServerLimits::turn_messages`](crate::ServerLimits::turn_messages), and about
+    /// [`turn_octets`](crate::ServerLimits::turn_octets): the descriptor stays readable if there are more. Returns the
+    /// number of messages read. Does nothing while another thread is within a turn, or if called within one.
+    pub fn turn(&self) -> usize {
+        let lane = &self.lane;
+        let Some(bench) = &lane.bench else { return 0 };
+        let orb = lane.orb.upgrade().filter(|_| !lane.stopping());
+        let Some(orb) = orb else {
+            // What is reported once more is not reported again.
+            while let Ok(Some(_)) = lane.poller.wait_and_see(Some(Duration::ZERO)) {}
+            return 0;
+        };
+        let Some(mut bench) = bench.try_lock() else { return 0 };
+        crate::shared::use_orb(&orb);
+        lane.turning.store(hyoshi_os::own_thread(), Ordering::Relaxed);
+        let alive = Alive::begin(lane);
+        let (mut left, mut read) = (lane.turn, 0);
+        let mut found = [(Ready::Poked, false); AT_ONCE];
+        while !left.is_over() && !lane.stopping() {
+            let most = AT_ONCE.min(left.messages);
+            let count = lane.poller.wait_for_some(Some(Duration::ZERO), &mut found[..most]).unwrap_or(0);
+            for (at, ready) in found[..count].iter().enumerate() {
+                // An even share of the rest, at least one: a flood on one connection delays no other.
+                let share = left.messages / (count - at);
+                bench.left = Left { messages: share, octets: left.octets };
+                lane.take_up(&orb, *ready, &mut bench);
+                let brought = share - bench.left.messages;
+                read += brought;
+                // Reads without a whole message count, too: a turn must end.
+                left = Left { messages: left.messages - brought.max(1), octets: bench.left.octets };
+            }
+            if count < most {
+                break;
+            }
+        }
+        lane.turning.store(0, Ordering::Relaxed);
+        drop(alive);
+        read
+    }
+}
+
+impl OwnedLane {
+    /// Waits until [`turn`](Self::turn) has work. False if the time ends first.
+    pub fn wait(&self, timeout: Option<Duration>) -> bool {
+        self.lane.poller.is_ready(timeout).unwrap_or(true)
+    }
+}
+
+impl AsFd for OwnedLane {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.lane.poller.as_fd()
+    }
+}
+
+impl fmt::Debug for OwnedLane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedLane").field("name", &self.lane.options.name).finish_non_exhaustive()
+    }
+}

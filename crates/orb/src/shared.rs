@@ -1,0 +1,163 @@
+//! State shared by all parts of an ORB, and the ORB of references that a thread decodes.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use hyoshi_os::Stream;
+use hyoshi_wire::Version;
+use hyoshi_wire::giop::CodeSets;
+use hyoshi_wire::ior::{Component, Endpoint, Ior, Profile, SslTransport};
+use hyoshi_wire::tagged::Tagged;
+
+use crate::bidir::reaches;
+use crate::care::Care;
+use crate::client::Peers;
+use crate::intercept::{ClientInterceptor, ServerInterceptor};
+use crate::limits::{Scope, ServerLimits, Timeouts};
+use crate::objects::Adapters;
+use crate::transport::{Transport, TransportRules};
+
+/// `HYO\0`: tells other ORBs of this kind what a reference is from (component 0, TAG_ORB_TYPE).
+const ORB_TYPE: u32 = 0x4859_4f00;
+
+/// What all parts of an ORB share. Only what is fixed when it is built is used on the way of a request.
+pub(crate) struct Shared {
+    pub(crate) adapters: Adapters,
+    pub(crate) peers: Peers,
+    pub(crate) server: ServerLimits,
+    /// The rules for incoming connections.
+    pub(crate) server_rules: TransportRules,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) scope: Scope,
+    pub(crate) collocation: bool,
+    pub(crate) server_interceptors: Box<[Arc<dyn ServerInterceptor>]>,
+    pub(crate) client_interceptors: Box<[Arc<dyn ClientInterceptor>]>,
+    pub(crate) care: Arc<Care>,
+    /// Whether requests can run in an order of the program's own.
+    pub(crate) is_ordered: bool,
+    /// What `rir:` means: names, and addresses.
+    pub(crate) initial: Box<[(String, String)]>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// The bound endpoints, independent of their names in references.
+    pub(crate) bound: Vec<SocketAddr>,
+    /// What references say that endpoints over TLS can do.
+    pub(crate) tls_supports: u16,
+    pub(crate) stopped: AtomicBool,
+}
+
+thread_local! {
+    /// The ORB of references that this thread decodes.
+    static ORB: RefCell<Weak<Shared>> = const { RefCell::new(Weak::new()) };
+}
+
+/// References that this thread decodes from now on belong to this ORB.
+#[inline]
+pub(crate) fn use_orb(orb: &Arc<Shared>) {
+    ORB.with_borrow_mut(|own| {
+        if own.as_ptr() != Arc::as_ptr(orb) {
+            *own = Arc::downgrade(orb);
+        }
+    });
+}
+
+/// The ORB of references that this thread decodes.
+pub(crate) fn used_orb() -> Option<Arc<Shared>> {
+    ORB.with_borrow(Weak::upgrade)
+}
+
+impl Shared {
+    /// Whether the transport rules allow this connection, which was just accepted.
+    pub(crate) fn lets_in(&self, stream: &Stream, secure: bool) -> bool {
+        let address = if self.server_rules.is_empty() { None } else { stream.peer_address() };
+        let transport = match (secure, address) {
+            (true, _) => Transport::Tls,
+            (false, Some(_)) => Transport::Tcp,
+            (false, None) => Transport::Unix,
+        };
+        self.server_rules.is_empty() || self.server_rules.allow(transport, address.map(|address| address.ip()))
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// A reference to an object of this ORB: a profile for TCP, and Unix sockets and TLS as components, as omniORB has
+    /// them. TLS has no host of its own there: a further profile names another.
+    pub(crate) fn reference(&self, id: &str, key: &[u8]) -> Ior {
+        let mut parts = vec![Component::OrbType(ORB_TYPE), Component::CodeSets(CodeSets::ours())];
+        let mut first: Option<(&str, u16)> = None;
+        let mut secure = Vec::new();
+        for endpoint in &self.endpoints {
+            match endpoint {
+                Endpoint::Tcp { host, port, .. } if first.is_none() => first = Some((host, *port)),
+                Endpoint::Tcp { host, port, .. } => parts.push(Component::AlternateAddress { host, port: *port }),
+                Endpoint::Unix { host, path } => parts.push(Component::OmniUnix { host, path }),
+                Endpoint::Tls { host, port, requires } => {
+                    let ssl = SslTransport { supports: self.tls_supports, requires: *requires, port: *port };
+                    secure.push((host.as_str(), Component::Ssl(ssl)));
+                }
+            }
+        }
+        // Without TCP the profile is there for its components: port 0, and the host of TLS, whose component has none, while
+        // the Unix socket's has its own. So omniORB, which reads the first profile alone, finds both.
+        let here = || match (secure.first(), self.endpoints.first()) {
+            (Some((host, _)), _) => *host,
+            (None, Some(Endpoint::Unix { host, .. })) => host.as_str(),
+            _ => "",
+        };
+        let (host, port) = first.unwrap_or_else(|| (here(), 0));
+        let common: Vec<_> = parts[..2].to_vec();
+        if let Some(at) = secure.iter().position(|(at, _)| *at == host) {
+            parts.push(secure.remove(at).1);
+        }
+        let profile = |host: &str, port, parts: &[Component<'_>]| {
+            let data: Vec<_> = parts.iter().filter_map(|part| Some((part.tag(), part.data().ok()?))).collect();
+            let components: Vec<_> = data.iter().map(|(tag, data)| Tagged { tag: *tag, data }).collect();
+            // Cannot fail: a host with a NUL could not have been bound. Without endpoints no other process can call.
+            Profile::iiop(Version::V1_2, host, port, key, &components).ok()
+        };
+        let mut profiles = Vec::from_iter(profile(host, port, &parts));
+        for (host, ssl) in secure {
+            profiles.extend(profile(host, 0, &[&common[..], &[ssl]].concat()));
+        }
+        Ior { type_id: id.to_owned(), profiles }
+    }
+
+    /// The key, if the reference is to an object of an adapter of this very ORB.
+    pub(crate) fn own_key(&self, ior: &Ior) -> Option<Vec<u8>> {
+        self.key_here(ior).filter(|key| self.adapters.adapter(key).is_ok())
+    }
+
+    /// The key, if the reference leads to this very ORB.
+    pub(crate) fn key_here(&self, ior: &Ior) -> Option<Vec<u8>> {
+        ior.iiop().flatten().find_map(|profile| {
+            let own = profile.endpoints().iter().any(|endpoint| self.is_own(endpoint))
+                || (self.endpoints.is_empty() && profile.port == 0);
+            own.then(|| profile.key.to_vec())
+        })
+    }
+
+    fn is_own(&self, endpoint: &Endpoint) -> bool {
+        let same = |host: &str, named: &str, port| {
+            let is_bound = |bound: &SocketAddr| bound.port() == port && reaches(named, bound.ip());
+            host.eq_ignore_ascii_case(named) || self.bound.iter().any(is_bound)
+        };
+        self.endpoints.iter().any(|own| match (own, endpoint) {
+            // A corbaloc contains neither a TLS server's requirements nor a priority.
+            (Endpoint::Tls { host, port, .. }, Endpoint::Tls { host: named, port: at, .. })
+            | (Endpoint::Tcp { host, port, .. }, Endpoint::Tcp { host: named, port: at, .. }) => {
+                port == at && same(host, named, *port)
+            }
+            _ => own == endpoint,
+        })
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Orb").field("endpoints", &self.endpoints).field("adapters", &self.adapters).finish()
+    }
+}

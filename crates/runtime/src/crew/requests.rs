@@ -1,0 +1,93 @@
+//! Requests: their conversion to jobs, and the choice of the reading thread.
+//!
+//! ```text
+//!               no thread of the lane is busy or reads              something was read, or posted
+//!   (no reader) ─────────────────────────────────────► reads ──────────────────────────────────► attends its lane
+//! ```
+
+use hyoshi_dispatch::levels_of;
+use hyoshi_model::Instant;
+use hyoshi_os::{Policy, Scheduled};
+use hyoshi_sched::ProcessorPlan;
+use hyoshi_trace::{Input, Request, Ticket};
+
+use super::Crew;
+use crate::posts::Posts;
+use crate::requests::Arrived;
+
+impl<S: Scheduled> Crew<S> {
+    /// Starts reading requests, by threads of the most urgent lane with a called operation. Returns that lane; `None`
+    /// if no operation is called.
+    pub fn serve_requests(&mut self, plan: &ProcessorPlan) -> Option<u8> {
+        let serves = |lane: &usize| {
+            let levels = &self.dispatcher.lanes()[*lane].levels;
+            let served = |local: usize| levels_of(plan, local).iter().any(|level| levels.contains(&level));
+            let mut operations = self.operations.iter().enumerate();
+            operations.any(|(local, operation)| self.dispatcher.can_invoke(operation.id) && served(local))
+        };
+        let lane = (0..self.lanes.len()).find(serves)? as u8;
+        self.reads = Some(lane);
+        Some(lane)
+    }
+
+    /// Thread `me` reads from now on, unless another does. One that is below its lane would keep others from reading while it
+    /// is preempted.
+    pub fn may_read(&mut self, me: u16) -> bool {
+        let member = &self.members[usize::from(me)];
+        let at_its_lane = !member.fifo || member.policy == Policy::Fifo(self.lanes[usize::from(member.lane)].priority);
+        let reads = !self.closed && !self.has_reader && at_its_lane && self.reads == Some(member.lane);
+        self.has_reader |= reads;
+        reads
+    }
+
+    /// The thread stops reading.
+    pub fn stop_reading(&mut self) {
+        self.has_reader = false;
+    }
+
+    /// Accepts requests that thread `me` has read. It stops reading; if it was idle, it serves its lane.
+    pub fn arrive_requests(&mut self, me: u16, now: Instant, arrived: &mut Vec<Arrived>, posts: &mut Posts) {
+        self.has_reader = false;
+        let lane = self.members[usize::from(me)].lane;
+        if self.members[usize::from(me)].idle {
+            self.members[usize::from(me)].idle = false;
+            self.lanes[usize::from(lane)].idle.retain(|thread| *thread != me);
+            self.attended.insert(lane);
+        }
+        for Arrived { operation, call, deadline, importance, critical } in arrived.drain(..) {
+            let ticket = if self.closed { None } else { self.payloads.insert_call(call) };
+            let Some(ticket) = ticket else {
+                posts.refuse(call);
+                continue;
+            };
+            self.invoke(now, Arrived { operation, call, deadline, importance, critical }, ticket);
+            self.release_payloads(posts);
+        }
+        if !self.closed {
+            self.handle(now, Input::Tick);
+        }
+        self.settle(now, posts);
+    }
+
+    fn invoke(&mut self, now: Instant, arrived: Arrived, ticket: Ticket) {
+        let declared = self.common.system.operation(arrived.operation);
+        let setting = self.common.system.setting(self.dispatcher.region(), arrived.operation);
+        let request = Request {
+            operation: arrived.operation,
+            origin: now,
+            deadline: arrived.deadline.unwrap_or(now.saturating_add(setting.deadline.span())),
+            importance: arrived.importance.unwrap_or(declared.importance),
+            critical: arrived.critical.unwrap_or(declared.critical),
+            ticket: Some(ticket),
+        };
+        self.handle(now, Input::Invoke(request));
+    }
+
+    /// If the reading lane is idle and no thread reads, wakes a thread for it.
+    #[cold]
+    pub(super) fn find_reader(&mut self, lane: u8, posts: &mut Posts) {
+        if let Some(thread) = self.lanes[usize::from(lane)].idle.last() {
+            posts.thread(*thread, lane);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Requests from outside as jobs. Idle threads of a lane read them, and the dispatcher orders them among all jobs.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use hyoshi_model::{Instant, OperationId};
+use hyoshi_os::{Alarms, PiMutex};
+
+/// A request that has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// The operation that serves it: `called = true` in the file.
+    pub operation: OperationId,
+    /// The reader's number for it: [`JobContext::call`](crate::JobContext::call) returns it.
+    pub call: u32,
+    /// Its absolute deadline, if it differs from the operation's.
+    pub deadline: Option<Instant>,
+    /// Its importance, if it differs from the operation's.
+    pub importance: Option<u32>,
+    /// Whether it is critical, if that differs from the operation.
+    pub critical: Option<bool>,
+}
+
+/// Reads requests for one processor, on threads of its lanes.
+pub trait Reader: Send {
+    /// Readable while requests can be read.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Reads arrived requests without waiting. Reads no more than fit: `arrived` must not grow beyond its capacity.
+    fn turn(&mut self, arrived: &mut Vec<Arrived>);
+}
+
+/// Rejects requests that no job serves.
+pub trait Refuse: Send + Sync + fmt::Debug {
+    /// The operation is off or busy, its queue is full, its job was cancelled, or the run is over. Called outside all locks.
+    fn refuse(&self, call: u32);
+}
+
+/// The requests of one processor.
+pub(crate) struct Requests {
+    pub lane: u8,
+    alarms: Alarms,
+    reader: PiMutex<(Box<dyn Reader>, Vec<Arrived>)>,
+    refuse: Arc<dyn Refuse>,
+    /// A thread waits for requests, or is about to.
+    waits: AtomicBool,
+}
+
+/// The most requests read in one turn.
+pub(crate) const MOST: usize = 64;
+
+impl Requests {
+    pub fn new(lane: u8, reader: Box<dyn Reader>, refuse: Arc<dyn Refuse>) -> std::io::Result<Self> {
+        let alarms = Alarms::new()?;
+        alarms.watch(reader.descriptor())?;
+        let reader = PiMutex::new((reader, Vec::with_capacity(MOST)));
+        Ok(Requests { lane, alarms, reader, refuse, waits: AtomicBool::new(false) })
+    }
+
+    /// No job serves this request.
+    pub fn refuse(&self, call: u32) {
+        self.refuse.refuse(call);
+    }
+
+    /// Waits until requests can be read, or for [`Requests::poke`]. Calls `is_posted` last before waiting.
+    pub fn wait(&self, is_posted: impl Fn() -> bool) {
+        self.waits.store(true, Ordering::SeqCst);
+        // Either this thread sees the post, or the posting thread sees that this one waits.
+        fence(Ordering::SeqCst);
+        if !is_posted() {
+            self.alarms.wait(None);
+        }
+        self.waits.store(false, Ordering::SeqCst);
+    }
+
+    /// Ends a wait.
+    pub fn poke(&self) {
+        fence(Ordering::SeqCst);
+        if self.waits.load(Ordering::SeqCst) {
+            self.alarms.poke();
+        }
+    }
+
+    /// Reads arrived requests and passes them on.
+    pub fn read<R>(&self, pass: impl FnOnce(&mut Vec<Arrived>) -> R) -> R {
+        let mut reader = self.reader.lock();
+        let (reader, arrived) = &mut *reader;
+        reader.turn(arrived);
+        pass(arrived)
+    }
+}
+
+impl fmt::Debug for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Requests").field("lane", &self.lane).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,219 @@
+//! Requests from outside as jobs, read by a lane's threads from a socket pair.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant as WallClock};
+
+use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
+use hyoshi_runtime::{Arrived, JobContext, Node, Prepared, Reader, Refuse, Running};
+use hyoshi_trace::{Decision, Event, Input};
+
+use crate::common::{plan, system, undisturbed};
+
+const SERVER: &str = r#"
+    duration = "60s"
+    [processor.main]
+    strategy = "EDF"
+    pool = 2
+    [operation.answer]
+    called = true
+    deadline = "20ms"
+    wcet = "1ms"
+    queue = { limit = 4 }
+    [operation.idle]
+    every = "20ms"
+    wcet = "0.1ms"
+"#;
+
+/// Where a test puts requests.
+#[derive(Clone)]
+struct Caller {
+    waiting: Arc<Mutex<VecDeque<Arrived>>>,
+    bell: Arc<UnixStream>,
+}
+
+impl Caller {
+    fn call(&self, all: &[Arrived]) {
+        self.waiting.lock().unwrap().extend(all);
+        (&*self.bell).write_all(&[1]).unwrap();
+    }
+}
+
+struct FromCaller {
+    waiting: Arc<Mutex<VecDeque<Arrived>>>,
+    bell: UnixStream,
+}
+
+impl Reader for FromCaller {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    fn turn(&mut self, arrived: &mut Vec<Arrived>) {
+        let mut octets = [0; 16];
+        let _ = self.bell.read(&mut octets);
+        let mut waiting = self.waiting.lock().unwrap();
+        let room = (arrived.capacity() - arrived.len()).min(waiting.len());
+        arrived.extend(waiting.drain(..room));
+    }
+}
+
+/// Calls in the order in which they were served or refused.
+type Told = Arc<Mutex<Vec<(u32, &'static str)>>>;
+
+#[derive(Debug)]
+struct Refused(Told);
+
+impl Refuse for Refused {
+    fn refuse(&self, call: u32) {
+        self.0.lock().unwrap().push((call, "refused"));
+    }
+}
+
+fn serving(
+    system: &Arc<System>,
+    body: impl FnMut(&mut JobContext<'_>, u32) + Send + 'static,
+) -> (Prepared, Caller, Told) {
+    let (told, mut body) = (Told::default(), body);
+    let served = told.clone();
+    let node = Node::new(system.clone(), plan(system)).body("answer", move |job| {
+        let call = job.call().expect("only requests release it");
+        body(job, call);
+        served.lock().unwrap().push((call, "served"));
+    });
+    let mut node = node.prepare().unwrap();
+    let (bell, hears) = UnixStream::pair().unwrap();
+    hears.set_nonblocking(true).unwrap();
+    let caller = Caller { waiting: Arc::default(), bell: Arc::new(bell) };
+    let reader = FromCaller { waiting: caller.waiting.clone(), bell: hears };
+    node.read_requests(ProcessorId(0), Box::new(reader), Arc::new(Refused(told.clone()))).unwrap();
+    (node, caller, told)
+}
+
+fn request(call: u32, deadline: Option<Span>) -> Arrived {
+    let deadline = deadline.map(|span| Instant::ZERO + span);
+    Arrived { operation: OperationId(0), call, deadline, importance: None, critical: None }
+}
+
+fn wait(told: &Told, count: usize) -> Vec<(u32, &'static str)> {
+    let began = WallClock::now();
+    while told.lock().unwrap().len() < count {
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", told.lock().unwrap());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    told.lock().unwrap().clone()
+}
+
+fn end(running: Running) -> Vec<(Instant, Event)> {
+    let mut events = Vec::new();
+    running.stop(&mut |_, at, event| events.push((at, event)));
+    events
+}
+
+#[test]
+fn a_request_becomes_a_job_of_its_operation_and_a_replay_decides_the_same() {
+    let system = system(SERVER);
+    let (node, caller, told) = serving(&system, |_, _| ());
+    let running = node.start();
+    for call in 0..50 {
+        caller.call(&[request(call, None)]);
+        wait(&told, call as usize + 1);
+    }
+    assert_eq!(wait(&told, 50), (0..50).map(|call| (call, "served")).collect::<Vec<_>>());
+    let events = end(running);
+    let requests = events.iter().filter(|(_, event)| matches!(event, Event::Input(Input::Invoke(_))));
+    assert_eq!(requests.count(), 50);
+    let plan = plan(&system);
+    hyoshi_replay::replay(&system, &plan.processors[0], events).unwrap_or_else(|parted| panic!("{parted}"));
+}
+
+#[test]
+fn what_is_read_together_runs_in_the_order_of_deadlines_and_beyond_the_queue_is_refused() {
+    undisturbed(|| {
+        let system = system(SERVER);
+        let (node, caller, told) = serving(&system, |_, _| ());
+        let running = node.start();
+        let by = |call, millis| request(call, Some(Span::from_millis(millis)));
+        let far = 50_000;
+        caller.call(&[by(1, far + 3), by(2, far + 1), by(3, far + 2), by(4, far), by(5, far + 9), by(6, far + 8)]);
+        let told = wait(&told, 6);
+        let of = |what| told.iter().filter(|(_, how)| *how == what).map(|(call, _)| *call).collect::<Vec<_>>();
+        assert_eq!((of("served"), of("refused")), (vec![4, 2, 3, 1], vec![5, 6]));
+        drop(end(running));
+    });
+}
+
+#[test]
+fn requests_are_read_while_a_job_runs_and_while_it_waits() {
+    let system = system(SERVER);
+    let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+    let theirs = gate.clone();
+    let text = SERVER.replace(
+        "[operation.idle]",
+        "[operation.other]\n    called = true\n    deadline = \"20ms\"\n    wcet = \"1ms\"\n    [operation.idle]",
+    );
+    let both = crate::common::system(&text);
+    let (told, served) = (Told::default(), Told::default());
+    let (one, other) = (served.clone(), served.clone());
+    let node = Node::new(both.clone(), plan(&both)).body("answer", move |job| {
+        job.blocking(|| {
+            let mut open = theirs.0.lock().unwrap();
+            while !*open {
+                open = theirs.1.wait(open).unwrap();
+            }
+        });
+        one.lock().unwrap().push((job.call().unwrap(), "served"));
+    });
+    let node = node.body("other", move |job| other.lock().unwrap().push((job.call().unwrap(), "served")));
+    let mut node = node.prepare().unwrap();
+    let (bell, hears) = UnixStream::pair().unwrap();
+    hears.set_nonblocking(true).unwrap();
+    let caller = Caller { waiting: Arc::default(), bell: Arc::new(bell) };
+    let reader = FromCaller { waiting: caller.waiting.clone(), bell: hears };
+    node.read_requests(ProcessorId(0), Box::new(reader), Arc::new(Refused(told))).unwrap();
+    let running = node.start();
+    caller.call(&[request(1, None)]);
+    let to_other = |call| Arrived { operation: OperationId(1), ..request(call, None) };
+    for call in 2..20 {
+        caller.call(&[to_other(call)]);
+        wait(&served, call as usize - 1);
+    }
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    assert_eq!(wait(&served, 19).last(), Some(&(1, "served")));
+    drop((end(running), system));
+}
+
+#[test]
+fn a_request_that_waits_when_the_run_ends_is_refused() {
+    let system = system(SERVER);
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    let theirs = gate.clone();
+    let (node, caller, told) = serving(&system, move |_, _| drop(theirs.lock().unwrap()));
+    let mut running = node.start();
+    caller.call(&[request(1, None), request(2, None)]);
+    let mut begun = false;
+    while !begun {
+        running.poll(&mut |_, _, event| {
+            begun |= matches!(event, Event::Decision(Decision::Run { job, .. }) if job.operation == OperationId(0));
+        });
+    }
+    let ended = std::thread::spawn(move || end(running));
+    assert_eq!(wait(&told, 1), [(2, "refused")]);
+    drop(closed);
+    drop(ended.join().unwrap());
+}
+
+#[test]
+fn requests_need_an_operation_that_serves_them() {
+    let system = system("duration = \"1s\"\n[operation.a]\nevery = \"10ms\"\nwcet = \"1ms\"\n");
+    let mut node = Node::new(system.clone(), plan(&system)).prepare().unwrap();
+    let (_bell, hears) = UnixStream::pair().unwrap();
+    let reader = FromCaller { waiting: Arc::default(), bell: hears };
+    assert!(node.read_requests(ProcessorId(0), Box::new(reader), Arc::new(Refused(Told::default()))).is_err());
+    node.abandon();
+}

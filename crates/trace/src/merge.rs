@@ -1,0 +1,499 @@
+//! Recordings of several hosts on one clock, that of the *reference* host.
+//!
+//! Each of the other hosts has measured the offset of the reference's clock ([`Seen::Clock`]), with an error. Between
+//! two measurements the offset is interpolated; before the first and after the last it is constant. If a signal would
+//! be received before it was sent, the receiver's events move to the sending. The reference's clock does not move: if
+//! the reference is the receiver, the sender's events move to the receipt. The true times lie within the stated errors.
+//! Therefore no event's error exceeds the largest stated error (plus [`QUANTUM`]).
+//!
+//! Only events read ahead to find a sending are kept in memory: memory does not grow with recordings.
+
+use std::collections::{HashMap, VecDeque};
+
+use hyoshi_model::{HostId, Instant, OperationId, Span};
+
+use crate::event::{Decision, Event, Input, Seen, Signal};
+
+/// Offsets that differ by no more than this are merged: a merged recording contains few of them.
+pub const QUANTUM: Span = Span::from_micros(1);
+
+/// The most measurements kept for one host; above that, every second one is dropped.
+const MOST_KNOTS: usize = 1 << 16;
+/// The most events of one processor read ahead to find a sending.
+const MOST_AHEAD: usize = 1 << 16;
+/// The most signals that have been sent and not yet received.
+const MOST_SENT: usize = 1 << 16;
+
+/// How far the reference's clock was ahead of a host's own, over time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offsets {
+    /// In the order of time.
+    knots: Vec<Knot>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Knot {
+    local: i128,
+    offset: i128,
+    error: u64,
+}
+
+impl Offsets {
+    /// At `local` on the host's own clock, the reference's clock was ahead by `offset` nanoseconds, plus or minus
+    /// `error`.
+    pub fn add(&mut self, local: Instant, offset: i64, error: Span) {
+        if self.knots.len() == MOST_KNOTS {
+            let mut place = 0;
+            self.knots.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+        }
+        let knot = Knot { local: local.as_nanos().into(), offset: offset.into(), error: error.as_nanos() };
+        self.knots.push(knot);
+    }
+
+    /// The same offsets from the other host's view: the lead of this host's clock, at times of the other host's clock.
+    pub fn reversed(&self) -> Offsets {
+        let reversed = |knot: &Knot| Knot { local: knot.local + knot.offset, offset: -knot.offset, error: knot.error };
+        Offsets { knots: self.knots.iter().map(reversed).collect() }
+    }
+
+    /// True if there are no measurements.
+    pub fn is_empty(&self) -> bool {
+        self.knots.is_empty()
+    }
+
+    /// Prepares for queries: sorts by time, and makes the reference's time monotonic.
+    pub fn settle(&mut self) {
+        self.knots.sort_by_key(|knot| knot.local);
+        self.knots.dedup_by_key(|knot| knot.local);
+        let mut before = i128::MIN / 2;
+        for knot in &mut self.knots {
+            knot.offset = knot.offset.max(before - knot.local);
+            before = knot.local + knot.offset;
+        }
+    }
+
+    /// The offset at an instant of the host's own clock, and its error bound.
+    fn at(&self, local: Instant) -> (i128, u64) {
+        let local = i128::from(local.as_nanos());
+        let after = self.knots.partition_point(|knot| knot.local <= local);
+        match (after.checked_sub(1).map(|before| self.knots[before]), self.knots.get(after)) {
+            (Some(before), Some(after)) => {
+                let (part, whole) = (local - before.local, after.local - before.local);
+                // Towards minus infinity: then the reference's time never goes back.
+                let offset = before.offset + ((after.offset - before.offset) * part).div_euclid(whole);
+                (offset, before.error.max(after.error))
+            }
+            (Some(only), None) => (only.offset, only.error),
+            (None, Some(only)) => (only.offset, only.error),
+            (None, None) => (0, 0),
+        }
+    }
+}
+
+/// The identity of a signal in transit.
+type Key = (OperationId, u16, u64);
+
+fn sent(event: &Event) -> Option<Key> {
+    match event {
+        Event::Decision(Decision::Send(signal)) => Some(key(signal)),
+        _ => None,
+    }
+}
+
+fn key(signal: &Signal) -> Key {
+    (signal.to, signal.position, signal.number)
+}
+
+/// The reason why recordings do not merge.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Conflict<E> {
+    /// One of them cannot be read, or the merged one cannot be written.
+    Failed(E),
+    /// The order of their signals contradicts all possible clocks.
+    Order {
+        /// The signal that would be received before it was sent.
+        from: OperationId,
+        /// The triggered operation.
+        to: OperationId,
+        /// The time of receipt.
+        at: Instant,
+    },
+}
+
+/// The events of one processor.
+pub struct Stream<S> {
+    source: S,
+    /// Of its host; `None` for the reference.
+    offsets: Option<Offsets>,
+    ahead: VecDeque<(Instant, Event)>,
+    /// Sendings among the events read ahead, by the number of events read before.
+    sendings: HashMap<Key, u64>,
+    read: u64,
+    over: bool,
+    shift: i128,
+    last: Instant,
+    pulled: bool,
+}
+
+impl<S> Stream<S> {
+    /// The events that `source` returns one by one, of a host with these offsets; `None` for the reference.
+    pub fn new(source: S, offsets: Option<Offsets>) -> Self {
+        Stream {
+            source,
+            offsets,
+            ahead: VecDeque::new(),
+            sendings: HashMap::new(),
+            read: 0,
+            over: false,
+            shift: 0,
+            last: Instant::ZERO,
+            pulled: false,
+        }
+    }
+
+    /// The time of an instant on the reference's clock, before correction by signals.
+    fn natural(&self, local: Instant) -> Instant {
+        let shifted = self.offsets.as_ref().map_or(0, |offsets| offsets.at(local).0) + i128::from(local.as_nanos());
+        Instant::from_nanos(u64::try_from(shifted.max(0)).unwrap_or(u64::MAX - 1)).max(self.last)
+    }
+}
+
+/// Merges streams into one order. `of` finds the stream of an operation's processor. `out` receives the events one by
+/// one: the stream, the time on the reference's clock, the time on the host's own clock, and the event. If a stream's
+/// offset changes, a [`Seen::Clock`] about `reference` precedes the event. Measured ones are left out.
+pub struct Merge<S, F, O> {
+    streams: Vec<Stream<S>>,
+    reference: HostId,
+    of: F,
+    out: O,
+    /// Sending times of signals not yet received.
+    sent: HashMap<Key, Instant>,
+    order: VecDeque<Key>,
+}
+
+/// One event in the order of a merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merged {
+    /// The stream.
+    pub stream: usize,
+    /// By the reference's clock.
+    pub at: Instant,
+    /// By the clock of its host.
+    pub local: Instant,
+    /// What.
+    pub event: Event,
+}
+
+impl<S, F, O, E> Merge<S, F, O>
+where
+    S: FnMut() -> Result<Option<(Instant, Event)>, E>,
+    F: Fn(OperationId) -> Option<usize>,
+    O: FnMut(Merged) -> Result<(), E>,
+{
+    /// A merge that has not begun.
+    pub fn new(streams: Vec<Stream<S>>, reference: HostId, of: F, out: O) -> Self {
+        Merge { streams, reference, of, out, sent: HashMap::new(), order: VecDeque::new() }
+    }
+
+    /// Merges everything.
+    pub fn run(mut self) -> Result<(), Conflict<E>> {
+        loop {
+            let mut first: Option<(Instant, usize)> = None;
+            for index in 0..self.streams.len() {
+                self.read_ahead(index, 1)?;
+                let stream = &self.streams[index];
+                let head = stream.ahead.front().map(|(local, _)| (stream.natural(*local), index));
+                first = [first, head].into_iter().flatten().min();
+            }
+            match first {
+                Some((_, index)) => self.emit(index, None)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads until `events` are there, or there are no more.
+    fn read_ahead(&mut self, index: usize, events: usize) -> Result<(), Conflict<E>> {
+        let stream = &mut self.streams[index];
+        while !stream.over && stream.ahead.len() < events {
+            match (stream.source)().map_err(Conflict::Failed)? {
+                Some((_, Event::Seen(Seen::Clock { .. }))) => {}
+                Some((local, event)) => {
+                    if let Some(key) = sent(&event) {
+                        stream.sendings.insert(key, stream.read);
+                    }
+                    stream.read += 1;
+                    stream.ahead.push_back((local, event));
+                }
+                None => stream.over = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands the next event of a stream out, no later than `cap`.
+    fn emit(&mut self, index: usize, cap: Option<Instant>) -> Result<(), Conflict<E>> {
+        self.read_ahead(index, 1)?;
+        let Some((local, event)) = self.streams[index].ahead.front().copied() else { return Ok(()) };
+        let natural = self.streams[index].natural(local);
+        let natural = cap.map_or(natural, |cap| natural.min(cap).max(self.streams[index].last));
+        let fixed = self.streams[index].offsets.is_none();
+        let mut least = self.streams[index].last;
+        let signal = match event {
+            Event::Input(Input::Signal(signal)) => Some(signal),
+            _ => None,
+        };
+        if let Some(signal) = signal {
+            let by = if fixed { Some(natural) } else { cap };
+            self.send_first(index, &signal, by)?;
+            if let Some(sent) = self.sent.remove(&key(&signal)) {
+                least = least.max(sent);
+            }
+        }
+        let at = natural.max(least);
+        if (fixed && at > natural) || cap.is_some_and(|cap| at > cap) {
+            let (from, to) = signal.map_or((OperationId(0), OperationId(0)), |signal| (signal.from, signal.to));
+            return Err(Conflict::Order { from, to, at: natural });
+        }
+        let stream = &mut self.streams[index];
+        stream.ahead.pop_front();
+        let shift = |at: Instant| i128::from(at.as_nanos()) - i128::from(local.as_nanos());
+        let as_before = i128::from(local.as_nanos()) + stream.shift;
+        let most = cap.map_or(i128::MAX, |cap| cap.as_nanos().into());
+        let near = (as_before - i128::from(at.as_nanos())).unsigned_abs() <= u128::from(QUANTUM.as_nanos());
+        let at = if near && as_before >= i128::from(least.as_nanos()) && as_before <= most {
+            Instant::from_nanos(as_before as u64)
+        } else {
+            stream.shift = shift(at);
+            let error = stream.offsets.as_ref().map_or(0, |offsets| offsets.at(local).1);
+            let clock = Seen::Clock {
+                host: self.reference,
+                offset: i64::try_from(stream.shift).unwrap_or(i64::MAX),
+                error: Span::from_nanos(error.saturating_add(QUANTUM.as_nanos())),
+            };
+            (self.out)(Merged { stream: index, at, local, event: Event::Seen(clock) }).map_err(Conflict::Failed)?;
+            at
+        };
+        self.streams[index].last = at;
+        if let Some(key) = sent(&event) {
+            self.streams[index].sendings.remove(&key);
+            self.remember(key, at);
+        }
+        (self.out)(Merged { stream: index, at, local, event }).map_err(Conflict::Failed)
+    }
+
+    /// Outputs the events up to the sending of a signal, if it has not been output yet.
+    fn send_first(&mut self, index: usize, signal: &Signal, cap: Option<Instant>) -> Result<(), Conflict<E>> {
+        let key = key(signal);
+        let Some(sender) = (self.of)(signal.from).filter(|sender| *sender != index) else { return Ok(()) };
+        if self.sent.contains_key(&key) {
+            return Ok(());
+        }
+        let mut wanted = 64;
+        while !self.streams[sender].sendings.contains_key(&key) && !self.streams[sender].over && wanted <= MOST_AHEAD {
+            self.read_ahead(sender, wanted)?;
+            wanted *= 2;
+        }
+        let stream = &mut self.streams[sender];
+        let Some(place) = stream.sendings.get(&key).copied() else { return Ok(()) };
+        let at = cap.unwrap_or(stream.last);
+        if std::mem::replace(&mut stream.pulled, true) {
+            return Err(Conflict::Order { from: signal.from, to: signal.to, at });
+        }
+        let cap = cap.filter(|_| stream.offsets.is_some());
+        let until = place + 1;
+        while self.streams[sender].read - (self.streams[sender].ahead.len() as u64) < until {
+            self.emit(sender, cap)?;
+        }
+        self.streams[sender].pulled = false;
+        Ok(())
+    }
+
+    fn remember(&mut self, key: Key, at: Instant) {
+        if self.order.len() == MOST_SENT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.sent.remove(&oldest);
+        }
+        self.order.push_back(key);
+        self.sent.insert(key, at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NANOS: i128 = 1_000_000_000;
+
+    fn signal(number: u64, from: usize, to: usize) -> Signal {
+        let operation = |host: usize| OperationId(host as u32);
+        Signal {
+            from: operation(from),
+            to: operation(to),
+            position: 0,
+            number,
+            origin: Instant::ZERO,
+            period: Span::ZERO,
+            due: Instant::ZERO,
+            ticket: None,
+        }
+    }
+
+    /// A host's clock: its own time at a true time.
+    #[derive(Clone, Copy, Debug)]
+    struct Clock {
+        ahead: i128,
+        drift_ppm: i128,
+    }
+
+    impl Clock {
+        fn local(self, at: i128) -> i128 {
+            at + self.ahead + at * self.drift_ppm / 1_000_000
+        }
+    }
+
+    /// Signals between hosts, `(true time, from, to, delay)`, by the clocks of the hosts; the first host's is true.
+    fn streams(clocks: &[Clock], signals: &[(u32, usize, usize, u32)]) -> Vec<Vec<(i128, Instant, Event)>> {
+        let mut streams = vec![Vec::new(); clocks.len()];
+        for (number, (at, from, to, delay)) in signals.iter().enumerate() {
+            let (from, to) = (from % clocks.len(), to % clocks.len());
+            let (sent, received) = (NANOS + i128::from(*at), NANOS + i128::from(*at) + i128::from(*delay));
+            let signal = signal(number as u64, from, to);
+            let local = |host: usize, at| Instant::from_nanos(clocks[host].local(at) as u64);
+            streams[from].push((sent, local(from, sent), Event::Decision(Decision::Send(signal))));
+            if from != to {
+                streams[to].push((received, local(to, received), Event::Input(Input::Signal(signal))));
+            }
+        }
+        streams.iter_mut().for_each(|stream| stream.sort_by_key(|(at, ..)| *at));
+        streams
+    }
+
+    fn offsets(clock: Clock, error: i128, noise: &[i16]) -> Offsets {
+        let mut offsets = Offsets::default();
+        for (place, noise) in (0..).zip(noise) {
+            let at = NANOS / 2 + place * NANOS / 20;
+            let local = clock.local(at);
+            let wrong = error * i128::from(*noise) / 32_768;
+            offsets.add(Instant::from_nanos(local as u64), (at - local + wrong) as i64, Span::from_nanos(error as u64));
+        }
+        offsets.settle();
+        offsets
+    }
+
+    fn merged(streams: &[Vec<(i128, Instant, Event)>], all: Vec<Option<Offsets>>) -> Vec<Merged> {
+        let mut merged = Vec::new();
+        let sources = streams.iter().zip(all).map(|(stream, offsets)| {
+            let mut events = stream.iter().map(|(_, local, event)| (*local, *event));
+            Stream::new(move || Ok::<_, ()>(events.next()), offsets)
+        });
+        let of = |operation: OperationId| Some(operation.index());
+        let sources: Vec<_> = sources.collect();
+        let merge = Merge::new(sources, HostId(0), of, |one| {
+            merged.push(one);
+            Ok(())
+        });
+        merge.run().expect("the true clocks explain it");
+        merged
+    }
+
+    fn clocks() -> impl Strategy<Value = Vec<Clock>> {
+        let clock = (-50_000_000i64..50_000_000, -200i64..200)
+            .prop_map(|(ahead, drift)| Clock { ahead: ahead.into(), drift_ppm: drift.into() });
+        prop::collection::vec(clock, 1..4).prop_map(|others| {
+            let mut clocks = vec![Clock { ahead: 0, drift_ppm: 0 }];
+            clocks.extend(others);
+            clocks
+        })
+    }
+
+    fn signals() -> impl Strategy<Value = Vec<(u32, usize, usize, u32)>> {
+        prop::collection::vec((0u32..500_000_000, 0usize..4, 0usize..4, 0u32..400_000), 0..120)
+    }
+
+    proptest! {
+        #[test]
+        fn merged_time_never_goes_back_shows_no_receipt_before_sending_and_is_within_the_error(
+            clocks in clocks(), signals in signals(), error in 0i64..5_000_000, noise in prop::collection::vec(any::<i16>(), 24),
+        ) {
+            let streams = streams(&clocks, &signals);
+            let mut all = vec![None];
+            all.extend(clocks[1..].iter().map(|clock| Some(offsets(*clock, error.into(), &noise))));
+            let merged = merged(&streams, all);
+            let mut sent = HashMap::new();
+            for (index, stream) in streams.iter().enumerate() {
+                let own = merged.iter().filter(|one| one.stream == index);
+                let own: Vec<_> = own.filter(|one| !matches!(one.event, Event::Seen(_))).collect();
+                prop_assert!(own.is_sorted_by_key(|one| one.at));
+                prop_assert_eq!(own.len(), stream.len());
+                for (one, (truth, local, event)) in own.iter().zip(stream) {
+                    prop_assert_eq!((one.local, one.event), (*local, *event));
+                    let wrong = (i128::from(one.at.as_nanos()) - truth).abs();
+                    // What the drift takes from whole nanoseconds.
+                    prop_assert!(wrong <= i128::from(error) + i128::from(QUANTUM.as_nanos()) + 4, "{wrong} of {error}");
+                    if let Some(key) = super::sent(event) {
+                        sent.insert(key, one.at);
+                    }
+                }
+            }
+            for one in &merged {
+                if let Event::Input(Input::Signal(signal)) = one.event {
+                    prop_assert!(sent[&key(&signal)] <= one.at);
+                }
+            }
+            // In the order of output, too.
+            let place = |wanted: &Event| merged.iter().position(|one| one.event == *wanted);
+            for one in &merged {
+                if let Event::Input(Input::Signal(signal)) = one.event {
+                    prop_assert!(place(&Event::Decision(Decision::Send(signal))) < place(&one.event));
+                }
+            }
+        }
+
+        #[test]
+        fn clocks_that_agree_leave_everything_as_it_is(signals in signals(), hosts in 2usize..4) {
+            let clocks = vec![Clock { ahead: 0, drift_ppm: 0 }; hosts];
+            let streams = streams(&clocks, &signals);
+            let mut all = vec![None];
+            all.extend(clocks[1..].iter().map(|clock| Some(offsets(*clock, 1_000, &[0; 24]))));
+            for one in merged(&streams, all) {
+                prop_assert_eq!(one.at, one.local);
+                prop_assert!(!matches!(one.event, Event::Seen(_)));
+            }
+        }
+
+        #[test]
+        fn the_reference_time_of_offsets_never_goes_back(
+            knots in prop::collection::vec((any::<u32>(), any::<i32>()), 0..40), asked in prop::collection::vec(any::<u32>(), 2..40),
+        ) {
+            let mut offsets = Offsets::default();
+            knots.iter().for_each(|(at, offset)| offsets.add(Instant::from_nanos(u64::from(*at)), (*offset).into(), Span::ZERO));
+            offsets.settle();
+            let mut asked = asked;
+            asked.sort_unstable();
+            let times = asked.iter().map(|at| i128::from(*at) + offsets.at(Instant::from_nanos(u64::from(*at))).0);
+            prop_assert!(times.is_sorted());
+        }
+    }
+
+    #[test]
+    fn signals_that_no_clock_explains_are_a_conflict() {
+        // Each of the two is received before the other host sends the next, in a circle.
+        let [one, two] = [signal(1, 0, 1), signal(2, 1, 0)];
+        let at = Instant::from_nanos;
+        let first = vec![(at(5), Event::Input(Input::Signal(two))), (at(6), Event::Decision(Decision::Send(one)))];
+        let second = vec![(at(5), Event::Input(Input::Signal(one))), (at(6), Event::Decision(Decision::Send(two)))];
+        let source = |events: Vec<(Instant, Event)>| {
+            let mut events = events.into_iter();
+            move || Ok::<_, ()>(events.next())
+        };
+        let streams = vec![Stream::new(source(first), None), Stream::new(source(second), Some(Offsets::default()))];
+        let merge = Merge::new(streams, HostId(0), |operation| Some(operation.index()), |_| Ok(()));
+        assert!(matches!(merge.run(), Err(Conflict::Order { .. })));
+    }
+}

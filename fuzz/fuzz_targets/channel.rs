@@ -1,0 +1,30 @@
+//! What an ORB does with a socket, without the socket: octets come and go in any pieces, at any times, and callers give up.
+//! The laws are those of the unit tests.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+// The source itself: the crate does not export it.
+#[allow(dead_code)]
+#[path = "."]
+mod channel {
+    #[path = "../../crates/orb/src/channel/incoming.rs"]
+    mod incoming;
+    #[path = "../../crates/orb/src/channel/laws.rs"]
+    pub mod laws;
+    #[path = "../../crates/orb/src/channel/outgoing.rs"]
+    mod outgoing;
+    #[path = "../../crates/orb/src/channel/pace.rs"]
+    mod pace;
+
+    pub(crate) use incoming::{Incoming, Whole};
+    pub(crate) use outgoing::Outgoing;
+    pub(crate) use pace::Pace;
+}
+
+fuzz_target!(|script: &[u8]| match script.split_first() {
+    Some((which, script)) if which & 1 == 0 => channel::laws::incoming(script),
+    Some((_, script)) => channel::laws::outgoing(script),
+    None => {}
+});
