@@ -17,7 +17,9 @@ fn verbs(place: &Place, of: &str, all: &mut Vec<(String, BTreeSet<String>)>) {
         words.find_map(|word| word.strip_prefix("--")).filter(|name| !name.is_empty()).map(str::to_owned)
     });
     all.push((of.trim().to_owned(), flags.collect()));
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // `hyoshi` itself lists its verbs in groups.
+    let first = if of.is_empty() { "Describe and prove:" } else { "Commands:" };
+    let listed = help.lines().skip_while(|line| *line != first).take_while(|line| *line != "Options:");
     let names: Vec<String> = listed
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next().map(str::to_owned))

@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use serde_json::json;
 
 use super::output::cannot_write;
-use super::{Cli, Failure, Format, Held, head, streams};
+use super::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
 #[command(after_help = "For bash, in ~/.bashrc:\n  source <(hyoshi completion bash)\n\
@@ -41,7 +41,7 @@ fn command() -> Command {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         (!name.is_empty() && name.chars().all(plain)).then(|| name.to_owned())
     });
-    Cli::command().name(called.unwrap_or_else(|| "hyoshi".to_owned()))
+    super::command().name(called.unwrap_or_else(|| "hyoshi".to_owned()))
 }
 
 /// The script, whatever the format: it is for a shell.

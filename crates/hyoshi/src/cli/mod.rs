@@ -65,18 +65,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use hyoshi_model::printable_lines;
 use hyoshi_report::summary::SCHEMA;
 use hyoshi_sched::Strategies;
 
 use crate::bodies::Bodies;
 
-/// Keeps mixed-criticality work on time when load is not what anyone planned for.
+/// Keeps critical work on time under overload, on Linux.
 #[derive(Debug, Parser)]
 #[command(name = "hyoshi", version, max_term_width = 100, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 it holds, 1 it does not, 2 bad input, 3 it held until it was interrupted.\n\
-                        Begin with: hyoshi new demo && hyoshi run demo/system.toml")]
+#[command(after_help = "Exit codes: 0 holds, 1 does not hold, 2 bad input, 3 held until interrupted.\n\
+                        Start with: hyoshi new demo && hyoshi run demo/system.toml")]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -88,52 +88,52 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one, and it is parsed once")]
 enum Verb {
-    /// Prove before deployment what can be proved
+    /// Prove deadlines before deployment, where that is possible
     Check(check::Arguments),
-    /// Simulate in virtual time: deterministic, seeded, far faster than real time
+    /// Simulate in virtual time: deterministic, with a seed
     Sim(sim::Arguments),
-    /// Run on the kernel: real threads, real-time priorities
+    /// Run on Linux, with real threads and real-time priorities
     Run(run::Arguments),
-    /// Tell what this machine grants, and what to do about each refusal
+    /// List what this machine permits, with a remedy for each refusal
     Doctor,
     /// Measure what scheduling costs on this machine, for `check` and `sim`
     Calibrate(calibrate::Arguments),
-    /// Begin a system: a commented system.toml, and a Rust program with its operations' bodies
+    /// Create a commented system.toml and a Rust program for it
     New(new::Arguments),
-    /// Run a paper's experiment again, and judge each of its claims
+    /// Rerun a paper's experiment and rate each of its claims
     #[cfg(feature = "reproduce")]
     Reproduce(reproduce::Arguments),
-    /// Read a recording
+    /// Read, replay, compare, merge and export recordings
     Trace(trace::Arguments),
-    /// Tell why a job of a recording was late, or list the late ones
+    /// Explain why a job was late, or list the late jobs
     Why(why::Arguments),
-    /// Tell what a reference to a CORBA object says
+    /// Decode a reference to a CORBA object
     #[cfg(feature = "orb")]
     Ior(ior::Arguments),
-    /// Call an operation of an object, with its IDL at hand
+    /// Call an operation of a CORBA object
     #[cfg(feature = "orb")]
     Call(call::Arguments),
-    /// Write Rust from an IDL file: types, traits, stubs and delegates
+    /// Generate Rust from an OMG IDL file
     #[cfg(feature = "orb")]
     Idl(idl::Arguments),
-    /// Serve names for objects (CosNaming), kept across restarts; or ask such a service
+    /// Run a CosNaming service, or query one
     #[cfg(feature = "orb")]
     Naming(naming::Arguments),
-    /// List the nodes on this machine, show the state of one, or stop it
+    /// List, show or stop the nodes of running systems
     #[cfg(feature = "orb")]
     Node(node::Arguments),
-    /// Give CPU to what matters, for programs that nobody will change; or ask the broker that does
+    /// Reserve CPU time for unmodified programs, or query the broker
     #[cfg(feature = "broker")]
     Broker(broker::Arguments),
     /// Run a program under the broker
     #[cfg(feature = "broker")]
     Exec(exec::Exec),
-    /// Bring a running process under the broker
+    /// Put a running process under the broker
     #[cfg(feature = "broker")]
     Attach(attach::Attach),
-    /// Play a real-time program: periodic, CPU-bound; and tell whether it had its time
+    /// Run a periodic, CPU-bound test program
     Hourglass(hourglass::Hourglass),
-    /// Show the broker's tasks as they are now, again and again
+    /// Show the broker's tasks live
     #[cfg(feature = "broker")]
     Top(top::Top),
     /// What `exec` leaves beside the program
@@ -144,14 +144,42 @@ enum Verb {
     #[cfg(feature = "broker")]
     #[command(hide = true)]
     RunWatch,
-    /// List the strategies that this program knows
+    /// List the known scheduling strategies
     Strategies,
     /// Print the JSON schema of system.toml, for editors
     Schema,
-    /// Print a script that completes verbs and options in a shell
+    /// Print a completion script for a shell
     Completion(manual::Completion),
-    /// Print a page of the manual, or write all of them
+    /// Print a manual page, or write all of them
     Man(manual::Manual),
+}
+
+/// The verbs in groups, as `--help` lists them.
+const GROUPS: [(&str, &[&str]); 7] = [
+    ("Describe and prove", &["new", "check", "strategies", "schema"]),
+    ("Simulate and run", &["sim", "run", "node", "calibrate", "doctor"]),
+    ("Explain", &["why", "trace"]),
+    ("Programs", &["broker", "exec", "attach", "top", "hourglass"]),
+    ("Objects", &["idl", "call", "ior", "naming"]),
+    ("Papers", &["reproduce"]),
+    ("Shell", &["completion", "man", "help"]),
+];
+
+/// The command line, whose help lists the verbs in [`GROUPS`].
+fn command() -> Command {
+    let command = Cli::command();
+    let about = |name: &str| match name {
+        "help" => Some("Print the help of a verb".to_owned()),
+        name => command.find_subcommand(name)?.get_about().map(ToString::to_string),
+    };
+    let mut template = "{about-with-newline}\n{usage-heading} {usage}\n\n".to_owned();
+    for (group, verbs) in GROUPS {
+        let lines: String = verbs.iter().filter_map(|name| Some(format!("  {name:<10}  {}\n", about(name)?))).collect();
+        if !lines.is_empty() {
+            template += &format!("{group}:\n{lines}\n");
+        }
+    }
+    command.help_template(template + "Options:\n{options}{after-help}")
 }
 
 /// How results are printed.
@@ -289,7 +317,8 @@ fn colours(stream: &impl IsTerminal) -> bool {
 /// }
 /// ```
 pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
-    let Cli { verb, format } = match Cli::try_parse() {
+    let matches = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let Cli { verb, format } = match matches {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
@@ -351,11 +380,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && json {
         let text = error.to_string();
         let said = match error.kind() {
-            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "there is no verb",
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "no verb",
             _ => text.split("\n\nUsage").next().unwrap_or(&text).split("\n\nFor more").next().unwrap_or(&text),
         };
         Failure::new(said.trim_start_matches("error: ").trim_end())
-            .help("`hyoshi help` tells of every verb and flag")
+            .help("`hyoshi help` lists every verb and flag")
             .print("", Format::Json);
     } else {
         // Nobody is left to tell that it cannot be told.
@@ -391,4 +420,19 @@ fn list(strategies: &Strategies, format: Format) -> Result<Held, Failure> {
 fn default_report(system: &str, verb: &str) -> PathBuf {
     let name: String = system.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '-' }).collect();
     PathBuf::from(format!("{name}-{verb}-report.html"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_verb_is_in_one_group_and_its_help_fits_into_80_columns() {
+        let command = command();
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            let count = GROUPS.iter().flat_map(|(_, verbs)| *verbs).filter(|name| **name == verb.get_name()).count();
+            assert_eq!(count, 1, "{}", verb.get_name());
+            assert!(verb.get_about().is_some_and(|about| about.to_string().len() <= 66), "{}", verb.get_name());
+        }
+    }
 }
