@@ -96,7 +96,7 @@ enum Verb {
     Run(run::Arguments),
     /// List what this machine permits, with a remedy for each refusal
     Doctor,
-    /// Measure what scheduling costs on this machine, for `check` and `sim`
+    /// Measure scheduling costs on this machine, for `check` and `sim`
     Calibrate(calibrate::Arguments),
     /// Create a commented system.toml and a Rust program for it
     New(new::Arguments),
