@@ -1,11 +1,13 @@
 //! The two threads of a peer: one exchanges state with it, the other sends completions to it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Endpoint, Span};
 use hyoshi_orb::{ClientLimits, Orb, OrbError, Scope, SystemException, SystemKind, Timeouts, TlsClient, minor};
 use hyoshi_os::priority::RELEASE;
+use hyoshi_os::trusted::{Folder, Mistrust};
 use hyoshi_os::{Clock, Policy, set_own_policy};
 use hyoshi_runtime::Departures;
 
@@ -76,6 +78,18 @@ impl Dial {
         Ok(endpoints.map(|endpoints| Dial { orb, endpoints }))
     }
 
+    /// The reason why a Unix socket of the peer could be another user's: that user controls its directory. A directory
+    /// that does not exist yet is no reason.
+    fn untrusted_socket(&self) -> Option<String> {
+        self.endpoints.iter().find_map(|(endpoint, _)| {
+            let Endpoint::Unix(path) = endpoint else { return None };
+            match Folder::of_file(Path::new(path)) {
+                Ok(_) | Err(Mistrust::System { .. }) => None,
+                Err(mistrust) => Some(format!("its endpoint unix/{path} is not trusted: {mistrust}")),
+            }
+        })
+    }
+
     /// Introduces this node at the first reachable endpoint.
     fn introduce(&self, shared: &Shared) -> Result<(usize, wire::Welcome), IntroduceError> {
         let mut last = IntroduceError::System(SystemKind::Transient.not_done(0));
@@ -94,6 +108,12 @@ impl Dial {
 pub(crate) fn keep(shared: &Shared, at: usize, dial: &Dial) {
     let (peer, mut pause) = (&shared.peers[at], FIRST_PAUSE);
     while !shared.is_over() {
+        if let Some(because) = dial.untrusted_socket() {
+            shared.stands(peer, Link::Refused, &because);
+            sleep(shared, at, pause);
+            pause = (pause * 2).min(LAST_PAUSE);
+            continue;
+        }
         match dial.introduce(shared) {
             Ok((endpoint, welcome)) => match unwelcome(shared, peer, &welcome) {
                 Some(because) => shared.stands(peer, Link::Refused, &because),

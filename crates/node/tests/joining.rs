@@ -1,5 +1,7 @@
 //! Nodes find each other, begin together, lose each other and reconnect.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::thread;
 
 use hyoshi_model::Span;
@@ -155,6 +157,17 @@ fn what_keeps_a_node_from_listening_is_an_error_with_a_remedy() {
     let tls = text.replacen("tcp/", "tls/", 1);
     let error = Host::start(&tls, DRONE, Span::ZERO).err().unwrap();
     assert!(matches!(error, NodeError::NoCertificate { .. }), "{error}");
+}
+
+#[test]
+fn a_unix_socket_that_another_user_could_replace_is_not_dialled() {
+    let (own, open) = (folder(), folder());
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let at = |folder: &Path, name| format!("unix/{}", folder.join(name).display());
+    let drone = Host::start(&text(&at(&own, "drone"), &at(&open, "station"), "60s"), DRONE, Span::ZERO).unwrap();
+    until("the station is refused", || drone.peers.standing()[0].state == "refused");
+    let because = &drone.peers.standing()[0].because;
+    assert!(because.contains("is not trusted") && because.contains("mode 777"), "{because}");
 }
 
 #[test]
