@@ -67,3 +67,8 @@ fn the_page_on_checking_shows_what_is_printed() {
 fn the_first_page_shows_what_is_printed() {
     assert!(hold("README.md") >= 3);
 }
+
+#[test]
+fn the_first_tutorial_shows_what_is_printed() {
+    assert!(hold("docs/first-system.md") >= 3);
+}

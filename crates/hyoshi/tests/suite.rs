@@ -8,6 +8,7 @@ mod tracker_idl;
 
 mod bad_input;
 mod blocking;
+mod book;
 mod broker;
 mod broker_remote;
 mod browser;
