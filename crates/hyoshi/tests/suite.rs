@@ -26,6 +26,7 @@ mod hourglass;
 mod idl;
 mod ior;
 mod kernel_bounds;
+mod language;
 mod manual;
 mod merge;
 mod naming;

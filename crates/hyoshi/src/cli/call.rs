@@ -42,8 +42,8 @@ pub(super) struct Arguments {
     /// Look for included files there, too
     #[arg(short = 'I', long = "include", value_name = "DIR", requires = "idl")]
     includes: Vec<PathBuf>,
-    /// The interface, such as Tracking::Tracker; else what the reference says, or the one of the file's that has the
-    /// operation and that the object says it has
+    /// The interface, such as Tracking::Tracker [default: the reference's; else the object's among those of the file
+    /// with the operation]
     #[arg(long, value_name = "NAME", requires = "idl")]
     interface: Option<String>,
     /// Give up after so long

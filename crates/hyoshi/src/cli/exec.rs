@@ -57,8 +57,8 @@ pub(super) struct Asked {
     /// Least useful budget in each period; with less it gets nothing
     #[arg(long, value_name = "TIME")]
     least: Option<Span>,
-    /// Cap it at its reservation, even when the CPU is idle; for users other than root, the program then gains no rights from
-    /// setuid files (no_new_privs)
+    /// Cap it at its reservation, even when the CPU is idle. Except for root, setuid files then add no rights
+    /// (no_new_privs)
     #[arg(long)]
     hard: bool,
     /// Importance; larger is more; the limit of each user is 1 by default

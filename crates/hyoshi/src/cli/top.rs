@@ -26,7 +26,7 @@ use view::{Looked, Order, View};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Keys: the first letter of a column's name sorts by it (n name, i importance, p period, a asks, h holds, \
-                        c CPU, r reports), once more the other way round; q quits.\n  \
+                        c CPU, r reports). The same key again reverses the order; q quits.\n  \
                         hyoshi top --sort cpu\n  \
                         hyoshi top --once --format json"
 )]

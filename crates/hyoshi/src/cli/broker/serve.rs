@@ -42,7 +42,7 @@ pub(super) struct Serve {
     /// Cap on all reservations together; 150% is one and a half CPUs [default: 75% of each CPU]
     #[arg(long, value_name = "SHARE")]
     cap: Option<Share>,
-    /// Budget of the broker's own CPU time, as a part of one CPU; each user has a part of it, and tasks that do not fit are
+    /// Budget of the broker's own CPU time, as a part of one CPU. Each user has a part of it; tasks that do not fit are
     /// refused [default: 10%]
     #[arg(long, value_name = "SHARE")]
     own_time: Option<Share>,
