@@ -1,5 +1,6 @@
 //! The two threads of a peer: one exchanges state with it, the other sends completions to it.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,29 +79,41 @@ impl Dial {
         Ok(endpoints.map(|endpoints| Dial { orb, endpoints }))
     }
 
-    /// The reason why a Unix socket of the peer could be another user's: that user controls its directory. A directory
-    /// that does not exist yet is no reason.
-    fn untrusted_socket(&self) -> Option<String> {
-        self.endpoints.iter().find_map(|(endpoint, _)| {
-            let Endpoint::Unix(path) = endpoint else { return None };
-            match Folder::of_file(Path::new(path)) {
-                Ok(_) | Err(Mistrust::System { .. }) => None,
-                Err(mistrust) => Some(format!("its endpoint unix/{path} is not trusted: {mistrust}")),
+    /// Introduces this node at the first reachable endpoint. Skips Unix sockets that another user could replace.
+    fn introduce(&self, shared: &Shared) -> Result<(usize, wire::Welcome), NotIntroduced> {
+        let mut last = NotIntroduced::Error(SystemKind::Transient.not_done(0).into());
+        for (at, (endpoint, stub)) in self.endpoints.iter().enumerate() {
+            if let Some(because) = distrust_socket(endpoint) {
+                last = NotIntroduced::Untrusted(because);
+                continue;
             }
-        })
-    }
-
-    /// Introduces this node at the first reachable endpoint.
-    fn introduce(&self, shared: &Shared) -> Result<(usize, wire::Welcome), IntroduceError> {
-        let mut last = IntroduceError::System(SystemKind::Transient.not_done(0));
-        for (at, (_, stub)) in self.endpoints.iter().enumerate() {
             match stub.introduce(&shared.introduction()) {
                 Ok(welcome) => return Ok((at, welcome)),
-                Err(IntroduceError::System(error)) => last = error.into(),
-                Err(refused) => return Err(refused),
+                Err(refused @ IntroduceError::Refused(_)) => return Err(NotIntroduced::Error(refused)),
+                // An untrusted socket is the reason that a user can remove.
+                Err(error) if matches!(last, NotIntroduced::Error(_)) => last = NotIntroduced::Error(error),
+                Err(_) => {}
             }
         }
         Err(last)
+    }
+}
+
+/// Why a node could not introduce itself at any endpoint of a peer.
+enum NotIntroduced {
+    /// Another user could replace the peer's Unix socket.
+    Untrusted(String),
+    Error(IntroduceError),
+}
+
+/// The reason why a Unix socket could belong to another user: that user controls a directory of its path. A directory
+/// that does not exist yet is not a reason.
+fn distrust_socket(endpoint: &Endpoint) -> Option<String> {
+    let Endpoint::Unix(path) = endpoint else { return None };
+    match Folder::of_file(Path::new(path)) {
+        Ok(_) => None,
+        Err(Mistrust::System { error, .. }) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(mistrust) => Some(format!("its endpoint unix/{path} is not trusted: {mistrust}")),
     }
 }
 
@@ -108,12 +121,6 @@ impl Dial {
 pub(crate) fn keep(shared: &Shared, at: usize, dial: &Dial) {
     let (peer, mut pause) = (&shared.peers[at], FIRST_PAUSE);
     while !shared.is_over() {
-        if let Some(because) = dial.untrusted_socket() {
-            shared.stands(peer, Link::Refused, &because);
-            sleep(shared, at, pause);
-            pause = (pause * 2).min(LAST_PAUSE);
-            continue;
-        }
         match dial.introduce(shared) {
             Ok((endpoint, welcome)) => match unwelcome(shared, peer, &welcome) {
                 Some(because) => shared.stands(peer, Link::Refused, &because),
@@ -133,11 +140,12 @@ pub(crate) fn keep(shared: &Shared, at: usize, dial: &Dial) {
                     shared.stands(peer, link, &because);
                 }
             },
-            Err(IntroduceError::Refused(refused)) => {
+            Err(NotIntroduced::Untrusted(because)) => shared.stands(peer, Link::Refused, &because),
+            Err(NotIntroduced::Error(IntroduceError::Refused(refused))) => {
                 let because = explain(shared, dial, &refused);
                 shared.stands(peer, Link::Refused, &because);
             }
-            Err(IntroduceError::System(error)) => match distrust(&error, &peer.name) {
+            Err(NotIntroduced::Error(IntroduceError::System(error))) => match distrust(&error, &peer.name) {
                 Some(because) => shared.stands(peer, Link::Refused, &because),
                 // Its node has not started yet, or has ended.
                 None => {

@@ -171,6 +171,23 @@ fn a_unix_socket_that_another_user_could_replace_is_not_dialled() {
 }
 
 #[test]
+fn a_node_uses_another_endpoint_than_an_untrusted_unix_socket() {
+    let open = folder();
+    let tcp = || format!("tcp/{}", unused_address());
+    let station = tcp();
+    let plain = text(&tcp(), &station, "60s");
+    let both = format!("[\"unix/{}\", \"{station}\"]", open.join("station").display());
+    let with_both = plain.replace(&format!("[\"{station}\"]"), &both);
+    assert_ne!(plain, with_both);
+    let station = Host::start(&with_both, STATION, Span::ZERO).unwrap();
+    // It would not have listened there.
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let drone = Host::start(&with_both, DRONE, Span::ZERO).unwrap();
+    until("the station has joined", || drone.peers.standing()[0].state == "joined");
+    drop((drone, station));
+}
+
+#[test]
 fn an_operator_sees_how_a_node_stands_and_stops_it() {
     let [text, _] = both_ways("60s");
     let socket = folder().join("uav.drone.sock");
