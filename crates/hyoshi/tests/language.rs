@@ -1,7 +1,8 @@
 //! Plain English: what users read has short sentences and the field's words, and a type's name has one meaning.
 //!
 //! `docs/messages.txt` lists every string that a user can see; `BLESS=1 cargo test -p hyoshi --test suite language::`
-//! writes it; after a conflict in that file, take either side and write it again. The limits below may only fall: whoever improves the texts lowers them, and no change raises them.
+//! writes it. After a conflict in that file, take either side and write it again. The limits below may only fall: a change
+//! that improves the texts lowers them.
 //! `cargo test -p hyoshi --test suite language:: -- --nocapture` prints every finding.
 
 #[path = "language/prose.rs"]

@@ -20,7 +20,7 @@ use crate::limits::{Scope, ServerLimits, Timeouts};
 use crate::objects::Adapters;
 use crate::transport::{Transport, TransportRules};
 
-/// `HYO\0`: tells other ORBs of this kind what a reference is from (component 0, TAG_ORB_TYPE).
+/// `HYO\0`: the ORB that made a reference (component 0, TAG_ORB_TYPE).
 const ORB_TYPE: u32 = 0x4859_4f00;
 
 /// What all parts of an ORB share. Only what is fixed when it is built is used on the way of a request.

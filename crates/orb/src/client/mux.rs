@@ -74,7 +74,7 @@ struct Out {
 }
 
 impl Out {
-    /// True if nothing is to be sent.
+    /// True if nothing waits to be sent.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

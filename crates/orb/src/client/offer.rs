@@ -13,7 +13,7 @@ use crate::link::Link;
 pub(crate) struct Offer {
     /// The lane whose threads run incoming requests.
     pub(crate) lane: Box<dyn TakeIn>,
-    /// The listen points, as the context that tells them.
+    /// The context with the listen points.
     pub(crate) context: Arc<[u8]>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) trait BothWays: fmt::Debug + Send + Sync {
     /// are Latin-1. None if this side may still say.
     fn chars(&self) -> Option<CharSet>;
 
-    /// This side told of its code sets.
+    /// This side has sent its code sets.
     fn agree(&self, chars: CharSet);
 
     /// A reply is expected: the connection must be read, even if many requests wait.

@@ -63,7 +63,7 @@ impl Peers {
     }
 
     /// Calls to this endpoint may go over a connection that was opened from there. None if it is known, there are too many,
-    /// or this ORB calls nobody there.
+    /// or this ORB makes no calls to that endpoint.
     pub(crate) fn add_way_back(&self, endpoint: &Endpoint, mux: &Arc<Mux>, whose: &Whose) -> Option<Arc<WaysBack>> {
         match endpoint {
             Endpoint::Tls { .. } if self.tls.is_none() => return None,
@@ -80,7 +80,7 @@ impl Peers {
         let same;
         let (endpoint, tls) = match endpoint {
             Endpoint::Tls { host, port, .. } => {
-                // What it insists on is told by the handshake: one server, whatever the reference says.
+                // The handshake shows what the server requires: one server, with any requirement in its reference.
                 same = Endpoint::Tls { host: host.clone(), port: *port, requires: 0 };
                 (&same, Some(self.tls.as_ref()?.dial(&same)?))
             }

@@ -43,7 +43,7 @@ pub enum AdapterError {
     Changing(Vec<u8>),
     /// The key cannot be published: it begins as those of adapters do.
     KeyReserved(Vec<u8>),
-    /// The object is to be bound to an order, and the ORB has none.
+    /// The object was activated for an order, and the ORB has no order.
     NoOrder,
     /// The adapter was destroyed, or the ORB is gone.
     Gone,

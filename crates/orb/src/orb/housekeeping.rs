@@ -1,8 +1,8 @@
 //! The housekeeping thread. It handles long-running requests, replies that clients do not read, and idle connections.
 //! It sleeps while no connection is open.
 //!
-//! Its rule: it runs one priority above the highest lane, or a lane that is busy all the time would keep it from ever
-//! looking; it waits for nobody, and does little at a time (256 connections of a lane every 10 ms). Where a lane has a
+//! It runs one priority above the highest lane: otherwise a lane that is always busy would keep it from running.
+//! It never blocks, and does little at a time (256 connections of a lane every 10 ms). Where a lane has a
 //! real-time priority, all threads are started at once: waiting for one to begin would be waiting for ordinary threads.
 
 use std::sync::{Arc, Weak};

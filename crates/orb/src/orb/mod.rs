@@ -183,7 +183,7 @@ impl Orb {
     /// It returns in any case: requests that still run after [`ServerLimits::ending`](crate::ServerLimits::ending) are left to themselves, and oneways that were
     /// put off ([`Scope::None`](crate::Scope::None)) and that servers have not taken by then are lost. Connections to
     /// other ORBs are closed then, so that servants which wait for a reply get COMM_FAILURE, and have one second more;
-    /// what they reply reaches nobody. Dropping the last handle of an ORB does the same.
+    /// their replies are dropped. Dropping the last handle of an ORB does the same.
     pub fn shutdown(&self) {
         self.running.shutdown();
     }

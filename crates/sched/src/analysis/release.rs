@@ -13,9 +13,9 @@ use super::work::{Hop, Release, Source, Work};
 const FOREVER: u64 = 1 << 62;
 
 /// No release is earlier than its predecessors' best cases and the links' least delays allow.
-/// Joins take the least of their predecessors, which is early enough for each of them; those of several
-/// roots only if nothing is to be counted on, else they take what follows from the pattern. With `exact` clocks they
-/// are lower bounds on when releases really come, else on when they seem to come.
+/// A join uses the least of its predecessors, which is early enough for each of them. A join of several roots uses its
+/// pattern instead, if `patterns` holds. With `exact` clocks the results are lower bounds on the true instants of
+/// releases, otherwise on the instants by the host's clock.
 pub(super) fn earliest(works: &[Work], patterns: bool, exact: bool) -> Vec<u64> {
     let mut least = alloc::vec![0u64; works.len()];
     loop {
