@@ -77,7 +77,7 @@ impl Default for ServerLimits {
 
 impl ServerLimits {
     pub(crate) fn pace(&self) -> Pace {
-        Pace { stalled: self.stalled.as_nanos() / 1_000_000_000, slowest: self.slowest.max(1) as usize }
+        Pace { stalled: millis(self.stalled), slowest: self.slowest.max(1) as usize }
     }
 }
 
@@ -147,6 +147,11 @@ pub enum Scope {
     Server,
     /// The servant has carried it out.
     Target,
+}
+
+/// In the unit of [`crate::channel::now`].
+pub(crate) fn millis(span: Span) -> u64 {
+    span.as_nanos() / 1_000_000
 }
 
 pub(crate) fn duration(span: Span) -> Duration {

@@ -199,6 +199,15 @@ impl Link {
     }
 }
 
+#[cfg(test)]
+impl Link {
+    /// Connected to a listener that nobody accepts from.
+    pub(crate) fn connected() -> Link {
+        let listener = hyoshi_os::Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        Link::Plain(Stream::connect(listener.address(), Duration::from_secs(5)).unwrap())
+    }
+}
+
 fn micros(timeout: Option<Duration>) -> u64 {
     timeout.map_or(FOREVER, |timeout| u64::try_from(timeout.as_micros()).unwrap_or(FOREVER - 1))
 }

@@ -13,8 +13,8 @@ use hyoshi_wire::ior::{Component, Endpoint, Ior, Profile, SslTransport};
 use hyoshi_wire::tagged::Tagged;
 
 use crate::bidir::reaches;
-use crate::care::Care;
 use crate::client::Peers;
+use crate::housekeeping::Housekeeping;
 use crate::intercept::{ClientInterceptor, ServerInterceptor};
 use crate::limits::{Scope, ServerLimits, Timeouts};
 use crate::objects::Adapters;
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) collocation: bool,
     pub(crate) server_interceptors: Box<[Arc<dyn ServerInterceptor>]>,
     pub(crate) client_interceptors: Box<[Arc<dyn ClientInterceptor>]>,
-    pub(crate) care: Arc<Care>,
+    pub(crate) housekeeping: Arc<Housekeeping>,
     /// Whether requests can run in an order of the program's own.
     pub(crate) is_ordered: bool,
     /// What `rir:` means: names, and addresses.

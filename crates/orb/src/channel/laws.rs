@@ -155,18 +155,11 @@ pub fn outgoing(script: &[u8]) {
         };
         let message = vec![number; size];
         match what % 8 {
-            0 => {
+            0 | 1 => {
                 let all = out.send(&message, now, &mut write).unwrap();
                 expected.push((number, size));
                 assert_eq!(all, !out.is_behind());
             }
-            1 => match out.send_now(&message, now, &mut write) {
-                Ok(_) => expected.push((number, size)),
-                Err(error) => {
-                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-                    assert!(!wire.contains(&number));
-                }
-            },
             2 | 3 => {
                 let own = out.to.len();
                 out.to.raw(&message);

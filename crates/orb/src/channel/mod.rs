@@ -9,17 +9,29 @@
 //!                                 └──► deadline of what waits
 //! ```
 //!
-//! Its drivers are thin: a thread of a lane, the reader of connections that carry calls both ways, a call that reads its
-//! own reply, the thread that reads a shared connection's replies.
+//! [`Outbox`] shares an [`Outgoing`] between threads. The drivers are thin: a thread of a lane, the reader of connections
+//! that carry calls both ways, a call that reads its own reply, the thread that reads a shared connection's replies.
+//!
+//! Times are milliseconds of a coarse clock: [`now`].
 
 mod incoming;
 #[cfg(test)]
 mod laws;
+mod outbox;
 mod outgoing;
 mod pace;
+mod tally;
 mod terms;
 
 pub(crate) use incoming::{Incoming, Whole};
+pub(crate) use outbox::{Announced, Outbox, Sending, slowest};
 pub(crate) use outgoing::Outgoing;
 pub(crate) use pace::Pace;
+pub(crate) use tally::Tally;
 pub(crate) use terms::Terms;
+
+/// Milliseconds of the coarse clock.
+#[inline]
+pub(crate) fn now() -> u64 {
+    hyoshi_os::clock::coarse().as_nanos() / 1_000_000
+}

@@ -66,6 +66,11 @@ impl Outgoing {
         !self.queue.is_empty()
     }
 
+    /// The ticket of the last message that had to wait.
+    pub(crate) fn last(&self) -> u64 {
+        self.next
+    }
+
     /// Octets that wait for the socket.
     pub(crate) fn held(&self) -> usize {
         self.held
@@ -99,30 +104,6 @@ impl Outgoing {
         if sent < octets.len() {
             let begun = self.sticky && self.queue.is_empty();
             self.put(octets[sent..].to_vec(), octets.len(), begun, now);
-        }
-        Ok(sent == octets.len())
-    }
-
-    /// Sends a message if the socket accepts a part of it at once. The rest is sent before other messages.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::WouldBlock`] if the socket accepts nothing now.
-    pub(crate) fn send_now(
-        &mut self,
-        octets: &[u8],
-        now: u64,
-        mut write: impl FnMut(&[u8]) -> io::Result<usize>,
-    ) -> io::Result<bool> {
-        if self.is_behind() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let sent = match write(octets) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.sticky => 0,
-            sent => sent?,
-        };
-        if sent < octets.len() {
-            self.put(octets[sent..].to_vec(), 0, true, now);
         }
         Ok(sent == octets.len())
     }

@@ -1,16 +1,18 @@
 //! How slow the other side of a socket may be.
 
-/// In seconds of a coarse clock.
+/// A bound on both: a standstill, and the mean rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
+    /// The longest standstill, in milliseconds.
     pub(crate) stalled: u64,
+    /// The least octets per second.
     pub(crate) slowest: usize,
 }
 
 impl Pace {
-    /// The last second for so many octets, of which the first was due at `begun`.
+    /// The latest time for so many octets, of which the first was due at `begun`; milliseconds.
     pub(crate) fn end(self, begun: u64, octets: usize) -> u64 {
-        begun.saturating_add(self.stalled + (octets / self.slowest) as u64)
+        begun.saturating_add(self.stalled + (octets as u64).saturating_mul(1_000) / self.slowest as u64)
     }
 }
 
@@ -19,8 +21,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_slow_has_time_by_its_octets_and_what_stands_still_has_not() {
-        let pace = Pace { stalled: 2, slowest: 100 };
-        assert_eq!([pace.end(5, 0), pace.end(5, 99), pace.end(5, 1_000)], [7, 7, 17]);
+    fn the_time_for_a_message_grows_with_its_octets() {
+        let pace = Pace { stalled: 2_000, slowest: 100 };
+        assert_eq!([pace.end(5, 0), pace.end(5, 50), pace.end(5, 1_000)], [2_005, 2_505, 12_005]);
     }
 }

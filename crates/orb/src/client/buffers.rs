@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use hyoshi_wire::{ByteOrder, Encoder};
 
-use crate::intake::BUFFER;
+use crate::socket::BUFFER;
 
 /// Requests larger than this do not stay allocated.
 const KEEP: usize = 1 << 20;

@@ -8,10 +8,10 @@ use hyoshi_os::Address;
 use hyoshi_wire::ior::Endpoint;
 
 use super::lookup::Lookups;
-use super::offer::Offer;
+use super::mux::Offer;
 use crate::bidir::is_way_back;
-use crate::care::Care;
 use crate::failure::Failure;
+use crate::housekeeping::Housekeeping;
 use crate::limits::ClientLimits;
 use crate::tls::{Dial, Distrust};
 use crate::transport::{Transport, TransportRules};
@@ -37,7 +37,7 @@ impl Patience {
 #[derive(Debug)]
 pub(super) struct Common {
     pub(super) limits: ClientLimits,
-    pub(super) care: Arc<Care>,
+    pub(super) housekeeping: Arc<Housekeeping>,
     pub(super) rules: TransportRules,
     pub(super) lookups: Arc<Lookups>,
     /// Set if connections are to carry calls both ways.
@@ -65,7 +65,7 @@ impl Dialling {
             return Err(Failure::NoWayBack);
         }
         // The housekeeping thread closes it when it is no longer used.
-        self.common.care.stir(false);
+        self.common.housekeeping.wake(false);
         let (host, port) = match &self.endpoint {
             Endpoint::Unix { .. } if !self.common.rules.allow(Transport::Unix, None) => return Err(Failure::Forbidden),
             Endpoint::Unix { path, .. } => return connect(Address::Unix(path.into()), patience.left()?),

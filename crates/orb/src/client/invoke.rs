@@ -17,11 +17,12 @@ use super::buffers::{self, Buffers};
 use super::dial::Patience;
 use super::itinerary::{Itinerary, Said, Step, Way};
 use super::line::Line;
-use super::mux::{Opening, Told};
+use super::mux::Opening;
 use super::peer::Over;
 use super::remote::RemoteObject;
 use super::route::{self, Route, incompatible};
 use crate::call::Replied;
+use crate::channel::Announced;
 use crate::failure::Failure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
@@ -163,7 +164,7 @@ fn carry(attempt: &Attempt<'_>, accept: Accept<'_>) -> Result<Said, Failure> {
         let route = &*route.over(mux.chars());
         mux.post(true, until, |id, tell, to| put(route, request, out, id, tell, to))?;
         // Afterwards: connecting may have taken longer than the next tick is away.
-        orb.care.stir(false);
+        orb.housekeeping.wake(false);
         return Ok(Said::Outcome);
     }
     match both.map_or_else(|| route.peer.take(&patience), |mux| Ok(Over::Mux(mux, None)))? {
@@ -210,7 +211,7 @@ fn over_line(
 ) -> Result<Said, (Failure, Option<u32>)> {
     let id = line.next_id();
     to.clear();
-    let tell = Opening { sets: !line.told, offer: None };
+    let tell = Opening { sets: !line.told, points: None };
     write(route, request, out, id, tell, to).map_err(|error| (Failure::Encode(error), None))?;
     // A request to a server that offers no code sets, or in GIOP 1.0, tells none.
     line.told |= route.sets.is_some();
@@ -248,11 +249,11 @@ pub(super) fn put(
     id: u32,
     tell: Opening<'_>,
     to: &mut Encoder,
-) -> Result<Told, EncodeError> {
+) -> Result<Announced, EncodeError> {
     // Earlier versions have no calls in the other direction.
-    let offer = tell.offer.filter(|_| route.version == Version::V1_2);
-    let tell = Opening { sets: tell.sets && route.sets.is_some(), offer };
-    write(route, request, out, id, tell, to).map(|()| Told { sets: tell.sets, offer: offer.is_some() })
+    let points = tell.points.filter(|_| route.version == Version::V1_2);
+    let tell = Opening { sets: tell.sets && route.sets.is_some(), points };
+    write(route, request, out, id, tell, to).map(|()| Announced { sets: tell.sets, points: points.is_some() })
 }
 
 /// Writes a request.
@@ -275,13 +276,13 @@ fn write(
     };
     let sets;
     let mut contexts;
-    if (tell.sets && route.sets.is_some()) || tell.offer.is_some() || !out.contexts.is_empty() {
+    if (tell.sets && route.sets.is_some()) || tell.points.is_some() || !out.contexts.is_empty() {
         contexts = Vec::with_capacity(out.contexts.len() + 2);
         if let (Some(agreed), true) = (route.sets, tell.sets) {
             sets = encapsulation(ByteOrder::NATIVE, |to| hyoshi_wire::Encode::encode(&agreed, to))?;
             contexts.push(ServiceContext { tag: CONTEXT_CODE_SETS, data: &sets });
         }
-        if let Some(data) = tell.offer {
+        if let Some(data) = tell.points {
             contexts.push(ServiceContext { tag: CONTEXT_BI_DIR_IIOP, data });
         }
         contexts.extend(out.contexts.iter().map(|(tag, data)| ServiceContext { tag: *tag, data }));

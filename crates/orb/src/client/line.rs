@@ -13,9 +13,9 @@ use hyoshi_wire::{ByteOrder, CharSet, Encoder, Limits, Version};
 
 use crate::channel::Incoming;
 use crate::failure::Failure;
-use crate::intake::read;
 use crate::link::Link;
-use crate::tls::{Dial, Distrust};
+use crate::socket::{fetch, refused};
+use crate::tls::Dial;
 
 /// Connections that nobody used for longer than this are looked at before they are used again: the server may have
 /// closed them meanwhile.
@@ -203,23 +203,6 @@ impl Line {
     }
 }
 
-/// Reads more of a server's messages. False if nothing has come in time.
-#[inline]
-pub(crate) fn fetch(
-    stream: &Link,
-    incoming: &mut Incoming,
-    buffer: &mut [u8],
-    wait: May,
-    more: May,
-) -> Result<bool, Failure> {
-    match read(stream, incoming, buffer, wait, more) {
-        Ok(_) if incoming.is_tls(buffer) => Err(Failure::Tls(Distrust::Expected)),
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Err(error) => Err(refused(&error).unwrap_or(Failure::Lost)),
-    }
-}
-
 /// The reply that a server sent, or why there is none.
 #[inline]
 pub(super) fn reply<'a>(received: &Received<'a>, chars: CharSet) -> Result<Reply<'a>, Failure> {
@@ -229,12 +212,6 @@ pub(super) fn reply<'a>(received: &Received<'a>, chars: CharSet) -> Result<Reply
         Ok(Message::MessageError) => Err(Failure::NotUnderstood),
         _ => Err(Failure::Garbled),
     }
-}
-
-/// If the server said by TLS that it refuses this client: in TLS 1.3 the client hears of it when it has sent a request.
-#[cold]
-pub(super) fn refused(error: &io::Error) -> Option<Failure> {
-    Distrust::of(error).filter(|why| *why == Distrust::Refused).map(Failure::Tls)
 }
 
 /// What is left of the time, if it is bounded: in whole milliseconds, up, so that calls with the same timeout need not tell

@@ -1,93 +1,96 @@
-//! A connection that calls share: a thread of its own reads the replies and hands them to those that wait; where calls go
-//! both ways over it, that of the connection's lane.
+//! Calls that share a connection. A thread of its own reads the replies; if the connection carries calls both ways, the
+//! lane that it belongs to reads it.
 //!
-//! No lock is held while anybody waits: requests go through an [`Outgoing`], and a caller whose request the socket does not
-//! take waits for room, up to its own deadline. A request of which nothing was sent by then is taken back; one that was
-//! begun is completed by whoever sends next, or by the ORB's care.
+//! No lock is held while a caller waits. Requests go through the socket's [`Outbox`](crate::channel::Outbox). If the
+//! socket does not accept a request at once, the caller waits for room, up to its own deadline. Then the request is
+//! withdrawn if none of it was sent; otherwise the next sender or the ORB's housekeeping completes it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hyoshi_model::Span;
-use hyoshi_os::clock::coarse;
-use hyoshi_os::{May, PiGuard, PiMutex, Spawn, Wake};
+use hyoshi_os::{May, PiMutex, Spawn, Wake};
 use hyoshi_wire::giop::{Kept, Received, cancel_request};
 use hyoshi_wire::{CharSet, EncodeError, Encoder, Limits, Version};
 
-use super::line::{fetch, refused, reply};
-use super::outlet::{BothWays, Outlet};
-use crate::care::Care;
-use crate::channel::{Incoming, Outgoing, Whole};
+use super::line::reply;
+use crate::channel::{Announced, Incoming, Sending, Whole, now};
 use crate::failure::Failure;
-use crate::intake::BUFFER;
-use crate::limits::{ClientLimits, duration};
+use crate::housekeeping::Housekeeping;
+use crate::limits::{ClientLimits, duration, millis};
 use crate::link::Link;
 use crate::promise;
+use crate::socket::{BUFFER, Socket, fetch, refused};
 
-/// How long those who wait for the socket do so at a time, before they look whether it has stalled.
-const LOOK: Duration = Duration::from_millis(250);
+/// Callers that wait for the socket check it for a standstill this often.
+const CHECK: Duration = Duration::from_millis(250);
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Mux {
-    outlet: Outlet,
-    out: PiMutex<Out>,
-    /// Those that wait, by request id; none once the connection is over.
+    socket: Arc<Socket>,
+    /// Set if the connection carries calls both ways.
+    both: Option<BothWays>,
+    /// Callers that wait for a reply, by request id; none once the connection is over.
     waiting: PiMutex<Option<HashMap<u32, Arc<Waiter>>>>,
     next: AtomicU32,
+    /// When a request was last sent.
+    used: AtomicU64,
     limits: ClientLimits,
-    care: Arc<Care>,
+    housekeeping: Arc<Housekeeping>,
     closing: AtomicBool,
     /// Why it is over.
     ended: OnceLock<Failure>,
-    /// The context that offers calls in the other direction.
-    offer: Option<Arc<[u8]>>,
 }
 
-/// What a request is to say for the first time on its connection.
+/// The other direction of a connection that carries calls both ways.
+#[derive(Debug)]
+pub(crate) struct BothWays {
+    pub(crate) keeper: Box<dyn Keeper>,
+    /// The context that offers calls in the other direction, if this side opened the connection.
+    pub(crate) offer: Option<Arc<[u8]>>,
+}
+
+/// The lane of a connection that carries calls both ways.
+pub(crate) trait Keeper: fmt::Debug + Send + Sync {
+    /// Octets of the connection wait. `first` if the lane does not list it yet. False if the lane has closed it, because
+    /// too many octets wait in the lane.
+    fn keep(&self, first: bool) -> bool;
+
+    /// Reads the connection, even if many requests wait: a reply is expected, or there is room for replies again.
+    fn read_on(&self);
+}
+
+/// Takes in a connection that this side opened: reads it, and runs incoming requests.
+pub(crate) trait TakeIn: fmt::Debug + Send + Sync {
+    /// `calls` makes the calls over it. Octets of a reply are at most `most`.
+    fn take_in(
+        &self,
+        link: Link,
+        most: usize,
+        calls: &dyn Fn(Arc<Socket>, Box<dyn Keeper>) -> Mux,
+    ) -> io::Result<Arc<Mux>>;
+}
+
+/// What all connections offer that this side opens, if they carry calls both ways.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    pub(crate) lane: Box<dyn TakeIn>,
+    /// The context with the listen points.
+    pub(crate) context: Arc<[u8]>,
+}
+
+/// What a request announces, as the first on its connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opening<'a> {
     /// The code sets.
     pub(super) sets: bool,
     /// The listen points: this context.
-    pub(super) offer: Option<&'a [u8]>,
-}
-
-/// What of that a request has said.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
-    pub(super) sets: bool,
-    pub(super) offer: bool,
-}
-
-#[derive(Debug)]
-struct Out {
-    requests: Outgoing,
-    /// What the server has been told.
-    told: Told,
-    /// On the coarse clock.
-    used: Span,
-}
-
-impl Out {
-    /// True if nothing waits to be sent.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Octets that wait, or are put off.
-    fn len(&self) -> usize {
-        self.requests.held() + self.requests.to.len()
-    }
-}
-
-/// On the coarse clock.
-fn now() -> u64 {
-    coarse().as_nanos()
+    pub(super) points: Option<&'a [u8]>,
 }
 
 /// A place for a reply.
@@ -103,7 +106,7 @@ impl Waiter {
         self.arrived.post();
     }
 
-    /// True once something has come.
+    /// True once a reply or a failure has arrived.
     pub(super) fn is_filled(&self) -> bool {
         self.reply.lock().is_some()
     }
@@ -121,54 +124,52 @@ impl Waiter {
     }
 }
 
-/// Builds a request: is given the id and what is to be told for the first time, and says what it tells.
-pub(super) trait Build: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Told, EncodeError> {}
+/// Builds a request: gets its id and what it is to announce, and returns what it announces.
+pub(super) trait Build: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError> {}
 
-impl<F: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Told, EncodeError>> Build for F {}
+impl<F: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError>> Build for F {}
 
 impl Mux {
-    /// Starts to read.
-    pub(super) fn start(stream: Link, limits: &ClientLimits, care: &Arc<Care>) -> io::Result<Arc<Mux>> {
-        let mux = Arc::new(Mux::over_outlet(Outlet::Own(stream), limits, care, 0, None));
+    /// Calls over a connection of this side alone. Starts to read it.
+    pub(super) fn start(link: Link, limits: &ClientLimits, housekeeping: &Arc<Housekeeping>) -> io::Result<Arc<Mux>> {
+        let socket = Arc::new(Socket::new(link, Arc::default()));
+        let mux = Arc::new(Mux::new(socket, None, limits, housekeeping));
         let reading = mux.clone();
-        Spawn::new("orb-replies").spawn(move || {
-            if let Outlet::Own(stream) = &reading.outlet {
-                reading.read(stream);
-            }
-        })?;
+        Spawn::new("orb-replies").spawn(move || reading.read())?;
         Ok(mux)
     }
 
-    /// Calls over a connection that somebody else reads, if the outlet is of such; `first` is the first id.
-    pub(super) fn over_outlet(
-        outlet: Outlet,
+    /// Calls over a connection that another thread reads. With an offer this side has opened it: request ids are even,
+    /// and this side announces the code sets, for both directions (as omniORB and JacORB do).
+    pub(super) fn new(
+        socket: Arc<Socket>,
+        both: Option<BothWays>,
         limits: &ClientLimits,
-        care: &Arc<Care>,
-        first: u32,
-        offer: Option<Arc<[u8]>>,
+        housekeeping: &Arc<Housekeeping>,
     ) -> Mux {
-        let requests = Outgoing::new(outlet.is_sticky());
-        // The opener of a connection tells of code sets, for both sides.
-        let told = Told { sets: first % 2 == 1, offer: false };
+        let accepted = both.as_ref().is_some_and(|both| both.offer.is_none());
+        socket.outbox.lock().announced.sets = accepted;
         Mux {
-            outlet,
-            out: PiMutex::new(Out { requests, told, used: coarse() }),
+            socket,
+            both,
             waiting: PiMutex::new(Some(HashMap::new())),
-            next: AtomicU32::new(first),
+            next: AtomicU32::new(u32::from(accepted)),
+            used: AtomicU64::new(now()),
             limits: limits.clone(),
-            care: care.clone(),
+            housekeeping: housekeeping.clone(),
             closing: AtomicBool::new(false),
             ended: OnceLock::new(),
-            offer,
         }
     }
 
-    /// What narrow characters are, if the other side may already have agreed upon that.
+    /// The code set of narrow characters on a connection that carries calls both ways. `None` if this side can still
+    /// announce it.
     pub(super) fn chars(&self) -> Option<CharSet> {
-        self.outlet.both().and_then(BothWays::chars)
+        let (both, terms) = (self.both.as_ref()?, &self.socket.terms);
+        (terms.is_agreed() || both.offer.is_none()).then(|| terms.chars())
     }
 
-    /// True while anybody waits for a reply.
+    /// True while a caller waits for a reply.
     pub(crate) fn waits(&self) -> bool {
         self.waiting.lock().as_ref().is_some_and(|waiting| !waiting.is_empty())
     }
@@ -181,13 +182,16 @@ impl Mux {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Closes it if it was unused for long, or is unused and the server's certificate has expired. A call that is
+    /// Closes it if it was unused for long, or is unused and the server's certificate has expired. A caller that is
     /// about to use it finds it closed before it sends anything.
-    pub(super) fn retire(&self, now: Span) -> bool {
+    pub(super) fn retire(&self, now: u64) -> bool {
         // If it carries calls both ways, the peer may call at any time.
-        let Outlet::Own(link) = &self.outlet else { return false };
-        let Some(out) = self.out.try_lock() else { return false };
-        let is_old = now.saturating_sub(out.used) > self.limits.idle || link.has_expired();
+        if self.both.is_some() {
+            return false;
+        }
+        let Some(out) = self.socket.outbox.try_lock() else { return false };
+        let used = self.used.load(Ordering::Relaxed);
+        let is_old = now.saturating_sub(used) > millis(self.limits.idle) || self.socket.link.has_expired();
         let unused = is_old && out.is_empty();
         let retires = unused && self.waiting.lock().as_ref().is_none_or(HashMap::is_empty);
         if retires {
@@ -196,7 +200,7 @@ impl Mux {
         retires
     }
 
-    /// Sends a request, and promises its reply.
+    /// Sends a request, and returns the place for its reply.
     pub(super) fn request(&self, until: Option<Instant>, build: impl Build) -> Result<(u32, Arc<Waiter>), Failure> {
         let id = self.next_id();
         let waiter = Arc::new(Waiter { arrived: Wake::new(), reply: PiMutex::new(None) });
@@ -208,18 +212,18 @@ impl Mux {
             }
             waiting.insert(id, waiter.clone());
         }
-        self.outlet.both().inspect(|both| both.expect());
+        self.read_on();
         let mut version = Version::default();
-        let own = |id, tell: Opening<'_>, to: &mut Encoder| {
-            let tells = build(id, tell, to);
+        let own = |id, opening: Opening<'_>, to: &mut Encoder| {
+            let announced = build(id, opening, to);
             version = to.version();
-            tells
+            announced
         };
         let sent = self.put(id, false, until, own).and_then(|ticket| self.deliver(ticket, until));
         match sent {
             Ok(()) => Ok((id, waiter)),
             Err(failure) => {
-                // It will be completed; behind it the server is told that nobody waits.
+                // The request will be completed: a cancel request follows it.
                 match failure {
                     Failure::TimedOut => self.cancel(id, version),
                     _ => _ = self.forget(id),
@@ -229,8 +233,7 @@ impl Mux {
         }
     }
 
-    /// Sends a request to which no reply comes, or puts it off to be sent with others: then it waits for nothing but
-    /// room.
+    /// Sends a request without a reply, or delays it to send it with others: then it waits for nothing but room.
     pub(super) fn post(&self, put_off: bool, until: Option<Instant>, build: impl Build) -> Result<(), Failure> {
         let ticket = self.put(self.next_id(), put_off, until, build)?;
         if put_off { Ok(()) } else { self.deliver(ticket, until) }
@@ -240,34 +243,50 @@ impl Mux {
         self.next.fetch_add(2, Ordering::Relaxed)
     }
 
-    /// Builds a request, and sends what of it goes at once; a ticket if that is not all.
-    fn put(&self, id: u32, put_off: bool, until: Option<Instant>, build: impl Build) -> Result<Option<u64>, Failure> {
-        let out = &mut *self.room(until)?;
-        let before = out.requests.to.len();
-        let Told { sets, offer } = out.told;
-        let opening = Opening { sets: !sets, offer: self.offer.as_deref().filter(|_| !offer) };
-        let tells = build(id, opening, &mut out.requests.to).map_err(|error| {
-            out.requests.to.truncate(before);
-            Failure::Encode(error)
-        })?;
-        if tells.sets {
-            self.outlet.both().inspect(|both| both.agree(out.requests.to.chars()));
-        }
-        out.told = Told { sets: sets | tells.sets, offer: offer | tells.offer };
-        out.used = coarse();
-        if put_off && out.requests.to.len() < self.limits.batch {
-            return Ok(None);
-        }
-        // What tells the code sets, or listen points, must go: those behind it count on that.
-        let own = if tells.sets || tells.offer || put_off { out.requests.to.len() } else { before };
-        out.requests.post(own, now(), |octets| self.outlet.write(octets)).map_err(|error| self.fail(&error))
+    fn read_on(&self) {
+        self.both.as_ref().inspect(|both| both.keeper.read_on());
     }
 
-    /// The right to add a request, once so few octets wait that there is room.
-    fn room(&self, until: Option<Instant>) -> Result<PiGuard<'_, Out>, Failure> {
+    /// Builds a request, and sends what the socket accepts at once. Returns a ticket if that is not all.
+    fn put(&self, id: u32, put_off: bool, until: Option<Instant>, build: impl Build) -> Result<Option<u64>, Failure> {
+        let mut out = self.room(until)?;
+        let before = out.queue.to.len();
+        let Announced { sets, points } = out.announced;
+        let offer = self.both.as_ref().and_then(|both| both.offer.as_deref());
+        let opening = Opening { sets: !sets, points: offer.filter(|_| !points) };
+        let announces = build(id, opening, &mut out.queue.to).map_err(|error| {
+            out.queue.to.truncate(before);
+            Failure::Encode(error)
+        })?;
+        if announces.sets && self.both.is_some() {
+            self.socket.terms.agree(out.queue.to.chars());
+        }
+        out.announced = Announced { sets: sets | announces.sets, points: points | announces.points };
+        self.used.store(now(), Ordering::Relaxed);
+        if put_off && out.queue.to.len() < self.limits.batch {
+            return Ok(None);
+        }
+        // What announces code sets or listen points must be sent: later requests depend on it.
+        let own = if announces.sets || announces.points || put_off { out.queue.to.len() } else { before };
+        self.send(out, own)
+    }
+
+    /// Sends the built messages; what begins at `own` can be withdrawn.
+    fn send(&self, mut out: Sending<'_>, own: usize) -> Result<Option<u64>, Failure> {
+        let posted = out.post(own, now(), |octets| self.socket.write_now(octets)).map_err(|error| self.fail(&error))?;
+        let (waits, first) = (out.queue.is_behind(), out.list());
+        drop(out);
+        match &self.both {
+            Some(both) if waits && !both.keeper.keep(first) => Err(self.fail(&io::ErrorKind::ConnectionAborted.into())),
+            _ => Ok(posted),
+        }
+    }
+
+    /// The right to add a request, once there is room.
+    fn room(&self, until: Option<Instant>) -> Result<Sending<'_>, Failure> {
         loop {
             {
-                let mut out = self.out.lock();
+                let mut out = self.socket.outbox.lock();
                 self.push_on(&mut out)?;
                 if out.len() <= self.limits.backlog {
                     return Ok(out);
@@ -277,60 +296,65 @@ impl Mux {
         }
     }
 
-    /// Waits until what a ticket stands for is sent. When time is over, it is taken back if it can be.
+    /// Waits until the request of a ticket is sent. When the time is over, it is withdrawn if possible.
     fn deliver(&self, ticket: Option<u64>, until: Option<Instant>) -> Result<(), Failure> {
         let Some(ticket) = ticket else { return Ok(()) };
         loop {
             let waited = self.wait(until);
-            let mut out = self.out.lock();
+            let mut out = self.socket.outbox.lock();
             let pushed = self.push_on(&mut out);
-            if out.requests.is_gone(ticket) {
+            if out.queue.is_gone(ticket) {
                 return Ok(());
             }
             pushed?;
             if waited.is_err() {
-                if out.requests.take_back(ticket) {
+                if out.queue.take_back(ticket) {
                     return Err(Failure::SendTimedOut);
                 }
-                self.care.stir(false);
+                self.housekeeping.wake(false);
                 return Err(Failure::TimedOut);
             }
         }
     }
 
-    /// Waits until the socket takes something, or is to be looked at.
+    /// Waits until the socket accepts something, or should be checked.
     fn wait(&self, until: Option<Instant>) -> Result<(), Failure> {
-        let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
+        let left = until.map_or(CHECK, |until| until.saturating_duration_since(Instant::now()));
         if left.is_zero() {
             return Err(Failure::SendTimedOut);
         }
-        self.outlet.wait(left.min(LOOK)).map_err(|error| self.fail(&error))
+        self.socket.wait_for_room(left.min(CHECK)).map(drop).map_err(|error| self.fail(&error))
     }
 
-    /// Sends what waits, as far as it goes. A server that takes nothing for long is lost to all that share the connection.
-    fn push_on(&self, out: &mut Out) -> Result<(), Failure> {
+    /// Sends what waits, as far as the socket accepts it. If a server accepts nothing for long, all callers that share
+    /// the connection lose it.
+    fn push_on(&self, out: &mut Sending<'_>) -> Result<(), Failure> {
         if self.is_closing() {
             return Err(self.unsent());
         }
-        let sent = out.requests.flush(now(), |octets| self.outlet.write(octets));
-        sent.map_err(|error| self.fail(&error))?;
-        if out.requests.since().is_some_and(|since| now().saturating_sub(since) > self.limits.stalled.as_nanos()) {
+        if !out.queue.is_behind() {
+            return Ok(());
+        }
+        if out.flush(now(), |octets| self.socket.write_now(octets)).map_err(|error| self.fail(&error))? {
+            self.read_on();
+        }
+        if out.queue.since().is_some_and(|since| now().saturating_sub(since) > millis(self.limits.stalled)) {
             self.close();
             return Err(Failure::Unsent);
         }
         Ok(())
     }
 
-    /// Not to be found again, whenever the thread that reads gets to see it.
+    /// Closes it at once, before the reading thread notices the error.
     #[cold]
     fn fail(&self, error: &io::Error) -> Failure {
-        let told = refused(error);
-        // The reason first: who finds it closed asks for it.
-        if let Some(why) = &told {
+        let refused = refused(error);
+        // The reason first: callers that find it closed look for it.
+        if let Some(why) = &refused {
             self.ended.get_or_init(|| why.clone());
         }
         self.close();
-        told.unwrap_or_else(|| self.unsent())
+        refused.unwrap_or_else(|| self.unsent())
     }
 
     /// Why nothing can be sent.
@@ -341,41 +365,41 @@ impl Mux {
         }
     }
 
-    /// Sends what was put off, and waits until it is sent.
+    /// Sends delayed requests, and waits until they are sent.
     pub(super) fn flush(&self) {
-        let posted = self.post_all(&mut self.out.lock());
-        // Whoever wanted to know would not have put it off.
+        let posted = self.post_all(self.socket.outbox.lock());
+        // A caller that wants to know the outcome does not delay its request.
         let _ = posted.and_then(|ticket| self.deliver(ticket, Some(Instant::now() + duration(self.limits.stalled))));
     }
 
-    /// The same without waiting for anybody. True if some is left.
+    /// Sends delayed requests without waiting. True if some are left.
     pub(super) fn try_flush(&self) -> bool {
-        let Some(mut out) = self.out.try_lock() else { return true };
+        let Some(mut out) = self.socket.outbox.try_lock() else { return true };
         if out.is_empty() || self.push_on(&mut out).is_err() {
             return false;
         }
-        matches!(self.post_all(&mut out), Ok(Some(_)))
+        matches!(self.post_all(out), Ok(Some(_)))
     }
 
-    fn post_all(&self, out: &mut Out) -> Result<Option<u64>, Failure> {
+    fn post_all(&self, out: Sending<'_>) -> Result<Option<u64>, Failure> {
         if self.is_closing() {
             return Err(self.unsent());
         }
-        let all = out.requests.to.len();
-        out.requests.post(all, now(), |octets| self.outlet.write(octets)).map_err(|error| self.fail(&error))
+        let all = out.queue.to.len();
+        self.send(out, all)
     }
 
-    /// Nobody waits for the reply to `id` any more: tells the server, without waiting.
+    /// No caller waits for the reply to `id` any more: sends a cancel request, without waiting.
     pub(super) fn cancel(&self, id: u32, version: Version) {
         if !self.forget(id) {
             return;
         }
         // Adds a few octets for each request that had room: bounded by those in flight.
-        let out = &mut *self.out.lock();
-        let to = &mut out.requests.to;
+        let mut out = self.socket.outbox.lock();
+        let to = &mut out.queue.to;
         to.speak(version, to.chars());
         if cancel_request(id, to).is_ok() && matches!(self.post_all(out), Ok(Some(_))) {
-            self.care.stir(false);
+            self.housekeeping.wake(false);
         }
     }
 
@@ -385,31 +409,29 @@ impl Mux {
 
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        self.outlet.close();
+        self.socket.link.close();
     }
 
-    /// Ends the calls over it. A connection that carries calls both ways is left to its lane, which says farewell.
+    /// Ends the calls over it. The lane of a connection that carries calls both ways closes it in the orderly way.
     pub(super) fn end(&self) {
-        match self.outlet {
-            Outlet::Own(_) => self.close(),
-            Outlet::Both(_) => {
-                self.closing.store(true, Ordering::Release);
-                self.over(Failure::Lost);
-            }
+        if self.both.is_none() {
+            return self.close();
         }
+        self.closing.store(true, Ordering::Release);
+        self.over(Failure::Lost);
     }
 
-    fn read(&self, stream: &Link) {
+    fn read(&self) {
         let mut incoming = Incoming::new(Limits { message: self.limits.message, ..Limits::default() });
         let mut buffer = vec![0; BUFFER];
-        let Err(why) = self.hand_out(stream, &mut incoming, &mut buffer);
-        // Before anybody finds it closed, as in `fail`.
+        let Err(why) = self.hand_out(&mut incoming, &mut buffer);
+        // Before callers find it closed, as in `fail`.
         let why = self.ended.get_or_init(|| why).clone();
         self.close();
         self.over(why);
     }
 
-    /// The connection has ended, or is about to: nobody waits for a reply any more. The first reason counts.
+    /// The connection is over, or is about to be: all callers get the reason. The first reason counts.
     pub(crate) fn over(&self, why: Failure) {
         let why = self.ended.get_or_init(|| why);
         let waiting = self.waiting.lock().take();
@@ -418,7 +440,7 @@ impl Mux {
         }
     }
 
-    /// Hands a reply to whoever waits for it; nobody does if it was cancelled.
+    /// Passes a reply to its caller; the reply to a cancelled request is dropped.
     pub(crate) fn replied(&self, id: u32, reply: &Received<'_>) {
         let waiter = self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&id));
         if let Some(waiter) = waiter {
@@ -426,13 +448,13 @@ impl Mux {
         }
     }
 
-    /// Hands out replies until the connection ends, and tells why it did.
-    fn hand_out(&self, stream: &Link, incoming: &mut Incoming, buffer: &mut [u8]) -> Result<Infallible, Failure> {
+    /// Passes on replies until the connection ends, and returns why it did.
+    fn hand_out(&self, incoming: &mut Incoming, buffer: &mut [u8]) -> Result<Infallible, Failure> {
         loop {
             while let Some(Whole { received, .. }) = incoming.next(buffer).map_err(|_| Failure::Garbled)? {
                 self.replied(reply(&received, CharSet::Latin1)?.id, &received);
             }
-            fetch(stream, incoming, buffer, May::Wait, May::Wait)?;
+            fetch(&self.socket.link, incoming, buffer, May::Wait, May::Wait)?;
         }
     }
 }

@@ -12,9 +12,8 @@ use super::back::WaysBack;
 use super::crowd::{Crowd, Guest};
 use super::dial::{Common, Dialling, Patience, no_connection};
 use super::line::Line;
-use super::mux::Mux;
+use super::mux::{BothWays, Mux, Offer};
 use super::names;
-use super::offer::Offer;
 use super::pool::Pool;
 use super::slot::Slot;
 use crate::failure::Failure;
@@ -144,11 +143,14 @@ impl Peer {
     }
 
     fn start_shared(&self, stream: Link) -> io::Result<Arc<Mux>> {
-        let Common { limits, care, offer, .. } = &*self.dialling.common;
+        let Common { limits, housekeeping, offer, .. } = &*self.dialling.common;
         let Some(Offer { lane, context }) = offer.get() else {
-            return Mux::start(stream, limits, care);
+            return Mux::start(stream, limits, housekeeping);
         };
-        let calls = |outlet| Mux::over_outlet(outlet, limits, care, 0, Some(context.clone()));
+        let calls = |socket, keeper| {
+            let both = BothWays { keeper, offer: Some(context.clone()) };
+            Mux::new(socket, Some(both), limits, housekeeping)
+        };
         lane.take_in(stream, limits.message, &calls)
     }
 
@@ -161,7 +163,7 @@ impl Peer {
     pub(super) fn close_idle(&self) -> bool {
         let now = coarse();
         let open = self.pool.retire(now, self.dialling.common.limits.idle);
-        self.shared.iter().fold(open, |open, slot| slot.retire(now) | open)
+        self.shared.iter().fold(open, |open, slot| slot.retire(crate::channel::now()) | open)
     }
 
     /// Sends the oneways that were put off.

@@ -10,13 +10,12 @@ use hyoshi_wire::ior::Endpoint;
 use super::back::WaysBack;
 use super::dial::{Common, Dialling};
 use super::lookup::Lookups;
-use super::mux::Mux;
-use super::offer::Offer;
-use super::outlet::Outlet;
+use super::mux::{BothWays, Keeper, Mux, Offer};
 use super::peer::{Peer, Way};
 use crate::bidir::Whose;
-use crate::care::Care;
+use crate::housekeeping::Housekeeping;
 use crate::limits::ClientLimits;
+use crate::socket::Socket;
 use crate::tls::Dialler;
 use crate::transport::TransportRules;
 
@@ -40,13 +39,13 @@ pub(crate) struct Peers {
 impl Peers {
     pub(crate) fn new(
         limits: ClientLimits,
-        care: Arc<Care>,
+        housekeeping: Arc<Housekeeping>,
         tls: Option<Dialler>,
         tls_only: bool,
         rules: TransportRules,
     ) -> Self {
         let tls_only = tls_only || tls.as_ref().is_some_and(|tls| tls.only);
-        let common = Arc::new(Common { limits, care, rules, lookups: Lookups::new(), offer: OnceLock::new() });
+        let common = Arc::new(Common { limits, housekeeping, rules, lookups: Lookups::new(), offer: OnceLock::new() });
         let (all, back, changing) = (papaya::HashMap::new(), papaya::HashMap::new(), PiMutex::new(()));
         Peers { common, tls, tls_only, all, back, changing }
     }
@@ -58,8 +57,9 @@ impl Peers {
     }
 
     /// For calls over a connection that the other side opened.
-    pub(crate) fn calls_back(&self, outlet: Outlet) -> Mux {
-        Mux::over_outlet(outlet, &self.common.limits, &self.common.care, 1, None)
+    pub(crate) fn calls_back(&self, socket: Arc<Socket>, keeper: Box<dyn Keeper>) -> Mux {
+        let both = BothWays { keeper, offer: None };
+        Mux::new(socket, Some(both), &self.common.limits, &self.common.housekeeping)
     }
 
     /// Calls to this endpoint may go over a connection that was opened from there. None if it is known, there are too many,

@@ -9,8 +9,8 @@ use hyoshi_os::clock::coarse;
 
 use super::line::{Line, Place};
 use crate::failure::Failure;
-use crate::intake::BUFFER;
 use crate::link::Link;
+use crate::socket::BUFFER;
 
 /// See the module.
 #[derive(Debug, Default)]

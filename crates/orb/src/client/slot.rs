@@ -10,7 +10,6 @@
 
 use std::sync::Arc;
 
-use hyoshi_model::Span;
 use hyoshi_os::PiMutex;
 
 use super::dial::Patience;
@@ -89,7 +88,7 @@ impl Slot {
     }
 
     /// Closes it if it has ended or was not used for long. Returns whether there is one.
-    pub(super) fn retire(&self, now: Span) -> bool {
+    pub(super) fn retire(&self, now: u64) -> bool {
         let mut state = self.0.lock();
         if let State::Open(mux) = &*state
             && (!mux.is_alive() || mux.retire(now))

@@ -12,10 +12,10 @@ use hyoshi_wire::ior::Endpoint;
 
 use super::{Handle, OPENS_WITHIN, Orb, Running, housekeeping};
 use crate::bidir::{self, Claims};
-use crate::care::Care;
 use crate::client::{Offer, Peers};
 use crate::delegate::{self, Delegate, Settings};
 use crate::endpoint::{EndpointError, Listening};
+use crate::housekeeping::Housekeeping;
 use crate::intercept::{ClientInterceptor, ServerInterceptor};
 use crate::limits::{ClientLimits, Scope, ServerLimits, Timeouts};
 use crate::object::{Object, ObjectRef};
@@ -309,10 +309,10 @@ impl OrbBuilder {
             let delegate = Delegate::start(settings, resolve_as_client).map_err(OrbError::System)?;
             self.server_interceptors.insert(0, Arc::new(delegate));
         }
-        let care = Arc::new(Care::default());
+        let housekeeping = Arc::<Housekeeping>::default();
         let shared = Arc::new(Shared {
             adapters: Adapters::new(incarnation),
-            peers: Peers::new(self.client, care.clone(), self.tls_client, self.tls_only, client_rules),
+            peers: Peers::new(self.client, housekeeping.clone(), self.tls_client, self.tls_only, client_rules),
             server_rules,
             server: self.server,
             timeouts: self.timeouts,
@@ -320,7 +320,7 @@ impl OrbBuilder {
             collocation: !(self.never_collocates || intercepted),
             server_interceptors: self.server_interceptors.into(),
             client_interceptors: self.client_interceptors.into(),
-            care,
+            housekeeping,
             is_ordered: self.order.is_some() && !lanes.is_empty(),
             initial: self.initial.into(),
             endpoints,

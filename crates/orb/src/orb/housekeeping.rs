@@ -57,9 +57,9 @@ fn keep_house(orb: &Weak<Running>) {
             sweeping = false;
             running.lanes.iter().for_each(|lane| sweeping |= lane.sweep(lane.clock()));
         }
-        let at_work = shared.care.take() || left || sweeping || running.lanes.iter().any(|lane| lane.is_busy());
+        let at_work = shared.housekeeping.take() || left || sweeping || running.lanes.iter().any(|lane| lane.is_busy());
         open |= at_work;
-        if !shared.care.set_ticking(at_work) {
+        if !shared.housekeeping.set_ticking(at_work) {
             continue;
         }
         // When the ORB ends, it wakes this thread.
@@ -79,9 +79,9 @@ fn keep_house(orb: &Weak<Running>) {
                 left => until.min(clock.now() + Span::from_nanos(left.as_nanos() as u64)),
             },
         };
-        let care = shared.care.clone();
+        let housekeeping = shared.housekeeping.clone();
         drop(running);
-        care.wait_until(&clock, until);
+        housekeeping.wait_until(&clock, until);
     }
 }
 

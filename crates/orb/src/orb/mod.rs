@@ -234,7 +234,7 @@ impl Running {
         }
         self.lanes.iter().for_each(|lane| lane.close_rest());
         self.shared.adapters.end(Some(until));
-        self.shared.care.end();
+        self.shared.housekeeping.end();
         self.ended.post();
     }
 }

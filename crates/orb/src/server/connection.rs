@@ -11,13 +11,12 @@ use hyoshi_wire::giop::close_connection;
 
 use super::duplex::Duplex;
 use super::fair::Pipelining;
-use super::kept::Kept;
 use super::lane::Lane;
-use super::replies::Replies;
 use super::table::Sums;
-use crate::channel::{Incoming, Terms};
+use crate::channel::{Incoming, Tally};
 use crate::client::Mux;
 use crate::link::Link;
+use crate::socket::Socket;
 
 /// A connection. One thread reads it at a time; many may write replies to it.
 ///
@@ -35,7 +34,7 @@ use crate::link::Link;
 /// ways over it, somebody else reads it, and the owner takes what that one has queued.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(super) stream: Link,
+    pub(super) socket: Arc<Socket>,
     pub(super) number: u64,
     stage: AtomicU64,
     /// Requests that run.
@@ -48,16 +47,14 @@ pub(crate) struct Connection {
     pub(super) pipelining: Pipelining,
     /// The client has ended, as far as is known: its requests with a reply are not run any more.
     pub(super) gone: AtomicBool,
-    /// Seconds on the ORB's coarse clock when it was accepted.
+    /// When it was accepted, on the coarse clock.
     pub(super) since: u64,
     /// When something last came.
     pub(super) heard: AtomicU64,
     /// Octets of messages that have not come whole, or that nobody runs yet.
-    pub(super) unfinished: Kept,
-    pub(super) terms: Terms,
+    pub(super) unfinished: Tally,
     /// What has arrived and is not yet carried out, while no thread has it and if there is any.
     pub(super) incoming: PiMutex<Option<Incoming>>,
-    pub(super) replies: Replies,
     /// How often its listen points have been looked at.
     told: AtomicU32,
     /// Set once calls go both ways.
@@ -78,10 +75,9 @@ const RUNNING: u64 = 2;
 const APART: u64 = 3;
 
 impl Connection {
-    pub(super) fn new(stream: Link, number: u64, now: u64, sums: &Sums) -> Self {
-        let replies = Replies::new(sums.replies.clone(), stream.is_secure());
+    pub(super) fn new(link: Link, number: u64, now: u64, sums: &Sums) -> Self {
         Connection {
-            stream,
+            socket: Arc::new(Socket::new(link, sums.replies.clone())),
             number,
             stage: AtomicU64::new(ARMED),
             running: AtomicU32::new(0),
@@ -91,10 +87,8 @@ impl Connection {
             gone: AtomicBool::new(false),
             since: now,
             heard: AtomicU64::new(now),
-            unfinished: Kept::new(sums.unfinished.clone()),
-            terms: Terms::default(),
+            unfinished: Tally::new(sums.unfinished.clone()),
             incoming: PiMutex::default(),
-            replies,
             told: AtomicU32::new(0),
             duplex: OnceLock::new(),
             client: OnceLock::new(),
@@ -104,7 +98,7 @@ impl Connection {
 
     /// The user and process that connected, over a Unix socket.
     pub(super) fn client(&self) -> Option<Credentials> {
-        self.client.get_or_init(|| self.stream.credentials()).clone()
+        self.client.get_or_init(|| self.link().credentials()).clone()
     }
 
     /// A value of an interceptor until the connection is closed.
@@ -221,7 +215,7 @@ impl Connection {
     }
 
     pub(super) fn link(&self) -> &Link {
-        &self.stream
+        &self.socket.link
     }
 
     /// Calls of this side over it, if they go both ways.
@@ -229,18 +223,8 @@ impl Connection {
         self.duplex.get().map(|duplex| &duplex.calls)
     }
 
-    /// What both ends have agreed upon.
-    pub(crate) fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
-    /// Ends both directions; whoever reads it finds out.
-    pub(crate) fn close_stream(&self) {
-        self.stream.close();
-    }
-
     /// Its listen points are looked at now: not for ever, as the system has to be asked whose they are.
-    pub(super) fn may_tell(&self) -> bool {
+    pub(super) fn may_announce(&self) -> bool {
         self.told.load(Ordering::Relaxed) < TELLINGS && self.told.fetch_add(1, Ordering::Relaxed) < TELLINGS
     }
 
@@ -254,15 +238,18 @@ impl Connection {
         self.is_running() || self.duplex.get().is_some_and(|duplex| duplex.calls.waits())
     }
 
-    /// Tells the client that the connection ends: 12 octets go, or nobody reads them. Not within a reply.
-    pub(super) fn say_goodbye(&self) {
-        self.replies.send_now(&self.stream, &close_connection(self.terms.version()));
+    /// Sends that the connection ends, unless other octets wait. A client that does not read needs no 12 octets more.
+    pub(super) fn send_close(&self) {
+        let sending = self.socket.outbox.lock();
+        if !sending.queue.is_behind() {
+            let _ = self.socket.write_now(&close_connection(self.socket.terms.version()));
+        }
     }
 }
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.link().as_fd()
     }
 }
 
@@ -278,7 +265,7 @@ pub(crate) struct Serving {
 impl Serving {
     /// What the client proved to be.
     pub(crate) fn certificate(&self) -> Option<Arc<[u8]>> {
-        self.connection.stream.certificate().cloned()
+        self.connection.link().certificate().cloned()
     }
 
     pub(crate) fn connection(&self) -> Arc<Connection> {
@@ -326,23 +313,18 @@ impl Drop for Spared {
 #[cfg(test)]
 mod tests {
     use std::sync::Weak;
-    use std::time::Duration;
-
-    use hyoshi_os::{Address, Listener, Stream};
 
     use super::*;
     use crate::limits::ServerLimits;
     use crate::server::LaneOptions;
 
-    fn connected() -> (Listener, Connection) {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        let stream = Link::Plain(Stream::connect(listener.address(), Duration::from_secs(5)).unwrap());
-        (listener, Connection::new(stream, 1 << 40, 0, &Sums::default()))
+    fn connected() -> Connection {
+        Connection::new(Link::connected(), 1 << 40, 0, &Sums::default())
     }
 
     #[test]
     fn behind_a_request_that_runs_apart_the_next_is_begun_at_once() {
-        let (_listener, connection) = connected();
+        let connection = connected();
         let first = connection.own().unwrap();
         connection.run(first, true);
         assert_eq!((connection.own(), connection.take_apart(9)), (None, None), "their order counts");
@@ -365,10 +347,10 @@ mod tests {
     fn brief_requests_that_ticks_find_are_not_a_long_one() {
         let (options, limits) = (LaneOptions::default(), ServerLimits::default());
         let lane = Lane::new(Weak::new(), options, Vec::new(), &limits, None, None).unwrap();
-        let (_listener, connection) = connected();
+        let connection = connected();
         let connection = Arc::new(connection);
         let epoch = connection.own().unwrap();
-        *lane.hands[0].lock() =
+        *lane.at_work[0].lock() =
             Some((Serving { lane: lane.clone(), connection: connection.clone(), epoch: Some(epoch) }, None));
         for _ in 0..5 {
             connection.run(epoch, true);

@@ -131,7 +131,7 @@ impl Connection {
 
     /// Checks whether the client has ended.
     pub(super) fn see_whether_gone(&self) {
-        if !self.is_gone() && self.stream.has_ended() {
+        if !self.is_gone() && self.link().has_ended() {
             self.gone.store(true, Ordering::Relaxed);
         }
     }

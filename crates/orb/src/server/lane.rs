@@ -13,23 +13,22 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
-use hyoshi_os::clock::coarse;
 use hyoshi_os::{Clock, Listener, May, MonotonicClock, PiMutex, Policy, Poller, Ready, Spawn, Thread, Wake};
 use hyoshi_wire::{ByteOrder, Encoder, Limits};
 
-use super::both::Reader;
 use super::connection::{Connection, Serving};
+use super::duplex_reader::Reader;
 use super::fair::Fairness;
 use super::handshakes::Handshakes;
 use super::linger::Lingering;
 use super::order::{Order, Ordered};
 use super::table::{FIRST, Table};
 use crate::bidir::Claims;
-use crate::channel::Pace;
+use crate::channel::{self, Pace};
 use crate::current;
-use crate::intake::BUFFER;
-use crate::limits::ServerLimits;
+use crate::limits::{ServerLimits, millis};
 use crate::shared::Shared;
+use crate::socket::BUFFER;
 use crate::tls::TlsServer;
 
 /// How often threads that linger are told that the lane ends.
@@ -78,7 +77,7 @@ pub(crate) struct Lane {
     /// Requests that run in an order of the program's own.
     pub(super) ordered: Option<Ordered>,
     /// The owner's state, if it has no threads.
-    pub(super) bench: Option<PiMutex<Bench>>,
+    pub(super) worker: Option<PiMutex<Worker>>,
     /// The thread that is within a turn, or 0.
     pub(super) turning: AtomicU32,
     /// The most that a turn reads.
@@ -111,20 +110,20 @@ pub(crate) struct Lane {
     /// Connections whose clients do not take replies.
     pub(super) behind: PiMutex<Vec<Arc<Connection>>>,
     /// What each thread has in hand.
-    pub(super) hands: Box<[Hand]>,
+    pub(super) at_work: Box<[AtWork]>,
     stopping: AtomicBool,
     /// Connections below this number have been looked at in this round.
     pub(super) swept: AtomicU64,
-    /// Of the coarse clock, at most as old as the last tick or the request before.
-    pub(super) seconds: AtomicU64,
+    /// The coarse clock, as of the last tick or request.
+    pub(super) now: AtomicU64,
 }
 
 /// A connection that a thread has, and which request of it the last tick saw run.
-pub(super) type Hand = PiMutex<Option<(Serving, Option<u32>)>>;
+pub(super) type AtWork = PiMutex<Option<(Serving, Option<u32>)>>;
 
 /// What a thread works with.
 #[derive(Debug)]
-pub(super) struct Bench {
+pub(super) struct Worker {
     pub(super) buffer: Vec<u8>,
     pub(super) to: Encoder,
     pub(super) number: usize,
@@ -144,10 +143,10 @@ impl Left {
     }
 }
 
-impl Bench {
+impl Worker {
     fn new(number: usize) -> Self {
         let left = Left { messages: usize::MAX, octets: usize::MAX };
-        Bench { buffer: vec![0; BUFFER], to: Encoder::new(ByteOrder::NATIVE), number, left }
+        Worker { buffer: vec![0; BUFFER], to: Encoder::new(ByteOrder::NATIVE), number, left }
     }
 }
 
@@ -176,11 +175,11 @@ impl Lane {
             most_unfinished: limits.unfinished,
             pace: limits.pace(),
             linger: Duration::from_nanos(limits.linger.as_nanos()),
-            silent: limits.silent.as_nanos() / 1_000_000_000,
+            silent: millis(limits.silent),
             // A thread that runs ordered requests must not wait: it has other requests to run.
             patience: if owned || order.is_some() { May::Never } else { May::Wait },
             ordered: order.map(|(order, places)| Ordered::new(order, places)),
-            bench: owned.then(|| PiMutex::new(Bench::new(0))),
+            worker: owned.then(|| PiMutex::new(Worker::new(0))),
             turning: AtomicU32::new(0),
             turn: Left { messages: limits.turn_messages.max(1), octets: limits.turn_octets.max(1) },
             poller,
@@ -200,11 +199,11 @@ impl Lane {
             gone: Wake::new(),
             ready: PiMutex::new(VecDeque::new()),
             behind: PiMutex::new(Vec::new()),
-            hands: (0..most).map(|_| PiMutex::new(None)).collect(),
+            at_work: (0..most).map(|_| PiMutex::new(None)).collect(),
             options,
             stopping: AtomicBool::new(false),
             swept: AtomicU64::new(0),
-            seconds: AtomicU64::new(0),
+            now: AtomicU64::new(0),
         }))
     }
 
@@ -285,20 +284,20 @@ impl Lane {
         let _alive = Alive(&self);
         let Some(orb) = self.orb.upgrade() else { return };
         crate::shared::use_orb(&orb);
-        let mut bench = Bench::new(number);
+        let mut worker = Worker::new(number);
         while !self.stopping() {
             let ready = self.poller.wait_and_see(None);
             let idle = self.idle.fetch_sub(1, Ordering::Relaxed) - 1;
             let may_grow = self.started() < self.options.threads;
             // A lane that has all its threads can have no other, but perhaps one back.
             if idle == 0 || !self.options.brief {
-                orb.care.stir(idle == 0 && may_grow);
+                orb.housekeeping.wake(idle == 0 && may_grow);
             }
             if idle == 0 && !may_grow && self.options.threads > 1 {
                 self.call_one_back();
             }
             if let Ok(Some(ready)) = ready {
-                self.take_up(&orb, ready, &mut bench);
+                self.take_up(&orb, ready, &mut worker);
             }
             self.idle.fetch_add(1, Ordering::Relaxed);
         }
@@ -308,7 +307,7 @@ impl Lane {
     }
 
     /// Does what epoll reports.
-    pub(super) fn take_up(self: &Arc<Self>, orb: &Arc<Shared>, ready: (Ready, bool), bench: &mut Bench) {
+    pub(super) fn take_up(self: &Arc<Self>, orb: &Arc<Shared>, ready: (Ready, bool), worker: &mut Worker) {
         match ready {
             (Ready::Source(listener), _) if listener < FIRST => self.accept(listener),
             (Ready::Source(number), ended) => {
@@ -316,14 +315,14 @@ impl Lane {
                     if ended {
                         connection.gone.store(true, Ordering::Relaxed);
                     }
-                    self.serve(orb, connection, bench);
+                    self.serve(orb, connection, worker);
                 }
             }
             (Ready::Poked, _) => {
                 let connection = self.ready.lock().pop_front();
                 if let Some(connection) = connection {
                     connection.see_whether_gone();
-                    self.serve(orb, connection, bench);
+                    self.serve(orb, connection, worker);
                 }
             }
         }
@@ -339,10 +338,10 @@ impl Lane {
         self.spared.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Seconds of the coarse clock, fresh; others see them in `seconds`.
+    /// Reads the coarse clock, and stores it in `now`.
     pub(crate) fn clock(&self) -> u64 {
-        let now = coarse().as_nanos() / 1_000_000_000;
-        self.seconds.store(now, Ordering::Relaxed);
+        let now = channel::now();
+        self.now.store(now, Ordering::Relaxed);
         now
     }
 
@@ -356,9 +355,9 @@ impl Lane {
     }
 
     /// Somebody is at work who is none of the lane's own threads.
-    pub(super) fn stir(&self) {
+    pub(super) fn wake_housekeeping(&self) {
         if let Some(orb) = self.orb.upgrade() {
-            orb.care.stir(false);
+            orb.housekeeping.wake(false);
         }
     }
 

@@ -1,22 +1,19 @@
 //! The server's side: lanes take connections, read requests and run them.
 
-mod both;
-mod calls;
+mod accept;
 mod connection;
-mod doorway;
 mod duplex;
+mod duplex_reader;
 mod fair;
 mod handshakes;
-mod kept;
 mod lane;
 mod linger;
 mod order;
 mod owned;
 mod reading;
-mod replies;
 mod serve;
 mod table;
-mod tend;
+mod tick;
 
 pub(crate) use connection::{Connection, Serving, Spared};
 pub(crate) use lane::Lane;

@@ -128,7 +128,7 @@ impl Lane {
         let Ok(key) = request.target.key() else { return Handed::Unbound };
         let Some(binding) = orb.adapters.binding(key, request.operation) else { return Handed::Unbound };
         // Now: those behind it may run first. A client that is refused gets its reply at once.
-        if serve::greet(&connection.terms, received, request, to).is_err() {
+        if serve::greet(&connection.socket.terms, received, request, to).is_err() {
             return Handed::Unbound;
         }
         let octets = received.octets().len();
@@ -157,7 +157,7 @@ impl Lane {
         if let Some(ordered) = &self.ordered {
             ordered.places.lock().waiting.push_back(connection.clone());
             // One that is admitted may be closed before it takes its place: then each tick looks for the next.
-            self.stir();
+            self.wake_housekeeping();
             self.admit_waiting();
         }
     }
@@ -218,7 +218,7 @@ impl Request {
         let serving = Serving { lane: self.lane.clone(), connection: self.connection.clone(), epoch: None };
         let outer = current::serve(Some(serving));
         self.answer(|received, connection, to, early| {
-            serve::message(&orb, &connection.terms, received, to, early);
+            serve::message(&orb, &connection.socket.terms, received, to, early);
         });
         current::serve(outer);
     }
@@ -231,7 +231,7 @@ impl Request {
     fn raise(&mut self, exception: SystemException) {
         self.answer(|received, connection, to, _| {
             to.clear();
-            to.speak(received.header().version, connection.terms.chars());
+            to.speak(received.header().version, connection.socket.terms.chars());
             if received.wants_reply() {
                 serve::broken(received, exception, to);
             }
@@ -264,7 +264,7 @@ impl Request {
     }
 
     fn decoded(&self) -> Option<giop::Request<'_>> {
-        match serve::decode(&self.connection.terms, &self.received()?) {
+        match serve::decode(&self.connection.socket.terms, &self.received()?) {
             Ok(Message::Request(request)) => Some(request),
             // It was decoded before it was handed over.
             _ => None,

@@ -23,7 +23,7 @@ pub struct OwnedLane {
 impl OwnedLane {
     /// Of a lane whose owner serves it.
     pub(crate) fn of(lane: &Arc<Lane>) -> Option<OwnedLane> {
-        lane.bench.is_some().then(|| OwnedLane { lane: lane.clone() })
+        lane.worker.is_some().then(|| OwnedLane { lane: lane.clone() })
     }
 
     /// Accepts connections and reads arrived requests, without waiting. Passes requests that are bound to the order to
@@ -33,14 +33,14 @@ impl OwnedLane {
     /// number of messages read. Does nothing while another thread is within a turn, or if called within one.
     pub fn turn(&self) -> usize {
         let lane = &self.lane;
-        let Some(bench) = &lane.bench else { return 0 };
+        let Some(worker) = &lane.worker else { return 0 };
         let orb = lane.orb.upgrade().filter(|_| !lane.stopping());
         let Some(orb) = orb else {
             // What is reported once more is not reported again.
             while let Ok(Some(_)) = lane.poller.wait_and_see(Some(Duration::ZERO)) {}
             return 0;
         };
-        let Some(mut bench) = bench.try_lock() else { return 0 };
+        let Some(mut worker) = worker.try_lock() else { return 0 };
         crate::shared::use_orb(&orb);
         lane.turning.store(hyoshi_os::own_thread(), Ordering::Relaxed);
         let alive = Alive::begin(lane);
@@ -52,12 +52,12 @@ impl OwnedLane {
             for (at, ready) in found[..count].iter().enumerate() {
                 // An even share of the rest, at least one: a flood on one connection delays no other.
                 let share = left.messages / (count - at);
-                bench.left = Left { messages: share, octets: left.octets };
-                lane.take_up(&orb, *ready, &mut bench);
-                let brought = share - bench.left.messages;
+                worker.left = Left { messages: share, octets: left.octets };
+                lane.take_up(&orb, *ready, &mut worker);
+                let brought = share - worker.left.messages;
                 read += brought;
                 // Reads without a whole message count, too: a turn must end.
-                left = Left { messages: left.messages - brought.max(1), octets: bench.left.octets };
+                left = Left { messages: left.messages - brought.max(1), octets: worker.left.octets };
             }
             if count < most {
                 break;

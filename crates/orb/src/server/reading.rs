@@ -11,14 +11,13 @@ use hyoshi_wire::{ByteOrder, Encoder};
 
 use super::connection::{Connection, Serving};
 use super::fair::Round;
-use super::lane::{Bench, Lane};
+use super::lane::{Lane, Worker};
 use super::order::Handed;
-use super::replies::Sent;
 use super::serve::{self, Verdict};
 use crate::channel::{Incoming, Whole};
 use crate::current;
-use crate::intake::read;
 use crate::shared::Shared;
+use crate::socket::read;
 
 /// Replies larger than this do not stay allocated.
 const KEEP: usize = 1 << 20;
@@ -38,7 +37,7 @@ enum Then {
     Close,
 }
 
-impl Bench {
+impl Worker {
     /// Keeps no memory that one large reply needed.
     pub(super) fn tidy(&mut self) {
         if self.to.len() > KEEP {
@@ -58,11 +57,11 @@ impl Lane {
             return;
         }
         // Else it is armed when its replies have gone.
-        if !connection.replies.may_arm() {
+        if !connection.socket.outbox.may_arm() {
             return;
         }
         let held = connection.incoming.lock().as_ref().is_some_and(Incoming::holds_some);
-        if !held && !connection.stream.holds_some() {
+        if !held && !connection.link().holds_some() {
             if connection.watch(&self.poller).is_err() {
                 self.close(connection);
             }
@@ -72,30 +71,30 @@ impl Lane {
         }
     }
 
-    pub(super) fn serve(self: &Arc<Self>, orb: &Arc<Shared>, connection: Arc<Connection>, bench: &mut Bench) {
+    pub(super) fn serve(self: &Arc<Self>, orb: &Arc<Shared>, connection: Arc<Connection>, worker: &mut Worker) {
         // Somebody may just be closing it.
         let waits = || connection.duplex.get().is_some_and(|duplex| !duplex.is_idle());
         let apart = || if waits() { connection.take_apart(self.may_take()) } else { None };
         let Some(epoch) = connection.own().or_else(apart) else { return };
         self.clock();
         if let Some(duplex) = connection.duplex.get() {
-            return self.carry_out(orb, &connection, duplex, epoch, bench);
+            return self.run_queued(orb, &connection, duplex, epoch, worker);
         }
         let serving = Serving { lane: self.clone(), connection: connection.clone(), epoch: Some(epoch) };
-        *self.hands[bench.number].lock() = Some((serving.clone(), None));
+        *self.at_work[worker.number].lock() = Some((serving.clone(), None));
         current::serve(Some(serving));
         let mut incoming = connection.incoming.lock().take().unwrap_or_else(|| Incoming::new(self.limits));
         connection.unfinished.take();
-        let then = self.read_and_run(orb, &connection, epoch, &mut incoming, bench);
+        let then = self.read_and_run(orb, &connection, epoch, &mut incoming, worker);
         current::serve(None);
-        *self.hands[bench.number].lock() = None;
+        *self.at_work[worker.number].lock() = None;
         match then {
             Then::Release | Then::Wait if self.stopping() && !connection.is_running() => {
-                self.send(&connection, &close_connection(connection.terms.version()));
+                self.send(&connection, &close_connection(connection.socket.terms.version()));
                 self.close(&connection);
             }
             Then::Release | Then::Wait => {
-                incoming.park(&bench.buffer);
+                incoming.park(&worker.buffer);
                 if then == Then::Wait {
                     incoming.pause();
                 }
@@ -120,7 +119,7 @@ impl Lane {
             }
             Then::Given => {}
             Then::Both => {
-                incoming.park(&bench.buffer);
+                incoming.park(&worker.buffer);
                 incoming.pause();
                 *connection.incoming.lock() = Some(incoming);
                 connection.release(epoch);
@@ -128,7 +127,7 @@ impl Lane {
             }
             Then::Close => self.close(&connection),
         }
-        bench.tidy();
+        worker.tidy();
     }
 
     /// The path of a request: read, run, reply, and read again.
@@ -138,20 +137,20 @@ impl Lane {
         connection: &Arc<Connection>,
         epoch: u64,
         incoming: &mut Incoming,
-        bench: &mut Bench,
+        worker: &mut Worker,
     ) -> Then {
-        let Bench { buffer, to, number, left } = bench;
+        let Worker { buffer, to, number, left } = worker;
         let (mut wait, mut round) = (May::Never, Round::default());
         loop {
             if !incoming.holds_some() {
-                let read = read(&connection.stream, incoming, buffer, wait, wait);
+                let read = read(connection.link(), incoming, buffer, wait, wait);
                 if wait == May::Linger {
                     self.lingered(*number);
                 }
                 match read {
                     Ok(count) => {
                         left.octets = left.octets.saturating_sub(count);
-                        connection.heard.store(self.seconds.load(Ordering::Relaxed), Ordering::Relaxed);
+                        connection.heard.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Then::Release,
                     Err(_) => return Then::Close,
@@ -160,7 +159,7 @@ impl Lane {
             let mut ran = false;
             loop {
                 // A client that does not read replies gets no further requests served.
-                let is_over = || connection.replies.is_behind() || self.is_over(&round) || left.is_over();
+                let is_over = || connection.socket.outbox.is_behind() || self.is_over(&round) || left.is_over();
                 if ran && incoming.holds_some() && is_over() {
                     return Then::Release;
                 }
@@ -169,7 +168,7 @@ impl Lane {
                     Ok(Some(whole)) => whole,
                     Ok(None) => break,
                     Err(fault) => {
-                        self.tell(connection, &fault);
+                        self.report(connection, &fault);
                         return Then::Close;
                     }
                 };
@@ -179,7 +178,7 @@ impl Lane {
                     continue;
                 }
                 let looks = self.claims.is_some() || self.ordered.is_some();
-                let mut decoded = looks.then(|| serve::decode(&connection.terms, &received));
+                let mut decoded = looks.then(|| serve::decode(&connection.socket.terms, &received));
                 if let (Some(claims), Some(Ok(Message::Request(request)))) = (self.claims, &decoded)
                     && self.is_offer(claims, connection, request)
                 {
@@ -226,8 +225,8 @@ impl Lane {
                 }
                 let mut send = |octets: &[u8]| self.send(connection, octets);
                 let verdict = match &mut decoded {
-                    None => serve::message(orb, &connection.terms, &received, to, &mut send),
-                    Some(decoded) => serve::decoded(orb, &connection.terms, &received, decoded, to, &mut send),
+                    None => serve::message(orb, &connection.socket.terms, &received, to, &mut send),
+                    Some(decoded) => serve::decoded(orb, &connection.socket.terms, &received, decoded, to, &mut send),
                 };
                 let sent = to.is_empty() || self.send(connection, to.bytes());
                 if verdict == Verdict::Close || !sent {
@@ -245,12 +244,12 @@ impl Lane {
                     others.into_iter().for_each(|others| incoming.go_on_with(others));
                 }
             }
-            let now = self.seconds.load(Ordering::Relaxed);
+            let now = self.now.load(Ordering::Relaxed);
             incoming.await_rest(now);
             if incoming.deadline(now, self.pace).is_some_and(|deadline| now > deadline) {
                 return Then::Close;
             }
-            if connection.replies.is_behind() || !self.may_linger(*number) {
+            if connection.socket.outbox.is_behind() || !self.may_linger(*number) {
                 return Then::Release;
             }
             wait = May::Linger;
@@ -266,18 +265,23 @@ impl Lane {
     /// False if the connection is over.
     #[inline]
     pub(super) fn send(&self, connection: &Arc<Connection>, octets: &[u8]) -> bool {
-        let now = self.seconds.load(Ordering::Relaxed);
+        let now = self.now.load(Ordering::Relaxed);
         // Over a connection that carries calls both ways others send, too, that must not wait.
         let patience = || if connection.duplex.get().is_some() { May::Never } else { self.patience };
-        match connection.replies.send(&connection.stream, octets, now, patience) {
-            Ok(Sent::All) => true,
-            Ok(Sent::Part { first }) => self.put_behind(connection, first),
-            Err(_) => false,
+        let mut sending = connection.socket.outbox.lock();
+        if sending.reply(octets, now, |octets| connection.link().write(octets, patience())).is_err() {
+            return false;
         }
+        if !sending.queue.is_behind() {
+            return true;
+        }
+        let first = sending.list();
+        drop(sending);
+        self.put_behind(connection, first)
     }
 
-    pub(super) fn tell(&self, connection: &Arc<Connection>, fault: &Fault) {
-        if let Answer::MessageError(version) = fault.answer(connection.terms.version()) {
+    pub(super) fn report(&self, connection: &Arc<Connection>, fault: &Fault) {
+        if let Answer::MessageError(version) = fault.answer(connection.socket.terms.version()) {
             self.send(connection, &message_error(version));
         }
     }

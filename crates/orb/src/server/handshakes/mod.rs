@@ -284,7 +284,7 @@ impl Door {
         for (_, link) in done {
             // If it cannot be set up, it is dropped, and so closed.
             let _ = self.hall.lane.take_in(link);
-            self.hall.lane.stir();
+            self.hall.lane.wake_housekeeping();
         }
     }
 

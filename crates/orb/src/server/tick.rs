@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::connection::Connection;
 use super::lane::Lane;
-use super::replies::least_willing;
-use crate::channel::Incoming;
+use crate::channel::{Incoming, slowest};
 
 /// Connections that are looked at in one go.
 const SOME: usize = 256;
@@ -17,8 +16,8 @@ impl Lane {
     /// wait go on, and so do listeners that were left alone.
     pub(crate) fn tick(self: &Arc<Self>) {
         let mut at_work = Vec::new();
-        for hand in &self.hands {
-            let long = hand.lock().as_mut().and_then(|(serving, seen)| {
+        for slot in &self.at_work {
+            let long = slot.lock().as_mut().and_then(|(serving, seen)| {
                 at_work.push(serving.connection.number);
                 if serving.connection.pipelining.is_seen() || serving.connection.duplex.get().is_some() {
                     serving.connection.see_whether_gone();
@@ -35,12 +34,13 @@ impl Lane {
         at_work.sort_unstable();
         at_work.dedup();
         self.tick_fairness(at_work.len());
-        let now = self.seconds.load(Ordering::Relaxed);
+        let now = self.now.load(Ordering::Relaxed);
         let (count, mut at) = (self.behind.lock().len(), 0);
         // They stay listed meanwhile: others may have to choose among them. Nobody else removes any.
         for _ in 0..count {
             let Some(connection) = self.listed(at) else { break };
-            let tended = connection.replies.tend(&connection.stream, now, self.pace);
+            let socket = &connection.socket;
+            let tended = socket.outbox.tend(now, self.pace, |octets| socket.write_now(octets));
             if matches!(tended, Ok(None)) {
                 at += 1;
                 continue;
@@ -61,18 +61,18 @@ impl Lane {
         self.behind.lock().get(at).cloned()
     }
 
-    /// Replies of the connection wait: with `first` the next tick is told. If there are too many of them in the lane,
-    /// whoever is [the least willing](least_willing) to take them is closed. False if it was this one.
+    /// Octets wait for the connection's client. With `first` the lane's list does not contain it yet. If too many octets
+    /// wait in the lane, the [slowest] connection is closed. False if it is this one.
     #[cold]
     pub(super) fn put_behind(&self, connection: &Arc<Connection>, first: bool) -> bool {
         if first {
             self.behind.lock().push(connection.clone());
-            self.stir();
+            self.wake_housekeeping();
         }
         while self.table.sums.replies.load(Ordering::Relaxed) > self.backlog {
             let behind = self.behind.lock();
-            let all = [connection].into_iter().chain(behind.iter()).filter(|one| one.replies.is_behind());
-            let most = least_willing(all, |one| one.replies.owes()).unwrap_or(connection).clone();
+            let all = [connection].into_iter().chain(behind.iter()).filter(|one| one.socket.outbox.is_behind());
+            let most = slowest(all, |one| one.socket.outbox.debt()).unwrap_or(connection).clone();
             drop(behind);
             self.close(&most);
             if Arc::ptr_eq(&most, connection) {
@@ -119,7 +119,7 @@ impl Lane {
             };
             late && !connection.is_running()
                 // The tick sees to those that do not take what they are sent.
-                && !connection.replies.is_behind()
+                && !connection.socket.outbox.is_behind()
         };
         if !overdue() {
             return;

@@ -7,7 +7,7 @@ use hyoshi_os::{MonotonicClock, Wake};
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Care {
+pub(crate) struct Housekeeping {
     wake: Wake,
     /// Set by whoever works, cleared by each tick.
     stirred: AtomicBool,
@@ -15,10 +15,10 @@ pub(crate) struct Care {
     ticking: AtomicBool,
 }
 
-impl Care {
+impl Housekeeping {
     /// Something is at work. `urgent` if a lane has no idle thread left.
     #[inline]
-    pub(crate) fn stir(&self, urgent: bool) {
+    pub(crate) fn wake(&self, urgent: bool) {
         if !self.stirred.load(Ordering::Relaxed) {
             self.stirred.store(true, Ordering::SeqCst);
         }

@@ -1,29 +1,29 @@
-//! Octets that a connection keeps, counted among those of its whole lane.
+//! Counts octets that one connection holds, and their sum over all connections of a lane.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Those of one connection, for as long as it exists.
+/// The octets of one connection. Dropping it subtracts them from the sum.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct Tally {
     own: AtomicUsize,
     all: Arc<AtomicUsize>,
 }
 
-impl Kept {
+impl Tally {
     pub(crate) fn new(all: Arc<AtomicUsize>) -> Self {
-        Kept { own: AtomicUsize::new(0), all }
+        Tally { own: AtomicUsize::new(0), all }
     }
 
-    /// So many are kept now, by whoever holds the connection. Returns how many there are in the lane.
+    /// The connection holds this many now. Returns the sum.
     pub(crate) fn set(&self, octets: usize) -> usize {
         let before = self.own.swap(octets, Ordering::Relaxed);
-        // In one step: the sum never wraps, as both were counted.
+        // One step, so that the sum never wraps: it contains both.
         let change = octets.wrapping_sub(before);
         self.all.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }
 
-    /// None are kept now. Returns how many were.
+    /// The connection holds none now. Returns how many it held.
     pub(crate) fn take(&self) -> usize {
         let own = self.own();
         if own > 0 {
@@ -37,7 +37,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for Tally {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -51,11 +51,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lane_counts_what_its_connections_keep(kept in proptest::collection::vec((0usize..3, 0usize..1000), 0..50)) {
+        fn the_sum_is_that_of_all_connections(octets in proptest::collection::vec((0usize..3, 0usize..1000), 0..50)) {
             let all = Arc::default();
-            let connections = [(); 3].map(|()| Kept::new(Arc::clone(&all)));
+            let connections = [(); 3].map(|()| Tally::new(Arc::clone(&all)));
             let mut last = [0; 3];
-            for (which, octets) in kept {
+            for (which, octets) in octets {
                 last[which] = octets;
                 prop_assert_eq!(connections[which].set(octets), last.iter().sum::<usize>());
                 prop_assert_eq!(connections[which].own(), octets);

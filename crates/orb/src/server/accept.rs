@@ -16,8 +16,8 @@ use crate::link::Link;
 const ACCEPTS: usize = 64;
 /// How long a thread waits for a client to take a reply.
 pub(super) const PATIENCE: Duration = Duration::from_millis(20);
-/// Seconds for which nobody has to go who said nothing yet, however few file descriptors there are.
-const FIRST_WORDS: u64 = 2;
+/// A new connection has this long for its first message, even if file descriptors run out; milliseconds.
+const FIRST_MESSAGE: u64 = 2_000;
 
 impl Lane {
     pub(super) fn accept(&self, number: u64) {
@@ -40,7 +40,7 @@ impl Lane {
                     Some(Lack::Descriptors) if !made_room && self.make_room() => made_room = true,
                     Some(_) => {
                         self.resting.lock().push(number);
-                        return self.stir();
+                        return self.wake_housekeeping();
                     }
                 },
             }
@@ -58,16 +58,16 @@ impl Lane {
         }
     }
 
-    pub(super) fn take_in(&self, mut stream: Link) -> io::Result<()> {
-        stream.read_timeout(Some(self.linger))?;
-        stream.write_timeout(Some(PATIENCE))?;
+    pub(super) fn take_in(&self, mut link: Link) -> io::Result<()> {
+        link.read_timeout(Some(self.linger))?;
+        link.write_timeout(Some(PATIENCE))?;
         let now = self.clock();
-        if self.bench.is_some() {
+        if self.worker.is_some() {
             // Its owner handles arriving data only: the housekeeping thread closes silent connections.
-            self.stir();
+            self.wake_housekeeping();
         }
         loop {
-            match self.table.add(stream, now) {
+            match self.table.add(link, now) {
                 Ok(connection) => {
                     match self.welcome(&connection) {
                         true => self.arm(&connection),
@@ -76,7 +76,7 @@ impl Lane {
                     return Ok(());
                 }
                 // As many as there may be: the oldest that never said anything goes, however young.
-                Err(back) if self.evict(u64::MAX) => stream = back,
+                Err(back) if self.evict(u64::MAX) => link = back,
                 Err(_) => return Ok(()),
             }
         }
@@ -100,7 +100,7 @@ impl Lane {
 
     /// Closes the oldest connection that never said anything, though it had time to. False if there is none.
     pub(super) fn make_room(&self) -> bool {
-        match self.clock().checked_sub(FIRST_WORDS) {
+        match self.clock().checked_sub(FIRST_MESSAGE) {
             Some(before) => self.evict(before),
             None => false,
         }
@@ -111,7 +111,7 @@ impl Lane {
     }
 
     pub(super) fn secure_connections(&self) -> Vec<Arc<Connection>> {
-        self.table.all().into_iter().filter(|connection| connection.stream.is_secure()).collect()
+        self.table.all().into_iter().filter(|connection| connection.link().is_secure()).collect()
     }
 
     /// Ends a connection as soon as none of its requests runs, or at once if not `patient`. True when it has.
@@ -131,8 +131,8 @@ impl Lane {
 
     pub(super) fn close(&self, connection: &Arc<Connection>) {
         connection.gone.store(true, Ordering::Relaxed);
-        connection.stream.close();
-        connection.replies.forget();
+        connection.link().close();
+        connection.socket.outbox.clear();
         connection.unseat();
         self.table.remove(connection.number);
         if let Some(duplex) = connection.duplex.get() {
@@ -142,7 +142,7 @@ impl Lane {
 
     /// Closes it in an orderly way. The client takes that as a promise that nothing runs which it has no reply to.
     pub(super) fn end(&self, connection: &Arc<Connection>) {
-        connection.say_goodbye();
+        connection.send_close();
         self.close(connection);
     }
 }
