@@ -13,13 +13,13 @@ mod channel {
     mod incoming;
     #[path = "../../crates/orb/src/channel/laws.rs"]
     pub mod laws;
-    #[path = "../../crates/orb/src/channel/outgoing.rs"]
-    mod outgoing;
+    #[path = "../../crates/orb/src/channel/send_queue.rs"]
+    mod send_queue;
     #[path = "../../crates/orb/src/channel/pace.rs"]
     mod pace;
 
     pub(crate) use incoming::{Incoming, Whole};
-    pub(crate) use outgoing::Outgoing;
+    pub(crate) use send_queue::SendQueue;
     pub(crate) use pace::Pace;
 }
 

@@ -46,7 +46,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use hyoshi_model::{OperationId, ProcessorId, System};
-use hyoshi_orb::{Order, OwnedLane, Request, SystemKind, around_waits, minor};
+use hyoshi_orb::{Order, OrderedRequest, OwnedLane, SystemKind, around_waits, minor};
 use hyoshi_os::PiMutex;
 use hyoshi_runtime::{Arrived, Node, Prepared, Reader, Refuse, waiting};
 
@@ -75,7 +75,7 @@ struct Binding {
 /// Requests by their number.
 #[derive(Debug)]
 struct Held {
-    requests: Vec<Option<Request>>,
+    requests: Vec<Option<OrderedRequest>>,
     free: Vec<u32>,
 }
 
@@ -194,7 +194,7 @@ impl JobOrder {
 }
 
 impl Order for JobOrder {
-    fn arrived(&self, binding: u32, request: Request) {
+    fn arrived(&self, binding: u32, request: OrderedRequest) {
         let operation = {
             let bindings = self.0.bindings.lock();
             // The binding is not from `bind`: the request is dropped, which refuses it.
@@ -214,14 +214,14 @@ impl Order for JobOrder {
 
 impl Shared {
     /// A number for a request; `None` if all are in use: then it is dropped, which refuses it.
-    fn put(&self, request: Request) -> Option<u32> {
+    fn put(&self, request: OrderedRequest) -> Option<u32> {
         let mut held = self.held.lock();
         let call = held.free.pop()?;
         held.requests[call as usize] = Some(request);
         Some(call)
     }
 
-    fn take(&self, call: u32) -> Option<Request> {
+    fn take(&self, call: u32) -> Option<OrderedRequest> {
         let mut held = self.held.lock();
         let request = held.requests.get_mut(call as usize)?.take();
         if request.is_some() {

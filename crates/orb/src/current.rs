@@ -1,12 +1,13 @@
 //! What the calling thread is carrying out.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use hyoshi_os::Credentials;
 
-use crate::server::{Connection, Serving, Spared};
+use crate::socket::Socket;
 
 thread_local! {
     static CURRENT: RefCell<Current> = const { RefCell::new(Current { keys: Vec::new(), depth: 0, making: Vec::new(), serving: None }) };
@@ -18,8 +19,32 @@ struct Current {
     depth: usize,
     /// Keys of objects that an activator makes or ends.
     making: Vec<Vec<u8>>,
-    /// The connection that the thread keeps from being read meanwhile.
+    /// The connection of the request that runs.
     serving: Option<Serving>,
+}
+
+/// A connection that a lane serves, as code above the server needs it.
+pub(crate) trait Served: fmt::Debug + Send + Sync {
+    fn socket(&self) -> &Arc<Socket>;
+
+    /// The process that opened it, if it is a Unix socket.
+    fn credentials(&self) -> Option<Credentials>;
+
+    /// Lets another thread read the connection while a request of this epoch runs, unless too many of its requests run.
+    fn let_others_read(self: Arc<Self>, epoch: u64);
+
+    /// Keeps a thread of the lane for other requests, until [`unspare`](Self::unspare). False if it is the last one.
+    fn spare(&self) -> bool;
+
+    fn unspare(&self);
+}
+
+/// A connection whose request a thread runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Serving {
+    pub(crate) connection: Arc<dyn Served>,
+    /// Since when the thread owns the connection; none if an order runs the request, while other threads read.
+    pub(crate) epoch: Option<u64>,
 }
 
 /// The key of the object whose request this thread carries out.
@@ -41,13 +66,13 @@ pub fn object_id() -> Option<Vec<u8>> {
 /// The certificate (X.509, DER) of the client whose request this thread serves, signed by an authority that the server
 /// trusts. `None` over a plain connection, or if the client showed none.
 pub fn peer_certificate() -> Option<Arc<[u8]>> {
-    CURRENT.with_borrow(|current| current.serving.as_ref()?.certificate())
+    CURRENT.with_borrow(|current| current.serving.as_ref()?.connection.socket().link.certificate().cloned())
 }
 
 /// Whose request this thread carries out, if it came over a Unix socket: the process that connected and its user, as the
 /// kernel tells them. None over TCP, and for calls within the process.
 pub fn peer() -> Option<Credentials> {
-    CURRENT.with_borrow(|current| current.serving.as_ref()?.credentials())
+    CURRENT.with_borrow(|current| current.serving.as_ref()?.connection.credentials())
 }
 
 /// A request that this thread carries out, until it is dropped.
@@ -116,7 +141,13 @@ pub(crate) fn makes(key: &[u8]) -> bool {
 /// Keeps a thread of the lane free for other requests until it is dropped.
 #[derive(Debug)]
 pub struct SpareThread {
-    _spared: Option<Spared>,
+    of: Option<Arc<dyn Served>>,
+}
+
+impl Drop for SpareThread {
+    fn drop(&mut self) {
+        self.of.as_ref().inspect(|connection| connection.unspare());
+    }
 }
 
 /// Call it before a servant waits for a slow peer: other threads read the connection, and the lane keeps a thread free
@@ -124,12 +155,14 @@ pub struct SpareThread {
 pub fn spare_thread() -> Option<SpareThread> {
     let serving = CURRENT.with_borrow(|current| current.serving.clone());
     // A thread that no lane owns, or that an order runs, blocks no other request.
-    let Some(serving) = serving.filter(|serving| !serving.is_ordered()) else {
-        return Some(SpareThread { _spared: None });
+    let Some(Serving { connection, epoch: Some(epoch) }) = serving else {
+        return Some(SpareThread { of: None });
     };
-    let spared = serving.spare_thread()?;
-    serving.let_others_read();
-    Some(SpareThread { _spared: Some(spared) })
+    if !connection.spare() {
+        return None;
+    }
+    connection.clone().let_others_read(epoch);
+    Some(SpareThread { of: Some(connection) })
 }
 
 /// The thread reads a connection from now on, or no more.
@@ -139,20 +172,20 @@ pub(crate) fn serve(serving: Option<Serving>) -> Option<Serving> {
 
 /// Whether it carries out a request that an order has run.
 pub(crate) fn runs_ordered() -> bool {
-    CURRENT.with_borrow(|current| current.serving.as_ref().is_some_and(Serving::is_ordered))
+    CURRENT.with_borrow(|current| current.serving.as_ref().is_some_and(|serving| serving.epoch.is_none()))
 }
 
-/// The connection whose request it carries out.
-pub(crate) fn connection() -> Option<Arc<Connection>> {
-    CURRENT.with_borrow(|current| current.serving.as_ref().map(Serving::connection))
+/// The socket of the connection whose request this thread runs.
+pub(crate) fn socket() -> Option<Arc<Socket>> {
+    CURRENT.with_borrow(|current| current.serving.as_ref().map(|serving| serving.connection.socket().clone()))
 }
 
 /// The thread is about to wait for another ORB: somebody else shall read the connection whose request it carries out,
 /// since what it waits for may come over that.
 pub(crate) fn let_others_read() {
     CURRENT.with_borrow(|current| {
-        if let Some(serving) = &current.serving {
-            serving.let_others_read();
+        if let Some(Serving { connection, epoch: Some(epoch) }) = &current.serving {
+            connection.clone().let_others_read(*epoch);
         }
     });
 }

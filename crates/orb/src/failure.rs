@@ -6,7 +6,7 @@ use crate::tls::Distrust;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum CallFailure {
     /// The host's name cannot be resolved.
     HostUnknown,
     /// No process listens there.
@@ -39,29 +39,29 @@ pub(crate) enum Failure {
     Raised(SystemException),
 }
 
-impl Failure {
+impl CallFailure {
     pub(crate) fn exception(&self) -> SystemException {
         match self {
-            Failure::HostUnknown => SystemKind::Transient.not_done(minor::HOST_UNKNOWN),
-            Failure::Refused => SystemKind::Transient.not_done(minor::REFUSED),
-            Failure::NotConnected => SystemKind::Transient.not_done(minor::CONNECT),
-            Failure::ConnectTimedOut => SystemKind::Timeout.not_done(minor::CONNECT_TIMEOUT),
-            Failure::NoWayBack => SystemKind::Transient.not_done(minor::NO_WAY_BACK),
-            Failure::Forbidden => SystemKind::NoPermission.not_done(minor::TRANSPORT_RULE),
-            Failure::Unsent => SystemKind::CommFailure.not_done(minor::SEND),
-            Failure::Closed => SystemKind::Transient.not_done(minor::CLOSED),
-            Failure::Lost => SystemKind::CommFailure.maybe_done(minor::LOST),
-            Failure::SendTimedOut => SystemKind::Timeout.not_done(minor::SEND_TIMEOUT),
-            Failure::ShutDown => SystemKind::BadInvOrder.not_done(minor::SHUT_DOWN),
-            Failure::TimedOut => SystemKind::Timeout.maybe_done(minor::REPLY_TIMEOUT),
-            Failure::Garbled => SystemKind::Marshal.maybe_done(minor::BAD_REPLY),
-            Failure::NotUnderstood => SystemKind::CommFailure.not_done(minor::NOT_UNDERSTOOD),
-            Failure::InFlight => SystemKind::Transient.not_done(minor::IN_FLIGHT),
-            Failure::Tls(why) => why.exception(),
-            Failure::Encode(EncodeError::NotInCharSet(_)) => SystemKind::DataConversion.not_done(minor::CHARACTER),
-            Failure::Encode(EncodeError::TooLong(_)) => SystemKind::ImpLimit.not_done(minor::NO_MEMORY_LIMIT),
-            Failure::Encode(_) => SystemKind::BadParam.not_done(minor::ENCODE),
-            Failure::Raised(exception) => *exception,
+            CallFailure::HostUnknown => SystemKind::Transient.not_done(minor::HOST_UNKNOWN),
+            CallFailure::Refused => SystemKind::Transient.not_done(minor::REFUSED),
+            CallFailure::NotConnected => SystemKind::Transient.not_done(minor::CONNECT),
+            CallFailure::ConnectTimedOut => SystemKind::Timeout.not_done(minor::CONNECT_TIMEOUT),
+            CallFailure::NoWayBack => SystemKind::Transient.not_done(minor::NO_WAY_BACK),
+            CallFailure::Forbidden => SystemKind::NoPermission.not_done(minor::TRANSPORT_RULE),
+            CallFailure::Unsent => SystemKind::CommFailure.not_done(minor::SEND),
+            CallFailure::Closed => SystemKind::Transient.not_done(minor::CLOSED),
+            CallFailure::Lost => SystemKind::CommFailure.maybe_done(minor::LOST),
+            CallFailure::SendTimedOut => SystemKind::Timeout.not_done(minor::SEND_TIMEOUT),
+            CallFailure::ShutDown => SystemKind::BadInvOrder.not_done(minor::SHUT_DOWN),
+            CallFailure::TimedOut => SystemKind::Timeout.maybe_done(minor::REPLY_TIMEOUT),
+            CallFailure::Garbled => SystemKind::Marshal.maybe_done(minor::BAD_REPLY),
+            CallFailure::NotUnderstood => SystemKind::CommFailure.not_done(minor::NOT_UNDERSTOOD),
+            CallFailure::InFlight => SystemKind::Transient.not_done(minor::IN_FLIGHT),
+            CallFailure::Tls(why) => why.exception(),
+            CallFailure::Encode(EncodeError::NotInCharSet(_)) => SystemKind::DataConversion.not_done(minor::CHARACTER),
+            CallFailure::Encode(EncodeError::TooLong(_)) => SystemKind::ImpLimit.not_done(minor::NO_MEMORY_LIMIT),
+            CallFailure::Encode(_) => SystemKind::BadParam.not_done(minor::ENCODE),
+            CallFailure::Raised(exception) => *exception,
         }
     }
 
@@ -69,19 +69,19 @@ impl Failure {
     pub(crate) fn may_go_elsewhere(&self) -> bool {
         let unreached = matches!(
             self,
-            Failure::HostUnknown
-                | Failure::Refused
-                | Failure::NotConnected
-                | Failure::ConnectTimedOut
-                | Failure::NoWayBack
-                | Failure::Forbidden
-                | Failure::Tls(_)
+            CallFailure::HostUnknown
+                | CallFailure::Refused
+                | CallFailure::NotConnected
+                | CallFailure::ConnectTimedOut
+                | CallFailure::NoWayBack
+                | CallFailure::Forbidden
+                | CallFailure::Tls(_)
         );
         unreached || self.may_repeat()
     }
 
     /// Whether it may be sent again as it is.
     pub(crate) fn may_repeat(&self) -> bool {
-        matches!(self, Failure::Unsent | Failure::Closed)
+        matches!(self, CallFailure::Unsent | CallFailure::Closed)
     }
 }

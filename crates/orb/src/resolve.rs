@@ -6,7 +6,7 @@ use hyoshi_wire::giop::{ReplyStatus, Response};
 use hyoshi_wire::ior::{Address, Corbaloc, Ior, NameComponent, Reference};
 use hyoshi_wire::{Decode, Encode, Encoder, SystemException, SystemKind};
 
-use crate::client::{RemoteObject, Request, invoke};
+use crate::client::{Invocation, RemoteObject, invoke};
 use crate::minor;
 use crate::shared::Shared;
 
@@ -53,7 +53,8 @@ fn resolve_name(orb: &Arc<Shared>, context: Ior, name: &[NameComponent]) -> Resu
         (name.len() as u32).encode(to)?;
         name.iter().try_for_each(|step| step.id.encode(to).and_then(|()| step.kind.encode(to)))
     };
-    let request = Request { operation: "resolve", response: Response::Target, put_off: false, arguments: &arguments };
+    let request =
+        Invocation { operation: "resolve", response: Response::Target, put_off: false, arguments: &arguments };
     let mut found = Err(minor::NAME_UNBOUND);
     let object = RemoteObject::new(Arc::downgrade(orb), context);
     invoke(&object.orb()?, &object, &orb.timeouts, &request, &mut |mut reply| {

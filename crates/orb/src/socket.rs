@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use hyoshi_os::May;
 
-use crate::channel::{Incoming, Outbox, Terms};
-use crate::failure::Failure;
-use crate::link::Link;
+use crate::channel::{Incoming, Negotiated, Outbox};
+use crate::failure::CallFailure;
+use crate::stream::MaybeTlsStream;
 use crate::tls::Distrust;
 
 /// Octets that a thread reads at once. Only the used pages of its buffer take memory.
@@ -20,16 +20,16 @@ const READS: usize = 8;
 /// A socket that several threads send to. One thread at a time reads it.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    pub(crate) link: Link,
-    pub(crate) terms: Terms,
+    pub(crate) link: MaybeTlsStream,
+    pub(crate) terms: Negotiated,
     pub(crate) outbox: Outbox,
 }
 
 impl Socket {
     /// `waiting` counts octets that wait to be sent.
-    pub(crate) fn new(link: Link, waiting: Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(link: MaybeTlsStream, waiting: Arc<AtomicUsize>) -> Self {
         let outbox = Outbox::new(waiting, link.is_secure());
-        Socket { link, terms: Terms::default(), outbox }
+        Socket { link, terms: Negotiated::default(), outbox }
     }
 
     /// Sends octets without waiting, and returns how many.
@@ -51,7 +51,13 @@ impl Socket {
 /// [`io::ErrorKind::WouldBlock`] if nothing has arrived in time, [`io::ErrorKind::UnexpectedEof`] if the peer has
 /// ended.
 #[inline]
-pub(crate) fn read(link: &Link, incoming: &mut Incoming, buffer: &mut [u8], wait: May, more: May) -> io::Result<usize> {
+pub(crate) fn read(
+    link: &MaybeTlsStream,
+    incoming: &mut Incoming,
+    buffer: &mut [u8],
+    wait: May,
+    more: May,
+) -> io::Result<usize> {
     let mut all = link.read(incoming.place(buffer), wait)?;
     if all == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -77,22 +83,22 @@ pub(crate) fn read(link: &Link, incoming: &mut Incoming, buffer: &mut [u8], wait
 /// [`read`] of a server's messages. False if nothing has arrived in time.
 #[inline]
 pub(crate) fn fetch(
-    link: &Link,
+    link: &MaybeTlsStream,
     incoming: &mut Incoming,
     buffer: &mut [u8],
     wait: May,
     more: May,
-) -> Result<bool, Failure> {
+) -> Result<bool, CallFailure> {
     match read(link, incoming, buffer, wait, more) {
-        Ok(_) if incoming.is_tls(buffer) => Err(Failure::Tls(Distrust::Expected)),
+        Ok(_) if incoming.is_tls(buffer) => Err(CallFailure::Tls(Distrust::Expected)),
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Err(error) => Err(refused(&error).unwrap_or(Failure::Lost)),
+        Err(error) => Err(refused(&error).unwrap_or(CallFailure::Lost)),
     }
 }
 
 /// The failure if the server refused this client over TLS. In TLS 1.3 the client learns it after its first request.
 #[cold]
-pub(crate) fn refused(error: &io::Error) -> Option<Failure> {
-    Distrust::of(error).filter(|why| *why == Distrust::Refused).map(Failure::Tls)
+pub(crate) fn refused(error: &io::Error) -> Option<CallFailure> {
+    Distrust::of(error).filter(|why| *why == Distrust::Refused).map(CallFailure::Tls)
 }

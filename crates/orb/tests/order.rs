@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_orb::{
-    AdapterError, Claims, LaneOptions, Object, ObjectRef, Orb, Order, OwnedLane, Reference, Request, Scope,
+    AdapterError, Claims, LaneOptions, Object, ObjectRef, Orb, Order, OrderedRequest, OwnedLane, Reference, Scope,
     ServerLimits, SystemException, SystemKind, TlsClient, TlsServer, minor,
 };
 use hyoshi_os::Poller;
@@ -24,13 +24,13 @@ const BINDING: u32 = 7;
 /// Keeps requests until the test lets them run.
 #[derive(Default)]
 struct Shelf {
-    held: Mutex<Vec<Request>>,
+    held: Mutex<Vec<OrderedRequest>>,
     changed: Condvar,
     most: AtomicUsize,
 }
 
 impl Order for Shelf {
-    fn arrived(&self, binding: u32, request: Request) {
+    fn arrived(&self, binding: u32, request: OrderedRequest) {
         assert_eq!(binding, BINDING);
         let mut held = self.held.lock().unwrap();
         held.push(request);
@@ -41,7 +41,7 @@ impl Order for Shelf {
 
 impl Shelf {
     /// All of them, once there are so many.
-    fn take(&self, count: usize) -> Vec<Request> {
+    fn take(&self, count: usize) -> Vec<OrderedRequest> {
         let mut held = self.held.lock().unwrap();
         while held.len() < count {
             let (again, late) = self.changed.wait_timeout(held, Duration::from_secs(20)).unwrap();
@@ -60,7 +60,7 @@ impl Shelf {
 struct AtOnce;
 
 impl Order for AtOnce {
-    fn arrived(&self, _: u32, request: Request) {
+    fn arrived(&self, _: u32, request: OrderedRequest) {
         request.run();
     }
 }
@@ -129,7 +129,7 @@ fn an_order_that_reverses_requests_gets_them_whole_from_one_connection_and_from_
         assert!(request.wants_reply() && request.is_wanted() && request.priority().is_none());
         assert_eq!(request.contexts().unwrap().get(1), None);
     }
-    last.into_iter().chain(first.into_iter().rev()).for_each(Request::run);
+    last.into_iter().chain(first.into_iter().rev()).for_each(OrderedRequest::run);
     assert_eq!(replies(&mut one, 3), [6, 4, 2]);
     assert_eq!(replies(&mut other, 1), [8]);
 }
@@ -141,14 +141,14 @@ fn requests_run_on_threads_of_the_program_and_know_their_client() {
     let tracker = server.stub(&client);
     std::thread::scope(|scope| {
         let name = scope.spawn(|| tracker.name());
-        shelf.take(1).into_iter().for_each(Request::run);
+        shelf.take(1).into_iter().for_each(OrderedRequest::run);
         // Code sets are agreed upon although the first request ran late.
         assert_eq!(name.join().unwrap().unwrap(), "yard ä");
         let located = scope.spawn(|| tracker.locate(5));
-        shelf.take(1).into_iter().for_each(Request::run);
+        shelf.take(1).into_iter().for_each(OrderedRequest::run);
         assert_eq!(located.join().unwrap().unwrap().x, 5.0);
         let panics = scope.spawn(|| tracker.locate(666));
-        shelf.take(1).into_iter().for_each(Request::run);
+        shelf.take(1).into_iter().for_each(OrderedRequest::run);
         let LocateError::System(error) = panics.join().unwrap().unwrap_err() else { panic!("a system exception") };
         assert_eq!(error.minor, minor::PANICKED);
     });
@@ -171,7 +171,7 @@ fn a_request_that_is_refused_or_dropped_gets_an_exception() {
         let SystemException { kind, minor, .. } = dropped.join().unwrap().unwrap_err();
         assert_eq!((kind, minor), (SystemKind::Transient, minor::NOT_RUN));
         let ran = scope.spawn(call);
-        shelf.take(1).into_iter().for_each(Request::run);
+        shelf.take(1).into_iter().for_each(OrderedRequest::run);
         ran.join().unwrap().unwrap();
     });
 }
@@ -180,7 +180,7 @@ fn a_request_that_is_refused_or_dropped_gets_an_exception() {
 fn an_order_that_panics_loses_its_request_and_no_thread() {
     struct Panics;
     impl Order for Panics {
-        fn arrived(&self, _: u32, _: Request) {
+        fn arrived(&self, _: u32, _: OrderedRequest) {
             panic!("a panic that the test expects");
         }
     }
@@ -216,7 +216,7 @@ fn what_belongs_to_every_object_is_answered_while_its_requests_are_held() {
     let ior = AsRef::<Reference<dyn Tracker>>::as_ref(&free).ior().to_string();
     client.resolve::<dyn Tracker>(&ior).unwrap().nothing().unwrap();
     assert_eq!(shelf.len(), 0);
-    held.into_iter().for_each(Request::run);
+    held.into_iter().for_each(OrderedRequest::run);
     assert_eq!(replies(&mut stream, 1), [2]);
 }
 
@@ -230,17 +230,17 @@ fn a_client_that_dies_while_its_request_is_held_disturbs_nobody() {
         drop(dies);
         if round % 2 == 0 {
             let end = Instant::now() + Duration::from_secs(20);
-            while held.iter().any(Request::is_wanted) {
+            while held.iter().any(OrderedRequest::is_wanted) {
                 assert!(Instant::now() < end, "its end is not seen");
                 std::thread::yield_now();
             }
         }
-        held.into_iter().for_each(Request::run);
+        held.into_iter().for_each(OrderedRequest::run);
     }
     // All places are free again.
     let mut lives = peer::connect(&server.orb);
     server.send(&mut lives, [2, 4, 6, 8]);
-    shelf.take(4).into_iter().for_each(Request::run);
+    shelf.take(4).into_iter().for_each(OrderedRequest::run);
     assert_eq!(replies(&mut lives, 4), [2, 4, 6, 8]);
 }
 
@@ -261,20 +261,26 @@ fn a_flood_holds_no_more_than_the_places_and_others_have_their_turn() {
         others.iter_mut().for_each(|other| server.send(other, [2, 4]));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // First come, first served.
-                let mut ran = 0;
+                let (mut ran, mut waiting) = (0, Vec::from_iter(&mut others));
                 while ran < all.len() + 6 && !over.load(Ordering::Relaxed) {
                     if held.is_empty() {
                         held = shelf.take(1);
                     }
                     held.remove(0).run();
                     ran += 1;
-                    if ran == 40 {
-                        // Those that came later have been served.
-                        for other in &mut others {
-                            assert_eq!(replies(other, 2), [2, 4]);
-                        }
+                    if ran >= 40 {
+                        waiting.retain_mut(|other| {
+                            other.set_nonblocking(true).unwrap();
+                            let has_both = matches!(other.peek(&mut [0; 64]), Ok(48..));
+                            other.set_nonblocking(false).unwrap();
+                            if has_both {
+                                assert_eq!(replies(other, 2), [2, 4]);
+                            }
+                            !has_both
+                        });
                     }
+                    // Clients that came later are served long before the end of the flood.
+                    assert!(ran < all.len() || waiting.is_empty());
                 }
             });
             assert_eq!(replies(&mut floods, all.len()), all);
@@ -308,7 +314,7 @@ fn requests_in_fragments_and_oneways_arrive_whole_and_once() {
     }
     let whole = shelf.take(1);
     assert!(whole[0].octets() >= to.len());
-    whole.into_iter().for_each(Request::run);
+    whole.into_iter().for_each(OrderedRequest::run);
     assert!(peer::message(&mut stream).unwrap().windows(raw.len()).any(|octets| octets == raw));
 
     let client = Orb::client().unwrap();
@@ -323,7 +329,7 @@ fn requests_in_fragments_and_oneways_arrive_whole_and_once() {
     assert_eq!(*server.yard.hints.lock().unwrap(), ["c"]);
     // Nothing was replied to them.
     server.send(&mut stream, [4]);
-    shelf.take(1).into_iter().for_each(Request::run);
+    shelf.take(1).into_iter().for_each(OrderedRequest::run);
     assert_eq!(replies(&mut stream, 1), [4]);
 }
 
@@ -348,7 +354,7 @@ fn requests_over_connections_that_carry_calls_both_ways_wait_for_places_too() {
             let held = shelf.take(1);
             assert!(held.len() <= 2);
             left -= held.len();
-            held.into_iter().for_each(Request::run);
+            held.into_iter().for_each(OrderedRequest::run);
         }
         callers.into_iter().for_each(|caller| caller.join().unwrap());
     });
@@ -365,7 +371,7 @@ fn shutting_down_waits_for_held_requests_and_not_for_ever() {
         let ends = scope.spawn(|| server.orb.shutdown());
         std::thread::sleep(Duration::from_millis(50));
         assert!(!ends.is_finished());
-        held.into_iter().for_each(Request::run);
+        held.into_iter().for_each(OrderedRequest::run);
         ends.join().unwrap();
     });
     assert_eq!(replies(&mut stream, 1), [2]);
@@ -507,7 +513,7 @@ fn an_order_of_a_lane_without_threads_may_keep_requests() {
         let held = shelf.take(0);
         assert!(held.len() <= 8);
         let count = held.len();
-        held.into_iter().for_each(Request::run);
+        held.into_iter().for_each(OrderedRequest::run);
         for _ in 0..count {
             assert_eq!(replies(&mut floods, 1), [next]);
             next += 2;

@@ -1,6 +1,6 @@
 //! An empty call, by reading and running thread.
 
-use hyoshi_orb::{Orb, Order, OwnedLane, Request};
+use hyoshi_orb::{Orb, Order, OrderedRequest, OwnedLane};
 
 use crate::tracking::{Tracker, TrackerStub};
 use crate::{Server, median, quantile, times};
@@ -12,7 +12,7 @@ const CALLS: usize = 20_000;
 pub struct AtOnce;
 
 impl Order for AtOnce {
-    fn arrived(&self, _: u32, request: Request) {
+    fn arrived(&self, _: u32, request: OrderedRequest) {
         request.run();
     }
 }

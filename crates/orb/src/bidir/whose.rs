@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyoshi_wire::ior::Endpoint;
 
 use super::points::{Announcer, is_way_back};
-use crate::link::Link;
+use crate::stream::MaybeTlsStream;
 
 /// The best that is known of the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) enum Whose {
 }
 
 impl Whose {
-    pub(crate) fn of(stream: &Link, from: Announcer) -> Whose {
+    pub(crate) fn of(stream: &MaybeTlsStream, from: Announcer) -> Whose {
         match (stream.certificate(), stream.credentials()) {
             (Some(certificate), _) => Whose::Certificate(certificate.clone()),
             // Process 0 is any that cannot be seen from here.

@@ -21,7 +21,7 @@ use super::Pace;
 /// Its owner passes the same buffer each time, until it [parks](Self::park) what is left there.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    reading: Reading,
+    reading: ReadState,
     messages: Reassembler,
     /// Octets read in an earlier turn; while there are some, the buffer is not used.
     parked: Option<Arc<[u8]>>,
@@ -31,7 +31,7 @@ pub(crate) struct Incoming {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
+enum ReadState {
     /// No message has begun.
     Between,
     /// So many octets have arrived since one began. Its sender is not late: the message may be complete.
@@ -44,12 +44,12 @@ enum Reading {
 #[derive(Debug)]
 pub(crate) struct Whole<'a> {
     pub(crate) received: Received<'a>,
-    pub(crate) rest: Rest<'a>,
+    pub(crate) rest: Remainder<'a>,
 }
 
 /// Octets after a message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rest<'a> {
+pub(crate) struct Remainder<'a> {
     octets: &'a [u8],
     /// The parked octets that they end, if any.
     parked: Option<&'a Arc<[u8]>>,
@@ -62,7 +62,7 @@ pub(crate) struct Parked {
     at: usize,
 }
 
-impl Rest<'_> {
+impl Remainder<'_> {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.octets.is_empty()
@@ -84,7 +84,7 @@ impl Rest<'_> {
 
 impl Incoming {
     pub(crate) fn new(limits: Limits) -> Self {
-        Incoming { reading: Reading::Between, messages: Reassembler::new(limits), parked: None, at: 0, end: 0 }
+        Incoming { reading: ReadState::Between, messages: Reassembler::new(limits), parked: None, at: 0, end: 0 }
     }
 
     /// Goes on with these octets, instead of what is left.
@@ -128,8 +128,8 @@ impl Incoming {
             None => self.end += count,
         }
         match &mut self.reading {
-            Reading::Between => self.reading = Reading::Held { octets: count },
-            Reading::Held { octets } | Reading::Awaiting { octets, .. } => *octets += count,
+            ReadState::Between => self.reading = ReadState::Held { octets: count },
+            ReadState::Held { octets } | ReadState::Awaiting { octets, .. } => *octets += count,
         }
     }
 
@@ -159,24 +159,24 @@ impl Incoming {
         let mut octets = &all[self.at..self.end];
         let found = self.messages.next(&mut octets)?;
         self.at = self.end - octets.len();
-        Ok(found.map(|received| Whole { received, rest: Rest { octets, parked: self.parked.as_ref() } }))
+        Ok(found.map(|received| Whole { received, rest: Remainder { octets, parked: self.parked.as_ref() } }))
     }
 
     /// [`next`](Self::next) has no more: if a message has begun, its rest is to come from now on.
     #[inline]
     pub(crate) fn await_rest(&mut self, now: u64) {
         self.forget_done();
-        if let Reading::Held { octets } = self.reading
+        if let ReadState::Held { octets } = self.reading
             && !self.holds_some()
         {
-            self.reading = Reading::Awaiting { since: now, octets };
+            self.reading = ReadState::Awaiting { since: now, octets };
         }
     }
 
     /// Stops the deadline of the rest while reading is paused.
     pub(crate) fn pause(&mut self) {
-        if let Reading::Awaiting { octets, .. } = self.reading {
-            self.reading = Reading::Held { octets };
+        if let ReadState::Awaiting { octets, .. } = self.reading {
+            self.reading = ReadState::Held { octets };
         }
     }
 
@@ -184,8 +184,8 @@ impl Incoming {
     #[inline]
     pub(crate) fn deadline(&self, heard: u64, pace: Pace) -> Option<u64> {
         match self.reading {
-            Reading::Awaiting { since, octets } => Some(pace.end(since, octets).min(pace.end(heard, 0))),
-            Reading::Between | Reading::Held { .. } => None,
+            ReadState::Awaiting { since, octets } => Some(pace.end(since, octets).min(pace.end(heard, 0))),
+            ReadState::Between | ReadState::Held { .. } => None,
         }
     }
 
@@ -214,8 +214,8 @@ impl Incoming {
     fn forget_done(&mut self) {
         if !self.has_begun() {
             self.reading = match self.end - self.at {
-                0 => Reading::Between,
-                octets => Reading::Held { octets },
+                0 => ReadState::Between,
+                octets => ReadState::Held { octets },
             };
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use hyoshi_wire::Limits;
 use hyoshi_wire::giop::{Fault, Header, Reassembler};
 
-use super::{Incoming, Outgoing, Pace, Whole};
+use super::{Incoming, Pace, SendQueue, Whole};
 
 const LIMITS: Limits = Limits { message: 300, depth: 8 };
 const BUFFER: usize = 200;
@@ -135,7 +135,7 @@ pub fn incoming(script: &[u8]) {
 pub fn outgoing(script: &[u8]) {
     let script = &mut Script(script);
     let sticky = script.next() & 1 == 1;
-    let mut out = Outgoing::new(sticky);
+    let mut out = SendQueue::new(sticky);
     let (mut wire, mut room) = (Vec::<u8>::new(), 0usize);
     // By number: the messages to send, and those of them that wait with a ticket.
     let (mut expected, mut open) = (Vec::<(u8, usize)>::new(), Vec::<(u64, u8)>::new());
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_large_message_is_given_back_in_pieces_as_it_goes() {
-        let mut out = Outgoing::new(false);
+        let mut out = SendQueue::new(false);
         let mut room = 3 << 20;
         let mut write = |octets: &[u8]| {
             let count = octets.len().min(room).min(100_000);

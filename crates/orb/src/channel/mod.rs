@@ -5,11 +5,11 @@
 //!   read ──► place, came ──► Incoming ──► next: a whole message, borrowed
 //!                                    └──► deadline of what has begun
 //!
-//!   send, post ─────────► Outgoing ──► flush: octets, as many as the socket takes
+//!   send, post ─────────► SendQueue ──► flush: octets, as many as the socket takes
 //!                                 └──► deadline of what waits
 //! ```
 //!
-//! [`Outbox`] shares an [`Outgoing`] between threads. The drivers are thin: a thread of a lane, the reader of connections
+//! [`Outbox`] shares an [`SendQueue`] between threads. The drivers are thin: a thread of a lane, the reader of connections
 //! that carry calls both ways, a call that reads its own reply, the thread that reads a shared connection's replies.
 //!
 //! Times are milliseconds of a coarse clock: [`now`].
@@ -17,18 +17,18 @@
 mod incoming;
 #[cfg(test)]
 mod laws;
+mod negotiated;
 mod outbox;
-mod outgoing;
 mod pace;
+mod send_queue;
 mod tally;
-mod terms;
 
 pub(crate) use incoming::{Incoming, Whole};
+pub(crate) use negotiated::Negotiated;
 pub(crate) use outbox::{Announced, Outbox, Sending, slowest};
-pub(crate) use outgoing::Outgoing;
 pub(crate) use pace::Pace;
+pub(crate) use send_queue::SendQueue;
 pub(crate) use tally::Tally;
-pub(crate) use terms::Terms;
 
 /// Milliseconds of the coarse clock.
 #[inline]

@@ -1,5 +1,5 @@
 //! The messages that threads send over one socket: replies of a lane, and calls of this side. All go through one
-//! [`Outgoing`], in the order in which they were sent.
+//! [`SendQueue`], in the order in which they were sent.
 //!
 //! What the socket does not accept waits in memory, not in a thread. No thread waits while it holds the lock, except a
 //! lane's thread that sends a reply with a brief timeout.
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use hyoshi_os::{PiGuard, PiMutex};
 
-use super::{Outgoing, Pace, Tally};
+use super::{Pace, SendQueue, Tally};
 
 /// See the module.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Outbox {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) queue: Outgoing,
+    pub(crate) queue: SendQueue,
     /// What calls of this side have announced on the connection.
     pub(crate) announced: Announced,
     /// Ticket of the last reply that had to wait.
@@ -55,9 +55,9 @@ pub(crate) struct Sending<'a> {
 }
 
 impl Outbox {
-    /// `all` counts the octets of all outboxes of a lane. `sticky` as in [`Outgoing::new`].
+    /// `all` counts the octets of all outboxes of a lane. `sticky` as in [`SendQueue::new`].
     pub(crate) fn new(all: Arc<AtomicUsize>, sticky: bool) -> Self {
-        let (queue, announced) = (Outgoing::new(sticky), Announced::default());
+        let (queue, announced) = (SendQueue::new(sticky), Announced::default());
         let inner = PiMutex::new(Inner { queue, announced, last_reply: 0, arm: false, listed: false });
         Outbox { inner, octets: Tally::new(all), replies: AtomicBool::new(false), still: AtomicU32::new(0) }
     }
@@ -139,7 +139,7 @@ impl Sending<'_> {
         flushed.map(|()| !self.queue.is_behind())
     }
 
-    /// Sends the built messages after the waiting ones: see [`Outgoing::post`].
+    /// Sends the built messages after the waiting ones: see [`SendQueue::post`].
     pub(crate) fn post(
         &mut self,
         own: usize,

@@ -50,13 +50,12 @@ impl WaysBack {
     /// it waits.)
     #[cold]
     pub(super) fn way(&self, chars: CharSet) -> Option<Arc<Mux>> {
-        let serving = current::connection();
-        let own = serving.as_ref().and_then(|connection| connection.calls());
+        let own = current::socket();
         let all = self.all.lock();
         let alive = all.iter().filter(|known| known.mux.is_alive());
         let first = alive.clone().next()?;
         let mut shared = alive.filter(|known| known.shares(first)).map(|known| &known.mux);
-        let same = shared.clone().find(|mux| own.is_some_and(|own| Arc::ptr_eq(own, mux)));
+        let same = shared.clone().find(|mux| own.as_ref().is_some_and(|own| mux.uses(own)));
         same.or_else(|| shared.find(|mux| mux.chars() == Some(chars))).or(Some(&first.mux)).cloned()
     }
 

@@ -8,9 +8,9 @@ use hyoshi_os::Address;
 use hyoshi_wire::ior::Endpoint;
 
 use super::lookup::Lookups;
-use super::mux::Offer;
+use super::mux::BidirOffer;
 use crate::bidir::is_way_back;
-use crate::failure::Failure;
+use crate::failure::CallFailure;
 use crate::housekeeping::Housekeeping;
 use crate::limits::ClientLimits;
 use crate::tls::{Dial, Distrust};
@@ -27,9 +27,9 @@ pub(super) struct Patience {
 
 impl Patience {
     /// What is left for one step.
-    pub(super) fn left(&self) -> Result<Duration, Failure> {
+    pub(super) fn left(&self) -> Result<Duration, CallFailure> {
         let left = self.until.map_or(self.each, |until| self.each.min(until.saturating_duration_since(Instant::now())));
-        if left.is_zero() { Err(Failure::ConnectTimedOut) } else { Ok(left) }
+        if left.is_zero() { Err(CallFailure::ConnectTimedOut) } else { Ok(left) }
     }
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Common {
     pub(super) rules: TransportRules,
     pub(super) lookups: Arc<Lookups>,
     /// Set if connections are to carry calls both ways.
-    pub(super) offer: OnceLock<Offer>,
+    pub(super) offer: OnceLock<BidirOffer>,
 }
 
 /// See the module.
@@ -58,24 +58,26 @@ impl Dialling {
         &self,
         patience: &Patience,
         mut connect: impl FnMut(&Address, Duration, Option<&Dial>) -> io::Result<T>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CallFailure> {
         let mut connect =
             |address, left| connect(&address, left, self.tls.as_ref()).map_err(|error| no_connection(&error));
         if matches!(&self.endpoint, Endpoint::Tcp { host, .. } if is_way_back(host)) {
-            return Err(Failure::NoWayBack);
+            return Err(CallFailure::NoWayBack);
         }
         // The housekeeping thread closes it when it is no longer used.
         self.common.housekeeping.wake(false);
         let (host, port) = match &self.endpoint {
-            Endpoint::Unix { .. } if !self.common.rules.allow(Transport::Unix, None) => return Err(Failure::Forbidden),
+            Endpoint::Unix { .. } if !self.common.rules.allow(Transport::Unix, None) => {
+                return Err(CallFailure::Forbidden);
+            }
             Endpoint::Unix { path, .. } => return connect(Address::Unix(path.into()), patience.left()?),
             Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } => (host, *port),
         };
-        let mut last = Failure::HostUnknown;
+        let mut last = CallFailure::HostUnknown;
         let transport = if self.tls.is_some() { Transport::Tls } else { Transport::Tcp };
         for address in self.common.lookups.find(host, port, Instant::now() + patience.left()?)? {
             if !self.common.rules.allow(transport, Some(address.ip())) {
-                last = Failure::Forbidden;
+                last = CallFailure::Forbidden;
                 continue;
             }
             match connect(Address::Tcp(address), patience.left()?) {
@@ -87,16 +89,16 @@ impl Dialling {
     }
 }
 
-pub(super) fn no_connection(error: &io::Error) -> Failure {
+pub(super) fn no_connection(error: &io::Error) -> CallFailure {
     if let Some(why) = Distrust::of(error) {
-        return Failure::Tls(why);
+        return CallFailure::Tls(why);
     }
     match error.kind() {
         // The server ended within the handshake.
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Failure::Tls(Distrust::Handshake),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => CallFailure::Tls(Distrust::Handshake),
         // Of a Unix socket the file may be missing.
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Failure::Refused,
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Failure::ConnectTimedOut,
-        _ => Failure::NotConnected,
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => CallFailure::Refused,
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => CallFailure::ConnectTimedOut,
+        _ => CallFailure::NotConnected,
     }
 }

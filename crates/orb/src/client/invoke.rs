@@ -15,7 +15,7 @@ use hyoshi_wire::{ByteOrder, CharSet, Decode, EncodeError, Encoder, SystemExcept
 
 use super::buffers::{self, Buffers};
 use super::dial::Patience;
-use super::itinerary::{Itinerary, Said, Step, Way};
+use super::itinerary::{Itinerary, NextStep, Said, Way};
 use super::line::Line;
 use super::mux::Opening;
 use super::peer::Over;
@@ -23,14 +23,14 @@ use super::remote::RemoteObject;
 use super::route::{self, Route, incompatible};
 use crate::call::Replied;
 use crate::channel::Announced;
-use crate::failure::Failure;
+use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
 use crate::shared::{Shared, use_orb};
 use crate::{current, minor, waits};
 
 /// What is to be called.
-pub(crate) struct Request<'r> {
+pub(crate) struct Invocation<'r> {
     pub(crate) operation: &'r str,
     pub(crate) response: Response,
     /// May wait to be sent together with others.
@@ -46,7 +46,7 @@ pub(crate) fn invoke(
     orb: &Arc<Shared>,
     object: &Arc<RemoteObject>,
     timeouts: &Timeouts,
-    request: &Request<'_>,
+    request: &Invocation<'_>,
     accept: Accept<'_>,
 ) -> Result<(), SystemException> {
     // References in the reply, or in a connection's first words, belong to it.
@@ -67,7 +67,7 @@ fn follow(
     orb: &Arc<Shared>,
     object: &Arc<RemoteObject>,
     timeouts: &Timeouts,
-    request: &Request<'_>,
+    request: &Invocation<'_>,
     accept: Accept<'_>,
 ) -> Result<(), SystemException> {
     let until = timeouts.round_trip.map(|span| Instant::now() + duration(span));
@@ -95,15 +95,15 @@ fn follow(
             object.forget_target();
         }
         match step {
-            Step::Done => return Ok(()),
-            Step::Raise(exception) => return Err(exception.at(route.peer.name())),
-            Step::Fail(exception) if route.over_tls_alone => {
+            NextStep::Done => return Ok(()),
+            NextStep::Raise(exception) => return Err(exception.at(route.peer.name())),
+            NextStep::Fail(exception) if route.over_tls_alone => {
                 return Err(exception.at(route.peer.name_without_plain()));
             }
-            Step::Fail(exception) => return Err(exception.at(route.peer.name())),
-            Step::Forward(ior) => target = Cow::Owned(object.send_on(*ior)),
-            Step::Again if returns => target = Cow::Borrowed(object),
-            Step::Again => {}
+            NextStep::Fail(exception) => return Err(exception.at(route.peer.name())),
+            NextStep::Forward(ior) => target = Cow::Owned(object.send_on(*ior)),
+            NextStep::Again if returns => target = Cow::Borrowed(object),
+            NextStep::Again => {}
         }
     }
 }
@@ -127,15 +127,15 @@ fn attempt(
     route: &Route,
     timeouts: &Timeouts,
     until: Option<Instant>,
-    request: &Request<'_>,
+    request: &Invocation<'_>,
     accept: Accept<'_>,
-) -> Result<Said, Failure> {
+) -> Result<Said, CallFailure> {
     let mut out = Outgoing { operation: request.operation, key: &route.key, contexts: Vec::new() };
     let all = &orb.client_interceptors;
     for (at, interceptor) in all.iter().enumerate() {
         if let Err(exception) = interceptor.before(&mut out) {
             all[..at].iter().rev().for_each(|earlier| earlier.failed(&out, &exception));
-            return Err(Failure::Raised(exception));
+            return Err(CallFailure::Raised(exception));
         }
     }
     let said = carry(&Attempt { orb, route, timeouts, until, request, out: &out }, accept);
@@ -151,11 +151,11 @@ struct Attempt<'a> {
     route: &'a Route,
     timeouts: &'a Timeouts,
     until: Option<Instant>,
-    request: &'a Request<'a>,
+    request: &'a Invocation<'a>,
     out: &'a Outgoing<'a>,
 }
 
-fn carry(attempt: &Attempt<'_>, accept: Accept<'_>) -> Result<Said, Failure> {
+fn carry(attempt: &Attempt<'_>, accept: Accept<'_>) -> Result<Said, CallFailure> {
     let &Attempt { orb, route, timeouts, until, request, out } = attempt;
     let patience = Patience { each: duration(timeouts.connect), until };
     let both = route.peer.both_ways(route.version, route.chars, &patience)?;
@@ -171,11 +171,13 @@ fn carry(attempt: &Attempt<'_>, accept: Accept<'_>) -> Result<Said, Failure> {
         Over::Line(mut line) => buffers::with(|buffers| {
             let done = over_line(attempt, &mut line, buffers, accept);
             match &done {
-                Ok(_) | Err((Failure::Raised(_), Some(_)) | (Failure::Encode(_), _)) => route.peer.pool.give_back(line),
-                Err((Failure::TimedOut, Some(id))) if line.cancel(*id, route.version) => {
+                Ok(_) | Err((CallFailure::Raised(_), Some(_)) | (CallFailure::Encode(_), _)) => {
+                    route.peer.pool.give_back(line)
+                }
+                Err((CallFailure::TimedOut, Some(id))) if line.cancel(*id, route.version) => {
                     route.peer.pool.give_back_late(line)
                 }
-                Err((Failure::Closed | Failure::Unsent | Failure::Lost, _)) => {
+                Err((CallFailure::Closed | CallFailure::Unsent | CallFailure::Lost, _)) => {
                     line.close();
                     route.peer.pool.doubt();
                 }
@@ -192,7 +194,7 @@ fn carry(attempt: &Attempt<'_>, accept: Accept<'_>) -> Result<Said, Failure> {
             }
             let (id, waiter) = mux.request(until, |id, tell, to| put(route, request, out, id, tell, to))?;
             let message = waiter.wait(sooner(until, timeouts.reply)).inspect_err(|failure| {
-                if *failure == Failure::TimedOut {
+                if *failure == CallFailure::TimedOut {
                     mux.cancel(id, route.version);
                 }
             })?;
@@ -208,11 +210,11 @@ fn over_line(
     line: &mut Line,
     Buffers { to, buffer }: &mut Buffers,
     accept: Accept<'_>,
-) -> Result<Said, (Failure, Option<u32>)> {
+) -> Result<Said, (CallFailure, Option<u32>)> {
     let id = line.next_id();
     to.clear();
     let tell = Opening { sets: !line.told, points: None };
-    write(route, request, out, id, tell, to).map_err(|error| (Failure::Encode(error), None))?;
+    write(route, request, out, id, tell, to).map_err(|error| (CallFailure::Encode(error), None))?;
     // A request to a server that offers no code sets, or in GIOP 1.0, tells none.
     line.told |= route.sets.is_some();
     line.send(to.bytes(), until).map_err(|failure| (failure, None))?;
@@ -244,7 +246,7 @@ pub(super) fn sooner(until: Option<Instant>, reply: Option<Span>) -> Option<Inst
 /// Writes a request, and says what it tells of what it is to.
 pub(super) fn put(
     route: &Route,
-    request: &Request<'_>,
+    request: &Invocation<'_>,
     out: &Outgoing<'_>,
     id: u32,
     tell: Opening<'_>,
@@ -260,7 +262,7 @@ pub(super) fn put(
 #[inline]
 fn write(
     route: &Route,
-    request: &Request<'_>,
+    request: &Invocation<'_>,
     out: &Outgoing<'_>,
     id: u32,
     tell: Opening<'_>,
@@ -300,30 +302,30 @@ pub(super) fn understand_message(
     message: &Kept,
     chars: CharSet,
     accept: Accept<'_>,
-) -> Result<Said, Failure> {
+) -> Result<Said, CallFailure> {
     match message.received().decode_in(chars) {
         Ok(Message::Reply(reply)) => understand(orb, out, reply, accept),
-        _ => Err(Failure::Garbled),
+        _ => Err(CallFailure::Garbled),
     }
 }
 
 /// What a reply says.
 #[inline]
-fn understand(orb: &Shared, out: &Outgoing<'_>, reply: Reply<'_>, accept: Accept<'_>) -> Result<Said, Failure> {
+fn understand(orb: &Shared, out: &Outgoing<'_>, reply: Reply<'_>, accept: Accept<'_>) -> Result<Said, CallFailure> {
     let mut body = reply.body.clone();
     if !orb.client_interceptors.is_empty() {
         tell_interceptors(orb, out, &reply);
     }
     match reply.status {
         ReplyStatus::NoException | ReplyStatus::UserException => {
-            accept(reply).map_err(Failure::Raised)?;
+            accept(reply).map_err(CallFailure::Raised)?;
             Ok(Said::Outcome)
         }
         ReplyStatus::SystemException => {
-            SystemException::decode(&mut body).map(Said::Raise).map_err(|_| Failure::Garbled)
+            SystemException::decode(&mut body).map(Said::Raise).map_err(|_| CallFailure::Garbled)
         }
         ReplyStatus::LocationForward | ReplyStatus::LocationForwardPerm => {
-            Ior::decode(&mut body).map(|ior| Said::Forward(Box::new(ior))).map_err(|_| Failure::Garbled)
+            Ior::decode(&mut body).map(|ior| Said::Forward(Box::new(ior))).map_err(|_| CallFailure::Garbled)
         }
         ReplyStatus::NeedsAddressingMode => Ok(Said::NeedsKey),
     }

@@ -15,7 +15,7 @@
 use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{SystemException, SystemKind};
 
-use crate::failure::Failure;
+use crate::failure::CallFailure;
 use crate::minor;
 
 /// How often a request changes its reference at most.
@@ -43,7 +43,7 @@ pub(super) enum Way {
 
 /// The next step after an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum NextStep {
     /// The reply was accepted.
     Done,
     /// Try the next way, of the original reference if [`Itinerary::is_forwarded`] is false.
@@ -93,26 +93,26 @@ impl Itinerary {
 
     /// The next step after an attempt with this end.
     #[inline]
-    pub(super) fn after(&mut self, outcome: Result<Said, Failure>, time_is_left: bool) -> Step {
+    pub(super) fn after(&mut self, outcome: Result<Said, CallFailure>, time_is_left: bool) -> NextStep {
         match outcome {
-            Ok(Said::Outcome) => Step::Done,
+            Ok(Said::Outcome) => NextStep::Done,
             // The object no longer exists at the forwarded address.
             Ok(Said::Raise(exception)) if self.is_forwarded && exception.kind == SystemKind::ObjectNotExist => {
-                self.turn_back(Step::Raise(exception))
+                self.turn_back(NextStep::Raise(exception))
             }
-            Ok(Said::Raise(exception)) => Step::Raise(exception),
-            Ok(Said::NeedsKey) => Step::Raise(SystemKind::Transient.not_done(minor::ADDRESSING)),
+            Ok(Said::Raise(exception)) => NextStep::Raise(exception),
+            Ok(Said::NeedsKey) => NextStep::Raise(SystemKind::Transient.not_done(minor::ADDRESSING)),
             Ok(Said::Forward(ior)) => {
-                let in_a_loop = Step::Raise(SystemKind::Transient.not_done(minor::FORWARD_LOOP));
-                self.turn(true, Step::Forward(ior), in_a_loop)
+                let in_a_loop = NextStep::Raise(SystemKind::Transient.not_done(minor::FORWARD_LOOP));
+                self.turn(true, NextStep::Forward(ior), in_a_loop)
             }
             Err(failure) => self.failed(&failure, time_is_left),
         }
     }
 
     #[cold]
-    fn failed(&mut self, failure: &Failure, time_is_left: bool) -> Step {
-        let give_up = Step::Fail(failure.exception());
+    fn failed(&mut self, failure: &CallFailure, time_is_left: bool) -> NextStep {
+        let give_up = NextStep::Fail(failure.exception());
         if !failure.may_go_elsewhere() {
             return give_up;
         }
@@ -123,15 +123,15 @@ impl Itinerary {
         }
         if self.over_way_back {
             self.ways_back += 1;
-            return Step::Again;
+            return NextStep::Again;
         }
         if failure.may_repeat() && self.repeats < AGAIN {
             self.repeats += 1;
-            return Step::Again;
+            return NextStep::Again;
         }
         (self.repeats, self.address) = (0, self.address + 1);
         if self.address < self.addresses {
-            Step::Again
+            NextStep::Again
         } else if self.is_forwarded {
             self.turn_back(give_up)
         } else {
@@ -141,14 +141,14 @@ impl Itinerary {
 
     /// To the original reference.
     #[cold]
-    fn turn_back(&mut self, give_up: Step) -> Step {
+    fn turn_back(&mut self, give_up: NextStep) -> NextStep {
         self.is_forwarded = false;
-        self.turn(false, Step::Again, give_up)
+        self.turn(false, NextStep::Again, give_up)
     }
 
     /// To the first address of another reference, unless it has changed too often.
     #[cold]
-    fn turn(&mut self, is_forwarded: bool, step: Step, give_up: Step) -> Step {
+    fn turn(&mut self, is_forwarded: bool, step: NextStep, give_up: NextStep) -> NextStep {
         self.forwards += 1;
         if self.forwards > FORWARDS {
             return give_up;
@@ -168,7 +168,7 @@ mod tests {
     use crate::tls::Distrust;
 
     /// A server's handling of a request, and its client's view.
-    fn outcome() -> impl Strategy<Value = Result<Said, Failure>> {
+    fn outcome() -> impl Strategy<Value = Result<Said, CallFailure>> {
         let raised = SystemKind::Unknown.maybe_done(minor::UNDECLARED);
         let absent = SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT);
         let said = [
@@ -180,31 +180,31 @@ mod tests {
             Said::NeedsKey,
         ];
         let failed = [
-            Failure::HostUnknown,
-            Failure::Refused,
-            Failure::NotConnected,
-            Failure::ConnectTimedOut,
-            Failure::NoWayBack,
-            Failure::Forbidden,
-            Failure::Unsent,
-            Failure::Closed,
-            Failure::Lost,
-            Failure::SendTimedOut,
-            Failure::TimedOut,
-            Failure::Garbled,
-            Failure::NotUnderstood,
-            Failure::InFlight,
-            Failure::ShutDown,
-            Failure::Tls(Distrust::Handshake),
-            Failure::Encode(EncodeError::TooLong(1)),
-            Failure::Raised(raised),
+            CallFailure::HostUnknown,
+            CallFailure::Refused,
+            CallFailure::NotConnected,
+            CallFailure::ConnectTimedOut,
+            CallFailure::NoWayBack,
+            CallFailure::Forbidden,
+            CallFailure::Unsent,
+            CallFailure::Closed,
+            CallFailure::Lost,
+            CallFailure::SendTimedOut,
+            CallFailure::TimedOut,
+            CallFailure::Garbled,
+            CallFailure::NotUnderstood,
+            CallFailure::InFlight,
+            CallFailure::ShutDown,
+            CallFailure::Tls(Distrust::Handshake),
+            CallFailure::Encode(EncodeError::TooLong(1)),
+            CallFailure::Raised(raised),
         ];
         let all: Vec<_> = said.into_iter().map(Ok).chain(failed.into_iter().map(Err)).collect();
         proptest::sample::select(all)
     }
 
     /// Whether the server may have called the servant. (OBJECT_NOT_EXIST means that there is none.)
-    fn may_be_carried_out(outcome: &Result<Said, Failure>) -> bool {
+    fn may_be_carried_out(outcome: &Result<Said, CallFailure>) -> bool {
         match outcome {
             Ok(Said::Outcome) => true,
             Ok(Said::Raise(exception)) => exception.kind != SystemKind::ObjectNotExist,
@@ -213,8 +213,8 @@ mod tests {
         }
     }
 
-    fn gives_up(step: &Step) -> bool {
-        matches!(step, Step::Done | Step::Raise(_) | Step::Fail(_))
+    fn gives_up(step: &NextStep) -> bool {
+        matches!(step, NextStep::Done | NextStep::Raise(_) | NextStep::Fail(_))
     }
 
     proptest! {
@@ -231,16 +231,16 @@ mod tests {
                 prop_assert!(gives_up(&step) || !may_be_carried_out(&outcome), "{outcome:?}: {step:?}");
                 // The exception reports it.
                 match (&step, &outcome) {
-                    (Step::Done, _) => prop_assert_eq!(outcome, Ok(Said::Outcome)),
-                    (Step::Fail(raised), Err(failure)) => {
+                    (NextStep::Done, _) => prop_assert_eq!(outcome, Ok(Said::Outcome)),
+                    (NextStep::Fail(raised), Err(failure)) => {
                         prop_assert_eq!(*raised, failure.exception());
                         prop_assert_eq!(raised.completed == Completed::No, !may_be_carried_out(&outcome));
                     }
-                    (Step::Raise(raised), Ok(Said::Raise(said))) => prop_assert_eq!(raised, said),
-                    (Step::Raise(raised), Ok(_)) => prop_assert_eq!(raised.completed, Completed::No),
-                    (Step::Again, Err(_)) => prop_assert!(time_is_left),
-                    (Step::Again, Ok(_)) => prop_assert!(!itinerary.is_forwarded),
-                    (step, _) => prop_assert!(matches!(step, Step::Forward(_)), "{step:?}"),
+                    (NextStep::Raise(raised), Ok(Said::Raise(said))) => prop_assert_eq!(raised, said),
+                    (NextStep::Raise(raised), Ok(_)) => prop_assert_eq!(raised.completed, Completed::No),
+                    (NextStep::Again, Err(_)) => prop_assert!(time_is_left),
+                    (NextStep::Again, Ok(_)) => prop_assert!(!itinerary.is_forwarded),
+                    (step, _) => prop_assert!(matches!(step, NextStep::Forward(_)), "{step:?}"),
                 }
                 if gives_up(&step) {
                     return Ok(());
@@ -275,21 +275,21 @@ mod tests {
             let unreached = |itinerary: &mut Itinerary, addresses| {
                 (0..addresses).map(|at| {
                     assert_eq!(itinerary.next(addresses, false), Some(Way::Address(at)));
-                    itinerary.after(Err(Failure::Refused), true)
+                    itinerary.after(Err(CallFailure::Refused), true)
                 }).last()
             };
             for _ in 0..FORWARDS / 2 {
                 prop_assert_eq!(itinerary.next(first, false), Some(Way::Address(0)));
                 let step = itinerary.after(Ok(Said::Forward(Box::default())), true);
-                prop_assert!(matches!(step, Step::Forward(_)) && itinerary.is_forwarded);
-                prop_assert_eq!(unreached(&mut itinerary, other), Some(Step::Again));
+                prop_assert!(matches!(step, NextStep::Forward(_)) && itinerary.is_forwarded);
+                prop_assert_eq!(unreached(&mut itinerary, other), Some(NextStep::Again));
                 prop_assert!(!itinerary.is_forwarded);
             }
             prop_assert_eq!(itinerary.next(first, false), Some(Way::Address(0)));
             let step = itinerary.after(Ok(Said::Forward(Box::default())), true);
-            prop_assert_eq!(step, Step::Raise(SystemKind::Transient.not_done(minor::FORWARD_LOOP)));
+            prop_assert_eq!(step, NextStep::Raise(SystemKind::Transient.not_done(minor::FORWARD_LOOP)));
             let mut itinerary = Itinerary::new(false);
-            prop_assert_eq!(unreached(&mut itinerary, first), Some(Step::Fail(Failure::Refused.exception())));
+            prop_assert_eq!(unreached(&mut itinerary, first), Some(NextStep::Fail(CallFailure::Refused.exception())));
         }
     }
 
@@ -298,11 +298,11 @@ mod tests {
         let mut itinerary = Itinerary::new(false);
         for _ in 0..AGAIN {
             assert_eq!(itinerary.next(2, true), Some(Way::Back));
-            assert_eq!(itinerary.after(Err(Failure::Closed), true), Step::Again);
+            assert_eq!(itinerary.after(Err(CallFailure::Closed), true), NextStep::Again);
         }
         for address in [0, 0, 0, 0, 1] {
             assert_eq!(itinerary.next(2, true), Some(Way::Address(address)));
-            assert_eq!(itinerary.after(Err(Failure::Closed), true), Step::Again);
+            assert_eq!(itinerary.after(Err(CallFailure::Closed), true), NextStep::Again);
         }
         assert_eq!(itinerary.next(0, true), None);
     }
@@ -312,9 +312,9 @@ mod tests {
         let absent = SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT);
         let mut itinerary = Itinerary::new(true);
         assert_eq!(itinerary.next(1, false), Some(Way::Address(0)));
-        assert_eq!(itinerary.after(Ok(Said::Raise(absent)), true), Step::Again);
+        assert_eq!(itinerary.after(Ok(Said::Raise(absent)), true), NextStep::Again);
         assert!(!itinerary.is_forwarded);
         assert_eq!(itinerary.next(1, false), Some(Way::Address(0)));
-        assert_eq!(itinerary.after(Ok(Said::Raise(absent)), true), Step::Raise(absent));
+        assert_eq!(itinerary.after(Ok(Said::Raise(absent)), true), NextStep::Raise(absent));
     }
 }

@@ -12,9 +12,9 @@ use hyoshi_wire::giop::{Message, Received, Reply, cancel_request};
 use hyoshi_wire::{ByteOrder, CharSet, Encoder, Limits, Version};
 
 use crate::channel::Incoming;
-use crate::failure::Failure;
-use crate::link::Link;
+use crate::failure::CallFailure;
 use crate::socket::{fetch, refused};
+use crate::stream::MaybeTlsStream;
 use crate::tls::Dial;
 
 /// Connections that nobody used for longer than this are looked at before they are used again: the server may have
@@ -24,7 +24,7 @@ const FRESH: Span = Span::from_millis(50);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Line {
-    stream: Arc<Link>,
+    stream: Arc<MaybeTlsStream>,
     incoming: Incoming,
     /// Even: odd ones are the server's, where it calls back over the connection.
     next: u32,
@@ -40,22 +40,22 @@ pub(super) struct Line {
     /// Another connection to the server has just ended.
     pub(super) doubted: bool,
     /// Its place among those that there may be.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<ConnectionPermit>,
 }
 
 /// A place among the connections that there may be to a server, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct ConnectionPermit(Arc<AtomicUsize>);
 
-impl Place {
+impl ConnectionPermit {
     /// One, if fewer than `most` are taken.
-    pub(super) fn take(taken: &Arc<AtomicUsize>, most: usize) -> Option<Place> {
+    pub(super) fn take(taken: &Arc<AtomicUsize>, most: usize) -> Option<ConnectionPermit> {
         let room = |taken| (taken < most).then_some(taken + 1);
-        taken.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).ok().map(|_| Place(taken.clone()))
+        taken.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).ok().map(|_| ConnectionPermit(taken.clone()))
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -63,7 +63,7 @@ impl Drop for Place {
 
 impl Line {
     pub(super) fn connect(to: &Address, timeout: Duration, dial: Option<&Dial>, most: usize) -> io::Result<Line> {
-        let stream = Link::connect(to, timeout, dial)?;
+        let stream = MaybeTlsStream::connect(to, timeout, dial)?;
         // A Unix socket was given one to connect.
         stream.write_timeout(None)?;
         let incoming = Incoming::new(Limits { message: most, ..Limits::default() });
@@ -82,7 +82,7 @@ impl Line {
     }
 
     /// Its connection, for whoever ends all calls.
-    pub(super) fn link(&self) -> Weak<Link> {
+    pub(super) fn link(&self) -> Weak<MaybeTlsStream> {
         Arc::downgrade(&self.stream)
     }
 
@@ -110,19 +110,19 @@ impl Line {
 
     /// Sends a request.
     #[inline]
-    pub(super) fn send(&mut self, request: &[u8], until: Option<Instant>) -> Result<(), Failure> {
+    pub(super) fn send(&mut self, request: &[u8], until: Option<Instant>) -> Result<(), CallFailure> {
         let mut rest = request;
         while !rest.is_empty() {
             // Anew for each part: a server that takes a little now and then must not put the end off.
-            let timeout = left(until).map_err(|_| Failure::SendTimedOut)?;
+            let timeout = left(until).map_err(|_| CallFailure::SendTimedOut)?;
             if timeout != self.write_timeout {
-                self.stream.write_timeout(timeout).map_err(|_| Failure::Unsent)?;
+                self.stream.write_timeout(timeout).map_err(|_| CallFailure::Unsent)?;
                 self.write_timeout = timeout;
             }
             // What arrived in part only cannot be carried out.
             let sent = self.stream.write(rest, May::Wait).map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock => Failure::SendTimedOut,
-                _ => refused(&error).unwrap_or(Failure::Unsent),
+                io::ErrorKind::WouldBlock => CallFailure::SendTimedOut,
+                _ => refused(&error).unwrap_or(CallFailure::Unsent),
             })?;
             rest = &rest[sent..];
         }
@@ -136,29 +136,29 @@ impl Line {
         id: u32,
         until: Option<Instant>,
         buffer: &mut [u8],
-        accept: impl FnOnce(Reply<'_>) -> Result<(), Failure>,
+        accept: impl FnOnce(Reply<'_>) -> Result<(), CallFailure>,
         chars: CharSet,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CallFailure> {
         loop {
-            while let Some(whole) = self.incoming.next(buffer).map_err(|_| Failure::Garbled)? {
+            while let Some(whole) = self.incoming.next(buffer).map_err(|_| CallFailure::Garbled)? {
                 let reply = reply(&whole.received, chars)?;
                 if reply.id == id {
                     return accept(reply);
                 }
                 let Some(late) = self.late.iter().position(|late| *late == reply.id) else {
-                    return Err(Failure::Garbled);
+                    return Err(CallFailure::Garbled);
                 };
                 self.late.swap_remove(late);
             }
             let timeout = left(until)?;
             if timeout != self.read_timeout {
-                self.stream.read_timeout(timeout).map_err(|_| Failure::Lost)?;
+                self.stream.read_timeout(timeout).map_err(|_| CallFailure::Lost)?;
                 self.read_timeout = timeout;
             }
             // The timeout is that of one read: a reply in parts must not have it several times.
             let more = if until.is_some() { May::Never } else { May::Wait };
             if !fetch(&self.stream, &mut self.incoming, buffer, May::Wait, more)? {
-                return Err(Failure::TimedOut);
+                return Err(CallFailure::TimedOut);
             }
         }
     }
@@ -205,19 +205,19 @@ impl Line {
 
 /// The reply that a server sent, or why there is none.
 #[inline]
-pub(super) fn reply<'a>(received: &Received<'a>, chars: CharSet) -> Result<Reply<'a>, Failure> {
+pub(super) fn reply<'a>(received: &Received<'a>, chars: CharSet) -> Result<Reply<'a>, CallFailure> {
     match received.decode_in(chars) {
         Ok(Message::Reply(reply)) => Ok(reply),
-        Ok(Message::CloseConnection) => Err(Failure::Closed),
-        Ok(Message::MessageError) => Err(Failure::NotUnderstood),
-        _ => Err(Failure::Garbled),
+        Ok(Message::CloseConnection) => Err(CallFailure::Closed),
+        Ok(Message::MessageError) => Err(CallFailure::NotUnderstood),
+        _ => Err(CallFailure::Garbled),
     }
 }
 
 /// What is left of the time, if it is bounded: in whole milliseconds, up, so that calls with the same timeout need not tell
 /// the kernel anew. It counts in ticks of 1 ms at best.
 #[inline]
-fn left(until: Option<Instant>) -> Result<Option<Duration>, Failure> {
+fn left(until: Option<Instant>) -> Result<Option<Duration>, CallFailure> {
     match until {
         None => Ok(None),
         Some(until) => match until.checked_duration_since(Instant::now()) {
@@ -225,7 +225,7 @@ fn left(until: Option<Instant>) -> Result<Option<Duration>, Failure> {
                 let millis = left.as_nanos().div_ceil(1_000_000);
                 Ok(Some(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))))
             }
-            _ => Err(Failure::TimedOut),
+            _ => Err(CallFailure::TimedOut),
         },
     }
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use hyoshi_os::{PiMutex, Spawn};
 
-use crate::failure::Failure;
+use crate::failure::CallFailure;
 use crate::promise::Promise;
 
 /// Names that are looked up at once.
@@ -40,13 +40,18 @@ impl Lookups {
     }
 
     /// All addresses of a host, at this port.
-    pub(super) fn find(self: &Arc<Self>, host: &str, port: u16, until: Instant) -> Result<Vec<SocketAddr>, Failure> {
+    pub(super) fn find(
+        self: &Arc<Self>,
+        host: &str,
+        port: u16,
+        until: Instant,
+    ) -> Result<Vec<SocketAddr>, CallFailure> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
         let promise = self.ask(host)?;
         match promise.wait(Some(until)) {
-            None => Err(Failure::ConnectTimedOut),
+            None => Err(CallFailure::ConnectTimedOut),
             Some(Some(found)) if !found.is_empty() => {
                 let at_port = |mut address: SocketAddr| {
                     address.set_port(port);
@@ -54,12 +59,12 @@ impl Lookups {
                 };
                 Ok(found.iter().copied().map(at_port).collect())
             }
-            Some(_) => Err(Failure::HostUnknown),
+            Some(_) => Err(CallFailure::HostUnknown),
         }
     }
 
     /// What will be known of a name, by a thread that looks it up already or from now on.
-    fn ask(self: &Arc<Self>, host: &str) -> Result<Arc<Promise<Found>>, Failure> {
+    fn ask(self: &Arc<Self>, host: &str) -> Result<Arc<Promise<Found>>, CallFailure> {
         let promise = Arc::new(Promise::new());
         {
             let mut under_way = self.under_way.lock();
@@ -67,7 +72,7 @@ impl Lookups {
                 return Ok(known.clone());
             }
             if under_way.len() >= MOST {
-                return Err(Failure::HostUnknown);
+                return Err(CallFailure::HostUnknown);
             }
             under_way.insert(host.to_owned(), promise.clone());
         }
@@ -107,7 +112,7 @@ mod tests {
         });
         for _ in 0..3 {
             let soon = Instant::now() + Duration::from_millis(5);
-            assert_eq!(lookups.find("yard.plant", 1, soon), Err(Failure::ConnectTimedOut));
+            assert_eq!(lookups.find("yard.plant", 1, soon), Err(CallFailure::ConnectTimedOut));
         }
         let other = lookups.clone();
         let patient = thread::spawn(move || other.find("yard.plant", 2, Instant::now() + Duration::from_secs(60)));
@@ -121,7 +126,7 @@ mod tests {
     fn names_that_nobody_knows_are_told_apart_from_hosts_that_are_silent() {
         let lookups = Lookups::by(|_| Err(io::ErrorKind::NotFound.into()));
         let until = Instant::now() + Duration::from_secs(60);
-        assert_eq!(lookups.find("nowhere.invalid", 1, until), Err(Failure::HostUnknown));
+        assert_eq!(lookups.find("nowhere.invalid", 1, until), Err(CallFailure::HostUnknown));
         assert!(lookups.under_way.lock().is_empty());
     }
 }

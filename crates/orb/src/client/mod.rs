@@ -16,11 +16,11 @@ mod pending;
 mod pool;
 mod remote;
 mod route;
-mod slot;
+mod shared_connection;
 
 pub(crate) use back::WaysBack;
-pub(crate) use invoke::{Request, invoke};
-pub(crate) use mux::{Keeper, Mux, Offer, TakeIn};
+pub(crate) use invoke::{Invocation, invoke};
+pub(crate) use mux::{BidirOffer, Keeper, Mux, TakeIn};
 pub(crate) use peers::Peers;
 pub use pending::Pending;
 pub(crate) use remote::RemoteObject;

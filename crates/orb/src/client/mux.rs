@@ -19,12 +19,12 @@ use hyoshi_wire::{CharSet, EncodeError, Encoder, Limits, Version};
 
 use super::line::reply;
 use crate::channel::{Announced, Incoming, Sending, Whole, now};
-use crate::failure::Failure;
+use crate::failure::CallFailure;
 use crate::housekeeping::Housekeeping;
 use crate::limits::{ClientLimits, duration, millis};
-use crate::link::Link;
 use crate::promise;
 use crate::socket::{BUFFER, Socket, fetch, refused};
+use crate::stream::MaybeTlsStream;
 
 /// Callers that wait for the socket check it for a standstill this often.
 const CHECK: Duration = Duration::from_millis(250);
@@ -44,7 +44,7 @@ pub(crate) struct Mux {
     housekeeping: Arc<Housekeeping>,
     closing: AtomicBool,
     /// Why it is over.
-    ended: OnceLock<Failure>,
+    ended: OnceLock<CallFailure>,
 }
 
 /// The other direction of a connection that carries calls both ways.
@@ -70,7 +70,7 @@ pub(crate) trait TakeIn: fmt::Debug + Send + Sync {
     /// `calls` makes the calls over it. Octets of a reply are at most `most`.
     fn take_in(
         &self,
-        link: Link,
+        link: MaybeTlsStream,
         most: usize,
         calls: &dyn Fn(Arc<Socket>, Box<dyn Keeper>) -> Mux,
     ) -> io::Result<Arc<Mux>>;
@@ -78,7 +78,7 @@ pub(crate) trait TakeIn: fmt::Debug + Send + Sync {
 
 /// What all connections offer that this side opens, if they carry calls both ways.
 #[derive(Debug)]
-pub(crate) struct Offer {
+pub(crate) struct BidirOffer {
     pub(crate) lane: Box<dyn TakeIn>,
     /// The context with the listen points.
     pub(crate) context: Arc<[u8]>,
@@ -97,11 +97,11 @@ pub(super) struct Opening<'a> {
 #[derive(Debug)]
 pub(super) struct Waiter {
     arrived: Wake,
-    reply: PiMutex<Option<Result<Kept, Failure>>>,
+    reply: PiMutex<Option<Result<Kept, CallFailure>>>,
 }
 
 impl Waiter {
-    fn fill(&self, reply: Result<Kept, Failure>) {
+    fn fill(&self, reply: Result<Kept, CallFailure>) {
         *self.reply.lock() = Some(reply);
         self.arrived.post();
     }
@@ -112,26 +112,30 @@ impl Waiter {
     }
 
     /// Waits for the reply, as a whole message.
-    pub(super) fn wait(&self, until: Option<Instant>) -> Result<Kept, Failure> {
+    pub(super) fn wait(&self, until: Option<Instant>) -> Result<Kept, CallFailure> {
         loop {
             if let Some(reply) = self.reply.lock().take() {
                 return reply;
             }
             if !promise::wait(&self.arrived, until) {
-                return Err(Failure::TimedOut);
+                return Err(CallFailure::TimedOut);
             }
         }
     }
 }
 
 /// Builds a request: gets its id and what it is to announce, and returns what it announces.
-pub(super) trait Build: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError> {}
+pub(super) trait BuildRequest: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError> {}
 
-impl<F: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError>> Build for F {}
+impl<F: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError>> BuildRequest for F {}
 
 impl Mux {
     /// Calls over a connection of this side alone. Starts to read it.
-    pub(super) fn start(link: Link, limits: &ClientLimits, housekeeping: &Arc<Housekeeping>) -> io::Result<Arc<Mux>> {
+    pub(super) fn start(
+        link: MaybeTlsStream,
+        limits: &ClientLimits,
+        housekeeping: &Arc<Housekeeping>,
+    ) -> io::Result<Arc<Mux>> {
         let socket = Arc::new(Socket::new(link, Arc::default()));
         let mux = Arc::new(Mux::new(socket, None, limits, housekeeping));
         let reading = mux.clone();
@@ -169,6 +173,10 @@ impl Mux {
         (terms.is_agreed() || both.offer.is_none()).then(|| terms.chars())
     }
 
+    pub(super) fn uses(&self, socket: &Arc<Socket>) -> bool {
+        Arc::ptr_eq(&self.socket, socket)
+    }
+
     /// True while a caller waits for a reply.
     pub(crate) fn waits(&self) -> bool {
         self.waiting.lock().as_ref().is_some_and(|waiting| !waiting.is_empty())
@@ -201,14 +209,18 @@ impl Mux {
     }
 
     /// Sends a request, and returns the place for its reply.
-    pub(super) fn request(&self, until: Option<Instant>, build: impl Build) -> Result<(u32, Arc<Waiter>), Failure> {
+    pub(super) fn request(
+        &self,
+        until: Option<Instant>,
+        build: impl BuildRequest,
+    ) -> Result<(u32, Arc<Waiter>), CallFailure> {
         let id = self.next_id();
         let waiter = Arc::new(Waiter { arrived: Wake::new(), reply: PiMutex::new(None) });
         {
             let mut waiting = self.waiting.lock();
             let waiting = waiting.as_mut().ok_or_else(|| self.unsent())?;
             if waiting.len() >= self.limits.in_flight {
-                return Err(Failure::InFlight);
+                return Err(CallFailure::InFlight);
             }
             waiting.insert(id, waiter.clone());
         }
@@ -225,7 +237,7 @@ impl Mux {
             Err(failure) => {
                 // The request will be completed: a cancel request follows it.
                 match failure {
-                    Failure::TimedOut => self.cancel(id, version),
+                    CallFailure::TimedOut => self.cancel(id, version),
                     _ => _ = self.forget(id),
                 }
                 Err(failure)
@@ -234,7 +246,12 @@ impl Mux {
     }
 
     /// Sends a request without a reply, or delays it to send it with others: then it waits for nothing but room.
-    pub(super) fn post(&self, put_off: bool, until: Option<Instant>, build: impl Build) -> Result<(), Failure> {
+    pub(super) fn post(
+        &self,
+        put_off: bool,
+        until: Option<Instant>,
+        build: impl BuildRequest,
+    ) -> Result<(), CallFailure> {
         let ticket = self.put(self.next_id(), put_off, until, build)?;
         if put_off { Ok(()) } else { self.deliver(ticket, until) }
     }
@@ -248,7 +265,13 @@ impl Mux {
     }
 
     /// Builds a request, and sends what the socket accepts at once. Returns a ticket if that is not all.
-    fn put(&self, id: u32, put_off: bool, until: Option<Instant>, build: impl Build) -> Result<Option<u64>, Failure> {
+    fn put(
+        &self,
+        id: u32,
+        put_off: bool,
+        until: Option<Instant>,
+        build: impl BuildRequest,
+    ) -> Result<Option<u64>, CallFailure> {
         let mut out = self.room(until)?;
         let before = out.queue.to.len();
         let Announced { sets, points } = out.announced;
@@ -256,7 +279,7 @@ impl Mux {
         let opening = Opening { sets: !sets, points: offer.filter(|_| !points) };
         let announces = build(id, opening, &mut out.queue.to).map_err(|error| {
             out.queue.to.truncate(before);
-            Failure::Encode(error)
+            CallFailure::Encode(error)
         })?;
         if announces.sets && self.both.is_some() {
             self.socket.terms.agree(out.queue.to.chars());
@@ -272,7 +295,7 @@ impl Mux {
     }
 
     /// Sends the built messages; what begins at `own` can be withdrawn.
-    fn send(&self, mut out: Sending<'_>, own: usize) -> Result<Option<u64>, Failure> {
+    fn send(&self, mut out: Sending<'_>, own: usize) -> Result<Option<u64>, CallFailure> {
         let posted = out.post(own, now(), |octets| self.socket.write_now(octets)).map_err(|error| self.fail(&error))?;
         let (waits, first) = (out.queue.is_behind(), out.list());
         drop(out);
@@ -283,7 +306,7 @@ impl Mux {
     }
 
     /// The right to add a request, once there is room.
-    fn room(&self, until: Option<Instant>) -> Result<Sending<'_>, Failure> {
+    fn room(&self, until: Option<Instant>) -> Result<Sending<'_>, CallFailure> {
         loop {
             {
                 let mut out = self.socket.outbox.lock();
@@ -297,7 +320,7 @@ impl Mux {
     }
 
     /// Waits until the request of a ticket is sent. When the time is over, it is withdrawn if possible.
-    fn deliver(&self, ticket: Option<u64>, until: Option<Instant>) -> Result<(), Failure> {
+    fn deliver(&self, ticket: Option<u64>, until: Option<Instant>) -> Result<(), CallFailure> {
         let Some(ticket) = ticket else { return Ok(()) };
         loop {
             let waited = self.wait(until);
@@ -309,26 +332,26 @@ impl Mux {
             pushed?;
             if waited.is_err() {
                 if out.queue.take_back(ticket) {
-                    return Err(Failure::SendTimedOut);
+                    return Err(CallFailure::SendTimedOut);
                 }
                 self.housekeeping.wake(false);
-                return Err(Failure::TimedOut);
+                return Err(CallFailure::TimedOut);
             }
         }
     }
 
     /// Waits until the socket accepts something, or should be checked.
-    fn wait(&self, until: Option<Instant>) -> Result<(), Failure> {
+    fn wait(&self, until: Option<Instant>) -> Result<(), CallFailure> {
         let left = until.map_or(CHECK, |until| until.saturating_duration_since(Instant::now()));
         if left.is_zero() {
-            return Err(Failure::SendTimedOut);
+            return Err(CallFailure::SendTimedOut);
         }
         self.socket.wait_for_room(left.min(CHECK)).map(drop).map_err(|error| self.fail(&error))
     }
 
     /// Sends what waits, as far as the socket accepts it. If a server accepts nothing for long, all callers that share
     /// the connection lose it.
-    fn push_on(&self, out: &mut Sending<'_>) -> Result<(), Failure> {
+    fn push_on(&self, out: &mut Sending<'_>) -> Result<(), CallFailure> {
         if self.is_closing() {
             return Err(self.unsent());
         }
@@ -340,14 +363,14 @@ impl Mux {
         }
         if out.queue.since().is_some_and(|since| now().saturating_sub(since) > millis(self.limits.stalled)) {
             self.close();
-            return Err(Failure::Unsent);
+            return Err(CallFailure::Unsent);
         }
         Ok(())
     }
 
     /// Closes it at once, before the reading thread notices the error.
     #[cold]
-    fn fail(&self, error: &io::Error) -> Failure {
+    fn fail(&self, error: &io::Error) -> CallFailure {
         let refused = refused(error);
         // The reason first: callers that find it closed look for it.
         if let Some(why) = &refused {
@@ -358,10 +381,10 @@ impl Mux {
     }
 
     /// Why nothing can be sent.
-    fn unsent(&self) -> Failure {
+    fn unsent(&self) -> CallFailure {
         match self.ended.get() {
-            Some(failure @ Failure::Tls(_)) => failure.clone(),
-            _ => Failure::Unsent,
+            Some(failure @ CallFailure::Tls(_)) => failure.clone(),
+            _ => CallFailure::Unsent,
         }
     }
 
@@ -381,7 +404,7 @@ impl Mux {
         matches!(self.post_all(out), Ok(Some(_)))
     }
 
-    fn post_all(&self, out: Sending<'_>) -> Result<Option<u64>, Failure> {
+    fn post_all(&self, out: Sending<'_>) -> Result<Option<u64>, CallFailure> {
         if self.is_closing() {
             return Err(self.unsent());
         }
@@ -418,7 +441,7 @@ impl Mux {
             return self.close();
         }
         self.closing.store(true, Ordering::Release);
-        self.over(Failure::Lost);
+        self.over(CallFailure::Lost);
     }
 
     fn read(&self) {
@@ -432,7 +455,7 @@ impl Mux {
     }
 
     /// The connection is over, or is about to be: all callers get the reason. The first reason counts.
-    pub(crate) fn over(&self, why: Failure) {
+    pub(crate) fn over(&self, why: CallFailure) {
         let why = self.ended.get_or_init(|| why);
         let waiting = self.waiting.lock().take();
         for waiter in waiting.into_iter().flat_map(HashMap::into_values) {
@@ -449,9 +472,9 @@ impl Mux {
     }
 
     /// Passes on replies until the connection ends, and returns why it did.
-    fn hand_out(&self, incoming: &mut Incoming, buffer: &mut [u8]) -> Result<Infallible, Failure> {
+    fn hand_out(&self, incoming: &mut Incoming, buffer: &mut [u8]) -> Result<Infallible, CallFailure> {
         loop {
-            while let Some(Whole { received, .. }) = incoming.next(buffer).map_err(|_| Failure::Garbled)? {
+            while let Some(Whole { received, .. }) = incoming.next(buffer).map_err(|_| CallFailure::Garbled)? {
                 self.replied(reply(&received, CharSet::Latin1)?.id, &received);
             }
             fetch(&self.socket.link, incoming, buffer, May::Wait, May::Wait)?;

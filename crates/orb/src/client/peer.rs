@@ -12,12 +12,12 @@ use super::back::WaysBack;
 use super::crowd::{Crowd, Guest};
 use super::dial::{Common, Dialling, Patience, no_connection};
 use super::line::Line;
-use super::mux::{BothWays, Mux, Offer};
+use super::mux::{BidirOffer, BothWays, Mux};
 use super::names;
 use super::pool::Pool;
-use super::slot::Slot;
-use crate::failure::Failure;
-use crate::link::Link;
+use super::shared_connection::SharedConnection;
+use crate::failure::CallFailure;
+use crate::stream::MaybeTlsStream;
 
 /// See the module.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Peer {
     sets: Option<Transmission>,
     pub(super) pool: Pool,
     /// The first carries delayed oneways, asynchronous calls, and calls both ways.
-    shared: Box<[Slot]>,
+    shared: Box<[SharedConnection]>,
     crowd: Crowd,
     /// Connections that it opened itself.
     back: Arc<WaysBack>,
@@ -34,7 +34,7 @@ pub(crate) struct Peer {
 
 /// An endpoint, and the code sets that its connections agree upon: what characters are there holds for each request
 /// on a connection, so that references which say otherwise, or nothing, need connections of their own.
-pub(super) type Way = (Endpoint, Option<Transmission>);
+pub(super) type PeerKey = (Endpoint, Option<Transmission>);
 
 /// What a call goes over.
 pub(super) enum Over<'a> {
@@ -47,11 +47,11 @@ pub(super) enum Over<'a> {
 impl Peer {
     pub(super) fn new(dialling: Dialling, sets: Option<Transmission>, back: Arc<WaysBack>) -> Self {
         let crowd = Crowd::new(dialling.common.limits.connections);
-        let shared = (0..crowd.connections()).map(|_| Slot::new()).collect();
+        let shared = (0..crowd.connections()).map(|_| SharedConnection::new()).collect();
         Peer { dialling, sets, pool: Pool::default(), shared, crowd, back }
     }
 
-    pub(super) fn way(&self) -> Way {
+    pub(super) fn way(&self) -> PeerKey {
         (self.dialling.endpoint.clone(), self.sets)
     }
 
@@ -79,7 +79,7 @@ impl Peer {
         version: Version,
         chars: CharSet,
         patience: &Patience,
-    ) -> Result<Option<Arc<Mux>>, Failure> {
+    ) -> Result<Option<Arc<Mux>>, CallFailure> {
         let offers = self.dialling.common.offer.get().is_some();
         if (!self.has_way_back() && !offers) || version < Version::V1_2 {
             return Ok(None);
@@ -102,7 +102,7 @@ impl Peer {
 
     /// A connection for a call.
     #[inline]
-    pub(super) fn take(&self, patience: &Patience) -> Result<Over<'_>, Failure> {
+    pub(super) fn take(&self, patience: &Patience) -> Result<Over<'_>, CallFailure> {
         if self.crowd.is_crowded() {
             return self.join(patience);
         }
@@ -113,7 +113,7 @@ impl Peer {
     }
 
     #[cold]
-    fn connect(&self, patience: &Patience) -> Result<Over<'_>, Failure> {
+    fn connect(&self, patience: &Patience) -> Result<Over<'_>, CallFailure> {
         let most = self.dialling.common.limits.message;
         let connect = || self.dialling.connect(patience, |address, left, tls| Line::connect(address, left, tls, most));
         match self.pool.add(self.dialling.common.limits.connections, connect) {
@@ -124,27 +124,27 @@ impl Peer {
 
     /// The call shares a connection.
     #[cold]
-    fn join(&self, patience: &Patience) -> Result<Over<'_>, Failure> {
+    fn join(&self, patience: &Patience) -> Result<Over<'_>, CallFailure> {
         let guest = self.crowd.join();
         let mux = self.mux_at(guest.at(), patience)?;
         Ok(Over::Mux(mux, Some(guest)))
     }
 
     /// The first connection that calls share.
-    pub(super) fn mux(&self, patience: &Patience) -> Result<Arc<Mux>, Failure> {
+    pub(super) fn mux(&self, patience: &Patience) -> Result<Arc<Mux>, CallFailure> {
         self.mux_at(0, patience)
     }
 
-    fn mux_at(&self, at: usize, patience: &Patience) -> Result<Arc<Mux>, Failure> {
+    fn mux_at(&self, at: usize, patience: &Patience) -> Result<Arc<Mux>, CallFailure> {
         self.shared[at].get(patience, || {
-            let link = self.dialling.connect(patience, Link::connect)?;
+            let link = self.dialling.connect(patience, MaybeTlsStream::connect)?;
             self.start_shared(link).map_err(|error| no_connection(&error))
         })
     }
 
-    fn start_shared(&self, stream: Link) -> io::Result<Arc<Mux>> {
+    fn start_shared(&self, stream: MaybeTlsStream) -> io::Result<Arc<Mux>> {
         let Common { limits, housekeeping, offer, .. } = &*self.dialling.common;
-        let Some(Offer { lane, context }) = offer.get() else {
+        let Some(BidirOffer { lane, context }) = offer.get() else {
             return Mux::start(stream, limits, housekeeping);
         };
         let calls = |socket, keeper| {
@@ -156,7 +156,7 @@ impl Peer {
 
     /// The existing shared connections.
     fn open_muxes(&self) -> impl Iterator<Item = Arc<Mux>> {
-        self.shared.iter().filter_map(Slot::open)
+        self.shared.iter().filter_map(SharedConnection::open)
     }
 
     /// Closes what was not used for long. Returns whether anything is open.
@@ -186,7 +186,7 @@ impl Peer {
     /// Closes all that is idle, for good.
     pub(super) fn close(&self) {
         self.pool.close();
-        self.shared.iter().for_each(Slot::end);
+        self.shared.iter().for_each(SharedConnection::end);
         self.back.all().iter().for_each(|mux| mux.end());
     }
 }

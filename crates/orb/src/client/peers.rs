@@ -10,8 +10,8 @@ use hyoshi_wire::ior::Endpoint;
 use super::back::WaysBack;
 use super::dial::{Common, Dialling};
 use super::lookup::Lookups;
-use super::mux::{BothWays, Keeper, Mux, Offer};
-use super::peer::{Peer, Way};
+use super::mux::{BidirOffer, BothWays, Keeper, Mux};
+use super::peer::{Peer, PeerKey};
 use crate::bidir::Whose;
 use crate::housekeeping::Housekeeping;
 use crate::limits::ClientLimits;
@@ -29,7 +29,7 @@ pub(crate) struct Peers {
     tls: Option<Dialler>,
     /// Never over plain TCP.
     tls_only: bool,
-    all: papaya::HashMap<Way, Arc<Peer>>,
+    all: papaya::HashMap<PeerKey, Arc<Peer>>,
     /// Connections that were opened from the other side, by what it announced.
     back: papaya::HashMap<Endpoint, Arc<WaysBack>>,
     /// Held while one is handed out or forgotten.
@@ -51,7 +51,7 @@ impl Peers {
     }
 
     /// Connections carry calls both ways from now on.
-    pub(crate) fn offer(&self, offer: Offer) {
+    pub(crate) fn offer(&self, offer: BidirOffer) {
         // Cannot be set already: the ORB is just being built.
         let _ = self.common.offer.set(offer);
     }

@@ -9,12 +9,12 @@ use hyoshi_wire::giop::{Kept, Response};
 use hyoshi_wire::{ByteOrder, DecodeError, Decoder, EncodeError, Encoder, SystemException, Version};
 
 use super::dial::Patience;
-use super::invoke::{self, Request, understand_message};
+use super::invoke::{self, Invocation, understand_message};
 use super::itinerary::{AGAIN, Said};
 use super::mux::{Mux, Waiter};
 use super::remote::RemoteObject;
 use super::route::{self, Route};
-use crate::failure::Failure;
+use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
 use crate::outcome::Outcome;
@@ -25,19 +25,19 @@ type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, Decod
 /// A call under way. Dropped, it is cancelled.
 #[must_use = "a call that is dropped is cancelled"]
 pub struct Pending<R, E> {
-    state: State,
+    state: PendingState,
     results: Option<Results<R>>,
     outcome: Option<Result<R, E>>,
 }
 
-enum State {
+enum PendingState {
     /// The reply is to come.
-    Sent(Box<Sent>),
+    SentCall(Box<SentCall>),
     /// It ended at once, or has been waited for.
     Over,
 }
 
-struct Sent {
+struct SentCall {
     object: Arc<RemoteObject>,
     operation: &'static str,
     /// The arguments as they were sent: for another place, should it be sent on.
@@ -52,7 +52,7 @@ struct Sent {
 
 impl<R, E: Raises> Pending<R, E> {
     pub(crate) fn over(outcome: Result<R, E>) -> Self {
-        Pending { state: State::Over, results: None, outcome: Some(outcome) }
+        Pending { state: PendingState::Over, results: None, outcome: Some(outcome) }
     }
 
     /// Sends the request. Only in GIOP 1.2 can what was encoded be sent elsewhere, should that be asked for: for older
@@ -73,7 +73,7 @@ impl<R, E: Raises> Pending<R, E> {
         if !orb.client_interceptors.is_empty() {
             return Ok(Err(results));
         }
-        let here = |failure: Failure| failure.exception().at(route.peer.name());
+        let here = |failure: CallFailure| failure.exception().at(route.peer.name());
         let end = timeouts.round_trip.map(|span| Instant::now() + duration(span));
         let patience = Patience { each: duration(timeouts.connect), until: end };
         let shared = || match route.peer.both_ways(route.version, route.chars, &patience)? {
@@ -82,19 +82,19 @@ impl<R, E: Raises> Pending<R, E> {
         };
         let mut mux = match shared() {
             Ok(mux) => mux,
-            Err(Failure::ConnectTimedOut) if end.is_some() => return Err(here(Failure::ConnectTimedOut)),
+            Err(CallFailure::ConnectTimedOut) if end.is_some() => return Err(here(CallFailure::ConnectTimedOut)),
             Err(_) => return Ok(Err(results)),
         };
         let route = &*route.over(mux.chars());
         let mut to = Encoder::new(ByteOrder::NATIVE);
         to.speak(route.version, route.chars);
-        arguments(&mut to).map_err(|error| Failure::Encode(error).exception())?;
+        arguments(&mut to).map_err(|error| CallFailure::Encode(error).exception())?;
         let body = to.into_bytes();
         let again = |to: &mut Encoder| {
             to.raw(&body);
             Ok(())
         };
-        let request = Request { operation, response: Response::Target, put_off: false, arguments: &again };
+        let request = Invocation { operation, response: Response::Target, put_off: false, arguments: &again };
         let out = Outgoing { operation, key: &route.key, contexts: Vec::new() };
         let mut repeats = 0;
         let (id, waiter) = loop {
@@ -106,22 +106,22 @@ impl<R, E: Raises> Pending<R, E> {
             }
             mux = match shared() {
                 Ok(mux) if mux.chars().is_none_or(|chars| chars == route.chars) => mux,
-                Err(Failure::ConnectTimedOut) if end.is_some() => return Err(here(Failure::ConnectTimedOut)),
+                Err(CallFailure::ConnectTimedOut) if end.is_some() => return Err(here(CallFailure::ConnectTimedOut)),
                 // What is encoded is not for this one; or there is none: a call like any other finds out why.
                 _ => return Ok(Err(results)),
             };
         };
         let until = invoke::sooner(end, timeouts.reply);
         let (object, timeouts, route) = (object.clone(), *timeouts, route.clone());
-        let sent = Sent { object, operation, body, timeouts, until, route, mux, id, waiter };
-        Ok(Ok(Pending { state: State::Sent(Box::new(sent)), results: Some(results), outcome: None }))
+        let sent = SentCall { object, operation, body, timeouts, until, route, mux, id, waiter };
+        Ok(Ok(Pending { state: PendingState::SentCall(Box::new(sent)), results: Some(results), outcome: None }))
     }
 
     /// True once [`wait`](Self::wait) would not wait. (If the request is to be sent on, it may all the same.)
     pub fn is_over(&self) -> bool {
         match &self.state {
-            State::Sent(sent) => sent.waiter.is_filled(),
-            State::Over => true,
+            PendingState::SentCall(sent) => sent.waiter.is_filled(),
+            PendingState::Over => true,
         }
     }
 
@@ -132,7 +132,7 @@ impl<R, E: Raises> Pending<R, E> {
     /// What the operation raised, or why there is no reply.
     pub fn wait(mut self) -> Result<R, E> {
         self.finish(None);
-        self.outcome.take().unwrap_or_else(|| Err(Failure::Lost.exception().into()))
+        self.outcome.take().unwrap_or_else(|| Err(CallFailure::Lost.exception().into()))
     }
 
     /// Waits for so long at most: none if it has not ended by then. It goes on, and can be waited for again.
@@ -142,20 +142,20 @@ impl<R, E: Raises> Pending<R, E> {
     }
 
     fn finish(&mut self, patience: Option<Instant>) {
-        let State::Sent(sent) = &self.state else { return };
+        let PendingState::SentCall(sent) = &self.state else { return };
         let until = [sent.until, patience].into_iter().flatten().min();
         let arrived = sent.waiter.wait(until);
-        if matches!(arrived, Err(Failure::TimedOut)) && patience.is_some() && until != sent.until {
+        if matches!(arrived, Err(CallFailure::TimedOut)) && patience.is_some() && until != sent.until {
             return;
         }
-        let State::Sent(sent) = std::mem::replace(&mut self.state, State::Over) else { return };
+        let PendingState::SentCall(sent) = std::mem::replace(&mut self.state, PendingState::Over) else { return };
         let Some(results) = self.results.take() else { return };
         self.outcome = Some(sent.conclude(arrived, results));
     }
 }
 
-impl Sent {
-    fn conclude<R, E: Raises>(&self, arrived: Result<Kept, Failure>, results: Results<R>) -> Result<R, E> {
+impl SentCall {
+    fn conclude<R, E: Raises>(&self, arrived: Result<Kept, CallFailure>, results: Results<R>) -> Result<R, E> {
         let orb = self.object.orb()?;
         crate::shared::use_orb(&orb);
         let mut outcome = Outcome::new(results);
@@ -169,19 +169,19 @@ impl Sent {
         match said {
             Ok(Said::Outcome) => outcome.take(),
             Ok(Said::Raise(exception)) => Err(exception.at(self.route.peer.name()).into()),
-            Ok(Said::Forward(_) | Said::NeedsKey) | Err(Failure::Closed) => {
+            Ok(Said::Forward(_) | Said::NeedsKey) | Err(CallFailure::Closed) => {
                 // From here on it is a call like any other.
                 let body = |to: &mut Encoder| {
                     to.raw(&self.body);
                     Ok(())
                 };
                 let (operation, response) = (self.operation, Response::Target);
-                let request = Request { operation, response, put_off: false, arguments: &body };
+                let request = Invocation { operation, response, put_off: false, arguments: &body };
                 invoke::invoke(&orb, &self.object, &self.timeouts, &request, &mut |reply| outcome.accept(reply))?;
                 outcome.take()
             }
             Err(failure) => {
-                if failure == Failure::TimedOut {
+                if failure == CallFailure::TimedOut {
                     self.mux.cancel(self.id, self.route.version);
                 }
                 Err(failure.exception().at(self.route.peer.name()).into())
@@ -192,7 +192,7 @@ impl Sent {
 
 impl<R, E> Drop for Pending<R, E> {
     fn drop(&mut self) {
-        if let State::Sent(sent) = &self.state {
+        if let PendingState::SentCall(sent) = &self.state {
             sent.mux.cancel(sent.id, sent.route.version);
         }
     }
@@ -200,7 +200,7 @@ impl<R, E> Drop for Pending<R, E> {
 
 impl<R, E> fmt::Debug for Pending<R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if matches!(self.state, State::Sent(_)) { "sent" } else { "over" };
+        let state = if matches!(self.state, PendingState::SentCall(_)) { "sent" } else { "over" };
         f.debug_tuple("Pending").field(&state).finish()
     }
 }

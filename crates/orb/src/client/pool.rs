@@ -7,10 +7,10 @@ use hyoshi_model::Span;
 use hyoshi_os::PiMutex;
 use hyoshi_os::clock::coarse;
 
-use super::line::{Line, Place};
-use crate::failure::Failure;
-use crate::link::Link;
+use super::line::{ConnectionPermit, Line};
+use crate::failure::CallFailure;
 use crate::socket::BUFFER;
+use crate::stream::MaybeTlsStream;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct Pool {
     /// Those that exist.
     open: Arc<AtomicUsize>,
     /// For the end of the ORB.
-    links: PiMutex<Vec<Weak<Link>>>,
+    links: PiMutex<Vec<Weak<MaybeTlsStream>>>,
     /// Idle connections, the one used last at the end. Boxed, because they move between owners.
     #[allow(clippy::vec_box)]
     idle: PiMutex<Vec<Box<Line>>>,
@@ -62,9 +62,9 @@ impl Pool {
     pub(super) fn add(
         &self,
         most: usize,
-        connect: impl FnOnce() -> Result<Line, Failure>,
-    ) -> Option<Result<Box<Line>, Failure>> {
-        let place = Place::take(&self.open, most)?;
+        connect: impl FnOnce() -> Result<Line, CallFailure>,
+    ) -> Option<Result<Box<Line>, CallFailure>> {
+        let place = ConnectionPermit::take(&self.open, most)?;
         Some(connect().map(|mut line| {
             line.place = Some(place);
             let mut links = self.links.lock();

@@ -11,7 +11,7 @@ use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind};
 
 use super::{Interface, Operation};
-use crate::client::{Pending, RemoteObject, Request, invoke};
+use crate::client::{Invocation, Pending, RemoteObject, invoke};
 use crate::current;
 use crate::limits::{Scope, Timeouts};
 use crate::objects::{Core, Passage, Slot};
@@ -120,7 +120,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         let orb = self.object.orb()?;
         let mut outcome = Outcome::new(results);
         let request =
-            Request { operation: operation.name, response: Response::Target, put_off: false, arguments: &arguments };
+            Invocation { operation: operation.name, response: Response::Target, put_off: false, arguments: &arguments };
         invoke(&orb, &self.object, &self.timeouts, &request, &mut |reply| outcome.accept(reply))?;
         outcome.take()
     }
@@ -141,7 +141,7 @@ impl<T: Interface + ?Sized> Reference<T> {
             Scope::Target => Response::Target,
         };
         let put_off = self.scope == Scope::None;
-        let request = Request { operation: operation.name, response, put_off, arguments: &arguments };
+        let request = Invocation { operation: operation.name, response, put_off, arguments: &arguments };
         let orb = self.object.orb()?;
         let mut outcome = Outcome::<(), E, _>::new(|_: &mut Decoder<'_>| Ok(()));
         invoke(&orb, &self.object, &self.timeouts, &request, &mut |reply| outcome.accept(reply))?;

@@ -12,7 +12,7 @@ use hyoshi_wire::ior::Endpoint;
 
 use super::{Handle, OPENS_WITHIN, Orb, Running, housekeeping};
 use crate::bidir::{self, Claims};
-use crate::client::{Offer, Peers};
+use crate::client::{BidirOffer, Peers};
 use crate::delegate::{self, Delegate, Settings};
 use crate::endpoint::{EndpointError, Listening};
 use crate::housekeeping::Housekeeping;
@@ -356,7 +356,7 @@ impl OrbBuilder {
             && let Some(context) = bidir::context(&shared.endpoints)
         {
             lane.carry_both().map_err(OrbError::System)?;
-            shared.peers.offer(Offer { lane: Box::new(lane.clone()), context: context.into() });
+            shared.peers.offer(BidirOffer { lane: Box::new(lane.clone()), context: context.into() });
         }
         let due = Instant::now() + OPENS_WITHIN;
         let running = Running { shared, lanes, due, opened: AtomicBool::new(false), ended: Wake::new() };

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use hyoshi_os::Lack;
 
+use super::Lane;
 use super::connection::Connection;
-use super::lane::Lane;
-use crate::failure::Failure;
-use crate::link::Link;
+use crate::failure::CallFailure;
+use crate::stream::MaybeTlsStream;
 
 /// Connections that a thread accepts before it looks at others again.
 const ACCEPTS: usize = 64;
@@ -31,7 +31,7 @@ impl Lane {
                         continue;
                     }
                     // One that cannot even be set up is dropped, and so closed.
-                    let _ = self.take_in(Link::Plain(stream));
+                    let _ = self.take_in(MaybeTlsStream::Plain(stream));
                 }
                 Ok(None) => break,
                 Err(error) => match Lack::of(&error) {
@@ -58,7 +58,7 @@ impl Lane {
         }
     }
 
-    pub(super) fn take_in(&self, mut link: Link) -> io::Result<()> {
+    pub(super) fn take_in(&self, mut link: MaybeTlsStream) -> io::Result<()> {
         link.read_timeout(Some(self.linger))?;
         link.write_timeout(Some(PATIENCE))?;
         let now = self.clock();
@@ -67,7 +67,7 @@ impl Lane {
             self.wake_housekeeping();
         }
         loop {
-            match self.table.add(link, now) {
+            match self.table.add(self.this.clone(), link, now) {
                 Ok(connection) => {
                     match self.welcome(&connection) {
                         true => self.arm(&connection),
@@ -136,7 +136,7 @@ impl Lane {
         connection.unseat();
         self.table.remove(connection.number);
         if let Some(duplex) = connection.duplex.get() {
-            duplex.over(Failure::Lost);
+            duplex.over(CallFailure::Lost);
         }
     }
 

@@ -3,20 +3,19 @@
 use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use hyoshi_os::{Credentials, PiMutex, Poller};
 use hyoshi_wire::giop::close_connection;
 
+use super::Lane;
 use super::duplex::Duplex;
 use super::fair::Pipelining;
-use super::lane::Lane;
-use super::table::Sums;
 use crate::channel::{Incoming, Tally};
-use crate::client::Mux;
-use crate::link::Link;
+use crate::current::Served;
 use crate::socket::Socket;
+use crate::stream::MaybeTlsStream;
 
 /// A connection. One thread reads it at a time; many may write replies to it.
 ///
@@ -34,6 +33,7 @@ use crate::socket::Socket;
 /// ways over it, somebody else reads it, and the owner takes what that one has queued.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    pub(super) lane: Weak<Lane>,
     pub(super) socket: Arc<Socket>,
     pub(super) number: u64,
     stage: AtomicU64,
@@ -65,6 +65,15 @@ pub(crate) struct Connection {
     seats: PiMutex<Vec<Box<dyn Any + Send + Sync>>>,
 }
 
+/// Octets that all connections of a lane hold together.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    /// Of incomplete messages, and of requests that wait to run.
+    pub(super) unfinished: Arc<AtomicUsize>,
+    /// Of messages that their sockets do not accept.
+    pub(super) waiting: Arc<AtomicUsize>,
+}
+
 /// How often listen points of a connection are looked at.
 const TELLINGS: u32 = 16;
 
@@ -75,9 +84,10 @@ const RUNNING: u64 = 2;
 const APART: u64 = 3;
 
 impl Connection {
-    pub(super) fn new(link: Link, number: u64, now: u64, sums: &Sums) -> Self {
+    pub(super) fn new(lane: Weak<Lane>, link: MaybeTlsStream, number: u64, now: u64, sums: &Sums) -> Self {
         Connection {
-            socket: Arc::new(Socket::new(link, sums.replies.clone())),
+            lane,
+            socket: Arc::new(Socket::new(link, sums.waiting.clone())),
             number,
             stage: AtomicU64::new(ARMED),
             running: AtomicU32::new(0),
@@ -200,6 +210,23 @@ impl Connection {
             && self.stage.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    /// The client has ended: it waits for no replies.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Checks whether the client has ended.
+    pub(super) fn check_gone(&self) {
+        if !self.is_gone() && self.link().has_ended() {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// True if it has never sent a message.
+    pub(super) fn is_silent(&self) -> bool {
+        self.socket.terms.is_silent()
+    }
+
     /// True while a request runs.
     pub(super) fn is_running(&self) -> bool {
         self.running.load(Ordering::Relaxed) > 0
@@ -214,13 +241,8 @@ impl Connection {
         }
     }
 
-    pub(super) fn link(&self) -> &Link {
+    pub(super) fn link(&self) -> &MaybeTlsStream {
         &self.socket.link
-    }
-
-    /// Calls of this side over it, if they go both ways.
-    pub(crate) fn calls(&self) -> Option<&Arc<Mux>> {
-        self.duplex.get().map(|duplex| &duplex.calls)
     }
 
     /// Its listen points are looked at now: not for ever, as the system has to be asked whose they are.
@@ -253,73 +275,38 @@ impl AsFd for Connection {
     }
 }
 
-/// A connection in the hands of a thread.
-#[derive(Clone, Debug)]
-pub(crate) struct Serving {
-    pub(super) lane: Arc<Lane>,
-    pub(super) connection: Arc<Connection>,
-    /// None for a request that an order has run: other threads read its connection.
-    pub(super) epoch: Option<u64>,
-}
-
-impl Serving {
-    /// What the client proved to be.
-    pub(crate) fn certificate(&self) -> Option<Arc<[u8]>> {
-        self.connection.link().certificate().cloned()
+impl Served for Connection {
+    fn socket(&self) -> &Arc<Socket> {
+        &self.socket
     }
 
-    pub(crate) fn connection(&self) -> Arc<Connection> {
-        self.connection.clone()
+    fn credentials(&self) -> Option<Credentials> {
+        self.client()
     }
 
-    /// Lets the thread wait with its request, if that leaves the lane one for others.
-    pub(crate) fn spare_thread(&self) -> Option<Spared> {
-        self.lane.spare().then(|| Spared(self.lane.clone()))
-    }
-
-    /// Whether an order has run its request, on a thread that is the program's.
-    pub(crate) fn is_ordered(&self) -> bool {
-        self.epoch.is_none()
-    }
-
-    /// Who the kernel says the client is.
-    pub(crate) fn credentials(&self) -> Option<Credentials> {
-        self.connection.client()
-    }
-
-    /// Lets another thread read the connection while the request runs. Not if too many of its requests run already.
-    pub(crate) fn let_others_read(&self) {
-        self.let_run(self.lane.in_flight);
-    }
-
-    /// The same, if fewer than `most` of its requests run.
-    pub(super) fn let_run(&self, most: u32) {
-        if self.epoch.is_some_and(|epoch| self.connection.give(epoch, most)) {
-            self.lane.arm(&self.connection);
+    fn let_others_read(self: Arc<Self>, epoch: u64) {
+        if let Some(lane) = self.lane.upgrade() {
+            lane.let_others_read(&self, epoch, lane.in_flight);
         }
     }
-}
 
-/// A thread that waits with its request, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Spared(Arc<Lane>);
+    fn spare(&self) -> bool {
+        self.lane.upgrade().is_some_and(|lane| lane.spare())
+    }
 
-impl Drop for Spared {
-    fn drop(&mut self) {
-        self.0.unspare();
+    fn unspare(&self) {
+        self.lane.upgrade().inspect(|lane| lane.unspare());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Weak;
-
     use super::*;
     use crate::limits::ServerLimits;
     use crate::server::LaneOptions;
 
     fn connected() -> Connection {
-        Connection::new(Link::connected(), 1 << 40, 0, &Sums::default())
+        Connection::new(Weak::new(), MaybeTlsStream::connected(), 1 << 40, 0, &Sums::default())
     }
 
     #[test]
@@ -350,8 +337,7 @@ mod tests {
         let connection = connected();
         let connection = Arc::new(connection);
         let epoch = connection.own().unwrap();
-        *lane.at_work[0].lock() =
-            Some((Serving { lane: lane.clone(), connection: connection.clone(), epoch: Some(epoch) }, None));
+        lane.begin_work(0, &connection, epoch);
         for _ in 0..5 {
             connection.run(epoch, true);
             lane.tick();

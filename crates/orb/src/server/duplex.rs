@@ -9,7 +9,7 @@ use hyoshi_wire::giop;
 use crate::bidir::MOST;
 use crate::channel::Tally;
 use crate::client::{Mux, WaysBack};
-use crate::failure::Failure;
+use crate::failure::CallFailure;
 
 /// While this side waits for replies, this many times as many requests may wait.
 const DEEPER: usize = 8;
@@ -146,7 +146,7 @@ impl Duplex {
     }
 
     /// The connection is over: callers that wait for a reply get the reason. Waiting requests do not run.
-    pub(crate) fn over(&self, why: Failure) {
+    pub(crate) fn over(&self, why: CallFailure) {
         self.calls.over(why);
         let mut queue = self.queue.lock();
         let dropped = std::mem::take(&mut queue.requests);
@@ -170,14 +170,14 @@ mod tests {
     use super::*;
     use crate::client::Peers;
     use crate::limits::ClientLimits;
-    use crate::link::Link;
-    use crate::server::duplex_reader::LaneOf;
+    use crate::server::Connection;
     use crate::socket::Socket;
+    use crate::stream::MaybeTlsStream;
 
     fn duplex(most: u32, all: &Arc<AtomicUsize>) -> Duplex {
-        let socket = Arc::new(Socket::new(Link::connected(), Arc::default()));
+        let socket = Arc::new(Socket::new(MaybeTlsStream::connected(), Arc::default()));
         let peers = Peers::new(ClientLimits::default(), Arc::default(), None, false, Default::default());
-        let calls = peers.calls_back(socket, Box::new(LaneOf::default()));
+        let calls = peers.calls_back(socket, Box::new(std::sync::Weak::<Connection>::new()));
         Duplex::new(Arc::new(calls), true, 1 << 20, most, Tally::new(all.clone()))
     }
 
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(all.load(Ordering::Relaxed), 36);
         assert!(duplex.next().0.is_some());
         assert_eq!(all.load(Ordering::Relaxed), 24);
-        duplex.over(Failure::Lost);
+        duplex.over(CallFailure::Lost);
         assert_eq!(all.load(Ordering::Relaxed), 0);
         duplex.push(queued()).unwrap();
         drop(duplex);

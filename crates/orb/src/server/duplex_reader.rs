@@ -4,7 +4,7 @@
 //!                 a first request offers it, and its address is believed
 //!   read by threads of the lane ─────────────────────────────────────────┐
 //!                                                                        ▼      the most requests wait
-//!   opened by this side, which offers it ──────────────────────────► Reading ◄──────────────────────────────► Paused
+//!   opened by this side, which offers it ──────────────────────────► ReaderThread ◄──────────────────────────────► Paused
 //!                                                                        │      one is taken, or this side waits
 //!                                                    the end, a fault    ▼      for a reply
 //!                                                                      Closed: calls of this side fail
@@ -25,26 +25,26 @@ use hyoshi_wire::ior::Endpoint;
 use hyoshi_wire::{ByteOrder, Encoder, Limits, SystemKind, Version};
 
 use super::accept::PATIENCE;
-use super::connection::{Connection, Serving};
+use super::connection::Connection;
 use super::duplex::{Duplex, Queued};
-use super::lane::{Lane, Worker};
 use super::order::Handed;
-use super::serve::{self, Verdict};
+use super::serve::{self, AfterMessage};
+use super::{Lane, Worker};
 use crate::bidir::{Announcer, CONTEXT, Claims, Whose, believed};
 use crate::channel::{Incoming, Tally};
 use crate::client::{Keeper, Mux, TakeIn};
-use crate::failure::Failure;
-use crate::link::Link;
+use crate::failure::CallFailure;
+use crate::minor;
 use crate::shared::Shared;
 use crate::socket::{BUFFER, Socket, fetch};
-use crate::{current, minor};
+use crate::stream::MaybeTlsStream;
 
 /// Reads of one connection before the others have their turn.
 const READS: usize = 16;
 
 /// The reading thread, as its lane knows it.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct DuplexReader {
     inbox: Arc<Inbox>,
     thread: Thread<()>,
 }
@@ -59,7 +59,7 @@ struct Inbox {
 }
 
 /// What the thread works with.
-struct Reading {
+struct ReaderThread {
     lane: Arc<Lane>,
     inbox: Arc<Inbox>,
     buffer: Vec<u8>,
@@ -67,7 +67,7 @@ struct Reading {
 }
 
 /// What follows after reading a connection.
-enum Then {
+enum AfterTurn {
     /// Nothing more has arrived: epoll watches it.
     Watch,
     /// More has arrived, but other connections have their turn.
@@ -75,29 +75,20 @@ enum Then {
     /// Requests must run first.
     Pause,
     /// It is over.
-    Close(Failure),
+    Close(CallFailure),
 }
 
-/// The lane as the calls over one of its connections see it.
-#[derive(Debug, Default)]
-pub(super) struct LaneOf {
-    lane: Weak<Lane>,
-    connection: Weak<Connection>,
-}
-
-impl LaneOf {
-    fn both(&self) -> Option<(Arc<Lane>, Arc<Connection>)> {
-        self.lane.upgrade().zip(self.connection.upgrade())
-    }
-}
-
-impl Keeper for LaneOf {
+impl Keeper for Weak<Connection> {
     fn keep(&self, first: bool) -> bool {
-        self.both().is_some_and(|(lane, connection)| lane.put_behind(&connection, first))
+        let connection = self.upgrade();
+        let both = connection.and_then(|connection| Some((connection.lane.upgrade()?, connection)));
+        both.is_some_and(|(lane, connection)| lane.put_behind(&connection, first))
     }
 
     fn read_on(&self) {
-        if let Some((lane, connection)) = self.both() {
+        if let Some(connection) = self.upgrade()
+            && let Some(lane) = connection.lane.upgrade()
+        {
             lane.read_on(&connection);
         }
     }
@@ -106,7 +97,7 @@ impl Keeper for LaneOf {
 impl TakeIn for Arc<Lane> {
     fn take_in(
         &self,
-        link: Link,
+        link: MaybeTlsStream,
         most: usize,
         calls: &dyn Fn(Arc<Socket>, Box<dyn Keeper>) -> Mux,
     ) -> io::Result<Arc<Mux>> {
@@ -114,19 +105,19 @@ impl TakeIn for Arc<Lane> {
         if self.stopping() {
             return Err(io::Error::other("the ORB is being shut down"));
         }
-        let connection = self.table.add(link, self.clock());
+        let connection = self.table.add(self.this.clone(), link, self.clock());
         let connection = connection.map_err(|_| io::Error::other("ServerLimits::connections are open"))?;
         // It evicts no other connection. Only GIOP 1.2 lets a client announce the end of its connection.
         connection.socket.terms.hear(Version::V1_2);
-        let calls = Arc::new(calls(connection.socket.clone(), self.keeper(&connection)));
+        let calls = Arc::new(calls(connection.socket.clone(), Box::new(Arc::downgrade(&connection))));
         let duplex = self.duplex(calls.clone(), false, most.max(self.limits.message));
         self.begin(&connection, duplex).inspect_err(|_| self.close(&connection))?;
         Ok(calls)
     }
 }
 
-impl Reader {
-    fn start(lane: &Arc<Lane>) -> io::Result<Reader> {
+impl DuplexReader {
+    fn start(lane: &Arc<Lane>) -> io::Result<DuplexReader> {
         let (connections, stopping) = (PiMutex::default(), AtomicBool::new(false));
         let inbox = Arc::new(Inbox { poller: Poller::new()?, connections, stopping });
         let mut spawn = Spawn::new(format!("{}-both", lane.options.name)).policy(lane.options.policy);
@@ -134,9 +125,9 @@ impl Reader {
             spawn = spawn.cpu(cpu);
         }
         let to = Encoder::new(ByteOrder::NATIVE);
-        let mut reading = Reading { lane: lane.clone(), inbox: inbox.clone(), buffer: vec![0; BUFFER], to };
+        let mut reading = ReaderThread { lane: lane.clone(), inbox: inbox.clone(), buffer: vec![0; BUFFER], to };
         let thread = spawn.spawn(move || reading.work())?;
-        Ok(Reader { inbox, thread })
+        Ok(DuplexReader { inbox, thread })
     }
 
     /// Returns when it has ended, unless it is the calling thread.
@@ -161,7 +152,7 @@ impl Lane {
     pub(crate) fn carry_both(self: &Arc<Self>) -> io::Result<()> {
         let mut reader = self.reader.lock();
         if reader.is_none() {
-            *reader = Some(Reader::start(self)?);
+            *reader = Some(DuplexReader::start(self)?);
         }
         Ok(())
     }
@@ -181,15 +172,11 @@ impl Lane {
     /// A connection that a client opened carries calls both ways from now on.
     pub(super) fn accept_both(self: &Arc<Self>, orb: &Shared, connection: &Arc<Connection>) {
         connection.socket.terms.hear(Version::V1_2);
-        let calls = Arc::new(orb.peers.calls_back(connection.socket.clone(), self.keeper(connection)));
+        let calls = Arc::new(orb.peers.calls_back(connection.socket.clone(), Box::new(Arc::downgrade(connection))));
         let duplex = self.duplex(calls, true, self.limits.message);
         if self.begin(connection, duplex).is_err() {
             self.close(connection);
         }
-    }
-
-    fn keeper(self: &Arc<Self>, connection: &Arc<Connection>) -> Box<dyn Keeper> {
-        Box::new(LaneOf { lane: Arc::downgrade(self), connection: Arc::downgrade(connection) })
     }
 
     fn duplex(&self, calls: Arc<Mux>, accepted: bool, message: usize) -> Duplex {
@@ -260,9 +247,7 @@ impl Lane {
         epoch: u64,
         worker: &mut Worker,
     ) {
-        let serving = Serving { lane: self.clone(), connection: connection.clone(), epoch: Some(epoch) };
-        *self.at_work[worker.number].lock() = Some((serving.clone(), None));
-        current::serve(Some(serving));
+        self.begin_work(worker.number, connection, epoch);
         let (mut owned, mut goes_on, mut full) = (true, true, false);
         while owned && goes_on && !self.stopping() {
             let (queued, resume) = duplex.next();
@@ -299,8 +284,7 @@ impl Lane {
             }
             owned = connection.ran(epoch);
         }
-        current::serve(None);
-        *self.at_work[worker.number].lock() = None;
+        self.end_work(worker.number);
         worker.tidy();
         if !goes_on {
             return self.close(connection);
@@ -328,11 +312,11 @@ impl Lane {
     ) -> bool {
         let mut send = |octets: &[u8]| self.send(connection, octets);
         let verdict = serve::message(orb, &connection.socket.terms, received, to, &mut send);
-        (to.is_empty() || self.send_and_wait(connection, to.bytes())) && verdict == Verdict::Go
+        (to.is_empty() || self.send_and_wait(connection, to.bytes())) && verdict == AfterMessage::Go
     }
 }
 
-impl Reading {
+impl ReaderThread {
     fn work(&mut self) {
         while !self.inbox.stopping.load(Ordering::Acquire) {
             let connection = match self.inbox.poller.wait(None) {
@@ -353,29 +337,29 @@ impl Reading {
         let limits = Limits { message: duplex.message, ..self.lane.limits };
         let mut incoming = connection.incoming.lock().take().unwrap_or_else(|| Incoming::new(limits));
         let mut buffer = std::mem::take(&mut self.buffer);
-        let then = self.read(connection, duplex, &mut incoming, &mut buffer).unwrap_or_else(Then::Close);
+        let then = self.read(connection, duplex, &mut incoming, &mut buffer).unwrap_or_else(AfterTurn::Close);
         incoming.park(&buffer);
         self.buffer = buffer;
         // The queue counts requests that wait.
         let held = incoming.held();
         if connection.unfinished.set(held) > self.lane.most_unfinished {
-            return self.close(connection, duplex, Failure::Lost);
+            return self.close(connection, duplex, CallFailure::Lost);
         }
         *connection.incoming.lock() = (held > 0).then_some(incoming);
         match then {
-            Then::Watch if connection.link().holds_some() => self.inbox.put(connection),
-            Then::Watch => {
+            AfterTurn::Watch if connection.link().holds_some() => self.inbox.put(connection),
+            AfterTurn::Watch => {
                 if connection.watch(&self.inbox.poller).is_err() {
-                    self.close(connection, duplex, Failure::Lost);
+                    self.close(connection, duplex, CallFailure::Lost);
                 }
             }
-            Then::Later => self.inbox.put(connection),
-            Then::Pause => {}
-            Then::Close(why) => self.close(connection, duplex, why),
+            AfterTurn::Later => self.inbox.put(connection),
+            AfterTurn::Pause => {}
+            AfterTurn::Close(why) => self.close(connection, duplex, why),
         }
     }
 
-    fn close(&self, connection: &Arc<Connection>, duplex: &Duplex, why: Failure) {
+    fn close(&self, connection: &Arc<Connection>, duplex: &Duplex, why: CallFailure) {
         duplex.over(why);
         self.lane.close(connection);
     }
@@ -387,56 +371,66 @@ impl Reading {
         duplex: &Duplex,
         incoming: &mut Incoming,
         buffer: &mut [u8],
-    ) -> Result<Then, Failure> {
+    ) -> Result<AfterTurn, CallFailure> {
         let now = self.lane.clock();
         for _ in 0..READS {
             if !incoming.holds_some() {
                 if !fetch(connection.link(), incoming, buffer, May::Never, May::Never)? {
-                    return Ok(Then::Watch);
+                    return Ok(AfterTurn::Watch);
                 }
                 connection.heard.store(now, Ordering::Relaxed);
             }
             loop {
                 if incoming.holds_some() && duplex.pause(|| connection.socket.outbox.owes_replies()) {
                     incoming.pause();
-                    return Ok(Then::Pause);
+                    return Ok(AfterTurn::Pause);
                 }
                 match incoming.next(buffer) {
                     Ok(Some(whole)) => self.take(connection, duplex, &whole.received)?,
                     Ok(None) => break,
                     Err(fault) => {
                         self.lane.report(connection, &fault);
-                        return Err(Failure::Garbled);
+                        return Err(CallFailure::Garbled);
                     }
                 }
             }
             incoming.await_rest(now);
         }
-        Ok(Then::Later)
+        Ok(AfterTurn::Later)
     }
 
     /// Passes on a message: a reply to its caller, a request to the lane's threads.
-    fn take(&mut self, connection: &Arc<Connection>, duplex: &Duplex, received: &Received<'_>) -> Result<(), Failure> {
+    fn take(
+        &mut self,
+        connection: &Arc<Connection>,
+        duplex: &Duplex,
+        received: &Received<'_>,
+    ) -> Result<(), CallFailure> {
         let version = received.header().version;
         match received.header().kind {
             Kind::Reply => {
-                let id = received.id().ok_or(Failure::Garbled)?;
+                let id = received.id().ok_or(CallFailure::Garbled)?;
                 duplex.calls.replied(id, received);
                 Ok(())
             }
-            Kind::CloseConnection => Err(Failure::Closed),
-            Kind::MessageError => Err(Failure::NotUnderstood),
+            Kind::CloseConnection => Err(CallFailure::Closed),
+            Kind::MessageError => Err(CallFailure::NotUnderstood),
             // The request already runs, or will run; its reply is dropped.
             Kind::CancelRequest => Ok(()),
             Kind::Request | Kind::LocateRequest => self.queue(connection, duplex, received),
             Kind::LocateReply | Kind::Fragment => {
                 self.lane.send(connection, &message_error(version));
-                Err(Failure::Garbled)
+                Err(CallFailure::Garbled)
             }
         }
     }
 
-    fn queue(&mut self, connection: &Arc<Connection>, duplex: &Duplex, received: &Received<'_>) -> Result<(), Failure> {
+    fn queue(
+        &mut self,
+        connection: &Arc<Connection>,
+        duplex: &Duplex,
+        received: &Received<'_>,
+    ) -> Result<(), CallFailure> {
         let (mut waits, mut apart) = (true, true);
         if let Ok(Message::Request(request)) = received.decode() {
             waits = request.response.expected();
@@ -464,8 +458,8 @@ impl Reading {
                 self.to.clear();
                 self.to.speak(received.header().version, connection.socket.terms.chars());
                 let verdict = serve::broken(received, SystemKind::Transient.not_done(minor::IN_FLIGHT), &mut self.to);
-                if !self.lane.send(connection, self.to.bytes()) || verdict == Verdict::Close {
-                    return Err(Failure::Lost);
+                if !self.lane.send(connection, self.to.bytes()) || verdict == AfterMessage::Close {
+                    return Err(CallFailure::Lost);
                 }
             }
         }

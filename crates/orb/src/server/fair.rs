@@ -8,8 +8,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::connection::Connection;
-use super::lane::Lane;
+use super::Lane;
 
 /// One of this many threads of a lane is not lent; a lane with fewer than [`SMALL`] lends all.
 const RESERVE: usize = 8;
@@ -120,20 +119,6 @@ impl Pipelining {
 
     pub(super) fn took(&self, time: Duration) {
         self.0.store(if time < BRIEF { IS_BRIEF } else { LONG }, Ordering::Relaxed);
-    }
-}
-
-impl Connection {
-    /// The client has ended: it waits for no replies any more.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
-    }
-
-    /// Checks whether the client has ended.
-    pub(super) fn see_whether_gone(&self) {
-        if !self.is_gone() && self.link().has_ended() {
-            self.gone.store(true, Ordering::Relaxed);
-        }
     }
 }
 

@@ -18,7 +18,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use super::lane::Lane;
+use super::Lane;
 
 /// Ticks for which a lane that was short of threads is taken to be: 100 ms.
 const TICKS: u32 = 10;

@@ -7,7 +7,7 @@
 //!                                       └──► the connection waits, and is not read ◄────────┘ the one that waits longest
 //! ```
 //!
-//! Places are fixed in number. Their memory stays: a request of fixed size allocates nothing.
+//! RequestSlots are fixed in number. Their memory stays: a request of fixed size allocates nothing.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,11 +18,12 @@ use hyoshi_os::PiMutex;
 use hyoshi_wire::giop::{self, CONTEXT_RT_PRIORITY, Context, Message, Received, ServiceContext, ServiceContexts};
 use hyoshi_wire::{ByteOrder, Encoder, SystemException, SystemKind};
 
-use super::connection::{Connection, Serving};
-use super::lane::Lane;
+use super::Lane;
+use super::connection::Connection;
 use super::serve;
+use crate::current::{self, Serving};
+use crate::minor;
 use crate::shared::Shared;
-use crate::{current, minor};
 
 /// Messages larger than this do not stay allocated.
 const KEEP: usize = 256 << 10;
@@ -32,27 +33,27 @@ pub trait Order: Send + Sync {
     /// A request to an object that was activated with this binding
     /// ([`Adapter::activate_ordered`](crate::Adapter::activate_ordered)). Called by the reading thread, which reads no
     /// other request meanwhile: this must not wait.
-    fn arrived(&self, binding: u32, request: Request);
+    fn arrived(&self, binding: u32, request: OrderedRequest);
 }
 
 impl<T: Order + ?Sized> Order for Arc<T> {
-    fn arrived(&self, binding: u32, request: Request) {
+    fn arrived(&self, binding: u32, request: OrderedRequest) {
         (**self).arrived(binding, request);
     }
 }
 
 /// A request that was read and does not run yet. Dropping it replies TRANSIENT (minor code
 /// [`NOT_RUN`](crate::minor::NOT_RUN)).
-pub struct Request {
+pub struct OrderedRequest {
     lane: Arc<Lane>,
     connection: Arc<Connection>,
     /// None once it is answered.
-    place: Option<Box<Place>>,
+    place: Option<Box<RequestSlot>>,
 }
 
 /// Room for a request and its reply.
 #[derive(Debug)]
-struct Place {
+struct RequestSlot {
     message: Option<giop::Kept>,
     to: Encoder,
 }
@@ -60,15 +61,15 @@ struct Place {
 /// An order, and the places of a lane.
 pub(super) struct Ordered {
     order: Arc<dyn Order>,
-    places: PiMutex<Places>,
+    places: PiMutex<RequestSlots>,
     /// Requests that were handed over and are not answered.
     taken: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Places {
+struct RequestSlots {
     #[expect(clippy::vec_box, reason = "a request has its place as long as it is held, and is moved about")]
-    free: Vec<Box<Place>>,
+    free: Vec<Box<RequestSlot>>,
     /// Octets of messages in the others.
     octets: usize,
     /// Connections that wait for one, the longest first.
@@ -88,9 +89,9 @@ pub(super) enum Handed {
 
 impl Ordered {
     pub(super) fn new(order: Arc<dyn Order>, places: usize) -> Self {
-        let place = || Box::new(Place { message: None, to: Encoder::new(ByteOrder::NATIVE) });
+        let place = || Box::new(RequestSlot { message: None, to: Encoder::new(ByteOrder::NATIVE) });
         let free = (0..places.max(1)).map(|_| place()).collect();
-        let places = Places { free, octets: 0, waiting: VecDeque::new() };
+        let places = RequestSlots { free, octets: 0, waiting: VecDeque::new() };
         Ordered { order, places: PiMutex::new(places), taken: AtomicUsize::new(0) }
     }
 
@@ -100,7 +101,7 @@ impl Ordered {
     }
 }
 
-impl Places {
+impl RequestSlots {
     /// Whether there is one for this connection.
     fn has_room(&self, lane: &Lane, connection: &Connection) -> bool {
         let few = connection.ordered.load(Ordering::Relaxed) < lane.in_flight;
@@ -146,7 +147,7 @@ impl Lane {
         ordered.taken.fetch_add(1, Ordering::AcqRel);
         connection.ordered.fetch_add(1, Ordering::Relaxed);
         connection.start_ordered();
-        let request = Request { lane: self.clone(), connection: connection.clone(), place: Some(place) };
+        let request = OrderedRequest { lane: self.clone(), connection: connection.clone(), place: Some(place) };
         // If it panics, the request is dropped.
         let _ = serve::guarded(|| ordered.order.arrived(binding, request));
         Handed::Over
@@ -179,7 +180,7 @@ impl Lane {
     }
 
     /// The request of a place is answered.
-    fn give_back(&self, connection: &Arc<Connection>, mut place: Box<Place>) {
+    fn give_back(&self, connection: &Arc<Connection>, mut place: Box<RequestSlot>) {
         let Some(ordered) = &self.ordered else { return };
         let octets = place.message.as_ref().map_or(0, |message| message.received().octets().len());
         if octets > KEEP {
@@ -209,13 +210,13 @@ impl Lane {
     }
 }
 
-impl Request {
+impl OrderedRequest {
     /// Runs it on the calling thread, and sends the reply. If the socket does not accept all octets, the rest waits in
     /// memory.
     pub fn run(mut self) {
         let Some(orb) = self.lane.orb.upgrade() else { return };
         crate::shared::use_orb(&orb);
-        let serving = Serving { lane: self.lane.clone(), connection: self.connection.clone(), epoch: None };
+        let serving = Serving { connection: self.connection.clone(), epoch: None };
         let outer = current::serve(Some(serving));
         self.answer(|received, connection, to, early| {
             serve::message(&orb, &connection.socket.terms, received, to, early);
@@ -240,8 +241,8 @@ impl Request {
 
     fn answer(&mut self, answer: impl FnOnce(&Received<'_>, &Connection, &mut Encoder, &mut dyn FnMut(&[u8]) -> bool)) {
         let Some(mut place) = self.place.take() else { return };
-        let Request { lane, connection, .. } = &*self;
-        let Place { message, to } = &mut *place;
+        let OrderedRequest { lane, connection, .. } = &*self;
+        let RequestSlot { message, to } = &mut *place;
         if let Some(message) = message {
             // A reply that cannot be sent ends the connection; the reading thread detects it.
             let mut send = |octets: &[u8]| {
@@ -306,7 +307,7 @@ impl Request {
     }
 }
 
-impl Drop for Request {
+impl Drop for OrderedRequest {
     fn drop(&mut self) {
         if self.place.is_some() {
             self.raise(SystemKind::Transient.not_done(minor::NOT_RUN));
@@ -314,9 +315,9 @@ impl Drop for Request {
     }
 }
 
-impl fmt::Debug for Request {
+impl fmt::Debug for OrderedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request").field("operation", &self.operation()).finish_non_exhaustive()
+        f.debug_struct("OrderedRequest").field("operation", &self.operation()).finish_non_exhaustive()
     }
 }
 

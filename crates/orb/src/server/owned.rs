@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hyoshi_os::Ready;
 
-use super::lane::{Alive, Lane, Left};
+use super::{Alive, Lane, Left};
 
 /// Sources that are asked for at once.
 const AT_ONCE: usize = 16;

@@ -9,13 +9,12 @@ use hyoshi_os::May;
 use hyoshi_wire::giop::{Answer, Fault, Message, close_connection, message_error};
 use hyoshi_wire::{ByteOrder, Encoder};
 
-use super::connection::{Connection, Serving};
+use super::connection::Connection;
 use super::fair::Round;
-use super::lane::{Lane, Worker};
 use super::order::Handed;
-use super::serve::{self, Verdict};
+use super::serve::{self, AfterMessage};
+use super::{Lane, Worker};
 use crate::channel::{Incoming, Whole};
-use crate::current;
 use crate::shared::Shared;
 use crate::socket::read;
 
@@ -24,7 +23,7 @@ const KEEP: usize = 1 << 20;
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Then {
+enum AfterRead {
     /// Back to epoll.
     Release,
     /// To be read on when there is a place for its next request.
@@ -80,22 +79,19 @@ impl Lane {
         if let Some(duplex) = connection.duplex.get() {
             return self.run_queued(orb, &connection, duplex, epoch, worker);
         }
-        let serving = Serving { lane: self.clone(), connection: connection.clone(), epoch: Some(epoch) };
-        *self.at_work[worker.number].lock() = Some((serving.clone(), None));
-        current::serve(Some(serving));
+        self.begin_work(worker.number, &connection, epoch);
         let mut incoming = connection.incoming.lock().take().unwrap_or_else(|| Incoming::new(self.limits));
         connection.unfinished.take();
         let then = self.read_and_run(orb, &connection, epoch, &mut incoming, worker);
-        current::serve(None);
-        *self.at_work[worker.number].lock() = None;
+        self.end_work(worker.number);
         match then {
-            Then::Release | Then::Wait if self.stopping() && !connection.is_running() => {
+            AfterRead::Release | AfterRead::Wait if self.stopping() && !connection.is_running() => {
                 self.send(&connection, &close_connection(connection.socket.terms.version()));
                 self.close(&connection);
             }
-            Then::Release | Then::Wait => {
+            AfterRead::Release | AfterRead::Wait => {
                 incoming.park(&worker.buffer);
-                if then == Then::Wait {
+                if then == AfterRead::Wait {
                     incoming.pause();
                 }
                 let held = incoming.held();
@@ -107,25 +103,25 @@ impl Lane {
                 }
                 connection.release(epoch);
                 match then {
-                    Then::Wait => self.wait_for_place(&connection),
+                    AfterRead::Wait => self.wait_for_place(&connection),
                     _ => self.arm(&connection),
                 }
             }
             // The start of another message was read already: the stream is lost to those who read now.
-            Then::Given if incoming.has_begun() => self.close(&connection),
+            AfterRead::Given if incoming.has_begun() => self.close(&connection),
             // The last of the requests that the end of the lane waited for.
-            Then::Given if self.stopping() && !connection.is_running() && connection.own().is_some() => {
+            AfterRead::Given if self.stopping() && !connection.is_running() && connection.own().is_some() => {
                 self.end(&connection);
             }
-            Then::Given => {}
-            Then::Both => {
+            AfterRead::Given => {}
+            AfterRead::Both => {
                 incoming.park(&worker.buffer);
                 incoming.pause();
                 *connection.incoming.lock() = Some(incoming);
                 connection.release(epoch);
                 self.accept_both(orb, &connection);
             }
-            Then::Close => self.close(&connection),
+            AfterRead::Close => self.close(&connection),
         }
         worker.tidy();
     }
@@ -138,7 +134,7 @@ impl Lane {
         epoch: u64,
         incoming: &mut Incoming,
         worker: &mut Worker,
-    ) -> Then {
+    ) -> AfterRead {
         let Worker { buffer, to, number, left } = worker;
         let (mut wait, mut round) = (May::Never, Round::default());
         loop {
@@ -152,8 +148,8 @@ impl Lane {
                         left.octets = left.octets.saturating_sub(count);
                         connection.heard.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
                     }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Then::Release,
-                    Err(_) => return Then::Close,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return AfterRead::Release,
+                    Err(_) => return AfterRead::Close,
                 }
             }
             let mut ran = false;
@@ -161,7 +157,7 @@ impl Lane {
                 // A client that does not read replies gets no further requests served.
                 let is_over = || connection.socket.outbox.is_behind() || self.is_over(&round) || left.is_over();
                 if ran && incoming.holds_some() && is_over() {
-                    return Then::Release;
+                    return AfterRead::Release;
                 }
                 let begun = incoming.has_begun();
                 let Whole { received, rest } = match incoming.next(buffer) {
@@ -169,7 +165,7 @@ impl Lane {
                     Ok(None) => break,
                     Err(fault) => {
                         self.report(connection, &fault);
-                        return Then::Close;
+                        return AfterRead::Close;
                     }
                 };
                 ran = true;
@@ -185,7 +181,7 @@ impl Lane {
                     // Once more from this request on, by who reads it then.
                     let again = rest.park_with(&received);
                     incoming.resume(again);
-                    return Then::Both;
+                    return AfterRead::Both;
                 }
                 if let Some(Ok(Message::Request(request))) = &mut decoded {
                     match self.hand_over(orb, connection, &received, request, to) {
@@ -197,7 +193,7 @@ impl Lane {
                         Handed::Full => {
                             let again = rest.park_with(&received);
                             incoming.resume(again);
-                            return Then::Wait;
+                            return AfterRead::Wait;
                         }
                     }
                 }
@@ -229,14 +225,14 @@ impl Lane {
                     Some(decoded) => serve::decoded(orb, &connection.socket.terms, &received, decoded, to, &mut send),
                 };
                 let sent = to.is_empty() || self.send(connection, to.bytes());
-                if verdict == Verdict::Close || !sent {
-                    return Then::Close;
+                if verdict == AfterMessage::Close || !sent {
+                    return AfterRead::Close;
                 }
                 if let Some(began) = began {
                     connection.pipelining.took(began.elapsed());
                 }
                 if !connection.ran(epoch) {
-                    return Then::Given;
+                    return AfterRead::Given;
                 }
                 if handed && shared {
                     // Octets that no other thread has taken meanwhile.
@@ -247,10 +243,10 @@ impl Lane {
             let now = self.now.load(Ordering::Relaxed);
             incoming.await_rest(now);
             if incoming.deadline(now, self.pace).is_some_and(|deadline| now > deadline) {
-                return Then::Close;
+                return AfterRead::Close;
             }
             if connection.socket.outbox.is_behind() || !self.may_linger(*number) {
-                return Then::Release;
+                return AfterRead::Release;
             }
             wait = May::Linger;
             round = Round::default();

@@ -9,14 +9,14 @@ use hyoshi_wire::giop::{
 use hyoshi_wire::{CharSet, Decode, DecodeError, Decoder, Encode, Encoder, SystemException, SystemKind, Version};
 
 use crate::call::Call;
-use crate::channel::Terms;
+use crate::channel::Negotiated;
 use crate::objects::{Elsewhere, Found, Located, Servant, special};
 use crate::shared::Shared;
 use crate::{current, minor};
 
 /// Whether the connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AfterMessage {
     /// It does.
     Go,
     /// It ends.
@@ -27,22 +27,22 @@ pub(crate) enum Verdict {
 #[inline]
 pub(crate) fn message(
     orb: &Shared,
-    terms: &Terms,
+    terms: &Negotiated,
     received: &Received<'_>,
     to: &mut Encoder,
     early: &mut dyn FnMut(&[u8]) -> bool,
-) -> Verdict {
+) -> AfterMessage {
     // By reference: a request is large.
     decoded(orb, terms, received, &mut decode(terms, received), to, early)
 }
 
 /// What a message says, in the characters of its connection.
 #[inline]
-pub(crate) fn decode<'a>(terms: &Terms, received: &Received<'a>) -> Result<Message<'a>, DecodeError> {
+pub(crate) fn decode<'a>(terms: &Negotiated, received: &Received<'a>) -> Result<Message<'a>, DecodeError> {
     received.decode_in(chars(terms, received.header().version))
 }
 
-fn chars(terms: &Terms, version: Version) -> CharSet {
+fn chars(terms: &Negotiated, version: Version) -> CharSet {
     if version == Version::V1_0 { CharSet::Latin1 } else { terms.chars() }
 }
 
@@ -50,12 +50,12 @@ fn chars(terms: &Terms, version: Version) -> CharSet {
 #[inline]
 pub(crate) fn decoded(
     orb: &Shared,
-    terms: &Terms,
+    terms: &Negotiated,
     received: &Received<'_>,
     message: &mut Result<Message<'_>, DecodeError>,
     to: &mut Encoder,
     early: &mut dyn FnMut(&[u8]) -> bool,
-) -> Verdict {
+) -> AfterMessage {
     let version = received.header().version;
     terms.hear(version);
     to.clear();
@@ -66,22 +66,22 @@ pub(crate) fn decoded(
                 && let Err(exception) = first_words(terms, request, to)
             {
                 Call::new(request, to).raise(exception);
-                return Verdict::Go;
+                return AfterMessage::Go;
             }
             run(orb, request, to, early);
-            Verdict::Go
+            AfterMessage::Go
         }
         Ok(Message::LocateRequest(request)) => {
             locate(orb, request, to);
-            Verdict::Go
+            AfterMessage::Go
         }
         // What is cancelled runs already, or its reply is on its way.
-        Ok(Message::CancelRequest(_)) => Verdict::Go,
-        Ok(Message::CloseConnection | Message::MessageError) => Verdict::Close,
+        Ok(Message::CancelRequest(_)) => AfterMessage::Go,
+        Ok(Message::CloseConnection | Message::MessageError) => AfterMessage::Close,
         // A client that sends replies: it was not asked anything.
         Ok(Message::Reply(_) | Message::LocateReply(_)) => {
             to.raw(&message_error(version));
-            Verdict::Close
+            AfterMessage::Close
         }
         Err(error) => broken(received, error.clone().into(), to),
     }
@@ -89,7 +89,7 @@ pub(crate) fn decoded(
 
 /// [`first_words`] of a request that other requests may overtake.
 pub(super) fn greet(
-    terms: &Terms,
+    terms: &Negotiated,
     received: &Received<'_>,
     request: &mut Request<'_>,
     to: &mut Encoder,
@@ -108,7 +108,7 @@ pub(super) fn greet(
 /// GIOP 1.0 none does. A client that means sets which are not spoken here is told so, and not listened to until it
 /// means others: whatever it writes would be read as something else.
 #[cold]
-fn first_words(terms: &Terms, request: &mut Request<'_>, to: &mut Encoder) -> Result<(), SystemException> {
+fn first_words(terms: &Negotiated, request: &mut Request<'_>, to: &mut Encoder) -> Result<(), SystemException> {
     if to.version() == Version::V1_0 {
         return Ok(());
     }
@@ -229,7 +229,7 @@ fn locate(orb: &Shared, request: &LocateRequest<'_>, to: &mut Encoder) {
 
 /// A message that cannot be read. To a request with an id one can say so; after anything else the stream is lost.
 #[cold]
-pub(super) fn broken(received: &Received<'_>, exception: SystemException, to: &mut Encoder) -> Verdict {
+pub(super) fn broken(received: &Received<'_>, exception: SystemException, to: &mut Encoder) -> AfterMessage {
     match received.id() {
         Some(id) if received.header().kind == Kind::Request => {
             let header = ReplyHeader { id, status: ReplyStatus::SystemException, contexts: &[] };
@@ -237,11 +237,11 @@ pub(super) fn broken(received: &Received<'_>, exception: SystemException, to: &m
                 exception.encode(to)?;
                 begun.end(to)
             }));
-            Verdict::Go
+            AfterMessage::Go
         }
         _ => {
             to.raw(&message_error(received.header().version));
-            Verdict::Close
+            AfterMessage::Close
         }
     }
 }
@@ -301,16 +301,16 @@ mod tests {
         begun.end(&mut asked).unwrap();
 
         let shared = orb.shared();
-        let (terms, mut to) = (Terms::default(), Encoder::new(ByteOrder::NATIVE));
+        let (terms, mut to) = (Negotiated::default(), Encoder::new(ByteOrder::NATIVE));
         let mut messages = Reassembler::new(Limits::default());
         let mut serve = || {
             let mut octets = asked.bytes();
             let received = messages.next(&mut octets).unwrap().unwrap();
             message(shared, &terms, &received, &mut to, &mut |_| true)
         };
-        assert_eq!(serve(), Verdict::Go);
+        assert_eq!(serve(), AfterMessage::Go);
         let counted = allocation_counter::measure(|| {
-            (0..100).for_each(|_| assert_eq!(serve(), Verdict::Go));
+            (0..100).for_each(|_| assert_eq!(serve(), AfterMessage::Go));
         });
         assert_eq!(counted.count_total, 0);
         assert_eq!(to.bytes().last_chunk(), Some(&8u32.to_ne_bytes()));

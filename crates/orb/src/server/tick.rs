@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::connection::Connection;
-use super::lane::Lane;
+use super::{AtWork, Lane};
 use crate::channel::{Incoming, slowest};
 
 /// Connections that are looked at in one go.
@@ -17,18 +17,18 @@ impl Lane {
     pub(crate) fn tick(self: &Arc<Self>) {
         let mut at_work = Vec::new();
         for slot in &self.at_work {
-            let long = slot.lock().as_mut().and_then(|(serving, seen)| {
-                at_work.push(serving.connection.number);
-                if serving.connection.pipelining.is_seen() || serving.connection.duplex.get().is_some() {
-                    serving.connection.see_whether_gone();
+            let long = slot.lock().as_mut().and_then(|AtWork { connection, epoch, seen }| {
+                at_work.push(connection.number);
+                if connection.pipelining.is_seen() || connection.duplex.get().is_some() {
+                    connection.check_gone();
                 }
-                let runs = serving.connection.latest();
-                // Two brief ones at two ticks are not a long one.
+                let runs = connection.latest();
+                // The same request at two ticks is a long one.
                 let same = runs.is_some() && std::mem::replace(seen, runs) == runs;
-                same.then(|| serving.clone())
+                same.then(|| (connection.clone(), *epoch))
             });
-            if let Some(serving) = long {
-                serving.let_run(self.may_run());
+            if let Some((connection, epoch)) = long {
+                self.let_others_read(&connection, epoch, self.may_run());
             }
         }
         at_work.sort_unstable();
@@ -69,7 +69,7 @@ impl Lane {
             self.behind.lock().push(connection.clone());
             self.wake_housekeeping();
         }
-        while self.table.sums.replies.load(Ordering::Relaxed) > self.backlog {
+        while self.table.sums.waiting.load(Ordering::Relaxed) > self.backlog {
             let behind = self.behind.lock();
             let all = [connection].into_iter().chain(behind.iter()).filter(|one| one.socket.outbox.is_behind());
             let most = slowest(all, |one| one.socket.outbox.debt()).unwrap_or(connection).clone();

@@ -32,9 +32,9 @@ use hyoshi_os::scheduling::{nice_of, set_nice};
 use hyoshi_os::{Lack, Listener, May, Poller, Ready, Spawn, Stream, Thread, own_cpu_time, own_thread};
 use rustls::server::Acceptor;
 
-use super::lane::Lane;
+use super::Lane;
 use crate::limits::ServerLimits;
-use crate::link::{Handshake, Link, Next, Unwaiting};
+use crate::stream::{Handshake, MaybeTlsStream, Next, Unwaiting};
 use crate::tls::{TlsServer, reason};
 use places::{Places, Source};
 use renewal::Renewal;
@@ -82,7 +82,7 @@ struct Inside {
     under_way: Places,
     turns: Turns,
     /// Clients for the lane, which keep their places until the door has handed them over.
-    done: Vec<(u64, Link)>,
+    done: Vec<(u64, MaybeTlsStream)>,
 }
 
 struct Client {
@@ -110,7 +110,7 @@ enum After {
     },
     /// It was refused.
     Farewell(Stream),
-    Done(Link),
+    Done(MaybeTlsStream),
     Over,
 }
 

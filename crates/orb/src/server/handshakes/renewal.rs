@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::server::Lane;
 use crate::server::connection::Connection;
-use crate::server::lane::Lane;
 use crate::tls::{ServerSettings, TlsServer};
 
 /// Connections checked in one go: each may cost some signatures.

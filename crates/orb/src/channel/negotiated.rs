@@ -10,7 +10,7 @@ use hyoshi_wire::{CharSet, Version};
 ///   Open ──► Agreed (Latin-1 or UTF-8)       Open ──► Refused ──► Agreed
 /// ```
 #[derive(Debug, Default)]
-pub(crate) struct Terms {
+pub(crate) struct Negotiated {
     /// 0 while nothing was said of code sets: narrow characters are Latin-1.
     chars: AtomicU8,
     /// One more than the minor number of GIOP's version that the other side spoke last; 0 before it spoke.
@@ -22,7 +22,7 @@ const REFUSED: u8 = 1;
 const LATIN1: u8 = 2;
 const UTF8: u8 = 3;
 
-impl Terms {
+impl Negotiated {
     /// The code set of narrow characters.
     #[inline]
     pub(crate) fn chars(&self) -> CharSet {

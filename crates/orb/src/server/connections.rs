@@ -1,29 +1,20 @@
 //! A lane's connections.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
 
 use hyoshi_os::PiMutex;
 
-use super::connection::Connection;
-use crate::link::Link;
+use super::Lane;
+use super::connection::{Connection, Sums};
+use crate::stream::MaybeTlsStream;
 
 /// Connections by number. Looked into when epoll tells of one and when one comes or goes, not for each request.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct Connections {
     most: usize,
     pub(super) sums: Sums,
     inner: PiMutex<Inner>,
-}
-
-/// Octets that all connections of a lane keep together.
-#[derive(Debug, Default)]
-pub(super) struct Sums {
-    /// Of messages that have not come whole.
-    pub(super) unfinished: Arc<AtomicUsize>,
-    /// Of replies that clients do not take.
-    pub(super) replies: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -37,21 +28,26 @@ struct Inner {
 /// Numbers below are listeners'.
 pub(super) const FIRST: u64 = 1 << 32;
 
-impl Table {
+impl Connections {
     pub(super) fn new(most: usize) -> Self {
         let inner = Inner { next: FIRST, all: BTreeMap::new(), silent: VecDeque::new() };
-        Table { most, sums: Sums::default(), inner: PiMutex::new(inner) }
+        Connections { most, sums: Sums::default(), inner: PiMutex::new(inner) }
     }
 
     /// Takes a connection in; gives it back if there are too many.
-    pub(super) fn add(&self, stream: Link, now: u64) -> Result<Arc<Connection>, Link> {
+    pub(super) fn add(
+        &self,
+        lane: Weak<Lane>,
+        link: MaybeTlsStream,
+        now: u64,
+    ) -> Result<Arc<Connection>, MaybeTlsStream> {
         let mut inner = self.inner.lock();
         if inner.all.len() >= self.most {
-            return Err(stream);
+            return Err(link);
         }
         let number = inner.next;
         inner.next += 1;
-        let connection = Arc::new(Connection::new(stream, number, now, &self.sums));
+        let connection = Arc::new(Connection::new(lane, link, number, now, &self.sums));
         inner.all.insert(number, connection.clone());
         inner.silent.push_back(number);
         inner.forget_some();
@@ -109,13 +105,6 @@ impl Inner {
     }
 }
 
-impl Connection {
-    /// True if it never said anything.
-    fn is_silent(&self) -> bool {
-        self.socket.terms.is_silent()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
@@ -126,16 +115,19 @@ mod tests {
 
     #[test]
     fn what_is_remembered_does_not_grow_with_connections_that_have_gone() {
-        let table = Table::new(2);
+        let table = Connections::new(2);
         for _ in 0..300 {
-            let connection = table.add(Link::connected(), 0).unwrap();
+            let connection = table.add(Weak::new(), MaybeTlsStream::connected(), 0).unwrap();
             assert_eq!(connection.unfinished.set(10), 10);
             table.remove(connection.number);
         }
         assert!(table.inner.lock().silent.len() <= 66);
         assert_eq!(table.sums.unfinished.load(Ordering::Relaxed), 0, "what went is not counted any more");
-        let (first, second) = (table.add(Link::connected(), 5).unwrap(), table.add(Link::connected(), 6).unwrap());
-        assert!(table.add(Link::connected(), 0).is_err());
+        let (first, second) = (
+            table.add(Weak::new(), MaybeTlsStream::connected(), 5).unwrap(),
+            table.add(Weak::new(), MaybeTlsStream::connected(), 6).unwrap(),
+        );
+        assert!(table.add(Weak::new(), MaybeTlsStream::connected(), 0).is_err());
         assert!(table.oldest_silent(4).is_none(), "it is too young");
         assert_eq!(table.oldest_silent(5).unwrap().number, first.number);
         second.socket.terms.hear(Version::V1_2);

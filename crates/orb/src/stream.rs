@@ -21,7 +21,7 @@ const CHUNK: usize = 16 << 10;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) enum Link {
+pub(crate) enum MaybeTlsStream {
     Plain(Stream),
     Tls(Box<Secure>),
 }
@@ -48,12 +48,12 @@ struct Session {
 
 const FOREVER: u64 = u64::MAX;
 
-impl Link {
+impl MaybeTlsStream {
     /// Connects, with the handshake of TLS if `dial` says with whom, all within `timeout`.
-    pub(crate) fn connect(to: &Address, timeout: Duration, dial: Option<&Dial>) -> io::Result<Link> {
+    pub(crate) fn connect(to: &Address, timeout: Duration, dial: Option<&Dial>) -> io::Result<MaybeTlsStream> {
         let until = Instant::now() + timeout;
         let socket = Stream::connect(to, timeout)?;
-        let Some(dial) = dial else { return Ok(Link::Plain(socket)) };
+        let Some(dial) = dial else { return Ok(MaybeTlsStream::Plain(socket)) };
         let mut handshake = Handshake::new(socket, dial.begin()?.into());
         loop {
             let output = match handshake.go_on()? {
@@ -70,8 +70,8 @@ impl Link {
     #[inline]
     pub(crate) fn read(&self, into: &mut [u8], wait: May) -> io::Result<usize> {
         match self {
-            Link::Plain(socket) => socket.read(into, wait),
-            Link::Tls(secure) => secure.read(into, wait),
+            MaybeTlsStream::Plain(socket) => socket.read(into, wait),
+            MaybeTlsStream::Tls(secure) => secure.read(into, wait),
         }
     }
 
@@ -79,24 +79,24 @@ impl Link {
     #[inline]
     pub(crate) fn write(&self, octets: &[u8], wait: May) -> io::Result<usize> {
         match self {
-            Link::Plain(socket) => socket.write(octets, wait),
-            Link::Tls(secure) => secure.write(octets, wait),
+            MaybeTlsStream::Plain(socket) => socket.write(octets, wait),
+            MaybeTlsStream::Tls(secure) => secure.write(octets, wait),
         }
     }
 
     /// Waits until something has arrived, or with `output` until there is room to write; false when time is over.
     pub(crate) fn ready(&self, output: bool, timeout: Option<Duration>) -> io::Result<bool> {
         match self {
-            Link::Plain(socket) => socket.ready(output, timeout),
-            Link::Tls(secure) => secure.socket.ready(output, timeout),
+            MaybeTlsStream::Plain(socket) => socket.ready(output, timeout),
+            MaybeTlsStream::Tls(secure) => secure.socket.ready(output, timeout),
         }
     }
 
     /// How long a read waits; none for ever.
     pub(crate) fn read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Link::Plain(socket) => socket.read_timeout(timeout),
-            Link::Tls(secure) => {
+            MaybeTlsStream::Plain(socket) => socket.read_timeout(timeout),
+            MaybeTlsStream::Tls(secure) => {
                 secure.read_timeout.store(micros(timeout), Ordering::Relaxed);
                 Ok(())
             }
@@ -106,8 +106,8 @@ impl Link {
     /// How long a write waits for room; none for ever.
     pub(crate) fn write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Link::Plain(socket) => socket.write_timeout(timeout),
-            Link::Tls(secure) => {
+            MaybeTlsStream::Plain(socket) => socket.write_timeout(timeout),
+            MaybeTlsStream::Tls(secure) => {
                 secure.write_timeout.store(micros(timeout), Ordering::Relaxed);
                 Ok(())
             }
@@ -117,71 +117,71 @@ impl Link {
     /// True if nothing has arrived and the peer has not ended.
     pub(crate) fn at_rest(&self) -> bool {
         match self {
-            Link::Plain(socket) => socket.at_rest(),
-            Link::Tls(secure) => secure.at_rest(),
+            MaybeTlsStream::Plain(socket) => socket.at_rest(),
+            MaybeTlsStream::Tls(secure) => secure.at_rest(),
         }
     }
 
     /// True once the peer will send nothing more.
     pub(crate) fn has_ended(&self) -> bool {
         match self {
-            Link::Plain(socket) => socket.has_ended(),
-            Link::Tls(secure) => secure.socket.has_ended(),
+            MaybeTlsStream::Plain(socket) => socket.has_ended(),
+            MaybeTlsStream::Tls(secure) => secure.socket.has_ended(),
         }
     }
 
     /// True if something has been deciphered that nobody has read: the kernel does not tell of it.
     pub(crate) fn holds_some(&self) -> bool {
         match self {
-            Link::Plain(_) => false,
-            Link::Tls(secure) => secure.session.lock().holds_some(),
+            MaybeTlsStream::Plain(_) => false,
+            MaybeTlsStream::Tls(secure) => secure.session.lock().holds_some(),
         }
     }
 
     /// Ends both directions: whoever waits in a read or write of it returns.
     pub(crate) fn close(&self) {
         match self {
-            Link::Plain(socket) => socket.close(),
-            Link::Tls(secure) => secure.close(),
+            MaybeTlsStream::Plain(socket) => socket.close(),
+            MaybeTlsStream::Tls(secure) => secure.close(),
         }
     }
 
     /// Who opened it, where the kernel knows.
     pub(crate) fn credentials(&self) -> Option<Credentials> {
         match self {
-            Link::Plain(socket) => socket.credentials(),
-            Link::Tls(_) => None,
+            MaybeTlsStream::Plain(socket) => socket.credentials(),
+            MaybeTlsStream::Tls(_) => None,
         }
     }
 
     /// The addresses of the other end and this one; none of a Unix socket.
     pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
         let socket = match self {
-            Link::Plain(socket) => socket,
-            Link::Tls(secure) => &secure.socket,
+            MaybeTlsStream::Plain(socket) => socket,
+            MaybeTlsStream::Tls(secure) => &secure.socket,
         };
         (socket.peer_address(), socket.own_address())
     }
 
     pub(crate) fn is_secure(&self) -> bool {
-        matches!(self, Link::Tls(_))
+        matches!(self, MaybeTlsStream::Tls(_))
     }
 
     /// What the peer proved to be: its certificate (X.509, DER), which was verified.
     pub(crate) fn certificate(&self) -> Option<&Arc<[u8]>> {
         match self {
-            Link::Plain(_) => None,
-            Link::Tls(secure) => secure.certificate.as_ref(),
+            MaybeTlsStream::Plain(_) => None,
+            MaybeTlsStream::Tls(secure) => secure.certificate.as_ref(),
         }
     }
 }
 
-impl Link {
+impl MaybeTlsStream {
     /// When the peer's certificate expires, in seconds since 1970; never without one.
     pub(crate) fn expires(&self) -> u64 {
         match self {
-            Link::Plain(_) => FOREVER,
-            Link::Tls(secure) => secure.expires,
+            MaybeTlsStream::Plain(_) => FOREVER,
+            MaybeTlsStream::Tls(secure) => secure.expires,
         }
     }
 
@@ -193,18 +193,18 @@ impl Link {
     /// The peer's certificates, its own first.
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
         match self {
-            Link::Plain(_) => Vec::new(),
-            Link::Tls(secure) => secure.session.lock().tls.peer_certificates().unwrap_or_default().to_vec(),
+            MaybeTlsStream::Plain(_) => Vec::new(),
+            MaybeTlsStream::Tls(secure) => secure.session.lock().tls.peer_certificates().unwrap_or_default().to_vec(),
         }
     }
 }
 
 #[cfg(test)]
-impl Link {
+impl MaybeTlsStream {
     /// Connected to a listener that nobody accepts from.
-    pub(crate) fn connected() -> Link {
+    pub(crate) fn connected() -> MaybeTlsStream {
         let listener = hyoshi_os::Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        Link::Plain(Stream::connect(listener.address(), Duration::from_secs(5)).unwrap())
+        MaybeTlsStream::Plain(Stream::connect(listener.address(), Duration::from_secs(5)).unwrap())
     }
 }
 
@@ -316,11 +316,11 @@ impl fmt::Debug for Secure {
     }
 }
 
-impl AsFd for Link {
+impl AsFd for MaybeTlsStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Link::Plain(socket) => socket.as_fd(),
-            Link::Tls(secure) => secure.socket.as_fd(),
+            MaybeTlsStream::Plain(socket) => socket.as_fd(),
+            MaybeTlsStream::Tls(secure) => secure.socket.as_fd(),
         }
     }
 }
@@ -430,12 +430,12 @@ impl Handshake {
     }
 
     /// The connection, once it is done.
-    pub(crate) fn finish(self) -> Link {
+    pub(crate) fn finish(self) -> MaybeTlsStream {
         let Handshake { socket, tls } = self;
         let certificate: Option<Arc<[u8]>> =
             tls.peer_certificates().and_then(|chain| Some(Arc::from(chain.first()?.as_ref())));
         let expires = certificate.as_deref().and_then(Fields::of).map_or(FOREVER, |fields| fields.not_after);
-        Link::Tls(Box::new(Secure {
+        MaybeTlsStream::Tls(Box::new(Secure {
             socket,
             session: PiMutex::new(Session { tls, owed: 0 }),
             read_timeout: AtomicU64::new(FOREVER),

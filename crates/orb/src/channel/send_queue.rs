@@ -23,7 +23,7 @@ const PIECE: usize = 1 << 20;
 ///
 /// Times are of any one clock and unit.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct SendQueue {
     /// Messages are built here. Delayed messages wait here for the next one.
     pub(crate) to: Encoder,
     writing: Writing,
@@ -54,10 +54,10 @@ struct Parcel {
     begun: bool,
 }
 
-impl Outgoing {
+impl SendQueue {
     pub(crate) fn new(sticky: bool) -> Self {
         let (to, queue) = (Encoder::new(ByteOrder::NATIVE), VecDeque::new());
-        Outgoing { to, writing: Writing::Idle, queue, held: 0, next: 0, sticky }
+        SendQueue { to, writing: Writing::Idle, queue, held: 0, next: 0, sticky }
     }
 
     /// True if some waits for the socket.

@@ -14,41 +14,41 @@ use hyoshi_os::PiMutex;
 
 use super::dial::Patience;
 use super::mux::Mux;
-use crate::failure::Failure;
+use crate::failure::CallFailure;
 use crate::promise::Promise;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Slot(PiMutex<State>);
+pub(super) struct SharedConnection(PiMutex<ConnectionState>);
 
 #[derive(Debug)]
-enum State {
+enum ConnectionState {
     None,
-    Connecting(Arc<Promise<Result<Arc<Mux>, Failure>>>),
+    Connecting(Arc<Promise<Result<Arc<Mux>, CallFailure>>>),
     Open(Arc<Mux>),
     Ended,
 }
 
-impl Slot {
+impl SharedConnection {
     pub(super) fn new() -> Self {
-        Slot(PiMutex::new(State::None))
+        SharedConnection(PiMutex::new(ConnectionState::None))
     }
 
     /// The connection, made by `connect` if there is none.
     pub(super) fn get(
         &self,
         patience: &Patience,
-        connect: impl FnOnce() -> Result<Arc<Mux>, Failure>,
-    ) -> Result<Arc<Mux>, Failure> {
+        connect: impl FnOnce() -> Result<Arc<Mux>, CallFailure>,
+    ) -> Result<Arc<Mux>, CallFailure> {
         loop {
             let mut state = self.0.lock();
             let promise = match &*state {
-                State::Open(mux) if mux.is_alive() => return Ok(mux.clone()),
-                State::Connecting(promise) => promise.clone(),
-                State::Ended => return Err(Failure::ShutDown),
-                State::None | State::Open(_) => {
+                ConnectionState::Open(mux) if mux.is_alive() => return Ok(mux.clone()),
+                ConnectionState::Connecting(promise) => promise.clone(),
+                ConnectionState::Ended => return Err(CallFailure::ShutDown),
+                ConnectionState::None | ConnectionState::Open(_) => {
                     let promise = Arc::new(Promise::new());
-                    *state = State::Connecting(promise.clone());
+                    *state = ConnectionState::Connecting(promise.clone());
                     drop(state);
                     let outcome = self.connected(connect());
                     promise.keep(outcome.clone());
@@ -58,23 +58,23 @@ impl Slot {
             drop(state);
             match promise.wait(patience.until) {
                 // The caller that connected had less time than is left here.
-                Some(Err(Failure::ConnectTimedOut)) if patience.left().is_ok() => {}
+                Some(Err(CallFailure::ConnectTimedOut)) if patience.left().is_ok() => {}
                 Some(outcome) => return outcome,
-                None => return Err(Failure::ConnectTimedOut),
+                None => return Err(CallFailure::ConnectTimedOut),
             }
         }
     }
 
-    fn connected(&self, outcome: Result<Arc<Mux>, Failure>) -> Result<Arc<Mux>, Failure> {
+    fn connected(&self, outcome: Result<Arc<Mux>, CallFailure>) -> Result<Arc<Mux>, CallFailure> {
         let mut state = self.0.lock();
         match (&outcome, &*state) {
-            (Ok(mux), State::Ended) => {
+            (Ok(mux), ConnectionState::Ended) => {
                 mux.close();
-                return Err(Failure::ShutDown);
+                return Err(CallFailure::ShutDown);
             }
-            (Ok(mux), _) => *state = State::Open(mux.clone()),
-            (Err(_), State::Ended) => {}
-            (Err(_), _) => *state = State::None,
+            (Ok(mux), _) => *state = ConnectionState::Open(mux.clone()),
+            (Err(_), ConnectionState::Ended) => {}
+            (Err(_), _) => *state = ConnectionState::None,
         }
         outcome
     }
@@ -82,7 +82,7 @@ impl Slot {
     /// The existing connection.
     pub(super) fn open(&self) -> Option<Arc<Mux>> {
         match &*self.0.lock() {
-            State::Open(mux) => Some(mux.clone()),
+            ConnectionState::Open(mux) => Some(mux.clone()),
             _ => None,
         }
     }
@@ -90,19 +90,19 @@ impl Slot {
     /// Closes it if it has ended or was not used for long. Returns whether there is one.
     pub(super) fn retire(&self, now: u64) -> bool {
         let mut state = self.0.lock();
-        if let State::Open(mux) = &*state
+        if let ConnectionState::Open(mux) = &*state
             && (!mux.is_alive() || mux.retire(now))
         {
             mux.close();
-            *state = State::None;
+            *state = ConnectionState::None;
         }
-        matches!(*state, State::Open(_) | State::Connecting(_))
+        matches!(*state, ConnectionState::Open(_) | ConnectionState::Connecting(_))
     }
 
     /// Closes it for good.
     pub(super) fn end(&self) {
-        let state = std::mem::replace(&mut *self.0.lock(), State::Ended);
-        if let State::Open(mux) = state {
+        let state = std::mem::replace(&mut *self.0.lock(), ConnectionState::Ended);
+        if let ConnectionState::Open(mux) = state {
             // Another call may have delayed a oneway just now.
             mux.try_flush();
             mux.end();
