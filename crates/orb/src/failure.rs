@@ -14,7 +14,7 @@ pub(crate) enum CallFailure {
     /// No connection for other reasons.
     NotConnected,
     ConnectTimedOut,
-    /// It listens nowhere, and the connection that it opened is gone.
+    /// It listens nowhere, and the connection that it opened is closed.
     NoWayBack,
     /// The transport rules forbid it.
     Forbidden,

@@ -49,7 +49,7 @@ struct Session {
 const FOREVER: u64 = u64::MAX;
 
 impl MaybeTlsStream {
-    /// Connects, with the handshake of TLS if `dial` says with whom, all within `timeout`.
+    /// Connects within `timeout`, including the TLS handshake if `dial` is given.
     pub(crate) fn connect(to: &Address, timeout: Duration, dial: Option<&Dial>) -> io::Result<MaybeTlsStream> {
         let until = Instant::now() + timeout;
         let socket = Stream::connect(to, timeout)?;
@@ -75,7 +75,7 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Sends a first part of `octets`, and says how much. What was not taken must be the start of what is written next.
+    /// Sends a first part of `octets`, and returns its length. The next write must begin with the rest.
     #[inline]
     pub(crate) fn write(&self, octets: &[u8], wait: May) -> io::Result<usize> {
         match self {
@@ -130,7 +130,7 @@ impl MaybeTlsStream {
         }
     }
 
-    /// True if something has been deciphered that nobody has read: the kernel does not tell of it.
+    /// True if it holds deciphered octets that were not read: the kernel does not report those.
     pub(crate) fn holds_some(&self) -> bool {
         match self {
             MaybeTlsStream::Plain(_) => false,
@@ -138,7 +138,7 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Ends both directions: whoever waits in a read or write of it returns.
+    /// Ends both directions: threads that wait in a read or write return.
     pub(crate) fn close(&self) {
         match self {
             MaybeTlsStream::Plain(socket) => socket.close(),
@@ -146,7 +146,7 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Who opened it, where the kernel knows.
+    /// The process that opened it, if the kernel knows it.
     pub(crate) fn credentials(&self) -> Option<Credentials> {
         match self {
             MaybeTlsStream::Plain(socket) => socket.credentials(),
@@ -224,14 +224,14 @@ impl Secure {
     fn read(&self, into: &mut [u8], wait: May) -> io::Result<usize> {
         // One bound for a whole record: octets that dribble must not keep the thread.
         let until = if wait == May::Never { None } else { until(&self.read_timeout) };
-        // Who may wait mostly has to: looking at the socket first would be a system call for nothing.
+        // A read that may wait mostly has to: checking the socket first would cost a system call for nothing.
         let mut look = wait == May::Never;
         loop {
             {
                 let Session { tls, .. } = &mut *self.session.lock();
                 match tls.reader().read(into) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    // The peer ended without saying so: GIOP tells by itself where messages end.
+                    // The peer ended without a close alert: GIOP itself marks where messages end.
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                     done => return done,
                 }
@@ -280,7 +280,7 @@ impl Secure {
 
     fn at_rest(&self) -> bool {
         let mut session = self.session.lock();
-        // What came may be TLS' own: a new key.
+        // The octets may be TLS' own: a new key.
         loop {
             match session.tls.read_tls(&mut Unwaiting(&self.socket)) {
                 Ok(0) => return false,
@@ -292,7 +292,7 @@ impl Secure {
     }
 
     fn close(&self) {
-        // Whoever has the session now does not wait: but if so, the peer can do without the farewell.
+        // If another thread has the session, the peer gets no close alert.
         if let Some(mut session) = self.session.try_lock() {
             session.tls.send_close_notify();
             let _ = flush(&mut session.tls, &self.socket);
@@ -325,7 +325,7 @@ impl AsFd for MaybeTlsStream {
     }
 }
 
-/// A socket whose octets TLS takes and gives without waiting.
+/// A socket that TLS reads and writes without waiting.
 pub(crate) struct Unwaiting<'a>(pub(crate) &'a Stream);
 
 impl Read for Unwaiting<'_> {
@@ -344,7 +344,7 @@ impl Write for Unwaiting<'_> {
     }
 }
 
-/// Sends what TLS has to say. False if the socket takes no more now.
+/// Sends the records that TLS has built. False if the socket accepts no more now.
 fn flush(tls: &mut Connection, socket: &Stream) -> io::Result<bool> {
     while tls.wants_write() {
         match tls.write_tls(&mut Unwaiting(socket)) {
@@ -359,7 +359,7 @@ fn flush(tls: &mut Connection, socket: &Stream) -> io::Result<bool> {
 /// Looks at what was read, and sends what TLS itself answers: alerts, new keys.
 fn process(tls: &mut Connection, socket: &Stream) -> io::Result<()> {
     let done = tls.process_new_packets();
-    // What does not go now goes with what is written next.
+    // The rest is sent with the next write.
     let _ = flush(tls, socket);
     done.map(drop).map_err(|error| {
         let error = match error {
@@ -375,12 +375,12 @@ fn process(tls: &mut Connection, socket: &Stream) -> io::Result<()> {
     })
 }
 
-/// Why nothing can be written: perhaps the peer has said so before it closed.
+/// Why nothing can be written: the peer may have sent the reason before it closed.
 #[cold]
 fn why(tls: &mut Connection, socket: &Stream, error: io::Error) -> io::Error {
     loop {
         let came = tls.read_tls(&mut Unwaiting(socket));
-        // Also if nothing came: a reader may have heard of it already, and TLS repeats what it failed for.
+        // Even if nothing arrived: a reader may have received the reason, and TLS repeats its error.
         match process(tls, socket) {
             Err(told) => return told,
             Ok(()) if matches!(came, Ok(1..)) => {}

@@ -12,7 +12,7 @@
 //!             └──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The reader runs no servant and waits for nobody, so that a reply is always read, however many servants wait for one.
+//! The reader runs no servant and never waits. So a reply is always read, however many servants wait for one.
 
 mod points;
 mod whose;

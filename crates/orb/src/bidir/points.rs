@@ -6,11 +6,11 @@ use hyoshi_wire::giop::{CONTEXT_BI_DIR_IIOP, Context, ListenPoint};
 use hyoshi_wire::ior::Endpoint;
 use hyoshi_wire::{Decode, Decoder};
 
-/// Listen points of one connection; those beyond are not heard.
+/// The most listen points of one connection.
 pub(crate) const MOST: usize = 8;
 /// The longest name of a host (RFC 1035, 2.3.4).
 const LONGEST: usize = 255;
-/// Nobody has a host below it (RFC 6761, 6.4).
+/// A domain without hosts (RFC 6761, 6.4).
 const NOWHERE: &str = ".bidir.invalid";
 
 /// Which of the addresses that a client announces on a connection a server believes to be that client's. Calls to
@@ -50,7 +50,7 @@ impl Announcer {
     }
 }
 
-/// The name of an ORB that listens nowhere, to be told in its references.
+/// The name of an ORB that listens nowhere, for its references.
 pub(crate) fn way_back(incarnation: u64) -> Endpoint {
     Endpoint::Tcp { host: format!("{incarnation:016x}{NOWHERE}"), port: 1, priority: None }
 }
@@ -60,7 +60,7 @@ pub(crate) fn is_way_back(host: &str) -> bool {
     host.len() > NOWHERE.len() && host.ends_with(NOWHERE)
 }
 
-/// Service context 5, for an ORB that is to be found at these endpoints; none if none of them is of TCP.
+/// Service context 5 of an ORB with these endpoints; none without a TCP endpoint.
 pub(crate) fn context(endpoints: &[Endpoint]) -> Option<Box<[u8]>> {
     let point = |endpoint| match endpoint {
         &Endpoint::Tcp { ref host, port, .. } | &Endpoint::Tls { ref host, port, .. } => {
@@ -74,7 +74,7 @@ pub(crate) fn context(endpoints: &[Endpoint]) -> Option<Box<[u8]>> {
     announced.then(|| Context::BiDirectional(all).data().ok().map(Into::into)).flatten()
 }
 
-/// What a context says, as far as it makes sense.
+/// The valid listen points of a context.
 fn points(data: &[u8]) -> Vec<ListenPoint<'_>> {
     let mut all = Vec::new();
     let Ok(mut from) = Decoder::encapsulated(data) else { return all };
@@ -100,7 +100,7 @@ fn believes(claims: Claims, host: &str, from: Announcer, is_here: &dyn Fn(&str) 
         || is_way_back(host)
         || match from {
             Announcer::Here => is_here(host),
-            // Not names: looking them up would let clients make threads wait.
+            // Not names: clients could make threads wait for the look-up.
             Announcer::There(peer) => address(host) == Some(peer),
         }
 }
@@ -124,7 +124,7 @@ pub(crate) fn reaches(host: &str, bound: IpAddr) -> bool {
 /// Whether this machine has that name or address.
 fn is_here(host: &str) -> bool {
     match address(host) {
-        // Only one's own can be bound; unspecified ones are nobody's.
+        // Only own addresses can be bound; an unspecified address belongs to no host.
         Some(ip) => ip.is_loopback() || (!ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()),
         None => host.eq_ignore_ascii_case("localhost") || host.eq_ignore_ascii_case(&hyoshi_os::host_name()),
     }

@@ -1,4 +1,4 @@
-//! What shows that two connections come from the same client.
+//! The proof that two connections belong to the same client.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::stream::MaybeTlsStream;
 /// The best that is known of the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Of whoever has the key to it.
+    /// The owner of this certificate's key.
     Certificate(Arc<[u8]>),
-    /// A process of this machine, as the kernel tells it.
+    /// A process of this machine, as the kernel reports it.
     Process { pid: u32, uid: u32 },
     /// Any process there.
     Machine(Announcer),

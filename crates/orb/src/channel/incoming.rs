@@ -36,7 +36,7 @@ enum ReadState {
     Between,
     /// So many octets have arrived since one began. Its sender is not late: the message may be complete.
     Held { octets: usize },
-    /// The rest is awaited since then, in seconds of a coarse clock.
+    /// The rest is awaited since then, in milliseconds of a coarse clock.
     Awaiting { since: u64, octets: usize },
 }
 
@@ -162,7 +162,7 @@ impl Incoming {
         Ok(found.map(|received| Whole { received, rest: Remainder { octets, parked: self.parked.as_ref() } }))
     }
 
-    /// [`next`](Self::next) has no more: if a message has begun, its rest is to come from now on.
+    /// [`next`](Self::next) has no more: if a message has begun, its rest is awaited from now on.
     #[inline]
     pub(crate) fn await_rest(&mut self, now: u64) {
         self.forget_done();
@@ -180,7 +180,7 @@ impl Incoming {
         }
     }
 
-    /// After this second the rest of a message is late; octets last came at `heard`. None if none is awaited.
+    /// After this time the rest of a message is late; octets last arrived at `heard`. `None` if no rest is awaited.
     #[inline]
     pub(crate) fn deadline(&self, heard: u64, pace: Pace) -> Option<u64> {
         match self.reading {

@@ -11,7 +11,7 @@ use hyoshi_wire::{CharSet, Version};
 /// ```
 #[derive(Debug, Default)]
 pub(crate) struct Negotiated {
-    /// 0 while nothing was said of code sets: narrow characters are Latin-1.
+    /// 0 while no code sets were announced: narrow characters are Latin-1.
     chars: AtomicU8,
     /// One more than the minor number of GIOP's version that the other side spoke last; 0 before it spoke.
     spoken: AtomicU8,

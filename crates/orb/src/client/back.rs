@@ -10,7 +10,7 @@ use super::mux::Mux;
 use crate::bidir::Whose;
 use crate::current;
 
-/// Connections that lead to one address; those beyond are not remembered.
+/// The most connections that lead to one address.
 const MOST: usize = 8;
 
 /// See the module.
@@ -28,7 +28,7 @@ pub(crate) struct WaysBack {
 #[derive(Debug)]
 struct Announced {
     mux: Arc<Mux>,
-    /// Who that is; none if nothing shows it well enough to share the address.
+    /// Its owner; none if nothing proves it well enough to share the address.
     whose: Option<Whose>,
 }
 
@@ -45,9 +45,9 @@ impl WaysBack {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Of the connections of the peer that announced the address first: the one whose request the calling thread carries
-    /// out, if that is of these; else the oldest on which narrow characters are as said, else the oldest. (A client of omniORB's that has opened several reads those only on which
-    /// it waits.)
+    /// Of the connections of the peer that announced the address first: the one whose request the calling thread
+    /// carries out, if that is of these; else the oldest on which narrow characters are as said, else the oldest. (A
+    /// client of omniORB's that has opened several reads those only on which it waits.)
     #[cold]
     pub(super) fn way(&self, chars: CharSet) -> Option<Arc<Mux>> {
         let own = current::socket();
@@ -74,8 +74,8 @@ impl WaysBack {
         self.users.load(Ordering::Relaxed) > 0
     }
 
-    /// Calls may go over this connection, as soon as none of another peer came first. False if it is known, or there are
-    /// too many.
+    /// Calls may go over this connection, as soon as none of another peer came first. False if it is known, or there
+    /// are too many.
     pub(super) fn add(&self, mux: &Arc<Mux>, whose: Option<Whose>) -> bool {
         let mut all = self.all.lock();
         all.retain(|known| known.mux.is_alive());

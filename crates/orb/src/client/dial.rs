@@ -40,7 +40,7 @@ pub(super) struct Common {
     pub(super) housekeeping: Arc<Housekeeping>,
     pub(super) rules: TransportRules,
     pub(super) lookups: Arc<Lookups>,
-    /// Set if connections are to carry calls both ways.
+    /// Set if connections carry calls both ways.
     pub(super) offer: OnceLock<BidirOffer>,
 }
 

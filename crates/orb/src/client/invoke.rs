@@ -29,7 +29,7 @@ use crate::limits::{Timeouts, duration};
 use crate::shared::{Shared, use_orb};
 use crate::{current, minor, waits};
 
-/// What is to be called.
+/// A request to send.
 pub(crate) struct Invocation<'r> {
     pub(crate) operation: &'r str,
     pub(crate) response: Response,
@@ -38,7 +38,7 @@ pub(crate) struct Invocation<'r> {
     pub(crate) arguments: &'r dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
 }
 
-/// What is done with a reply that tells the outcome.
+/// Decodes a reply with the outcome.
 pub(crate) type Accept<'a> = &'a mut dyn FnMut(Reply<'_>) -> Result<(), SystemException>;
 
 /// Calls, and shows the outcome to `accept`.
@@ -82,7 +82,8 @@ fn follow(
             None => None,
         };
         let Some(route) = route else {
-            // If it was forwarded to where this ORB cannot go, the next call asks the original reference again.
+            // If it was forwarded to an address that this ORB cannot reach, the next call uses the original reference
+            // again.
             object.forget_target();
             return Err(no_way(&target));
         };
@@ -121,7 +122,7 @@ fn no_way(object: &RemoteObject) -> SystemException {
     SystemKind::Transient.not_done(minor::NO_USABLE_PROFILE)
 }
 
-/// Sends the request one way, and waits for the reply if there is to be one.
+/// Sends the request one way, and waits for the reply if it has one.
 fn attempt(
     orb: &Shared,
     route: &Route,
@@ -215,7 +216,7 @@ fn over_line(
     to.clear();
     let tell = Opening { sets: !line.told, points: None };
     write(route, request, out, id, tell, to).map_err(|error| (CallFailure::Encode(error), None))?;
-    // A request to a server that offers no code sets, or in GIOP 1.0, tells none.
+    // A request to a server that offers no code sets, or in GIOP 1.0, announces none.
     line.told |= route.sets.is_some();
     line.send(to.bytes(), until).map_err(|failure| (failure, None))?;
     if !request.response.expected() {
@@ -243,7 +244,7 @@ pub(super) fn sooner(until: Option<Instant>, reply: Option<Span>) -> Option<Inst
     }
 }
 
-/// Writes a request, and says what it tells of what it is to.
+/// Writes a request, and returns which part of `tell` it announces.
 pub(super) fn put(
     route: &Route,
     request: &Invocation<'_>,
@@ -309,7 +310,7 @@ pub(super) fn understand_message(
     }
 }
 
-/// What a reply says.
+/// Decodes a reply.
 #[inline]
 fn understand(orb: &Shared, out: &Outgoing<'_>, reply: Reply<'_>, accept: Accept<'_>) -> Result<Said, CallFailure> {
     let mut body = reply.body.clone();

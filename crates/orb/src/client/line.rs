@@ -17,7 +17,7 @@ use crate::socket::{fetch, refused};
 use crate::stream::MaybeTlsStream;
 use crate::tls::Dial;
 
-/// Connections that nobody used for longer than this are looked at before they are used again: the server may have
+/// Connections that were unused for longer than this are checked before they are used again: the server may have
 /// closed them meanwhile.
 const FRESH: Span = Span::from_millis(50);
 
@@ -28,14 +28,14 @@ pub(super) struct Line {
     incoming: Incoming,
     /// Even: odd ones are the server's, where it calls back over the connection.
     next: u32,
-    /// Whether the server has been told the code sets.
+    /// The code sets are announced.
     pub(super) told: bool,
     /// When its last call began, on the coarse clock: one look at it for each call.
     pub(super) used: Span,
     /// What the socket's timeouts are set to.
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
-    /// Requests whose replies nobody waits for any more.
+    /// Requests whose callers no longer wait.
     late: Vec<u32>,
     /// Another connection to the server has just ended.
     pub(super) doubted: bool,
@@ -64,7 +64,7 @@ impl Drop for ConnectionPermit {
 impl Line {
     pub(super) fn connect(to: &Address, timeout: Duration, dial: Option<&Dial>, most: usize) -> io::Result<Line> {
         let stream = MaybeTlsStream::connect(to, timeout, dial)?;
-        // A Unix socket was given one to connect.
+        // Connecting to a Unix socket has set one.
         stream.write_timeout(None)?;
         let incoming = Incoming::new(Limits { message: most, ..Limits::default() });
         Ok(Line {
@@ -81,7 +81,7 @@ impl Line {
         })
     }
 
-    /// Its connection, for whoever ends all calls.
+    /// Its stream, to end all calls.
     pub(super) fn link(&self) -> Weak<MaybeTlsStream> {
         Arc::downgrade(&self.stream)
     }
@@ -103,7 +103,7 @@ impl Line {
         self.stream.has_expired()
     }
 
-    /// True while a late reply is to come.
+    /// True while a late reply has not arrived.
     pub(super) fn is_late(&self) -> bool {
         !self.late.is_empty()
     }
@@ -169,8 +169,8 @@ impl Line {
         !self.incoming.holds_some() && !self.incoming.has_begun()
     }
 
-    /// Nobody waits for the reply to `id` any more: tells the server. True if the connection can be used once the
-    /// reply has come all the same.
+    /// The caller no longer waits for the reply to `id`: sends a cancel request. True if the connection can be used
+    /// once the reply has arrived.
     pub(super) fn cancel(&mut self, id: u32, version: Version) -> bool {
         let mut to = Encoder::new(ByteOrder::NATIVE);
         to.speak(version, Default::default());
@@ -214,8 +214,8 @@ pub(super) fn reply<'a>(received: &Received<'a>, chars: CharSet) -> Result<Reply
     }
 }
 
-/// What is left of the time, if it is bounded: in whole milliseconds, up, so that calls with the same timeout need not tell
-/// the kernel anew. It counts in ticks of 1 ms at best.
+/// What is left of the time, if it is bounded: in whole milliseconds, up, so that calls with the same timeout need not
+/// tell the kernel anew. It counts in ticks of 1 ms at best.
 #[inline]
 fn left(until: Option<Instant>) -> Result<Option<Duration>, CallFailure> {
     match until {

@@ -79,7 +79,7 @@ impl Lookups {
         let (lookups, name, kept) = (self.clone(), host.to_owned(), promise.clone());
         let look = move || {
             let found = (lookups.resolve)(&name).ok().map(Into::into);
-            // First: who asks from now on shall hear of changes.
+            // First: later callers get changed addresses.
             lookups.under_way.lock().remove(&name);
             kept.keep(found);
         };

@@ -29,7 +29,7 @@ pub(super) fn of(endpoint: &Endpoint, without_plain: bool) -> Option<&'static st
         }
         Endpoint::Unix { path, .. } => path.clone(),
     };
-    // What a reference says is anybody's text: nothing in it shall move a terminal's cursor.
+    // The text of a reference is not trusted: it must not move a terminal's cursor.
     let text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     let mut known = KNOWN.lock();
     if let Some(text) = known.get(text.as_str()) {

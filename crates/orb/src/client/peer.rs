@@ -36,7 +36,7 @@ pub(crate) struct Peer {
 /// on a connection, so that references which say otherwise, or nothing, need connections of their own.
 pub(super) type PeerKey = (Endpoint, Option<Transmission>);
 
-/// What a call goes over.
+/// The connection of a call.
 pub(super) enum Over<'a> {
     /// A connection of its own.
     Line(Box<Line>),
@@ -71,8 +71,8 @@ impl Peer {
         matches!(self.dialling.endpoint, Endpoint::Unix { .. })
     }
 
-    /// The connection that carries calls both ways, if calls to this peer go over one: one that it opened itself, or, where
-    /// that is offered, one to it.
+    /// The connection that carries calls both ways, if calls to this peer go over one: one that it opened itself, or,
+    /// where that is offered, one to it.
     #[inline]
     pub(super) fn both_ways(
         &self,

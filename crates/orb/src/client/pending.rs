@@ -1,4 +1,4 @@
-//! Calls that nobody waits for yet.
+//! Asynchronous calls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Pending<R, E> {
 }
 
 enum PendingState {
-    /// The reply is to come.
+    /// The reply has not been used.
     SentCall(Box<SentCall>),
     /// It ended at once, or has been waited for.
     Over,
@@ -117,7 +117,7 @@ impl<R, E: Raises> Pending<R, E> {
         Ok(Ok(Pending { state: PendingState::SentCall(Box::new(sent)), results: Some(results), outcome: None }))
     }
 
-    /// True once [`wait`](Self::wait) would not wait. (If the request is to be sent on, it may all the same.)
+    /// True once [`wait`](Self::wait) would not wait. (If the request has to be forwarded, it still may.)
     pub fn is_over(&self) -> bool {
         match &self.state {
             PendingState::SentCall(sent) => sent.waiter.is_filled(),
@@ -135,7 +135,7 @@ impl<R, E: Raises> Pending<R, E> {
         self.outcome.take().unwrap_or_else(|| Err(CallFailure::Lost.exception().into()))
     }
 
-    /// Waits for so long at most: none if it has not ended by then. It goes on, and can be waited for again.
+    /// Waits at most this long. `None` if the call has not ended: it continues, and can be waited for again.
     pub fn wait_for(&mut self, span: Span) -> Option<Result<R, E>> {
         self.finish(Some(Instant::now() + duration(span)));
         self.outcome.take()

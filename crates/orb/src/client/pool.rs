@@ -43,7 +43,7 @@ impl Pool {
         }
     }
 
-    /// All idle ones wait for late replies, for those stand at the front: perhaps this one's has come.
+    /// All idle ones wait for late replies, because those are at the front: perhaps this one's has arrived.
     #[cold]
     fn try_late(&self, mut line: Box<Line>) -> Option<Box<Line>> {
         if !line.drain(&mut vec![0; BUFFER]) {
@@ -80,7 +80,7 @@ impl Pool {
         if line.is_clean() { self.idle.lock().push(line) } else { line.close() }
     }
 
-    /// The call is over, but its reply is still to come.
+    /// The call is over, but its reply has not arrived.
     pub(super) fn give_back_late(&self, line: Box<Line>) {
         self.idle.lock().insert(0, line);
     }

@@ -69,7 +69,7 @@ impl RemoteObject {
         target
     }
 
-    /// Requests go where the reference says.
+    /// Requests go to the reference's addresses again.
     pub(crate) fn forget_target(&self) {
         self.is_sent_on.store(false, Ordering::Release);
         self.sent_on.store(None);

@@ -16,7 +16,7 @@ pub(crate) struct Route {
     pub(super) peer: Arc<Peer>,
     pub(super) key: Box<[u8]>,
     pub(super) version: Version,
-    /// What narrow characters are, and what to tell the server of it.
+    /// The code set of narrow characters, and what to announce to the server.
     pub(super) chars: CharSet,
     pub(super) sets: Option<Transmission>,
     /// The reference also has plain addresses, which are not used.
@@ -40,7 +40,7 @@ pub(super) fn back(routes: &[Route]) -> Option<&Route> {
     routes.iter().find(|route| route.peer.has_way_back() && route.version == Version::V1_2)
 }
 
-/// All ways that the reference names and this ORB can go, in its order: Unix sockets first, as they are nearer.
+/// All addresses of the reference that this ORB can use, in its order, but Unix sockets first: they are nearer.
 pub(crate) fn routes(orb: &Shared, ior: &Ior) -> Vec<Route> {
     let mut all = Vec::new();
     // For the reference, not for each profile: broken handshakes must not lead a client to plain TCP.

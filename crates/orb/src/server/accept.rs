@@ -1,4 +1,4 @@
-//! How connections come to a lane, and make room for others.
+//! Accepts connections, and closes silent ones if there are too many.
 
 use std::io;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Lane {
                 Ok(None) => break,
                 Err(error) => match Lack::of(&error) {
                     None => {}
-                    // One makes room. If that does not help, descriptors are lacking for other reasons.
+                    // Closing one makes room. If that does not help, the process lacks descriptors for other reasons.
                     Some(Lack::Descriptors) if !made_room && self.make_room() => made_room = true,
                     Some(_) => {
                         self.resting.lock().push(number);
@@ -75,7 +75,7 @@ impl Lane {
                     }
                     return Ok(());
                 }
-                // As many as there may be: the oldest that never said anything goes, however young.
+                // The most connections are open: the oldest that never sent a message is closed, however young.
                 Err(back) if self.evict(u64::MAX) => link = back,
                 Err(_) => return Ok(()),
             }
@@ -98,7 +98,7 @@ impl Lane {
         })
     }
 
-    /// Closes the oldest connection that never said anything, though it had time to. False if there is none.
+    /// Closes the oldest connection that never sent a message, though it had time to. False if there is none.
     pub(super) fn make_room(&self) -> bool {
         match self.clock().checked_sub(FIRST_MESSAGE) {
             Some(before) => self.evict(before),

@@ -27,10 +27,11 @@ use crate::stream::MaybeTlsStream;
 ///    └──────────────────────────────────────────────────────────────────────┘
 /// ```
 ///
-/// Where calls go both ways a request may run apart, and whoever finds the next owns the connection from then on.
+/// If the connection carries calls both ways, a request may run apart: the thread that takes the next request then owns
+/// the connection.
 ///
-/// Each way back to Armed begins a new epoch, so that a thread which no longer owns the connection knows. If calls go both
-/// ways over it, somebody else reads it, and the owner takes what that one has queued.
+/// Each return to Armed begins a new epoch: a thread sees by it that it no longer owns the connection. If calls go both
+/// ways, the reader thread reads it, and the owner takes the requests that the reader has queued.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(super) lane: Weak<Lane>,
@@ -49,17 +50,17 @@ pub(crate) struct Connection {
     pub(super) gone: AtomicBool,
     /// When it was accepted, on the coarse clock.
     pub(super) since: u64,
-    /// When something last came.
+    /// When octets last arrived.
     pub(super) heard: AtomicU64,
-    /// Octets of messages that have not come whole, or that nobody runs yet.
+    /// Octets of incomplete messages, and of requests that wait to run.
     pub(super) unfinished: Tally,
     /// What has arrived and is not yet carried out, while no thread has it and if there is any.
     pub(super) incoming: PiMutex<Option<Incoming>>,
     /// How often its listen points have been looked at.
     told: AtomicU32,
-    /// Set once calls go both ways.
+    /// Set once it carries calls both ways.
     pub(super) duplex: OnceLock<Arc<Duplex>>,
-    /// Who connected: the kernel's answer stays the same.
+    /// The process that connected: the kernel's answer stays the same.
     client: OnceLock<Option<Credentials>>,
     /// Values of interceptors that live as long as the connection.
     seats: PiMutex<Vec<Box<dyn Any + Send + Sync>>>,
@@ -138,8 +139,8 @@ impl Connection {
         }
     }
 
-    /// The same, and whoever has the next takes the connection ([`take_apart`](Self::take_apart)): the order in which the two
-    /// are carried out is nobody's concern.
+    /// The same, and the thread that takes the next request owns the connection ([`take_apart`](Self::take_apart)): the
+    /// order of the two requests does not matter.
     pub(super) fn run_apart(&self, epoch: u64) {
         self.begin();
         self.stage.store(epoch << 2 | APART, Ordering::Release);
@@ -177,7 +178,7 @@ impl Connection {
         if stage == owned {
             return true;
         }
-        // Another epoch, or one that is armed: somebody else's.
+        // Another epoch, or one that is armed: another thread's.
         stage >> 2 == epoch
             && stage & 3 != ARMED
             && self.stage.compare_exchange(stage, owned, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -232,7 +233,7 @@ impl Connection {
         self.running.load(Ordering::Relaxed) > 0
     }
 
-    /// Lets epoll report once when something comes.
+    /// Lets epoll report once when octets arrive.
     pub(super) fn watch(&self, poller: &Poller) -> io::Result<()> {
         match poller.arm(self, self.number, false) {
             // It is new there.
@@ -245,7 +246,7 @@ impl Connection {
         &self.socket.link
     }
 
-    /// Its listen points are looked at now: not for ever, as the system has to be asked whose they are.
+    /// Its listen points are checked now. The number of checks is bounded, because each asks the system for addresses.
     pub(super) fn may_announce(&self) -> bool {
         self.told.load(Ordering::Relaxed) < TELLINGS && self.told.fetch_add(1, Ordering::Relaxed) < TELLINGS
     }

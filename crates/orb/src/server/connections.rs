@@ -9,7 +9,7 @@ use super::Lane;
 use super::connection::{Connection, Sums};
 use crate::stream::MaybeTlsStream;
 
-/// Connections by number. Looked into when epoll tells of one and when one comes or goes, not for each request.
+/// Connections by number. Used when epoll reports one, and when one is opened or closed; not for each request.
 #[derive(Debug)]
 pub(super) struct Connections {
     most: usize,
@@ -21,7 +21,7 @@ pub(super) struct Connections {
 struct Inner {
     next: u64,
     all: BTreeMap<u64, Arc<Connection>>,
-    /// Those that had said nothing when somebody last looked, the oldest first; some are gone.
+    /// Those that were silent at the last check, the oldest first; some are closed.
     silent: VecDeque<u64>,
 }
 
@@ -34,7 +34,7 @@ impl Connections {
         Connections { most, sums: Sums::default(), inner: PiMutex::new(inner) }
     }
 
-    /// Takes a connection in; gives it back if there are too many.
+    /// Adds a connection; returns it if there are too many.
     pub(super) fn add(
         &self,
         lane: Weak<Lane>,
@@ -54,7 +54,7 @@ impl Connections {
         Ok(connection)
     }
 
-    /// The oldest connection that never said anything, if it came at `before` at the latest.
+    /// The oldest connection that never sent a message, if it was accepted at `before` at the latest.
     pub(super) fn oldest_silent(&self, before: u64) -> Option<Arc<Connection>> {
         let inner = &mut *self.inner.lock();
         while let Some(number) = inner.silent.front() {
@@ -78,7 +78,7 @@ impl Connections {
 
     pub(super) fn remove(&self, number: u64) {
         let gone = self.inner.lock().all.remove(&number);
-        // Closed here, if nobody else has it: not under the lock.
+        // Closed here if no other thread has it: not under the lock.
         drop(gone);
     }
 
@@ -97,7 +97,7 @@ impl Connections {
 }
 
 impl Inner {
-    /// Keeps `silent` in proportion to the connections there are, however many have come and gone.
+    /// Keeps `silent` in proportion to the open connections, however many were closed.
     fn forget_some(&mut self) {
         if self.silent.len() > 2 * self.all.len() + 64 {
             self.silent.retain(|number| self.all.get(number).is_some_and(|found| found.is_silent()));

@@ -97,7 +97,7 @@ pub(super) struct Pipelining(AtomicU8);
 
 /// Each request was sent behind the reply to the one before.
 const NONE: u8 = 0;
-/// They are given threads of their own while there are some.
+/// They get threads of their own while the lane has some.
 const LONG: u8 = 1;
 /// The last that was measured took less than [`BRIEF`].
 const IS_BRIEF: u8 = 2;

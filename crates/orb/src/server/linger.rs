@@ -1,8 +1,8 @@
 //! Threads that linger: they wait for the next request in a read of their connection, not in epoll, and so spare it two
-//! system calls. They must not be missing where requests of other connections come.
+//! system calls. Requests of other connections must not lack these threads.
 //!
 //! ```text
-//!            the last idle thread is given a connection: one that lingers is kicked
+//!            the last idle thread gets a connection: one that lingers is kicked
 //!   Plenty ──────────────────────────────────────────────────────────────────────────► Short
 //!     ▲                                        and again: as many ticks as at first      │
 //!     └──────────────────────────────────────────────────────────────────────────────────┘
@@ -13,8 +13,8 @@
 //! marks the thread, under the lock of the lane's threads. A thread that finds itself marked at the end of its read
 //! waits for that lock, and handles the signal before it runs anything.
 //!
-//! While the lane is short nobody begins to linger, and each tick kicks those that still do: a kick that comes just before
-//! the read is lost. So there is no kick on the way of a request but the first when a lane becomes short.
+//! While the lane is short, no thread begins to linger, and each tick kicks those that still do: a kick that arrives
+//! just before the read is lost. So there is no kick on the way of a request but the first when a lane becomes short.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -46,7 +46,7 @@ impl Lingering {
 }
 
 impl Lane {
-    /// The thread may wait in a read of its connection, until [`lingered`](Self::lingered). Not if nobody else is idle.
+    /// The thread may wait in a read of its connection, until [`lingered`](Self::lingered). Not if no other is idle.
     #[inline]
     pub(super) fn may_linger(&self, thread: usize) -> bool {
         let Lingering { stays, short } = &self.lingering;
@@ -54,7 +54,7 @@ impl Lane {
             return false;
         }
         stays[thread].store(STAYS, Ordering::SeqCst);
-        // Whoever wants it back has said so before, or sees it stay.
+        // A thread that needs it has set `short` before, or sees it stay.
         if short.load(Ordering::SeqCst) > 0 || self.stopping() {
             self.lingered(thread);
             return false;
@@ -77,7 +77,7 @@ impl Lane {
         hyoshi_os::handle_signals();
     }
 
-    /// All threads have something in hand, and there are as many as there may be: one that lingers is to wait for
+    /// All threads are busy, and the lane has its most threads: one that lingers has to wait for
     /// requests of all connections.
     #[cold]
     pub(super) fn call_one_back(&self) {
@@ -85,7 +85,7 @@ impl Lane {
         self.kick(1);
     }
 
-    /// Nobody is to linger any more.
+    /// No thread lingers any longer.
     pub(super) fn call_all_back(&self) {
         self.kick(usize::MAX);
     }

@@ -2,9 +2,9 @@
 //! other lanes.
 //!
 //! This file has its threads. All idle threads of a lane wait in epoll. The one that gets a connection reads a request
-//! **and runs it**, sends the reply and, while another thread is idle, waits for the next request in a plain read of that
-//! connection: two system calls for each message (see `linger`). It does so for 20 ms at most. A connection that is
-//! silent for longer, or whose lane is short of threads, returns to epoll. Buffers belong to threads.
+//! **and runs it**, sends the reply and, while another thread is idle, waits for the next request in a plain read of
+//! that connection: two system calls for each message (see `linger`). It does so for 20 ms at most. A connection that
+//! is silent for longer, or whose lane is short of threads, returns to epoll. Buffers belong to threads.
 
 mod accept;
 mod connection;
@@ -48,7 +48,7 @@ pub(crate) use connection::Connection;
 pub use order::{Order, OrderedRequest};
 pub use owned::OwnedLane;
 
-/// How often threads that linger are told that the lane ends.
+/// How often threads that linger are kicked when the lane ends.
 const AGAIN: Span = Span::from_millis(10);
 
 /// A lane's threads.
@@ -63,8 +63,8 @@ pub struct LaneOptions {
     pub policy: Policy,
     /// The CPU they run on; none for any.
     pub cpu: Option<u32>,
-    /// All requests take less than some milliseconds, and come seldom. Then no thread lingers, and nobody wakes up besides
-    /// those who serve. A request that runs long all the same holds up others of its connection.
+    /// All requests take less than some milliseconds, and are rare. Then no thread lingers, and no thread wakes up
+    /// except those that serve. A request that still runs long delays others of its connection.
     pub brief: bool,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Lane {
     in_flight: u32,
     /// The most octets of replies that wait.
     backlog: usize,
-    /// The most octets of messages that have not come whole.
+    /// The most octets of incomplete messages.
     most_unfinished: usize,
     pace: Pace,
     linger: Duration,
@@ -105,9 +105,10 @@ pub(crate) struct Lane {
     listeners: PiMutex<Vec<Arc<Listener>>>,
     /// Takes connections over TLS in, if the lane has such endpoints.
     handshakes: PiMutex<Option<Handshakes>>,
-    /// Reads the connections that carry calls both ways, from the start on where there may be such until the lane has ended.
+    /// Reads the connections that carry calls both ways, from the start on where there may be such until the lane has
+    /// ended.
     reader: PiMutex<Option<DuplexReader>>,
-    /// Which listen points of clients are believed; none if no calls go to them over their connections.
+    /// Which listen points of clients are believed; none if clients are not called over their connections.
     claims: Option<Claims>,
     /// Listeners that are left alone for a moment, for the system lacks what a connection needs.
     resting: PiMutex<Vec<u64>>,
@@ -123,9 +124,9 @@ pub(crate) struct Lane {
     /// Those that run still, and a post for each that ends.
     alive: AtomicUsize,
     gone: Wake,
-    /// Connections of which requests have been read that nobody runs yet, the one that waits longest first.
+    /// Connections with requests that were read and do not run yet. The longest waiting first.
     ready: PiMutex<VecDeque<Arc<Connection>>>,
-    /// Connections whose clients do not take replies.
+    /// Connections with messages that the other side does not accept.
     behind: PiMutex<Vec<Arc<Connection>>>,
     /// What each thread serves.
     at_work: Box<[PiMutex<Option<AtWork>>]>,
@@ -327,7 +328,7 @@ impl Lane {
             self.idle.fetch_add(1, Ordering::Relaxed);
         }
         self.idle.fetch_sub(1, Ordering::Relaxed);
-        // The next thread shall see that it is over, too.
+        // The next thread ends, too.
         self.poller.poke();
     }
 
@@ -397,7 +398,7 @@ impl Lane {
         self.options.policy
     }
 
-    /// Somebody is at work who is none of the lane's own threads.
+    /// Wakes the housekeeping thread: a thread that is not the lane's has work for it.
     fn wake_housekeeping(&self) {
         if let Some(orb) = self.orb.upgrade() {
             orb.housekeeping.wake(false);
@@ -439,7 +440,7 @@ impl Lane {
             if left.is_zero() {
                 return false;
             }
-            // A kick that comes just before the read is lost.
+            // A kick that arrives just before the read is lost.
             self.call_all_back();
             let left = Span::from_nanos(left.as_nanos() as u64).min(AGAIN);
             self.gone.wait_until(&clock, clock.now() + left);
@@ -449,7 +450,7 @@ impl Lane {
     }
 
     /// Closes what connections there are still, when its threads have ended or are left to themselves. A request of the
-    /// calling thread is the one that ends the ORB: its reply is to come first.
+    /// calling thread is the one that ends the ORB: its reply is sent first.
     pub(crate) fn close_rest(&self) {
         let own = current::socket();
         for connection in self.table.all() {
@@ -460,11 +461,11 @@ impl Lane {
                 self.close(&connection);
             }
         }
-        // Last: whoever waited for a reply has it.
+        // Last: callers that waited for a reply have it.
         let reader = self.reader.lock().take();
         if let Some(reader) = reader {
             reader.end();
-            // Those that it was given since: now it is given no more.
+            // Connections that it got since: now it gets no more.
             let late = self.table.all().into_iter().filter(|connection| connection.duplex.get().is_some());
             late.filter(|connection| !connection.is_running()).for_each(|connection| self.end(&connection));
         }

@@ -46,7 +46,7 @@ impl Worker {
 }
 
 impl Lane {
-    /// Somebody shall read the connection.
+    /// Lets a thread read the connection.
     pub(super) fn arm(&self, connection: &Arc<Connection>) {
         if let Some(duplex) = connection.duplex.get() {
             if !duplex.is_idle() {
@@ -55,7 +55,7 @@ impl Lane {
             }
             return;
         }
-        // Else it is armed when its replies have gone.
+        // Otherwise it is armed when its replies are sent.
         if !connection.socket.outbox.may_arm() {
             return;
         }
@@ -71,7 +71,7 @@ impl Lane {
     }
 
     pub(super) fn serve(self: &Arc<Self>, orb: &Arc<Shared>, connection: Arc<Connection>, worker: &mut Worker) {
-        // Somebody may just be closing it.
+        // Another thread may just close it.
         let waits = || connection.duplex.get().is_some_and(|duplex| !duplex.is_idle());
         let apart = || if waits() { connection.take_apart(self.may_take()) } else { None };
         let Some(epoch) = connection.own().or_else(apart) else { return };
@@ -107,7 +107,8 @@ impl Lane {
                     _ => self.arm(&connection),
                 }
             }
-            // The start of another message was read already: the stream is lost to those who read now.
+            // This thread has read the start of another message: the threads that read now cannot understand the
+            // stream.
             AfterRead::Given if incoming.has_begun() => self.close(&connection),
             // The last of the requests that the end of the lane waited for.
             AfterRead::Given if self.stopping() && !connection.is_running() && connection.own().is_some() => {
@@ -178,7 +179,7 @@ impl Lane {
                 if let (Some(claims), Some(Ok(Message::Request(request)))) = (self.claims, &decoded)
                     && self.is_offer(claims, connection, request)
                 {
-                    // Once more from this request on, by who reads it then.
+                    // The next reader begins with this request.
                     let again = rest.park_with(&received);
                     incoming.resume(again);
                     return AfterRead::Both;
@@ -197,7 +198,7 @@ impl Lane {
                         }
                     }
                 }
-                // Behind a call that waits for its reply comes another message: the client does not wait for it.
+                // Another message follows: the client does not wait for the reply to this call.
                 let mut handed = rest.is_empty();
                 if !handed {
                     round.begin();
@@ -253,7 +254,7 @@ impl Lane {
         }
     }
 
-    /// True if other connections are to have their turn.
+    /// True if other connections have their turn.
     fn is_over(&self, round: &Round) -> bool {
         self.idle.load(Ordering::Relaxed) == 0 && round.is_over()
     }

@@ -14,7 +14,7 @@ use crate::objects::{Elsewhere, Found, Located, Servant, special};
 use crate::shared::Shared;
 use crate::{current, minor};
 
-/// Whether the connection goes on.
+/// What happens to the connection after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterMessage {
     /// It does.
@@ -23,7 +23,7 @@ pub(crate) enum AfterMessage {
     Close,
 }
 
-/// Carries out a message. What is to be sent is in `to` afterwards; `early` sends what cannot wait for that.
+/// Handles a message. Afterwards `to` has what the caller sends; `early` sends at once what cannot wait.
 #[inline]
 pub(crate) fn message(
     orb: &Shared,
@@ -36,7 +36,7 @@ pub(crate) fn message(
     decoded(orb, terms, received, &mut decode(terms, received), to, early)
 }
 
-/// What a message says, in the characters of its connection.
+/// Decodes a message in the code set of its connection.
 #[inline]
 pub(crate) fn decode<'a>(terms: &Negotiated, received: &Received<'a>) -> Result<Message<'a>, DecodeError> {
     received.decode_in(chars(terms, received.header().version))
@@ -157,8 +157,8 @@ fn run(orb: &Shared, request: &Request<'_>, to: &mut Encoder, early: &mut dyn Fn
     }
 }
 
-/// Runs code of the user's: servants, activators, locators and interceptors. A panic there is the request's end, not the
-/// thread's.
+/// Runs code of the user's: servants, activators, locators and interceptors. A panic there is the request's end, not
+/// the thread's.
 #[inline]
 pub(super) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, SystemException> {
     // The panic itself was reported by the panic hook.
@@ -194,12 +194,12 @@ fn after(orb: &Shared, call: &mut Call<'_>) {
     }
 }
 
-/// The client chose a form of target that tells us nothing.
+/// The client chose a form of target without the object's key.
 #[cold]
 fn ask_for_key(request: &Request<'_>, to: &mut Encoder) {
     if request.response.expected() {
         let header = ReplyHeader { id: request.id, status: ReplyStatus::NeedsAddressingMode, contexts: &[] };
-        // Other forms come in 1.2 only, which has this answer.
+        // Only 1.2 has other forms, and it has this answer.
         drop(header.begin(to).and_then(|begun| {
             Addressing::Key.encode(to)?;
             begun.end(to)
@@ -227,7 +227,8 @@ fn locate(orb: &Shared, request: &LocateRequest<'_>, to: &mut Encoder) {
     }));
 }
 
-/// A message that cannot be read. To a request with an id one can say so; after anything else the stream is lost.
+/// A message that cannot be decoded. A request with an id gets an exception; after any other message the stream is
+/// lost.
 #[cold]
 pub(super) fn broken(received: &Received<'_>, exception: SystemException, to: &mut Encoder) -> AfterMessage {
     match received.id() {

@@ -1,5 +1,5 @@
-//! What is done for a lane once in a while, by the thread that tends the ORB: it never waits, and each time does little,
-//! for it runs above the lane's own threads.
+//! What is done for a lane once in a while, by the thread that tends the ORB: it never waits, and each time does
+//! little, for it runs above the lane's own threads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,12 +8,12 @@ use super::connection::Connection;
 use super::{AtWork, Lane};
 use crate::channel::{Incoming, slowest};
 
-/// Connections that are looked at in one go.
+/// Connections that one step of a round checks.
 const SOME: usize = 256;
 
 impl Lane {
-    /// Every 10 ms while something is at work: requests that run long let others read their connection, replies that
-    /// wait go on, and so do listeners that were left alone.
+    /// Every 10 ms while the lane is busy: other threads may read the connections of long requests, waiting messages
+    /// are sent, and paused listeners accept again.
     pub(crate) fn tick(self: &Arc<Self>) {
         let mut at_work = Vec::new();
         for slot in &self.at_work {
@@ -36,7 +36,8 @@ impl Lane {
         self.tick_fairness(at_work.len());
         let now = self.now.load(Ordering::Relaxed);
         let (count, mut at) = (self.behind.lock().len(), 0);
-        // They stay listed meanwhile: others may have to choose among them. Nobody else removes any.
+        // They stay in the list meanwhile: another thread may select one of them to close. Only this thread removes
+        // any.
         for _ in 0..count {
             let Some(connection) = self.listed(at) else { break };
             let socket = &connection.socket;
@@ -61,8 +62,8 @@ impl Lane {
         self.behind.lock().get(at).cloned()
     }
 
-    /// Octets wait for the connection's client. With `first` the lane's list does not contain it yet. If too many octets
-    /// wait in the lane, the [slowest] connection is closed. False if it is this one.
+    /// Octets wait for the connection's client. With `first` the lane's list does not contain it yet. If too many
+    /// octets wait in the lane, the [slowest] connection is closed. False if it is this one.
     #[cold]
     pub(super) fn put_behind(&self, connection: &Arc<Connection>, first: bool) -> bool {
         if first {
@@ -82,7 +83,7 @@ impl Lane {
         true
     }
 
-    /// True while threads have connections in hand that may need somebody, replies wait, or listeners are left alone.
+    /// True while threads serve connections that may need another thread, messages wait, or listeners are paused.
     pub(crate) fn is_busy(&self) -> bool {
         let idle = self.idle.load(Ordering::Relaxed);
         (idle < self.threads.lock().len() && (idle == 0 || !self.options.brief))
@@ -95,7 +96,7 @@ impl Lane {
         self.table.len()
     }
 
-    /// Goes on with a round that closes connections which said nothing for long, or take too long with a message. False
+    /// The next step of a round that closes connections that are silent or send a message too slowly. False
     /// when the round is over; the next call begins another.
     pub(crate) fn sweep(&self, now: u64) -> bool {
         let some = self.table.some(self.swept.load(Ordering::Relaxed), SOME);
@@ -124,7 +125,7 @@ impl Lane {
         if !overdue() {
             return;
         }
-        // Nobody reads a request from it from here on; somebody may have before.
+        // From here on no other thread reads a request from it; one may have before.
         let Some(epoch) = connection.own() else { return };
         if !overdue() {
             connection.release(epoch);
