@@ -6,10 +6,10 @@
 //!                                    └──► deadline of what has begun
 //!
 //!   send, post ─────────► SendQueue ──► flush: octets, as many as the socket takes
-//!                                 └──► deadline of what waits
+//!                                  └──► deadline of what waits
 //! ```
 //!
-//! [`Outbox`] shares an [`SendQueue`] between threads. The drivers are thin: a thread of a lane, the reader of connections
+//! [`Outbox`] shares a [`SendQueue`] between threads. The drivers are thin: a thread of a lane, the reader of connections
 //! that carry calls both ways, a call that reads its own reply, the thread that reads a shared connection's replies.
 //!
 //! Times are milliseconds of a coarse clock: [`now`].

@@ -4,7 +4,7 @@
 //!                 a first request offers it, and its address is believed
 //!   read by threads of the lane ─────────────────────────────────────────┐
 //!                                                                        ▼      the most requests wait
-//!   opened by this side, which offers it ──────────────────────────► ReaderThread ◄──────────────────────────────► Paused
+//!   opened by this side, which offers it ──────────────────────────► Reading ◄──────────────────────────────► Paused
 //!                                                                        │      one is taken, or this side waits
 //!                                                    the end, a fault    ▼      for a reply
 //!                                                                      Closed: calls of this side fail
