@@ -17,7 +17,7 @@ use super::peer::{Peer, Way};
 use crate::bidir::Whose;
 use crate::care::Care;
 use crate::limits::ClientLimits;
-use crate::tls::Dialler;
+use crate::tls::TlsClient;
 use crate::transport::TransportRules;
 
 /// The period for retrying delayed oneways at the end of the ORB.
@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Peers {
     common: Arc<Common>,
-    tls: Option<Dialler>,
+    tls: Option<TlsClient>,
     /// Never over plain TCP.
     tls_only: bool,
     all: papaya::HashMap<Way, Arc<Peer>>,
@@ -41,7 +41,7 @@ impl Peers {
     pub(crate) fn new(
         limits: ClientLimits,
         care: Arc<Care>,
-        tls: Option<Dialler>,
+        tls: Option<TlsClient>,
         tls_only: bool,
         rules: TransportRules,
     ) -> Self {

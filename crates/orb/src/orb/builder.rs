@@ -22,7 +22,7 @@ use crate::object::{Object, ObjectRef};
 use crate::objects::Adapters;
 use crate::server::{Lane, LaneOptions, Order};
 use crate::shared::Shared;
-use crate::tls::{Dialler, TlsClient, TlsError, TlsServer};
+use crate::tls::{TlsClient, TlsError, TlsServer};
 use crate::transport::{TransportRuleError, TransportRules};
 
 /// An ORB about to be.
@@ -31,7 +31,7 @@ pub struct OrbBuilder {
     lanes: Vec<(LaneOptions, Vec<Listening>)>,
     advertised: Option<String>,
     tls_server: Option<TlsServer>,
-    tls_client: Option<Dialler>,
+    tls_client: Option<TlsClient>,
     tls_only: bool,
     client_transport: Option<TransportRules>,
     server_transport: Option<TransportRules>,
@@ -139,7 +139,8 @@ impl OrbBuilder {
     ///
     /// If the key does not match the certificate, or the name is neither a host name nor an address.
     pub fn tls_client(mut self, tls: TlsClient) -> Result<Self, TlsError> {
-        self.tls_client = Some(Dialler::new(&tls)?);
+        tls.check()?;
+        self.tls_client = Some(tls);
         Ok(self)
     }
 

@@ -28,14 +28,10 @@ const NAME_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x1e];
 pub fn certificate_names(certificate: &[u8]) -> Result<Vec<String>, TlsError> {
     let der = CertificateDer::from(certificate);
     let read = EndEntityCert::try_from(&der).map_err(|error| TlsError::Refused(error.to_string()))?;
-    let told = read.valid_dns_names().chain(read.valid_uri_names());
-    let names: Vec<String> = told.take(MOST).map(str::to_owned).collect();
-    Ok(if has_alternative_names(certificate) { names } else { common_names(read.subject()) })
-}
-
-/// Whether it names a use besides its subject; true if it cannot be read.
-fn has_alternative_names(certificate: &[u8]) -> bool {
-    Fields::of(certificate).is_none_or(|fields| fields.extension(&ALTERNATIVE_NAME).is_none_or(|found| found.is_some()))
+    if Fields::of(certificate).is_some_and(|fields| !fields.has(&ALTERNATIVE_NAME)) {
+        return Ok(common_names(read.subject()));
+    }
+    Ok(read.valid_dns_names().chain(read.valid_uri_names()).take(MOST).map(str::to_owned).collect())
 }
 
 /// Fields of a certificate that `webpki` does not provide (RFC 5280, 4.1 and 4.2).
@@ -43,7 +39,7 @@ pub(crate) struct Fields<'a> {
     /// Seconds since 1970.
     pub(crate) not_before: u64,
     pub(crate) not_after: u64,
-    subject: &'a [u8],
+    pub(super) subject: &'a [u8],
     extensions: &'a [u8],
 }
 
@@ -65,10 +61,6 @@ impl<'a> Fields<'a> {
         Some(Fields { not_before, not_after, subject, extensions })
     }
 
-    pub(crate) fn subject(&self) -> &'a [u8] {
-        self.subject
-    }
-
     /// The content of an extension, if present; `None` if extensions cannot be read.
     fn extension(&self, wanted: &[u8]) -> Option<Option<&'a [u8]>> {
         for (_, extension) in Elements(self.extensions) {
@@ -81,7 +73,8 @@ impl<'a> Fields<'a> {
         Some(None)
     }
 
-    fn holds(&self, wanted: &[u8]) -> bool {
+    /// Also if extensions cannot be read.
+    fn has(&self, wanted: &[u8]) -> bool {
         self.extension(wanted).is_none_or(|found| found.is_some())
     }
 
@@ -103,7 +96,7 @@ impl<'a> Fields<'a> {
 
     /// Whether it constrains the names of certificates below it (RFC 5280, 4.2.1.10).
     pub(crate) fn constrains_names(&self) -> bool {
-        self.holds(&NAME_CONSTRAINTS)
+        self.has(&NAME_CONSTRAINTS)
     }
 
     /// Whether it has a name to which constraints do not apply here: a URI, or a common name that counts.
@@ -127,7 +120,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn inside(der: &[u8]) -> Option<&[u8]> {
+pub(super) fn inside(der: &[u8]) -> Option<&[u8]> {
     Elements(der).next().map(|(_, content)| content)
 }
 
@@ -162,15 +155,15 @@ fn common_names(subject: &[u8]) -> Vec<String> {
     let named = pairs.filter_map(|(_, pair)| {
         let mut pair = Elements(pair);
         pair.next().filter(|(tag, id)| *tag == 0x06 && **id == COMMON_NAME)?;
-        // UTF8String, PrintableString, IA5String: the others are of the last century.
+        // UTF8String, PrintableString or IA5String; certificates of this century use no others.
         let (_, value) = pair.next().filter(|(tag, _)| matches!(tag, 0x0c | 0x13 | 0x16))?;
         String::from_utf8(value.to_vec()).ok()
     });
     named.take(MOST).collect()
 }
 
-/// What stands side by side in DER: tags and contents; ends where it cannot be read.
-struct Elements<'a>(&'a [u8]);
+/// Consecutive elements of DER: tags and contents. Ends where it cannot be read.
+pub(super) struct Elements<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Elements<'a> {
     type Item = (u8, &'a [u8]);
@@ -285,8 +278,7 @@ mod tests {
         #[test]
         fn no_octets_make_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..64)) {
             common_names(&octets);
-            has_alternative_names(&octets);
-            Fields::of(&octets);
+            let _ = Fields::of(&octets).map(|fields| fields.has(&ALTERNATIVE_NAME));
             seconds((0x17, &octets));
         }
     }

@@ -4,8 +4,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustls::InconsistentKeys;
-
 /// Why TLS settings cannot be used. No error shows an octet of a file.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -41,20 +39,13 @@ pub enum TlsError {
 
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let TlsError::Pem { file: Some(file), .. } | TlsError::Encrypted { file: Some(file) } = self {
+            write!(f, "{}: ", file.display())?;
+        }
         match self {
             TlsError::File { path, error } => write!(f, "cannot read {}: {error}", path.display()),
-            TlsError::Pem { file, wanted, why } => {
-                if let Some(file) = file {
-                    write!(f, "{}: ", file.display())?;
-                }
-                write!(f, "no {wanted} in PEM (-----BEGIN ...-----): {why}")
-            }
-            TlsError::Encrypted { file } => {
-                if let Some(file) = file {
-                    write!(f, "{}: ", file.display())?;
-                }
-                f.write_str("the private key is encrypted")
-            }
+            TlsError::Pem { wanted, why, .. } => write!(f, "no {wanted} in PEM (-----BEGIN ...-----): {why}"),
+            TlsError::Encrypted { .. } => f.write_str("the private key is encrypted"),
             TlsError::Mismatch => f.write_str("the private key does not match the certificate"),
             TlsError::Name(name) => write!(f, "\"{name}\" is not a host name or address"),
             TlsError::Refused(why) => write!(f, "TLS cannot use the certificate, key or root: {why}"),
@@ -64,26 +55,20 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
+impl TlsError {
+    /// The same error, with the file.
+    pub(super) fn within(mut self, path: &Path) -> TlsError {
+        match &mut self {
+            TlsError::Pem { file, .. } | TlsError::Encrypted { file } => *file = Some(path.to_owned()),
+            TlsError::Refused(why) => *why = format!("{}: {why}", path.display()),
+            _ => {}
+        }
+        self
+    }
+}
+
 pub(super) fn refused(error: impl fmt::Display) -> TlsError {
     TlsError::Refused(error.to_string())
-}
-
-/// The error of a certificate and its key.
-pub(super) fn unfit(error: rustls::Error) -> TlsError {
-    match error {
-        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::Mismatch,
-        error => refused(error),
-    }
-}
-
-/// The same error, with the file.
-pub(super) fn within(path: &Path, error: TlsError) -> TlsError {
-    match error {
-        TlsError::Pem { wanted, why, .. } => TlsError::Pem { file: Some(path.to_owned()), wanted, why },
-        TlsError::Encrypted { .. } => TlsError::Encrypted { file: Some(path.to_owned()) },
-        TlsError::Refused(why) => TlsError::Refused(format!("{}: {why}", path.display())),
-        other => other,
-    }
 }
 
 /// A problem that does not prevent use, or not yet.
@@ -151,16 +136,15 @@ impl fmt::Display for TlsWarning {
 impl TlsWarning {
     /// The remedy.
     pub fn remedy(&self) -> String {
-        match self {
-            TlsWarning::KeyOpen { path, .. } => format!("chmod 600 {}", path.display()),
+        let remedy = match self {
+            TlsWarning::KeyOpen { path, .. } => return format!("chmod 600 {}", path.display()),
             TlsWarning::Expired { .. } | TlsWarning::ExpiresSoon { .. } => {
-                "issue a new certificate; SIGHUP makes a service read it".to_owned()
+                "issue a new certificate; SIGHUP makes a service read it"
             }
-            TlsWarning::NotYetValid { .. } => "compare this machine's clock with the certificate's dates".to_owned(),
-            TlsWarning::NoNames { .. } => {
-                "issue it with a subjectAltName: the names or addresses that clients call".to_owned()
-            }
-            TlsWarning::OldList { .. } => "have the authority issue a new one".to_owned(),
-        }
+            TlsWarning::NotYetValid { .. } => "compare this machine's clock with the certificate's dates",
+            TlsWarning::NoNames { .. } => "issue it with a subjectAltName: the names or addresses that clients call",
+            TlsWarning::OldList { .. } => "have the authority issue a new one",
+        };
+        remedy.to_owned()
     }
 }

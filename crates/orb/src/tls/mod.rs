@@ -35,19 +35,13 @@ use verify::{OfClients, OfServers};
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
 
-fn provider() -> &'static Arc<CryptoProvider> {
-    &PROVIDER
-}
-
-/// Called for failed handshakes: the client's address, and the reason.
-type Heard = Arc<dyn Fn(&str, &str) + Send + Sync>;
-
 /// How `ssliop://` endpoints authenticate, and which certificates clients need. Clones share the changes of
 /// [`renew`](Self::renew).
 #[derive(Clone)]
 pub struct TlsServer {
     settings: Arc<ArcSwap<ServerSettings>>,
-    pub(crate) refused: Option<Heard>,
+    /// Called for failed handshakes with the client's address and the reason.
+    pub(crate) refused: Option<Arc<dyn Fn(&str, &str) + Send + Sync>>,
     asks: bool,
     insists: bool,
 }
@@ -96,7 +90,8 @@ impl TlsServer {
     }
 
     fn with(identity: TlsIdentity, clients: Option<&TlsRoots>, insists: bool) -> Result<Self, TlsError> {
-        let builder = versions(ServerConfig::builder_with_provider(provider().clone()))?;
+        let builder = ServerConfig::builder_with_provider(PROVIDER.clone());
+        let builder = builder.with_safe_default_protocol_versions().map_err(refused)?;
         let builder = match clients {
             None => builder.with_no_client_auth(),
             Some(roots) => builder.with_client_cert_verifier(Arc::new(OfClients { roots: roots.clone(), insists })),
@@ -136,10 +131,8 @@ impl TlsServer {
     /// Problems of its certificate and authorities, present or within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let settings = self.settings.load();
-        let mut all = settings.identity.warnings();
-        all.extend(settings.identity.nameless());
-        all.extend(settings.clients.iter().flat_map(TlsRoots::warnings));
-        all
+        let own = settings.identity.warnings().into_iter().chain(settings.identity.nameless());
+        own.chain(settings.clients.iter().flat_map(TlsRoots::warnings)).collect()
     }
 
     pub(crate) fn settings(&self) -> Arc<ServerSettings> {
@@ -173,14 +166,14 @@ impl fmt::Debug for TlsServer {
 pub struct TlsClient {
     settings: Arc<ArcSwap<ClientSettings>>,
     name: Option<String>,
-    only: bool,
+    pub(crate) only: bool,
 }
 
 #[derive(Debug)]
 struct ClientSettings {
     roots: TlsRoots,
     identity: Option<TlsIdentity>,
-    /// Of both, once it is needed.
+    /// Made of both at first use.
     config: OnceLock<Arc<ClientConfig>>,
 }
 
@@ -193,7 +186,8 @@ impl ClientSettings {
         if let Some(config) = self.config.get() {
             return Ok(config.clone());
         }
-        let builder = versions(ClientConfig::builder_with_provider(provider().clone()))?;
+        let builder = ClientConfig::builder_with_provider(PROVIDER.clone());
+        let builder = builder.with_safe_default_protocol_versions().map_err(refused)?;
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(OfServers(self.roots.clone())));
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
@@ -240,7 +234,7 @@ impl TlsClient {
     ///
     /// # Errors
     ///
-    /// If the key does not match the certificate.
+    /// Those of [`check`](Self::check).
     pub fn renew(&self, next: &TlsClient) -> Result<(), TlsError> {
         next.check()?;
         self.settings.store(next.settings.load_full());
@@ -251,9 +245,19 @@ impl TlsClient {
     ///
     /// # Errors
     ///
-    /// If the key does not match the certificate.
+    /// If the key does not match the certificate, or the name is neither a host name nor an address.
     pub fn check(&self) -> Result<(), TlsError> {
+        if let Some(name) = &self.name {
+            ServerName::try_from(name.as_str()).map_err(|_| TlsError::Name(name.clone()))?;
+        }
         self.settings.load().config().map(drop)
+    }
+
+    /// `None` if the endpoint's host cannot be a name in a certificate.
+    pub(crate) fn dial(&self, endpoint: &Endpoint) -> Option<Dial> {
+        let Endpoint::Tls { host, .. } = endpoint else { return None };
+        let name = ServerName::try_from(self.name.as_ref().unwrap_or(host).clone()).ok()?;
+        Some(Dial { settings: self.settings.clone(), name })
     }
 
     /// Problems of its certificate and authorities, present or within 30 days.
@@ -263,40 +267,11 @@ impl TlsClient {
     }
 }
 
-/// A client's settings, ready for use.
-#[derive(Clone, Debug)]
-pub(crate) struct Dialler {
-    settings: Arc<ArcSwap<ClientSettings>>,
-    name: Option<ServerName<'static>>,
-    pub(crate) only: bool,
-}
-
-/// The host to authenticate.
+/// The settings, and the host to authenticate.
 #[derive(Clone, Debug)]
 pub(crate) struct Dial {
     settings: Arc<ArcSwap<ClientSettings>>,
     name: ServerName<'static>,
-}
-
-impl Dialler {
-    pub(crate) fn new(client: &TlsClient) -> Result<Self, TlsError> {
-        client.check()?;
-        let name = match &client.name {
-            Some(name) => Some(ServerName::try_from(name.clone()).map_err(|_| TlsError::Name(name.clone()))?),
-            None => None,
-        };
-        Ok(Dialler { settings: client.settings.clone(), name, only: client.only })
-    }
-
-    /// `None` if the endpoint's host cannot be a name in a certificate.
-    pub(crate) fn dial(&self, endpoint: &Endpoint) -> Option<Dial> {
-        let Endpoint::Tls { host, .. } = endpoint else { return None };
-        let name = match &self.name {
-            Some(name) => name.clone(),
-            None => ServerName::try_from(host.clone()).ok()?,
-        };
-        Some(Dial { settings: self.settings.clone(), name })
-    }
 }
 
 impl Dial {
@@ -304,10 +279,4 @@ impl Dial {
         let config = self.settings.load().config().map_err(io::Error::other)?;
         ClientConnection::new(config, self.name.clone()).map_err(io::Error::other)
     }
-}
-
-fn versions<S: rustls::ConfigSide>(
-    builder: rustls::ConfigBuilder<S, rustls::WantsVersions>,
-) -> Result<rustls::ConfigBuilder<S, rustls::WantsVerifier>, TlsError> {
-    builder.with_safe_default_protocol_versions().map_err(refused)
 }
