@@ -1,7 +1,6 @@
-//! What generated code implements, so that servants can be called and stubs can call.
+//! The traits and types that generated code uses.
 
 mod reference;
-mod servant;
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -13,7 +12,7 @@ pub use reference::{Collocated, Reference};
 
 /// An IDL interface. Implemented for `dyn Tracker`, where `Tracker` is the trait of its operations.
 pub trait Interface: Send + Sync + 'static {
-    /// What calls such objects: wraps a [`Reference`].
+    /// The stub type, which wraps a [`Reference`].
     type Stub: From<Reference<Self>> + AsRef<Reference<Self>>;
     /// `IDL:Tracking/Tracker:1.0`.
     const ID: &'static str;
@@ -22,7 +21,7 @@ pub trait Interface: Send + Sync + 'static {
     /// All operations by their names on the wire, inherited ones among them, sorted by their octets.
     const OPERATIONS: &'static [&'static str];
 
-    /// Those of them that are oneways, sorted: a client that asks for it hears of their arrival before they run.
+    /// The oneways among them, sorted. If a client asks for it, their arrival is confirmed before they run.
     const ONEWAYS: &'static [&'static str] = &[];
 
     /// Carries out the operation with this index in [`OPERATIONS`](Interface::OPERATIONS): decodes the
@@ -30,25 +29,25 @@ pub trait Interface: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the caller is to be told instead of a reply, such as that the arguments cannot be decoded.
+    /// The exception for the caller, if the arguments cannot be decoded, for example.
     fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException>;
 
-    /// The servant as an `Arc<dyn Base>` (boxed), if `wanted` is `TypeId::of::<Arc<dyn Base>>()`: a call through a base's stub
-    /// need not go over the wire either.
+    /// The servant as a boxed `Arc<dyn Base>`, if `wanted` is `TypeId::of::<Arc<dyn Base>>()`. Stubs of bases use it for
+    /// direct calls.
     fn upcast(servant: Arc<Self>, wanted: TypeId) -> Option<Box<dyn Any>>;
 }
 
-/// An operation as stubs name it.
+/// An operation, for stubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Its name on the wire: that of IDL, of attributes `_get_name` and `_set_name`.
+    /// Its name on the wire: that of IDL; for attributes `_get_name` and `_set_name`.
     pub name: &'static str,
-    /// Whether nobody waits for a result.
+    /// Whether it has no reply.
     pub oneway: bool,
 }
 
 impl Operation {
-    /// One with a result, or at least an end.
+    /// An operation with a reply.
     pub const fn new(name: &'static str) -> Self {
         Operation { name, oneway: false }
     }
@@ -59,13 +58,13 @@ impl Operation {
     }
 }
 
-/// What a delegate wraps around calls: measure, refuse to wait, time out, lock.
+/// The code that a delegate runs around calls, to measure or to lock for example.
 pub trait Around: Send + Sync {
     /// Runs the call, or code before and after it.
     fn around<R>(&self, call: &Invoked<'_>, run: impl FnOnce() -> R) -> R;
 }
 
-/// The call that a delegate has around it.
+/// A call within a delegate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invoked<'a> {
     /// The repository id of the interface.
@@ -74,7 +73,7 @@ pub struct Invoked<'a> {
     pub operation: &'a Operation,
 }
 
-/// Nothing around it.
+/// Runs only the call.
 impl Around for () {
     fn around<R>(&self, _: &Invoked<'_>, run: impl FnOnce() -> R) -> R {
         run()

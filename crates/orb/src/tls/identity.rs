@@ -62,7 +62,9 @@ impl TlsIdentity {
     /// Problems of it, present or within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let open = self.open.clone().map(|(path, mode)| TlsWarning::KeyOpen { path, mode });
-        open.into_iter().chain(self.own.cert.iter().filter_map(|certificate| age(certificate, unix_seconds()))).collect()
+        open.into_iter()
+            .chain(self.own.cert.iter().filter_map(|certificate| age(certificate, unix_seconds())))
+            .collect()
     }
 
     /// The certificate and key, which belong together.
@@ -145,8 +147,10 @@ fn private(pem: &[u8]) -> Result<Arc<PrivateKey>, TlsError> {
     match all.iter().find(|section| section.kind.is_key()) {
         None => Err(none("private key", "there is none")),
         Some(PemSection { kind: PemKind::EncryptedKey, .. }) => Err(TlsError::Encrypted { file: None }),
-        Some(PemSection { kind, der }) => PrivateKey::read(*kind, der).map_err(refused)?.map(Arc::new).ok_or_else(|| {
-            refused("the private key is none of RSA (2048 bits and more), P-256, P-384 or Ed25519, or is damaged")
-        }),
+        Some(PemSection { kind, der }) => {
+            PrivateKey::read(*kind, der).map_err(refused)?.map(Arc::new).ok_or_else(|| {
+                refused("the private key is none of RSA (2048 bits and more), P-256, P-384 or Ed25519, or is damaged")
+            })
+        }
     }
 }

@@ -188,7 +188,8 @@ fn bounded(own: &CertificateDer<'_>, further: &[CertificateDer<'_>]) -> Result<(
     if octets > OCTETS {
         return Err(unfit(format!("{octets} octets of certificates; {OCTETS} are the most")));
     }
-    let subjects: Vec<_> = further.iter().map(|certificate| Fields::of(certificate).map(|fields| fields.subject)).collect();
+    let subjects: Vec<_> =
+        further.iter().map(|certificate| Fields::of(certificate).map(|fields| fields.subject)).collect();
     let namesakes = |one: &Option<&[u8]>| subjects.iter().filter(|other| *other == one).count();
     let repeated = subjects.iter().filter(|one| namesakes(one) > 1).count();
     if repeated > NAMESAKES * NAMESAKES || subjects.iter().any(|one| namesakes(one) > NAMESAKES) {
