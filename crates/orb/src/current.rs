@@ -1,4 +1,4 @@
-//! What the calling thread is carrying out.
+//! The request that the calling thread serves.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -13,29 +13,23 @@ thread_local! {
 }
 
 struct Current {
-    /// Keys of the objects whose requests run, the innermost at `depth - 1`. Beyond: kept for their memory.
+    /// Keys of the objects whose requests run, the innermost at `depth - 1`. Later buffers are reused.
     keys: Vec<Vec<u8>>,
     depth: usize,
     /// Keys of objects that an activator makes or ends.
     making: Vec<Vec<u8>>,
-    /// The connection that the thread keeps from being read meanwhile.
+    /// The connection of the request, which no other thread reads meanwhile.
     serving: Option<Serving>,
 }
 
-/// The key of the object whose request this thread carries out.
-pub fn object_key() -> Option<Vec<u8>> {
-    with_object_key(|key| key.map(<[u8]>::to_vec))
-}
-
-/// The same, without a copy.
+/// Runs `with` on the key of the object whose request this thread serves.
 pub(crate) fn with_object_key<R>(with: impl FnOnce(Option<&[u8]>) -> R) -> R {
     CURRENT.with_borrow(|current| with(current.depth.checked_sub(1).map(|at| current.keys[at].as_slice())))
 }
 
-/// The id of that object in its adapter: how a default servant or locator's servant tells whom it stands for.
+/// The id, in its adapter, of the object whose request this thread serves. Default servants and those of locators need it.
 pub fn object_id() -> Option<Vec<u8>> {
-    let key = object_key()?;
-    crate::objects::ObjectKey::parse(&key).map(|key| key.id.to_vec())
+    with_object_key(|key| crate::objects::ObjectKey::parse(key?).map(|key| key.id.to_vec()))
 }
 
 /// The certificate (X.509, DER) of the client whose request this thread serves, signed by an authority that the server
@@ -44,18 +38,15 @@ pub fn peer_certificate() -> Option<Arc<[u8]>> {
     CURRENT.with_borrow(|current| current.serving.as_ref()?.certificate())
 }
 
-/// Whose request this thread carries out, if it came over a Unix socket: the process that connected and its user, as the
-/// kernel tells them. None over TCP, and for calls within the process.
+/// The client whose request this thread serves: its process and user, as the kernel reports them for a Unix socket. `None`
+/// over TCP, and for calls within the process.
 pub fn peer() -> Option<Credentials> {
     CURRENT.with_borrow(|current| current.serving.as_ref()?.credentials())
 }
 
-/// A request that this thread carries out, until it is dropped.
+/// A request that this thread serves, until it is dropped. Not `Send`.
 #[derive(Debug)]
-pub(crate) struct Within {
-    /// The thread's: it must not move to another.
-    stays_here: PhantomData<*const ()>,
-}
+pub(crate) struct Within(PhantomData<*const ()>);
 
 impl Drop for Within {
     #[inline]
@@ -64,7 +55,7 @@ impl Drop for Within {
     }
 }
 
-/// The thread carries out a request to the object with this key.
+/// The thread serves a request to the object with this key.
 #[inline]
 pub(crate) fn within(key: &[u8]) -> Within {
     CURRENT.with_borrow_mut(|current| {
@@ -76,19 +67,17 @@ pub(crate) fn within(key: &[u8]) -> Within {
         kept.extend_from_slice(key);
         current.depth += 1;
     });
-    Within { stays_here: PhantomData }
+    Within(PhantomData)
 }
 
-/// How many requests to this object run on this thread.
+/// The number of requests to this object that run on this thread.
 pub(crate) fn depth_within(key: Vec<u8>) -> u64 {
     CURRENT.with_borrow(|current| current.keys[..current.depth].iter().filter(|own| **own == key).count() as u64)
 }
 
-/// An activator that this thread runs, until it is dropped.
+/// An activator that this thread runs, until it is dropped. Not `Send`.
 #[derive(Debug)]
-pub(crate) struct Making {
-    stays_here: PhantomData<*const ()>,
-}
+pub(crate) struct Making(PhantomData<*const ()>);
 
 impl Drop for Making {
     fn drop(&mut self) {
@@ -99,7 +88,7 @@ impl Drop for Making {
 /// The thread makes or ends the object with this key.
 pub(crate) fn making(key: Vec<u8>) -> Making {
     CURRENT.with_borrow_mut(|current| current.making.push(key));
-    Making { stays_here: PhantomData }
+    Making(PhantomData)
 }
 
 /// True while the thread makes or ends objects.
@@ -115,44 +104,37 @@ pub(crate) fn makes(key: &[u8]) -> bool {
 
 /// Keeps a thread of the lane free for other requests until it is dropped.
 #[derive(Debug)]
-pub struct SpareThread {
-    _spared: Option<Spared>,
-}
+pub struct SpareThread(#[expect(dead_code)] Option<Spared>);
 
 /// Call it before a servant waits for a slow peer: other threads read the connection, and the lane keeps a thread free
 /// while the returned value exists. `None` if this is the lane's last free thread; then do not wait.
 pub fn spare_thread() -> Option<SpareThread> {
     let serving = CURRENT.with_borrow(|current| current.serving.clone());
-    // A thread that no lane owns, or that an order runs, blocks no other request.
+    // A thread without a lane, or of an order, blocks no other request.
     let Some(serving) = serving.filter(|serving| !serving.is_ordered()) else {
-        return Some(SpareThread { _spared: None });
+        return Some(SpareThread(None));
     };
     let spared = serving.spare_thread()?;
     serving.let_others_read();
-    Some(SpareThread { _spared: Some(spared) })
+    Some(SpareThread(Some(spared)))
 }
 
-/// The thread reads a connection from now on, or no more.
+/// Sets the connection that the thread serves; returns the one before.
 pub(crate) fn serve(serving: Option<Serving>) -> Option<Serving> {
     CURRENT.with_borrow_mut(|current| std::mem::replace(&mut current.serving, serving))
 }
 
-/// Whether it carries out a request that an order has run.
+/// Whether the thread serves a request of an order.
 pub(crate) fn runs_ordered() -> bool {
     CURRENT.with_borrow(|current| current.serving.as_ref().is_some_and(Serving::is_ordered))
 }
 
-/// The connection whose request it carries out.
+/// The connection of the request that the thread serves.
 pub(crate) fn connection() -> Option<Arc<Connection>> {
     CURRENT.with_borrow(|current| current.serving.as_ref().map(Serving::connection))
 }
 
-/// The thread is about to wait for another ORB: somebody else shall read the connection whose request it carries out,
-/// since what it waits for may come over that.
+/// The thread is going to wait for another ORB. Another thread reads its connection, which may bring the awaited reply.
 pub(crate) fn let_others_read() {
-    CURRENT.with_borrow(|current| {
-        if let Some(serving) = &current.serving {
-            serving.let_others_read();
-        }
-    });
+    CURRENT.with_borrow(|current| current.serving.as_ref().map(Serving::let_others_read));
 }

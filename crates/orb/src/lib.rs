@@ -59,7 +59,7 @@ pub use adapter::{Adapter, AdapterBuilder};
 pub use bidir::Claims;
 pub use call::{Call, Replied};
 pub use client::Pending;
-pub use endpoint::EndpointError;
+pub use endpoint::ListenError;
 pub use intercept::{ClientInterceptor, Outgoing, ServerInterceptor};
 pub use interface::{Around, Collocated, Interface, Invoked, Operation, Reference};
 pub use limits::{ClientLimits, Scope, ServerLimits, Timeouts};

@@ -1,4 +1,4 @@
-//! `CORBA::Object`: what is known of an object whose interface is not.
+//! `CORBA::Object`: an object of unknown interface.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Interface for dyn Object {
     }
 }
 
-/// A reference to an object of whatever interface: [`narrow`](Reference::narrow) asks for one.
+/// A reference to an object of any interface. [`narrow`](Reference::narrow) converts it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef(Reference<dyn Object>);
 

@@ -1,6 +1,5 @@
-//! How an ORB is put together: endpoints and their lanes, limits, interceptors.
+//! The settings of an ORB: endpoints and their lanes, limits, interceptors.
 
-use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -15,17 +14,16 @@ use crate::bidir::{self, Claims};
 use crate::care::Care;
 use crate::client::{Offer, Peers};
 use crate::delegate::{self, Delegate, Settings};
-use crate::endpoint::{EndpointError, Listening};
+use crate::endpoint::{ListenError, Listening};
 use crate::intercept::{ClientInterceptor, ServerInterceptor};
 use crate::limits::{ClientLimits, Scope, ServerLimits, Timeouts};
-use crate::object::{Object, ObjectRef};
 use crate::objects::Adapters;
 use crate::server::{Lane, LaneOptions, Order};
 use crate::shared::Shared;
 use crate::tls::{TlsClient, TlsError, TlsServer};
 use crate::transport::{TransportRuleError, TransportRules};
 
-/// An ORB about to be.
+/// The settings of an ORB ([`Orb::builder`]).
 #[derive(Default)]
 pub struct OrbBuilder {
     lanes: Vec<(LaneOptions, Vec<Listening>)>,
@@ -48,26 +46,26 @@ pub struct OrbBuilder {
     initial: Vec<(String, String)>,
 }
 
-/// Why an ORB could not be built.
+/// The reason why an ORB could not be built.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OrbError {
-    /// It cannot listen there.
+    /// It cannot listen at an address.
     Listen {
-        /// Where.
+        /// The address.
         address: hyoshi_os::Address,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// An endpoint over TLS without [`OrbBuilder::tls_server`].
     NoCertificate(hyoshi_os::Address),
-    /// What the environment's `HYOSHI_DELEGATE` says cannot be read: why, and what to write.
+    /// A mistake in the environment's `HYOSHI_DELEGATE`, with a remedy.
     Delegate(String),
-    /// A transport rule of the environment that cannot be read.
+    /// A mistake in a transport rule of the environment.
     Transport {
         /// The variable.
         variable: &'static str,
-        /// What is wrong.
+        /// The mistake.
         error: TransportRuleError,
     },
     /// The system has no thread or file descriptor left.
@@ -91,13 +89,13 @@ impl fmt::Display for OrbError {
 impl std::error::Error for OrbError {}
 
 impl OrbBuilder {
-    /// Listens at an endpoint: `iiop://host:port` (port 0 is chosen by the system, IPv6 stands in brackets),
-    /// `ssliop://host:port` for TLS, or `unix:/path`. It belongs to the lane that was begun last.
+    /// Listens at an endpoint: `iiop://host:port` (the system chooses a port for 0; IPv6 addresses are in brackets),
+    /// `ssliop://host:port` for TLS, or `unix:/path`. It belongs to the last lane.
     ///
     /// # Errors
     ///
-    /// Of text that is no endpoint.
-    pub fn listen(mut self, endpoint: &str) -> Result<Self, EndpointError> {
+    /// If the text is not an endpoint.
+    pub fn listen(mut self, endpoint: &str) -> Result<Self, ListenError> {
         let listening = Listening::parse(endpoint)?;
         match self.lanes.last_mut() {
             Some((_, endpoints)) => endpoints.push(listening),
@@ -106,26 +104,26 @@ impl OrbBuilder {
         Ok(self)
     }
 
-    /// Begins a lane, with threads of its own for the endpoints that follow. What was said before belongs to a lane
-    /// with default options.
+    /// Begins a lane, with threads of its own for the endpoints that follow. Earlier endpoints belong to a lane with default
+    /// options.
     #[must_use]
     pub fn lane(mut self, options: LaneOptions) -> Self {
         match self.lanes.last_mut() {
-            // Nothing belongs to the last one: these are its options.
+            // The last lane has no endpoints.
             Some((last, endpoints)) if endpoints.is_empty() => *last = options,
             _ => self.lanes.push((options, Vec::new())),
         }
         self
     }
 
-    /// The host that references name, instead of the one that is listened at.
+    /// The host in references, instead of that of the endpoint.
     #[must_use]
     pub fn advertise(mut self, host: &str) -> Self {
         self.advertised = Some(host.to_owned());
         self
     }
 
-    /// How endpoints at `ssliop://` prove who they are, and what clients have to prove.
+    /// The certificate of `ssliop://` endpoints, and those that clients need.
     #[must_use]
     pub fn tls_server(mut self, tls: TlsServer) -> Self {
         self.tls_server = Some(tls);
@@ -167,28 +165,28 @@ impl OrbBuilder {
         self
     }
 
-    /// What clients can make it hold.
+    /// Bounds on the resources that clients can use.
     #[must_use]
     pub fn server_limits(mut self, limits: ServerLimits) -> Self {
         self.server = limits;
         self
     }
 
-    /// What its calls hold.
+    /// Bounds on its client side.
     #[must_use]
     pub fn client_limits(mut self, limits: ClientLimits) -> Self {
         self.client = limits;
         self
     }
 
-    /// How long its calls take at most.
+    /// Time limits of its calls.
     #[must_use]
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
         self
     }
 
-    /// How far its oneways have come when they return.
+    /// When calls of oneways return.
     #[must_use]
     pub fn oneways(mut self, scope: Scope) -> Self {
         self.scope = scope;
@@ -196,17 +194,16 @@ impl OrbBuilder {
     }
 
     /// Offers servers to call its objects over the connections that it opens to them (bidirectional GIOP, CORBA's policy
-    /// BOTH), as long as those are open: one to each endpoint, which all calls share, until either side ends it. Such
-    /// calls are carried out by the threads of the first lane. Nothing has to be listened at: an ORB that does not
-    /// can be called in this way only, by servers that accept it.
+    /// BOTH): one to each endpoint, which all calls share. Threads of the first lane serve such calls. An ORB that listens
+    /// nowhere can be called only in this way.
     #[must_use]
     pub fn offer_bidirectional(mut self) -> Self {
         self.offers_bidirectional = true;
         self
     }
 
-    /// Accepts such offers: calls to objects of a client go over the connection that it opened, if they are at an address
-    /// that it announced and `claims` lets it claim.
+    /// Accepts such offers: calls to a client's objects use the connection that it opened, if their address is one that it
+    /// announced and `claims` allows.
     #[must_use]
     pub fn accept_bidirectional(mut self, claims: Claims) -> Self {
         self.claims = Some(claims);
@@ -223,38 +220,38 @@ impl OrbBuilder {
         self
     }
 
-    /// Whether calls to objects of this ORB go to the servant directly (they do). With interceptors they never do.
+    /// Whether calls to objects of this ORB call the servant directly; default true. With interceptors they never do.
     #[must_use]
     pub fn collocation(mut self, direct: bool) -> Self {
         self.never_collocates = !direct;
         self
     }
 
-    /// Runs around every request that comes.
+    /// Runs around every incoming request.
     #[must_use]
     pub fn server_interceptor(mut self, interceptor: impl ServerInterceptor + 'static) -> Self {
         self.server_interceptors.push(Arc::new(interceptor));
         self
     }
 
-    /// Runs around every request that goes out.
+    /// Runs around every outgoing request.
     #[must_use]
     pub fn client_interceptor(mut self, interceptor: impl ClientInterceptor + 'static) -> Self {
         self.client_interceptors.push(Arc::new(interceptor));
         self
     }
 
-    /// What `corbaloc:rir:/NAME` refers to, and with the name `NameService` what `corbaname:rir:#...` is looked up
-    /// in; the last one said counts. Names that are not said here are looked for in the environment, in `ORBInitRef`
-    /// (`NameService=corbaloc::host/NameService`, several with white space between), as omniORB does.
+    /// The object of `corbaloc:rir:/NAME`; with the name `NameService` also the context for `corbaname:rir:#...`. The last
+    /// setting of a name counts. Other names are those of the environment's `ORBInitRef`
+    /// (`NameService=corbaloc::host/NameService`, separated by white space), as in omniORB.
     #[must_use]
     pub fn initial(mut self, name: &str, address: &str) -> Self {
         self.initial.push((name.to_owned(), address.to_owned()));
         self
     }
 
-    /// The ORB. Its ports are bound; clients are served from [`Orb::ready`] or [`Orb::run`] on. One that serves reports to the CPU broker what its invocations use, if the
-    /// environment's `HYOSHI_DELEGATE` says so (`docs/orb.md`).
+    /// The ORB. Its ports are bound; [`Orb::ready`] or [`Orb::run`] begins to serve clients. If the environment has
+    /// `HYOSHI_DELEGATE`, a server reports the CPU time of its invocations to the CPU broker (`docs/orb.md`).
     ///
     /// # Errors
     ///
@@ -301,13 +298,13 @@ impl OrbBuilder {
                 lanes.push((first, Vec::new(), Vec::new()));
             }
         }
-        // Calls within the process count for their callers: delegates see those from outside.
+        // Calls within the process are not measured: a delegate does not turn collocation off.
         let intercepted = !self.server_interceptors.is_empty() || !self.client_interceptors.is_empty();
         if !lanes.is_empty()
             && let Some(said) = hyoshi_os::secure_var_os(delegate::VARIABLE)
         {
             let settings = Settings::parse(&said.to_string_lossy()).map_err(OrbError::Delegate)?;
-            let delegate = Delegate::start(settings, resolve_as_client).map_err(OrbError::System)?;
+            let delegate = Delegate::start(settings).map_err(OrbError::System)?;
             self.server_interceptors.insert(0, Arc::new(delegate));
         }
         let care = Arc::new(Care::default());
@@ -329,19 +326,13 @@ impl OrbBuilder {
             tls_supports,
             stopped: AtomicBool::new(false),
         });
-        // A thread that begins is an ordinary one at first, which may never run beside those of a real-time lane.
+        // A new thread has no real-time priority at first, so it may never run beside those of a real-time lane.
         let all_at_once = lanes.iter().any(|(options, ..)| matches!(options.policy, Policy::Fifo(_)));
         let lanes: io::Result<Vec<_>> = lanes
             .into_iter()
             .map(|(options, listeners, secure)| {
-                let lane = Lane::new(
-                    Arc::downgrade(&shared),
-                    options,
-                    listeners,
-                    &shared.server,
-                    self.claims,
-                    self.order.clone(),
-                )?;
+                let (orb, order) = (Arc::downgrade(&shared), self.order.clone());
+                let lane = Lane::new(orb, options, listeners, &shared.server, self.claims, order)?;
                 if self.claims.is_some() {
                     lane.carry_both()?;
                 }
@@ -373,14 +364,7 @@ impl fmt::Debug for OrbBuilder {
     }
 }
 
-/// For delegates, which call the broker.
-fn resolve_as_client(address: &str, timeouts: Timeouts) -> Result<(Box<dyn Any>, ObjectRef), String> {
-    let orb = Orb::builder().timeouts(timeouts).build().map_err(|error| error.to_string())?;
-    let object = orb.resolve_unchecked::<dyn Object>(address).map_err(|exception| exception.to_string())?;
-    Ok((Box::new(orb), object))
-}
-
-/// A number that no other run of a server has, for all that is probable.
+/// A number that most probably no other run of a server has.
 fn incarnation() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
