@@ -45,13 +45,8 @@ pub struct Listed {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum NameError {
-    /// The text is not a name.
-    Text {
-        /// The text.
-        name: String,
-        /// The mistake.
-        error: ReferenceError,
-    },
+    /// A text that is not a name, and the mistake.
+    Text(String, ReferenceError),
     /// The name is empty, or the service does not accept it.
     Invalid(String),
     /// The name is not bound.
@@ -76,13 +71,8 @@ pub enum NameError {
     AlreadyBound(String),
     /// The context has bindings.
     NotEmpty(String),
-    /// The bound object has another interface, or is nil.
-    Interface {
-        /// The name.
-        name: String,
-        /// The id of the expected interface.
-        wanted: &'static str,
-    },
+    /// The object bound to this name does not have this interface, or is nil.
+    Interface(String, &'static str),
     /// The service does not answer, or reports a standard exception.
     System(SystemException),
 }
@@ -90,7 +80,7 @@ pub enum NameError {
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NameError::Text { name, error } => write!(f, "`{name}` is not a name: {error}"),
+            NameError::Text(name, error) => write!(f, "`{name}` is not a name: {error}"),
             NameError::Invalid(name) => write!(f, "the service rejects the name `{name}`"),
             NameError::NotFound { name, rest, why } => {
                 let what = match why {
@@ -105,7 +95,7 @@ impl fmt::Display for NameError {
             }
             NameError::AlreadyBound(name) => write!(f, "`{name}` is bound already"),
             NameError::NotEmpty(name) => write!(f, "the context `{name}` has bindings: unbind them first"),
-            NameError::Interface { name, wanted } => write!(f, "the object bound to `{name}` is not a {wanted}"),
+            NameError::Interface(name, wanted) => write!(f, "the object bound to `{name}` is not a {wanted}"),
             NameError::System(exception) => exception.fmt(f),
         }
     }
@@ -166,8 +156,8 @@ impl Naming {
     pub fn new_context(&self, name: &str) -> Result<Naming, NameError> {
         let steps = steps(name)?;
         let made = self.context.bind_new_context(&steps).map_err(|error| error.named(name))?;
-        let wanted = <dyn NamingContext>::ID;
-        Ok(Naming { context: made.ok_or_else(|| NameError::Interface { name: name.to_owned(), wanted })? })
+        let nil = || NameError::Interface(name.to_owned(), <dyn NamingContext>::ID);
+        Ok(Naming { context: made.ok_or_else(nil)? })
     }
 
     /// Makes the missing contexts on the way to a name.
@@ -186,7 +176,7 @@ impl Naming {
     /// The object bound to a name. Asks the object whether it has the interface.
     pub fn resolve<T: Interface + ?Sized>(&self, name: &str) -> Result<T::Stub, NameError> {
         let found = self.context.resolve(&steps(name)?).map_err(|error| error.named(name))?;
-        let other = || NameError::Interface { name: name.to_owned(), wanted: T::ID };
+        let other = || NameError::Interface(name.to_owned(), T::ID);
         found.ok_or_else(other)?.as_ref().narrow::<T>()?.ok_or_else(other)
     }
 
@@ -241,7 +231,7 @@ fn object<T: Interface + ?Sized>(of: &impl AsRef<Reference<T>>) -> ObjectRef {
 }
 
 fn steps(name: &str) -> Result<Name, NameError> {
-    name::parse(name).map_err(|error| NameError::Text { name: name.to_owned(), error })
+    name::parse(name).map_err(|error| NameError::Text(name.to_owned(), error))
 }
 
 /// As the reference of its context.

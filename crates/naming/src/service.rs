@@ -65,7 +65,7 @@ pub(crate) struct NamingState {
     tree: PiMutex<NamingTree>,
     iterators: PiMutex<Iterators>,
     clock: MonotonicClock,
-    /// Of contexts, of iterators.
+    /// Those of contexts and of iterators.
     adapters: OnceLock<[Adapter; 2]>,
 }
 
@@ -131,7 +131,7 @@ impl fmt::Debug for NamingService {
     }
 }
 
-/// Makes the servant for an id.
+/// Finds servants by ids.
 struct ById {
     service: Weak<NamingState>,
     find: fn(Arc<NamingState>, u64) -> Option<Servant>,
@@ -217,7 +217,7 @@ impl NamingState {
         Ok(stub.as_ref().widen().into())
     }
 
-    /// A stub for a context of another service, that waits only so long.
+    /// A stub with a time limit for a context of another service.
     pub(crate) fn elsewhere(&self, ior: Ior) -> NamingContextStub {
         NamingContextStub::from_ior(ior).as_ref().within(self.limits.elsewhere)
     }
@@ -236,7 +236,6 @@ impl NamingState {
         Ok(here.map_or_else(|| Referent::Elsewhere(ior.clone()), Referent::Here))
     }
 
-    /// Begins a listing.
     pub(crate) fn list(
         self: &Arc<Self>,
         context: ContextId,
@@ -272,7 +271,6 @@ impl NamingState {
     }
 }
 
-/// The servant of an iterator.
 struct Listing {
     service: Arc<NamingState>,
     id: u64,

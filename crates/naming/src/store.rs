@@ -37,34 +37,20 @@ const SMALL: u64 = 1 << 20;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The system reports an error.
-    Io {
-        /// The failed operation.
-        trying: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
+    /// The failed operation, its file or directory, and the system's error.
+    Io(&'static str, PathBuf, io::Error),
     /// Another naming service uses the directory.
     Taken(PathBuf),
     /// The file is not a naming service's, or of a later version.
     Foreign(PathBuf),
-    /// The file is damaged.
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Everything before this octet is whole.
-        whole: u64,
-        /// The mistake there.
-        what: &'static str,
-    },
+    /// The file is damaged after so many whole octets; the mistake there.
+    Damaged(PathBuf, u64, &'static str),
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StoreError::Io { trying, path, error } => write!(f, "cannot {trying} {}: {error}", path.display()),
+            StoreError::Io(trying, path, error) => write!(f, "cannot {trying} {}: {error}", path.display()),
             StoreError::Taken(path) => {
                 write!(f, "another naming service uses {}: stop it, or name another store", path.display())
             }
@@ -75,7 +61,7 @@ impl fmt::Display for StoreError {
                     "{path} is not a file of names, or of a later version; it was left as it is: name another store"
                 )
             }
-            StoreError::Damaged { path, whole, what } => {
+            StoreError::Damaged(path, whole, what) => {
                 let path = path.display();
                 write!(
                     f,
@@ -89,7 +75,7 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// The log, open.
+/// The open log.
 #[derive(Debug)]
 pub(crate) struct Store {
     directory: PathBuf,
@@ -116,11 +102,11 @@ pub(crate) enum Unstored {
 }
 
 impl Store {
-    /// Reads what an earlier run left into an empty tree, or begins a log.
+    /// Reads the log of an earlier run into an empty tree, or begins a log.
     pub(crate) fn open(directory: &Path, tree: &mut NamingTree) -> Result<Store, StoreError> {
         let fail = |trying, path: &Path| {
             let path = path.to_owned();
-            move |error| StoreError::Io { trying, path, error }
+            move |error| StoreError::Io(trying, path, error)
         };
         fs::create_dir_all(directory).map_err(fail("make the directory", directory))?;
         let path = directory.join("lock");
@@ -163,7 +149,6 @@ impl Store {
         self.repaired.as_deref()
     }
 
-    /// True if the last write failed.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.doubtful
     }
@@ -243,7 +228,7 @@ impl Snapshot {
 /// Applies all whole records to the tree. Returns where the last one ends, 0 in an empty file, and the number of octets
 /// behind it if all of them are zeros.
 fn replay(log: &File, path: &Path, tree: &mut NamingTree) -> Result<(u64, u64), StoreError> {
-    let io = |error| StoreError::Io { trying: "read", path: path.to_owned(), error };
+    let io = |error| StoreError::Io("read", path.to_owned(), error);
     let size = log.metadata().map_err(io)?.len();
     if size == 0 {
         return Ok((0, 0));
@@ -256,7 +241,7 @@ fn replay(log: &File, path: &Path, tree: &mut NamingTree) -> Result<(u64, u64), 
     }
     loop {
         let left = size - whole;
-        let damaged = |what| Err(StoreError::Damaged { path: path.to_owned(), whole, what });
+        let damaged = |what| Err(StoreError::Damaged(path.to_owned(), whole, what));
         if left < HEAD as u64 {
             return Ok((whole, 0));
         }
@@ -492,7 +477,7 @@ mod tests {
             let error = place.refused();
             match error {
                 StoreError::Foreign(_) => assert!(at < MAGIC.len()),
-                StoreError::Damaged { whole, .. } => assert!(whole <= at as u64, "{at}: {error}"),
+                StoreError::Damaged(_, whole, _) => assert!(whole <= at as u64, "{at}: {error}"),
                 _ => panic!("{at}: {error}"),
             }
             assert!(error.to_string().contains("left as it is"));

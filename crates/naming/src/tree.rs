@@ -11,13 +11,13 @@ use hyoshi_wire::ior::Ior;
 use crate::naming_context::{AlreadyBound, InvalidName, NotEmpty, NotFound, NotFoundReason};
 use crate::{Name, NameComponent};
 
-/// A context of this service; kept in references to it.
+/// A context of this service, as in the keys of references.
 pub(crate) type ContextId = u64;
 
 /// The context `NameService`, which always exists.
 pub(crate) const ROOT: ContextId = 0;
 
-/// What a name is bound to.
+/// The object or context of a binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Referent {
     /// An object. Names do not lead through it, even if it is a context.
@@ -85,7 +85,7 @@ impl AsRef<[TreeChange]> for TreeChange {
     }
 }
 
-/// Why an operation is not carried out here.
+/// The reason why an operation fails, or belongs to another service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NamingRefusal {
     NotFound(NotFound),
@@ -147,7 +147,7 @@ impl Default for NamingLimits {
     }
 }
 
-/// The contexts, and what is bound in each.
+/// The contexts with their bindings.
 #[derive(Debug)]
 pub(crate) struct NamingTree {
     limits: NamingLimits,
@@ -155,7 +155,7 @@ pub(crate) struct NamingTree {
     bindings: usize,
     /// Of all bindings; see [`NamingLimits::octets`].
     octets: usize,
-    /// Above all ids that were ever given out, so that references to destroyed contexts never mean another one.
+    /// Above all used ids, as references to destroyed contexts must never refer to another one.
     next: ContextId,
 }
 
@@ -224,18 +224,16 @@ impl NamingTree {
         self.contexts.contains_key(&context)
     }
 
-    /// How many bindings and contexts there are.
+    /// The numbers of bindings and contexts.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.bindings, self.contexts.len())
     }
 
-    /// What the name is bound to.
     pub(crate) fn resolve(&self, from: ContextId, name: &[NameComponent]) -> Result<Referent, NamingRefusal> {
         let (context, last) = self.walk(from, name)?;
         self.bound(context, last).cloned().ok_or_else(|| missing(last))
     }
 
-    /// Decides on `bind` and `bind_context`.
     pub(crate) fn bind(
         &self,
         from: ContextId,
@@ -249,7 +247,7 @@ impl NamingTree {
         self.place(context, last, to)
     }
 
-    /// Decides on `rebind` and `rebind_context`: what was bound must be of the same type.
+    /// A context replaces only a context, and an object only an object.
     pub(crate) fn rebind(
         &self,
         from: ContextId,
@@ -266,7 +264,6 @@ impl NamingTree {
         }
     }
 
-    /// Decides on `unbind`.
     pub(crate) fn unbind(&self, from: ContextId, name: &[NameComponent]) -> Result<TreeChange, NamingRefusal> {
         let (context, last) = self.walk(from, name)?;
         match self.bound(context, last) {
@@ -275,7 +272,6 @@ impl NamingTree {
         }
     }
 
-    /// Decides on `new_context`.
     pub(crate) fn make(&self) -> Result<TreeChange, NamingRefusal> {
         if self.contexts.len() >= self.limits.contexts || self.next == ContextId::MAX {
             return Err(NamingRefusal::Limit("contexts"));
@@ -283,13 +279,12 @@ impl NamingTree {
         Ok(TreeChange::Make { context: self.next })
     }
 
-    /// Decides on `bind_new_context`: what is made, and its binding.
+    /// The new context, and its binding.
     pub(crate) fn bind_new(&self, from: ContextId, name: &[NameComponent]) -> Result<[TreeChange; 2], NamingRefusal> {
         let bind = self.bind(from, name, Referent::Here(self.next))?;
         Ok([self.make()?, bind])
     }
 
-    /// Decides on `destroy`.
     pub(crate) fn destroy(&self, context: ContextId) -> Result<TreeChange, NamingRefusal> {
         match self.contexts.get(&context) {
             None => Err(NamingRefusal::Gone),

@@ -12,6 +12,7 @@ use crate::objects::{Activator, AdapterError, Core, Locator, ObjectKey, Passage,
 use crate::shared::Shared;
 
 /// An adapter about to be ([`Orb::adapter`](crate::Orb::adapter)).
+#[must_use]
 pub struct AdapterBuilder {
     orb: Arc<Shared>,
     core: Core,
@@ -32,7 +33,6 @@ impl AdapterBuilder {
 
     /// References stay good when the server is started again (at the same address), for objects that are
     /// activated again under the same id. Otherwise they end with this run: OBJECT_NOT_EXIST.
-    #[must_use]
     pub fn persistent(mut self) -> Self {
         self.core.incarnation = None;
         // Ids that the adapter gives out must not be those of an earlier run.
@@ -42,21 +42,18 @@ impl AdapterBuilder {
     }
 
     /// This servant carries out requests to all objects that are not active.
-    #[must_use]
     pub fn default_servant<T: Interface + ?Sized>(mut self, servant: Arc<T>) -> Self {
         self.core.default = Some(Servant::new(servant));
         self
     }
 
     /// Makes servants when objects are first asked for.
-    #[must_use]
     pub fn activator(mut self, activator: impl Activator + 'static) -> Self {
         self.core.activator = Some(Arc::new(activator));
         self
     }
 
     /// Finds a servant for each request to an object that is not active.
-    #[must_use]
     pub fn locator(mut self, locator: impl Locator + 'static) -> Self {
         self.core.locator = Some(Arc::new(locator));
         self
@@ -65,7 +62,6 @@ impl AdapterBuilder {
     /// How many requests wait at most while the adapter holds them, or while its activator makes or ends their objects;
     /// default 16 each. Each keeps a thread of its lane, which has one left for other requests at any time: a lane of
     /// one thread holds none. What is not held gets TRANSIENT.
-    #[must_use]
     pub fn hold_at_most(mut self, requests: usize) -> Self {
         self.core.gate.most = requests;
         self.core.turns.most = requests;
@@ -74,14 +70,12 @@ impl AdapterBuilder {
 
     /// How long a request waits at most while the activator makes or ends its object; default 10 s. Then it gets
     /// TRANSIENT: so activators that wait for each other's objects end.
-    #[must_use]
     pub fn made_within(mut self, span: Span) -> Self {
         self.core.turns.patience = span;
         self
     }
 
     /// Begins to hold requests at once, until [`Adapter::pass`].
-    #[must_use]
     pub fn holding(self) -> Self {
         self.core.gate.set(Passage::Holding);
         self

@@ -24,6 +24,7 @@ use crate::tls::{TlsClient, TlsError, TlsServer};
 use crate::transport::{TransportRuleError, TransportRules};
 
 /// The settings of an ORB ([`Orb::builder`]).
+#[must_use]
 #[derive(Default)]
 pub struct OrbBuilder {
     lanes: Vec<(LaneOptions, Vec<Listening>)>,
@@ -61,13 +62,8 @@ pub enum OrbError {
     NoCertificate(hyoshi_os::Address),
     /// A mistake in the environment's `HYOSHI_DELEGATE`, with a remedy.
     Delegate(String),
-    /// A mistake in a transport rule of the environment.
-    Transport {
-        /// The variable.
-        variable: &'static str,
-        /// The mistake.
-        error: TransportRuleError,
-    },
+    /// A variable of the environment, and the mistake in its transport rules.
+    Transport(&'static str, TransportRuleError),
     /// The system has no thread or file descriptor left.
     System(io::Error),
 }
@@ -80,7 +76,7 @@ impl fmt::Display for OrbError {
                 write!(f, "ssliop://{address} needs a certificate and its key: OrbBuilder::tls_server")
             }
             OrbError::Delegate(why) => write!(f, "the environment's {}: {why}", delegate::VARIABLE),
-            OrbError::Transport { variable, error } => write!(f, "the environment's {variable}: {error}"),
+            OrbError::Transport(variable, error) => write!(f, "the environment's {variable}: {error}"),
             OrbError::System(error) => write!(f, "the system refused a thread or a file descriptor: {error}"),
         }
     }
@@ -106,7 +102,6 @@ impl OrbBuilder {
 
     /// Begins a lane, with threads of its own for the endpoints that follow. Earlier endpoints belong to a lane with default
     /// options.
-    #[must_use]
     pub fn lane(mut self, options: LaneOptions) -> Self {
         match self.lanes.last_mut() {
             // The last lane has no endpoints.
@@ -117,14 +112,12 @@ impl OrbBuilder {
     }
 
     /// The host in references, instead of that of the endpoint.
-    #[must_use]
     pub fn advertise(mut self, host: &str) -> Self {
         self.advertised = Some(host.to_owned());
         self
     }
 
     /// The certificate of `ssliop://` endpoints, and those that clients need.
-    #[must_use]
     pub fn tls_server(mut self, tls: TlsServer) -> Self {
         self.tls_server = Some(tls);
         self
@@ -144,14 +137,12 @@ impl OrbBuilder {
 
     /// Its calls never use plain TCP, as with [`TlsClient::only`], even without settings for TLS: then they use only
     /// Unix sockets.
-    #[must_use]
     pub fn tls_only(mut self) -> Self {
         self.tls_only = true;
         self
     }
 
     /// The transports of its calls, by address; by default those of the environment's `ORBclientTransportRule`.
-    #[must_use]
     pub fn client_transport(mut self, rules: TransportRules) -> Self {
         self.client_transport = Some(rules);
         self
@@ -159,35 +150,30 @@ impl OrbBuilder {
 
     /// The transports of connections that it accepts, by address; by default those of the environment's
     /// `ORBserverTransportRule`. Other connections are closed at once.
-    #[must_use]
     pub fn server_transport(mut self, rules: TransportRules) -> Self {
         self.server_transport = Some(rules);
         self
     }
 
     /// Bounds on the resources that clients can use.
-    #[must_use]
     pub fn server_limits(mut self, limits: ServerLimits) -> Self {
         self.server = limits;
         self
     }
 
     /// Bounds on its client side.
-    #[must_use]
     pub fn client_limits(mut self, limits: ClientLimits) -> Self {
         self.client = limits;
         self
     }
 
     /// Time limits of its calls.
-    #[must_use]
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
         self
     }
 
     /// When calls of oneways return.
-    #[must_use]
     pub fn oneways(mut self, scope: Scope) -> Self {
         self.scope = scope;
         self
@@ -196,7 +182,6 @@ impl OrbBuilder {
     /// Offers servers to call its objects over the connections that it opens to them (bidirectional GIOP, CORBA's policy
     /// BOTH): one to each endpoint, which all calls share. Threads of the first lane serve such calls. An ORB that listens
     /// nowhere can be called only in this way.
-    #[must_use]
     pub fn offer_bidirectional(mut self) -> Self {
         self.offers_bidirectional = true;
         self
@@ -204,7 +189,6 @@ impl OrbBuilder {
 
     /// Accepts such offers: calls to a client's objects use the connection that it opened, if their address is one that it
     /// announced and `claims` allows.
-    #[must_use]
     pub fn accept_bidirectional(mut self, claims: Claims) -> Self {
         self.claims = Some(claims);
         self
@@ -214,28 +198,24 @@ impl OrbBuilder {
     /// ([`Adapter::activate_ordered`](crate::Adapter::activate_ordered)). Each lane holds at most `requests` read and
     /// unanswered requests, and of one connection at most [`ServerLimits::in_flight`]. Above these limits, connections
     /// are not read. Calls within the process go to the servant directly.
-    #[must_use]
     pub fn order(mut self, order: impl Order + 'static, requests: usize) -> Self {
         self.order = Some((Arc::new(order), requests));
         self
     }
 
     /// Whether calls to objects of this ORB call the servant directly; default true. With interceptors they never do.
-    #[must_use]
     pub fn collocation(mut self, direct: bool) -> Self {
         self.never_collocates = !direct;
         self
     }
 
     /// Runs around every incoming request.
-    #[must_use]
     pub fn server_interceptor(mut self, interceptor: impl ServerInterceptor + 'static) -> Self {
         self.server_interceptors.push(Arc::new(interceptor));
         self
     }
 
     /// Runs around every outgoing request.
-    #[must_use]
     pub fn client_interceptor(mut self, interceptor: impl ClientInterceptor + 'static) -> Self {
         self.client_interceptors.push(Arc::new(interceptor));
         self
@@ -244,7 +224,6 @@ impl OrbBuilder {
     /// The object of `corbaloc:rir:/NAME`; with the name `NameService` also the context for `corbaname:rir:#...`. The last
     /// setting of a name counts. Other names are those of the environment's `ORBInitRef`
     /// (`NameService=corbaloc::host/NameService`, separated by white space), as in omniORB.
-    #[must_use]
     pub fn initial(mut self, name: &str, address: &str) -> Self {
         self.initial.push((name.to_owned(), address.to_owned()));
         self
@@ -259,7 +238,7 @@ impl OrbBuilder {
     pub fn build(mut self) -> Result<Orb, OrbError> {
         let rules = |set: Option<TransportRules>, variable| match set {
             Some(rules) => Ok(rules),
-            None => TransportRules::from_environment(variable).map_err(|error| OrbError::Transport { variable, error }),
+            None => TransportRules::from_environment(variable).map_err(|error| OrbError::Transport(variable, error)),
         };
         let client_rules = rules(self.client_transport, "ORBclientTransportRule")?;
         let server_rules = rules(self.server_transport, "ORBserverTransportRule")?;

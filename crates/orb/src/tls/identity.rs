@@ -59,15 +59,15 @@ impl TlsIdentity {
         Ok(TlsIdentity { own: Arc::new(CertifiedKey::new(chain, private)), open })
     }
 
-    /// Problems of it, present or within 30 days.
+    /// Present problems, and those within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
-        let open = self.open.clone().map(|(path, mode)| TlsWarning::KeyOpen { path, mode });
+        let open = self.open.clone().map(|(path, mode)| TlsWarning::KeyOpen(path, mode));
         open.into_iter()
             .chain(self.own.cert.iter().filter_map(|certificate| age(certificate, unix_seconds())))
             .collect()
     }
 
-    /// The certificate and key, which belong together.
+    /// The certificate with its key; an error if they do not match.
     pub(super) fn own(&self) -> Result<Arc<CertifiedKey>, TlsError> {
         match self.own.keys_match() {
             Ok(()) => Ok(self.own.clone()),
@@ -76,11 +76,11 @@ impl TlsIdentity {
         }
     }
 
-    /// If no client can compare it with a host.
+    /// A warning if it has no name of a host.
     pub(super) fn nameless(&self) -> Option<TlsWarning> {
         let certificate = self.own.cert.first()?;
         let fields = Fields::of(certificate)?;
-        (!fields.names_hosts()).then(|| TlsWarning::NoNames { what: called(&fields) })
+        (!fields.names_hosts()).then(|| TlsWarning::NoNames(called(&fields)))
     }
 }
 
@@ -91,24 +91,24 @@ pub(super) fn called(fields: &Fields<'_>) -> String {
     }
 }
 
-/// Warnings about a certificate's dates.
+/// A warning about a certificate's dates.
 pub(super) fn age(certificate: &[u8], now: u64) -> Option<TlsWarning> {
     let fields = Fields::of(certificate)?;
     let what = called(&fields);
     if now < fields.not_before {
-        Some(TlsWarning::NotYetValid { what })
+        Some(TlsWarning::NotYetValid(what))
     } else if now > fields.not_after {
-        Some(TlsWarning::Expired { what, days: (now - fields.not_after) / DAY })
+        Some(TlsWarning::Expired(what, (now - fields.not_after) / DAY))
     } else {
         let left = fields.not_after - now;
-        (left < SOON).then_some(TlsWarning::ExpiresSoon { what, days: left / DAY })
+        (left < SOON).then_some(TlsWarning::ExpiresSoon(what, left / DAY))
     }
 }
 
-/// The content of a file, and its permissions if other users can use it. A group may read a file of root's, as with
+/// The content of a file, and its permissions if other users can use it. Root's files may be readable for a group, as with
 /// PostgreSQL and Debian's group ssl-cert.
 pub(super) fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Option<u32>), TlsError> {
-    let fail = |error| TlsError::File { path: path.to_owned(), error };
+    let fail = |error| TlsError::File(path.to_owned(), error);
     let file = File::open(path).map_err(fail)?;
     let found = file.metadata().map_err(fail)?;
     if found.is_file() && found.len() > MOST {
@@ -123,11 +123,7 @@ pub(super) fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Option<u32>), Tls
     Ok((text, (mode & forbidden != 0 && found.is_file()).then_some(mode)))
 }
 
-/// The certificates among sections.
-///
-/// # Errors
-///
-/// If there is none.
+/// The certificates among sections; an error if there is none.
 pub(super) fn certificates(all: &[PemSection]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found = all.iter().filter(|section| section.kind == PemKind::Certificate);
     let found: Vec<_> = found.map(|section| CertificateDer::from(section.der.to_vec())).collect();
@@ -146,7 +142,7 @@ fn private(pem: &[u8]) -> Result<Arc<PrivateKey>, TlsError> {
     let all = sections(pem, "private key")?;
     match all.iter().find(|section| section.kind.is_key()) {
         None => Err(none("private key", "there is none")),
-        Some(PemSection { kind: PemKind::EncryptedKey, .. }) => Err(TlsError::Encrypted { file: None }),
+        Some(PemSection { kind: PemKind::EncryptedKey, .. }) => Err(TlsError::Encrypted(None)),
         Some(PemSection { kind, der }) => {
             PrivateKey::read(*kind, der).map_err(refused)?.map(Arc::new).ok_or_else(|| {
                 refused("the private key is none of RSA (2048 bits and more), P-256, P-384 or Ed25519, or is damaged")

@@ -30,11 +30,7 @@ enum Pair {
 }
 
 impl PrivateKey {
-    /// `None` if its kind is not supported.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel has no memory for it.
+    /// `None` if its kind is not supported; an error if the kernel has no memory for it.
     pub(super) fn read(kind: PemKind, der: &[u8]) -> io::Result<Option<PrivateKey>> {
         let stored = store(kind, der);
         // Reading and moving it has left copies on the stack.

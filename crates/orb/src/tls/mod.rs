@@ -35,8 +35,9 @@ use verify::{OfClients, OfServers};
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
 
-/// How `ssliop://` endpoints authenticate, and which certificates clients need. Clones share the changes of
+/// The certificate of `ssliop://` endpoints, and those that clients need. Clones share the changes of
 /// [`renew`](Self::renew).
+#[must_use]
 #[derive(Clone)]
 pub struct TlsServer {
     settings: Arc<ArcSwap<ServerSettings>>,
@@ -46,7 +47,7 @@ pub struct TlsServer {
     insists: bool,
 }
 
-/// What one handshake needs.
+/// The settings of one handshake.
 pub(crate) struct ServerSettings {
     pub(crate) config: Arc<ServerConfig>,
     identity: TlsIdentity,
@@ -79,8 +80,8 @@ impl TlsServer {
         TlsServer::with(identity, Some(roots), true)
     }
 
-    /// Clients may show a certificate from one of these authorities; one from another is refused. Servants read it
-    /// with [`current::peer_certificate`](crate::current::peer_certificate).
+    /// Clients may show a certificate from one of these authorities, but no other certificate. Servants read it with
+    /// [`current::peer_certificate`](crate::current::peer_certificate).
     ///
     /// # Errors
     ///
@@ -105,21 +106,20 @@ impl TlsServer {
         Ok(TlsServer { settings, refused: None, asks: clients.is_some(), insists })
     }
 
-    /// Calls `hear` for failed handshakes: the client's address, and the reason. It runs on a handshake thread, and
+    /// Calls `report` for failed handshakes with the client's address and the reason. It runs on a handshake thread, and
     /// should be brief.
-    #[must_use]
-    pub fn on_refused(mut self, hear: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
-        self.refused = Some(Arc::new(hear));
+    pub fn on_refused(mut self, report: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
+        self.refused = Some(Arc::new(report));
         self
     }
 
-    /// From now on handshakes use `next`: certificate, key, authorities and lists of revoked certificates. Connections
-    /// stay, except those whose clients showed a certificate that `next` revokes: they are closed at the next renewal
+    /// From now on handshakes use `next`: certificate, key, authorities and lists of revoked certificates. Connections stay
+    /// open, except those with a client certificate that `next` revokes: they are closed at the next renewal
     /// ([`ServerLimits::renewal`](crate::ServerLimits::renewal)).
     ///
     /// # Errors
     ///
-    /// If only one of `next` and this one asks clients for certificates: references contain that.
+    /// If `next` differs in whether it asks clients for certificates, or requires them: references contain that.
     pub fn renew(&self, next: &TlsServer) -> Result<(), TlsError> {
         if (self.asks, self.insists) != (next.asks, next.insists) {
             return Err(refused("whether clients must show a certificate cannot change while the server runs"));
@@ -128,7 +128,7 @@ impl TlsServer {
         Ok(())
     }
 
-    /// Problems of its certificate and authorities, present or within 30 days.
+    /// Present problems of its certificate and authorities, and those within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let settings = self.settings.load();
         let own = settings.identity.warnings().into_iter().chain(settings.identity.nameless());
@@ -139,7 +139,7 @@ impl TlsServer {
         self.settings.load_full()
     }
 
-    /// The association options for references: what it supports, and what it requires.
+    /// The association options for references: supported, and required.
     pub(crate) fn options(&self) -> (u16, u16) {
         let supports = PRIVATE | ORDERED | TARGET | if self.asks { CLIENT } else { 0 };
         (supports, PRIVATE | if self.insists { CLIENT } else { 0 })
@@ -147,7 +147,7 @@ impl TlsServer {
 }
 
 impl ServerSettings {
-    /// Whether these certificates, which were valid when their connection was made, are revoked by now.
+    /// Whether these certificates, valid when their connection was made, have been revoked.
     pub(crate) fn revokes(&self, chain: &[CertificateDer<'_>]) -> bool {
         let (Some(roots), Some((own, further))) = (&self.clients, chain.split_first()) else { return false };
         let verified = roots.verify(own, further, UnixTime::now(), KeyUsage::client_auth());
@@ -162,6 +162,7 @@ impl fmt::Debug for TlsServer {
 }
 
 /// The trusted servers' certificates, and this ORB's own. Clones share the changes of [`renew`](Self::renew).
+#[must_use]
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     settings: Arc<ArcSwap<ClientSettings>>,
@@ -205,32 +206,27 @@ impl TlsClient {
         TlsClient { settings: ClientSettings::new(roots.clone(), None), name: None, only: false }
     }
 
-    /// Shows this certificate to servers that ask for one.
-    #[must_use]
+    /// Uses this certificate for servers that ask for one.
     pub fn identity(mut self, identity: TlsIdentity) -> Self {
         let roots = self.settings.load().roots.clone();
         self.settings = ClientSettings::new(roots, Some(identity));
         self
     }
 
-    /// The name or address that all servers' certificates must have, whatever host a reference names: for references
-    /// with addresses that certificates do not list.
-    #[must_use]
+    /// The name or address that all servers' certificates must have, instead of the host in the reference.
     pub fn named(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
     }
 
-    /// Never uses plain TCP, also for servers that offer nothing else. (For a server that offers TLS it is never used
-    /// anyway.)
-    #[must_use]
+    /// Never uses plain TCP, even for servers that do not offer TLS.
     pub fn only(mut self) -> Self {
         self.only = true;
         self
     }
 
-    /// From now on ORBs built with this one open connections with `next`: authorities, lists of revoked certificates,
-    /// certificate and key. Open connections stay.
+    /// From now on ORBs built with this one connect with `next`: authorities, lists of revoked certificates, certificate
+    /// and key. Open connections stay.
     ///
     /// # Errors
     ///
@@ -241,7 +237,7 @@ impl TlsClient {
         Ok(())
     }
 
-    /// Whether it can be used: then [`renew`](Self::renew) with it succeeds.
+    /// Checks the settings: if they are valid, [`renew`](Self::renew) with them succeeds.
     ///
     /// # Errors
     ///
@@ -260,7 +256,7 @@ impl TlsClient {
         Some(Dial { settings: self.settings.clone(), name })
     }
 
-    /// Problems of its certificate and authorities, present or within 30 days.
+    /// Present problems of its certificate and authorities, and those within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let settings = self.settings.load();
         settings.identity.iter().flat_map(TlsIdentity::warnings).chain(settings.roots.warnings()).collect()

@@ -49,11 +49,7 @@ const JOINED: &str = "the marker is not on a line of its own; the file may have 
 const CUT_OFF: &str = "it is cut off: the section that begins here has no -----END";
 const NOT_BASE64: &str = "no base64 between the markers";
 
-/// All sections, in their order. `wanted` is what the caller needs of the text, for errors.
-///
-/// # Errors
-///
-/// The line of the first mistake.
+/// All sections, in their order, or the line of the first mistake. `wanted` is the content that the caller needs.
 pub(super) fn sections(text: &[u8], wanted: &'static str) -> Result<Vec<PemSection>, TlsError> {
     let broken = |wanted, line, what| TlsError::Pem { file: None, wanted, why: format!("line {line}: {what}") };
     let mut all = Vec::new();

@@ -21,12 +21,12 @@ use super::error::{TlsError, TlsWarning, refused};
 use super::identity::{age, called, certificates, read};
 use super::pem::{PemKind, sections};
 
-/// Certificates that a peer may show besides its own.
+/// Certificates of a peer besides its own.
 const FURTHER: usize = 8;
-/// How many of them may have one name (two, for an authority with an old and a new issuer), and how many such names
-/// there may be: each doubles the ways that are tried.
+/// Certificates with the same name (two, for an authority with an old and a new issuer), and the number of such names:
+/// each doubles the paths to try.
 const NAMESAKES: usize = 2;
-/// Their octets, with the peer's own.
+/// Octets of all certificates of a peer.
 const OCTETS: usize = 32 << 10;
 
 /// The trusted authorities, and their lists of revoked certificates.
@@ -35,10 +35,11 @@ pub struct TlsRoots(Arc<Roots>);
 
 struct Roots {
     anchors: Vec<TrustAnchor<'static>>,
-    /// Of each anchor, in the same order.
+    /// Those of the anchors, in their order.
     certificates: Vec<CertificateDer<'static>>,
     lists: Vec<List>,
     subjects: Vec<DistinguishedName>,
+    algorithms: &'static [&'static dyn SignatureVerificationAlgorithm],
 }
 
 struct List {
@@ -60,7 +61,8 @@ impl TlsRoots {
         let certificates = certificates(&all)?;
         let anchors = certificates.iter().map(anchor).collect::<Result<Vec<_>, _>>()?;
         let subjects = anchors.iter().map(|anchor| DistinguishedName::in_sequence(&anchor.subject)).collect();
-        Ok(TlsRoots(Arc::new(Roots { anchors, certificates, lists, subjects })))
+        let algorithms = PROVIDER.signature_verification_algorithms.all;
+        Ok(TlsRoots(Arc::new(Roots { anchors, certificates, lists, subjects, algorithms })))
     }
 
     /// From a file in PEM.
@@ -72,33 +74,22 @@ impl TlsRoots {
         TlsRoots::from_pem(&read(path.as_ref())?.0).map_err(|error| error.within(path.as_ref()))
     }
 
-    /// Problems of them, present or within 30 days. Certificates of an expired authority are refused.
+    /// Present problems, and those within 30 days. Certificates of an expired authority are refused.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let now = unix_seconds();
         let ages = self.0.certificates.iter().filter_map(|certificate| age(certificate, now));
         let late = self.0.lists.iter().filter_map(|list| now.checked_sub(list.next_update?));
-        ages.chain(late.map(|late| TlsWarning::OldList { days: late / 86_400 })).collect()
+        ages.chain(late.map(|late| TlsWarning::OldList(late / 86_400))).collect()
     }
 
     pub(super) fn subjects(&self) -> &[DistinguishedName] {
         &self.0.subjects
     }
 
-    /// Whether a chain of certificates leads to one of them and fulfils all rules. Costs a few signatures at most,
-    /// whatever the peer shows.
+    /// Whether a chain of certificates leads to one of them and fulfils all rules. The peer's chain can cost a few
+    /// signatures at most.
     pub(super) fn verify(
         &self,
-        own: &CertificateDer<'_>,
-        further: &[CertificateDer<'_>],
-        now: UnixTime,
-        usage: KeyUsage,
-    ) -> Result<(), rustls::Error> {
-        self.verify_by(PROVIDER.signature_verification_algorithms.all, own, further, now, usage)
-    }
-
-    fn verify_by(
-        &self,
-        algorithms: &[&dyn SignatureVerificationAlgorithm],
         own: &CertificateDer<'_>,
         further: &[CertificateDer<'_>],
         now: UnixTime,
@@ -107,7 +98,7 @@ impl TlsRoots {
         bounded(own, further)?;
         let read = EndEntityCert::try_from(own).map_err(error)?;
         let fields = Fields::of(own).ok_or(CertificateError::BadEncoding)?;
-        // For a server only the host name counts.
+        // Servers are compared with the host's name only.
         let free_names = usage == KeyUsage::client_auth() && fields.has_free_names();
         let lists: Vec<_> = self.0.lists.iter().map(|list| &list.list).collect();
         // An outdated list gives a warning (`warnings`), and its certificates are still revoked.
@@ -121,7 +112,8 @@ impl TlsRoots {
                 webpki::Error::UnknownIssuer
             })
         };
-        let verified = read.verify_for_usage(algorithms, &self.0.anchors, further, now, usage, revocation, Some(&fit));
+        let verified =
+            read.verify_for_usage(self.0.algorithms, &self.0.anchors, further, now, usage, revocation, Some(&fit));
         match (verified, wrong.take()) {
             (Ok(_), _) => Ok(()),
             (Err(webpki::Error::UnknownIssuer), Some(why)) => Err(why.into()),
@@ -209,7 +201,7 @@ fn unread() -> CertificateError {
     unfit("a certificate cannot be read")
 }
 
-/// As rustls calls it.
+/// The error in rustls's terms.
 pub(super) fn error(error: webpki::Error) -> rustls::Error {
     use webpki::Error;
     let called = match error {
@@ -263,11 +255,11 @@ mod tests {
         params
     }
 
-    /// Signatures that are checked for a leaf under so many authorities of each name, the last name's under the root. With
-    /// `valid` all are what they say, except the leaf.
+    /// The number of signatures checked for a leaf under so many authorities of each name, the last name's under the root.
+    /// With `valid` all signatures are valid, except the leaf's.
     fn cost(of_each_name: &[usize], valid: bool) -> usize {
         let (root, wrong) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-        let roots = TlsRoots::from_pem(named("root").self_signed(&root).unwrap().pem().as_bytes()).unwrap();
+        let mut roots = TlsRoots::from_pem(named("root").self_signed(&root).unwrap().pem().as_bytes()).unwrap();
         let mut above = (named("root"), root);
         let mut further = Vec::new();
         for (level, count) in of_each_name.iter().enumerate().rev() {
@@ -282,10 +274,10 @@ mod tests {
         let own = leaf.signed_by(&wrong, &Issuer::from_params(&above.0, &wrong)).unwrap();
         let count: &'static AtomicUsize = Box::leak(Box::default());
         let all = PROVIDER.signature_verification_algorithms.all.iter().map(|of| Counted(*of, count));
-        let all: Vec<_> = all.collect();
-        let all: Vec<_> = all.iter().map(|of| of as &dyn SignatureVerificationAlgorithm).collect();
+        let all: Vec<_> = all.map(|of| &*Box::leak(Box::new(of)) as &dyn SignatureVerificationAlgorithm).collect();
+        Arc::get_mut(&mut roots.0).unwrap().algorithms = all.leak();
         let usage = KeyUsage::client_auth();
-        assert!(roots.verify_by(&all, own.der(), &further, UnixTime::now(), usage).is_err());
+        assert!(roots.verify(own.der(), &further, UnixTime::now(), usage).is_err());
         count.load(Ordering::Relaxed)
     }
 
