@@ -136,26 +136,22 @@ impl Naming {
 
     /// Binds an object to a name that is not bound.
     pub fn bind<T: Interface + ?Sized>(&self, name: &str, to: &impl AsRef<Reference<T>>) -> Result<(), NameError> {
-        let steps = steps(name)?;
-        self.context.bind(&steps, Some(&object(to))).map_err(|error| error.named(name))
+        at(name, |steps| self.context.bind(steps, Some(&object(to))))
     }
 
     /// Binds an object to a name that is not bound to a context. Replaces another object.
     pub fn rebind<T: Interface + ?Sized>(&self, name: &str, to: &impl AsRef<Reference<T>>) -> Result<(), NameError> {
-        let steps = steps(name)?;
-        self.context.rebind(&steps, Some(&object(to))).map_err(|error| error.named(name))
+        at(name, |steps| self.context.rebind(steps, Some(&object(to))))
     }
 
     /// Binds a context of this or another service to a name that is not bound. Names can then lead through it.
     pub fn bind_context(&self, name: &str, to: &Naming) -> Result<(), NameError> {
-        let steps = steps(name)?;
-        self.context.bind_context(&steps, Some(&to.context)).map_err(|error| error.named(name))
+        at(name, |steps| self.context.bind_context(steps, Some(&to.context)))
     }
 
     /// Makes a context and binds it to a name that is not bound.
     pub fn new_context(&self, name: &str) -> Result<Naming, NameError> {
-        let steps = steps(name)?;
-        let made = self.context.bind_new_context(&steps).map_err(|error| error.named(name))?;
+        let made = at(name, |steps| self.context.bind_new_context(steps))?;
         let nil = || NameError::Interface(name.to_owned(), <dyn NamingContext>::ID);
         Ok(Naming { context: made.ok_or_else(nil)? })
     }
@@ -175,7 +171,7 @@ impl Naming {
 
     /// The object bound to a name. Asks the object whether it has the interface.
     pub fn resolve<T: Interface + ?Sized>(&self, name: &str) -> Result<T::Stub, NameError> {
-        let found = self.context.resolve(&steps(name)?).map_err(|error| error.named(name))?;
+        let found = at(name, |steps| self.context.resolve(steps))?;
         let other = || NameError::Interface(name.to_owned(), T::ID);
         found.ok_or_else(other)?.as_ref().narrow::<T>()?.ok_or_else(other)
     }
@@ -187,7 +183,7 @@ impl Naming {
 
     /// Unbinds a name. The bound object continues to exist.
     pub fn unbind(&self, name: &str) -> Result<(), NameError> {
-        self.context.unbind(&steps(name)?).map_err(|error| error.named(name))
+        at(name, |steps| self.context.unbind(steps))
     }
 
     /// Ends the empty context that a name is bound to, and unbinds the name.
@@ -228,6 +224,11 @@ impl Naming {
 
 fn object<T: Interface + ?Sized>(of: &impl AsRef<Reference<T>>) -> ObjectRef {
     of.as_ref().widen::<dyn Object>().into()
+}
+
+/// Runs an operation on a name.
+fn at<R, E: Named>(name: &str, run: impl FnOnce(&Name) -> Result<R, E>) -> Result<R, NameError> {
+    run(&steps(name)?).map_err(|error| error.named(name))
 }
 
 fn steps(name: &str) -> Result<Name, NameError> {

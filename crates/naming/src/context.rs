@@ -25,7 +25,7 @@ impl ContextServant {
         refusal: NamingRefusal,
         ask: impl FnOnce(&NamingContextStub, &[NameComponent]) -> Result<R, E>,
     ) -> Result<R, E> {
-        let NamingRefusal::Elsewhere { context, rest } = refusal else { return Err(refusal.into()) };
+        let NamingRefusal::Elsewhere(context, rest) = refusal else { return Err(refusal.into()) };
         let context = self.service.elsewhere(context);
         // The lane keeps a thread for other requests, even if many names lead to services that do not answer, or back
         // here.

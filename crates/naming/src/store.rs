@@ -305,10 +305,10 @@ fn seal(changes: &[u8]) -> io::Result<Vec<u8>> {
 impl Encode for TreeChange {
     fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
         let (tag, name, referent) = match self {
-            TreeChange::Bind { name, to, .. } => (b'b', Some(name), Some(to)),
-            TreeChange::Unbind { name, .. } => (b'u', Some(name), None),
-            TreeChange::Make { .. } => (b'm', None, None),
-            TreeChange::Destroy { .. } => (b'd', None, None),
+            TreeChange::Bind(_, name, to) => (b'b', Some(name), Some(to)),
+            TreeChange::Unbind(_, name) => (b'u', Some(name), None),
+            TreeChange::Make(..) => (b'm', None, None),
+            TreeChange::Destroy(..) => (b'd', None, None),
         };
         tag.encode(to)?;
         self.context().encode(to)?;
@@ -337,11 +337,11 @@ fn decode(octets: &[u8]) -> Result<Vec<TreeChange>, DecodeError> {
                     b'h' => Referent::Here(u64::decode(&mut from)?),
                     _ => return Err(from.error(DecodeErrorKind::Value("a referent's tag"))),
                 };
-                TreeChange::Bind { context, name, to }
+                TreeChange::Bind(context, name, to)
             }
-            b'u' => TreeChange::Unbind { context, name: NameComponent::decode(&mut from)? },
-            b'm' => TreeChange::Make { context },
-            b'd' => TreeChange::Destroy { context },
+            b'u' => TreeChange::Unbind(context, NameComponent::decode(&mut from)?),
+            b'm' => TreeChange::Make(context),
+            b'd' => TreeChange::Destroy(context),
             _ => return Err(from.error(DecodeErrorKind::Value("a change's tag"))),
         });
     }
@@ -400,7 +400,7 @@ mod tests {
 
     fn bind(name: &str) -> TreeChange {
         let ior = Ior { type_id: "IDL:T:1.0".into(), profiles: vec![Profile { tag: 0, data: vec![1; 40] }] };
-        TreeChange::Bind { context: ROOT, name: parse(name).unwrap().remove(0), to: Referent::Object(ior) }
+        TreeChange::Bind(ROOT, parse(name).unwrap().remove(0), Referent::Object(ior))
     }
 
     fn keep(store: &mut Store, tree: &mut NamingTree, changes: &[TreeChange]) {
@@ -426,12 +426,12 @@ mod tests {
         keep(&mut store, &mut tree, &[bind("a.kind")]);
         let far = Referent::Elsewhere(Ior { type_id: String::new(), profiles: vec![] });
         let name = |text: &str| parse(text).unwrap().remove(0);
-        let far = TreeChange::Bind { context: ROOT, name: name("fär"), to: far };
-        let here = TreeChange::Bind { context: ROOT, name: name("here"), to: Referent::Here(1) };
-        keep(&mut store, &mut tree, &[TreeChange::Make { context: 1 }, here, far]);
-        keep(&mut store, &mut tree, &[TreeChange::Make { context: 2 }]);
-        keep(&mut store, &mut tree, &[TreeChange::Destroy { context: 2 }]);
-        keep(&mut store, &mut tree, &[bind("b"), TreeChange::Unbind { context: ROOT, name: name("a.kind") }]);
+        let far = TreeChange::Bind(ROOT, name("fär"), far);
+        let here = TreeChange::Bind(ROOT, name("here"), Referent::Here(1));
+        keep(&mut store, &mut tree, &[TreeChange::Make(1), here, far]);
+        keep(&mut store, &mut tree, &[TreeChange::Make(2)]);
+        keep(&mut store, &mut tree, &[TreeChange::Destroy(2)]);
+        keep(&mut store, &mut tree, &[bind("b"), TreeChange::Unbind(ROOT, name("a.kind"))]);
         tree
     }
 
@@ -530,7 +530,7 @@ mod tests {
         // Too large for a record: nothing is written.
         let huge = Ior { type_id: String::new(), profiles: vec![Profile { tag: 0, data: vec![0; MOST] }] };
         let name = parse("huge").unwrap().remove(0);
-        let refused = store.append(&[TreeChange::Bind { context: ROOT, name, to: Referent::Object(huge) }]);
+        let refused = store.append(&[TreeChange::Bind(ROOT, name, Referent::Object(huge))]);
         assert!(matches!(refused, Err(Unstored::Nothing(_))), "{refused:?}");
         // A file that cannot be written cannot be cut back either.
         store.log = File::open(place.0.join(LOG)).unwrap();

@@ -53,29 +53,17 @@ impl NameComponent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TreeChange {
     /// Replaces what was bound, if anything.
-    Bind {
-        context: ContextId,
-        name: NameComponent,
-        to: Referent,
-    },
-    Unbind {
-        context: ContextId,
-        name: NameComponent,
-    },
-    Make {
-        context: ContextId,
-    },
-    Destroy {
-        context: ContextId,
-    },
+    Bind(ContextId, NameComponent, Referent),
+    Unbind(ContextId, NameComponent),
+    Make(ContextId),
+    Destroy(ContextId),
 }
 
 impl TreeChange {
     pub(crate) fn context(&self) -> ContextId {
-        match self {
-            TreeChange::Bind { context, .. } | TreeChange::Unbind { context, .. } => *context,
-            TreeChange::Make { context } | TreeChange::Destroy { context } => *context,
-        }
+        let (TreeChange::Bind(id, ..) | TreeChange::Unbind(id, _) | TreeChange::Make(id) | TreeChange::Destroy(id)) =
+            self;
+        *id
     }
 }
 
@@ -90,10 +78,7 @@ impl AsRef<[TreeChange]> for TreeChange {
 pub(crate) enum NamingRefusal {
     NotFound(NotFound),
     /// The name leads into another service, which has to resolve the rest.
-    Elsewhere {
-        context: Ior,
-        rest: Name,
-    },
+    Elsewhere(Ior, Name),
     /// The name is empty.
     InvalidName(InvalidName),
     AlreadyBound(AlreadyBound),
@@ -176,7 +161,7 @@ impl NamingTree {
     /// Applies a change that was decided here, or stored by an earlier run. False if it does not fit this tree.
     pub(crate) fn apply(&mut self, change: TreeChange) -> bool {
         match change {
-            TreeChange::Bind { context, name, to } => {
+            TreeChange::Bind(context, name, to) => {
                 let Some(bindings) = self.contexts.get_mut(&context) else { return false };
                 let id = name.octets();
                 self.octets += id + to.octets();
@@ -185,18 +170,18 @@ impl NamingTree {
                     None => self.bindings += 1,
                 }
             }
-            TreeChange::Unbind { context, name } => {
+            TreeChange::Unbind(context, name) => {
                 let bindings = self.contexts.get_mut(&context);
                 let Some(before) = bindings.and_then(|bindings| bindings.remove(&name)) else { return false };
                 self.bindings -= 1;
                 self.octets -= name.octets() + before.octets();
             }
-            TreeChange::Make { context } => {
+            TreeChange::Make(context) => {
                 let Some(next) = context.checked_add(1).filter(|_| !self.has(context)) else { return false };
                 self.contexts.insert(context, BTreeMap::new());
                 self.next = self.next.max(next);
             }
-            TreeChange::Destroy { context } => {
+            TreeChange::Destroy(context) => {
                 // A snapshot destroys a context that does not exist, to record the highest used id.
                 let Some(next) = context.checked_add(1).filter(|_| context != ROOT) else { return false };
                 self.next = self.next.max(next);
@@ -211,12 +196,12 @@ impl NamingTree {
 
     /// The changes from an empty tree to this one.
     pub(crate) fn snapshot(&self) -> impl Iterator<Item = TreeChange> {
-        let used_up = TreeChange::Destroy { context: self.next - 1 };
+        let used_up = TreeChange::Destroy(self.next - 1);
         let used_up = (self.next - 1 != ROOT && !self.has(self.next - 1)).then_some(used_up);
         let make = self.contexts.keys().filter(|context| **context != ROOT);
-        let make = make.map(|context| TreeChange::Make { context: *context });
+        let make = make.map(|context| TreeChange::Make(*context));
         let all = self.contexts.iter().flat_map(|(context, bindings)| bindings.iter().map(move |one| (*context, one)));
-        let bind = all.map(|(context, (name, to))| TreeChange::Bind { context, name: name.clone(), to: to.clone() });
+        let bind = all.map(|(context, (name, to))| TreeChange::Bind(context, name.clone(), to.clone()));
         used_up.into_iter().chain(make).chain(bind)
     }
 
@@ -267,7 +252,7 @@ impl NamingTree {
     pub(crate) fn unbind(&self, from: ContextId, name: &[NameComponent]) -> Result<TreeChange, NamingRefusal> {
         let (context, last) = self.walk(from, name)?;
         match self.bound(context, last) {
-            Some(_) => Ok(TreeChange::Unbind { context, name: last.clone() }),
+            Some(_) => Ok(TreeChange::Unbind(context, last.clone())),
             None => Err(missing(last)),
         }
     }
@@ -276,7 +261,7 @@ impl NamingTree {
         if self.contexts.len() >= self.limits.contexts || self.next == ContextId::MAX {
             return Err(NamingRefusal::Limit("contexts"));
         }
-        Ok(TreeChange::Make { context: self.next })
+        Ok(TreeChange::Make(self.next))
     }
 
     /// The new context, and its binding.
@@ -290,7 +275,7 @@ impl NamingTree {
             None => Err(NamingRefusal::Gone),
             Some(bindings) if !bindings.is_empty() => Err(NamingRefusal::NotEmpty(NotEmpty)),
             Some(_) if context == ROOT => Err(NamingRefusal::Root),
-            Some(_) => Ok(TreeChange::Destroy { context }),
+            Some(_) => Ok(TreeChange::Destroy(context)),
         }
     }
 
@@ -331,7 +316,7 @@ impl NamingTree {
                     return Err(not_found(NotFoundReason::NotContext, &name[at..]));
                 }
                 Some(Referent::Elsewhere(ior)) => {
-                    return Err(NamingRefusal::Elsewhere { context: ior.clone(), rest: name[at + 1..].to_vec() });
+                    return Err(NamingRefusal::Elsewhere(ior.clone(), name[at + 1..].to_vec()));
                 }
             };
         }
@@ -349,7 +334,7 @@ impl NamingTree {
         if self.bindings >= self.limits.bindings && self.bound(context, name).is_none() {
             return Err(NamingRefusal::Limit("bindings"));
         }
-        Ok(TreeChange::Bind { context, name: name.clone(), to })
+        Ok(TreeChange::Bind(context, name.clone(), to))
     }
 }
 
@@ -416,7 +401,7 @@ mod tests {
         assert_eq!(tree.resolve(ROOT, &[]), Err(NamingRefusal::InvalidName(InvalidName)));
         assert_eq!(tree.unbind(ROOT, &name("a/x")), Err(not_found(NotFoundReason::MissingNode, "x")));
         let rest = name("x/y");
-        assert_eq!(resolve("far/x/y"), NamingRefusal::Elsewhere { context: ior("far"), rest });
+        assert_eq!(resolve("far/x/y"), NamingRefusal::Elsewhere(ior("far"), rest));
     }
 
     #[test]
@@ -444,7 +429,7 @@ mod tests {
         assert_eq!(tree.resolve(ROOT, &name("a/b/x")), Err(not_found(NotFoundReason::NotContext, "b/x")));
         let mut again = NamingTree::new(NamingLimits::default());
         assert!(tree.snapshot().all(|change| again.apply(change)));
-        assert_eq!(again.make(), Ok(TreeChange::Make { context: 3 }));
+        assert_eq!(again.make(), Ok(TreeChange::Make(3)));
         assert_eq!(NamingTree::new(NamingLimits::default()).destroy(ROOT), Err(NamingRefusal::Root));
     }
 
@@ -485,7 +470,7 @@ mod tests {
         let [make, here] = tree.bind_new(ROOT, &name("d")).unwrap();
         assert!(tree.apply(make) && tree.apply(here));
         assert_eq!(tree.octets, 21);
-        assert!(tree.apply(TreeChange::Destroy { context: ROOT + 1 }));
+        assert!(tree.apply(TreeChange::Destroy(ROOT + 1)));
         assert_eq!(tree.octets, 21, "what it is bound to is still counted");
     }
 

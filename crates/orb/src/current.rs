@@ -12,13 +12,13 @@ thread_local! {
     static CURRENT: RefCell<Current> = const { RefCell::new(Current { keys: Vec::new(), depth: 0, making: Vec::new(), serving: None }) };
 }
 
-struct Current {
+pub(crate) struct Current {
     /// Keys of the objects whose requests run, the innermost at `depth - 1`. Later buffers are reused.
     keys: Vec<Vec<u8>>,
     depth: usize,
     /// Keys of objects that an activator makes or ends.
     making: Vec<Vec<u8>>,
-    /// The connection of the request, which no other thread reads meanwhile.
+    /// The connection of the request. No other thread reads it during the request.
     serving: Option<Serving>,
 }
 
@@ -44,14 +44,13 @@ pub fn peer() -> Option<Credentials> {
     CURRENT.with_borrow(|current| current.serving.as_ref()?.credentials())
 }
 
-/// A request that this thread serves, until it is dropped. Not `Send`.
-#[derive(Debug)]
-pub(crate) struct Within(PhantomData<*const ()>);
+/// A request or an activator that this thread runs, until it is dropped. Not `Send`.
+pub(crate) struct Within(fn(&mut Current), PhantomData<*const ()>);
 
 impl Drop for Within {
     #[inline]
     fn drop(&mut self) {
-        CURRENT.with_borrow_mut(|current| current.depth -= 1);
+        CURRENT.with_borrow_mut(self.0);
     }
 }
 
@@ -67,7 +66,7 @@ pub(crate) fn within(key: &[u8]) -> Within {
         kept.extend_from_slice(key);
         current.depth += 1;
     });
-    Within(PhantomData)
+    Within(|current| current.depth -= 1, PhantomData)
 }
 
 /// The number of requests to this object that run on this thread.
@@ -75,20 +74,10 @@ pub(crate) fn depth_within(key: Vec<u8>) -> u64 {
     CURRENT.with_borrow(|current| current.keys[..current.depth].iter().filter(|own| **own == key).count() as u64)
 }
 
-/// An activator that this thread runs, until it is dropped. Not `Send`.
-#[derive(Debug)]
-pub(crate) struct Making(PhantomData<*const ()>);
-
-impl Drop for Making {
-    fn drop(&mut self) {
-        CURRENT.with_borrow_mut(|current| current.making.pop());
-    }
-}
-
-/// The thread makes or ends the object with this key.
-pub(crate) fn making(key: Vec<u8>) -> Making {
+/// The thread runs an activator that makes or ends the object with this key.
+pub(crate) fn making(key: Vec<u8>) -> Within {
     CURRENT.with_borrow_mut(|current| current.making.push(key));
-    Making(PhantomData)
+    Within(|current| drop(current.making.pop()), PhantomData)
 }
 
 /// True while the thread makes or ends objects.

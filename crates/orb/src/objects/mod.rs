@@ -45,7 +45,7 @@ pub enum AdapterError {
     KeyReserved(Vec<u8>),
     /// The object was activated for an order, and the ORB has no order.
     NoOrder,
-    /// The adapter was destroyed, or the ORB is gone.
+    /// The adapter was destroyed, or the ORB has ended.
     Gone,
 }
 

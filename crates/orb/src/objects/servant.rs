@@ -188,14 +188,7 @@ impl ActiveObject {
     }
 }
 
-impl fmt::Debug for ActiveObject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ActiveObject").field("life", &self.life).field("servant", &self.servant).finish_non_exhaustive()
-    }
-}
-
 /// A running call, counted until it is dropped.
-#[derive(Debug)]
 pub(crate) struct Entered(Arc<ActiveObject>);
 
 impl Entered {

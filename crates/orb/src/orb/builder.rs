@@ -236,9 +236,9 @@ impl OrbBuilder {
     ///
     /// If it cannot listen, the system refuses a thread, or `HYOSHI_DELEGATE` cannot be read.
     pub fn build(mut self) -> Result<Orb, OrbError> {
-        let rules = |set: Option<TransportRules>, variable| match set {
-            Some(rules) => Ok(rules),
-            None => TransportRules::from_environment(variable).map_err(|error| OrbError::Transport(variable, error)),
+        let rules = |set: Option<TransportRules>, variable| {
+            let rules = set.map_or_else(|| TransportRules::from_environment(variable), Ok);
+            rules.map_err(|error| OrbError::Transport(variable, error))
         };
         let client_rules = rules(self.client_transport, "ORBclientTransportRule")?;
         let server_rules = rules(self.server_transport, "ORBserverTransportRule")?;
@@ -250,12 +250,11 @@ impl OrbBuilder {
         for (options, listening) in self.lanes {
             let (mut listeners, mut secure) = (Vec::new(), Vec::new());
             for listening in listening {
-                let address = &listening.address;
+                let address = listening.address.clone();
                 if listening.secure && self.tls_server.is_none() {
-                    return Err(OrbError::NoCertificate(address.clone()));
+                    return Err(OrbError::NoCertificate(address));
                 }
-                let listener =
-                    Listener::bind(address).map_err(|error| OrbError::Listen { address: address.clone(), error })?;
+                let listener = Listener::bind(&address).map_err(|error| OrbError::Listen { address, error })?;
                 if let hyoshi_os::Address::Tcp(address) = listener.address() {
                     bound.push(*address);
                 }
@@ -280,9 +279,9 @@ impl OrbBuilder {
         // Calls within the process are not measured: a delegate does not turn collocation off.
         let intercepted = !self.server_interceptors.is_empty() || !self.client_interceptors.is_empty();
         if !lanes.is_empty()
-            && let Some(said) = hyoshi_os::secure_var_os(delegate::VARIABLE)
+            && let Some(text) = hyoshi_os::secure_var_os(delegate::VARIABLE)
         {
-            let settings = Settings::parse(&said.to_string_lossy()).map_err(OrbError::Delegate)?;
+            let settings = Settings::parse(&text.to_string_lossy()).map_err(OrbError::Delegate)?;
             let delegate = Delegate::start(settings).map_err(OrbError::System)?;
             self.server_interceptors.insert(0, Arc::new(delegate));
         }

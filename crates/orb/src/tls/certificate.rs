@@ -5,7 +5,7 @@ use webpki::EndEntityCert;
 
 use super::error::TlsError;
 
-/// Names of a certificate that are read; further ones are ignored.
+/// Names of a certificate; others are ignored.
 const MOST: usize = 32;
 /// `id-at-commonName`, 2.5.4.3 (X.520, 6.2.2).
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
@@ -19,8 +19,7 @@ const BASIC_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x13];
 const NAME_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x1e];
 
 /// The names of a client's certificate (X.509, DER: [`peer_certificate`](crate::current::peer_certificate)), at most 32:
-/// host names and URIs in its `subjectAltName`, or without any `subjectAltName` the common names of its subject (RFC 6125,
-/// 6.4.4). The chain was verified when the connection was made.
+/// host names and URIs of its `subjectAltName`, or if it has none the common names of its subject (RFC 6125, 6.4.4).
 ///
 /// # Errors
 ///
@@ -44,7 +43,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Empty if it cannot be read.
+    /// `None` if it cannot be read.
     pub(crate) fn of(certificate: &'a [u8]) -> Option<Fields<'a>> {
         let signed = inside(inside(certificate)?)?;
         let mut fields = Elements(signed).peekable();
@@ -114,7 +113,7 @@ impl<'a> Fields<'a> {
         names.is_some_and(|names| Elements(names).any(|(tag, _)| matches!(tag, 0x82 | 0x87)))
     }
 
-    /// Its name for people: its subject's common name.
+    /// Its subject's common name, for messages.
     pub(crate) fn common_name(&self) -> Option<String> {
         common_names(self.subject).into_iter().next().map(|name| name.chars().filter(|c| !c.is_control()).collect())
     }
@@ -132,7 +131,7 @@ pub(crate) fn next_update(list: &[u8]) -> Option<u64> {
     times.next().and_then(seconds)
 }
 
-/// A UTCTime, of 1950 to 2049, or a GeneralizedTime, to the second and of Greenwich (RFC 5280, 4.1.2.5).
+/// The seconds since 1970 of a UTCTime (1950 to 2049) or a GeneralizedTime (RFC 5280, 4.1.2.5).
 fn seconds((tag, time): (u8, &[u8])) -> Option<u64> {
     let digits = time.strip_suffix(b"Z").filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
     let number = |digits: &[u8]| digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
@@ -148,7 +147,7 @@ fn seconds((tag, time): (u8, &[u8])) -> Option<u64> {
     Some(days.saturating_sub(719_469) * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
-/// Of a subject: relative distinguished names, each a set of pairs of an object identifier and a value (RFC 5280, 4.1.2.4).
+/// The common names of a subject, which is a list of sets of pairs of object identifier and value (RFC 5280, 4.1.2.4).
 fn common_names(subject: &[u8]) -> Vec<String> {
     let sets = Elements(subject).filter(|(tag, _)| *tag == 0x31);
     let pairs = sets.flat_map(|(_, set)| Elements(set)).filter(|(tag, _)| *tag == 0x30);

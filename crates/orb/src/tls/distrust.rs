@@ -21,7 +21,7 @@ pub(crate) enum Distrust {
 }
 
 impl Distrust {
-    /// If the error is about TLS.
+    /// `None` if the error is not about TLS.
     pub(crate) fn of(error: &io::Error) -> Option<Distrust> {
         let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         Some(match error {
@@ -58,7 +58,7 @@ impl Distrust {
         })
     }
 
-    /// The exception for callers. Nothing was carried out: a server serves only clients that it trusts.
+    /// The exception for callers. The request has not run, as a server serves only clients that it trusts.
     pub(crate) fn exception(self) -> SystemException {
         let (kind, minor) = match self {
             Distrust::UnknownCa => (SystemKind::NoPermission, minor::TLS_UNKNOWN_CA),
@@ -74,8 +74,7 @@ impl Distrust {
     }
 }
 
-/// The failure, for messages. For a certificate that is refused here, rustls prints this crate's error in debug
-/// format.
+/// The failure, for messages. rustls would print this crate's own errors in debug format.
 pub(crate) fn reason(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::Other(why)) => format!("bad certificate: {}", why.0),

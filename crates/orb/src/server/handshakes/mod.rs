@@ -298,7 +298,7 @@ impl HandshakeListener {
         }
         let loser = inside.strangers.take(number, source, now);
         let until = now + self.hall.patience;
-        let address = address.map_or_else(|| "a client that has gone".to_owned(), |address| address.to_string());
+        let address = address.map_or_else(|| "a disconnected client".to_owned(), |address| address.to_string());
         inside.clients.insert(number, Client { source, address, until, stage: Some(HandshakeStage::Silent(socket)) });
         let loser = loser.and_then(|loser| inside.forget(loser));
         // Closing it takes a moment, and needs no lock.
