@@ -99,11 +99,7 @@ impl NamingService {
         Ok(naming)
     }
 
-    /// The root context `NameService`.
-    ///
-    /// # Errors
-    ///
-    /// If the ORB has ended.
+    /// The root context `NameService`. Fails if the ORB has ended.
     pub fn root(&self) -> Result<NamingContextExtStub, AdapterError> {
         self.adapters[0].reference::<dyn NamingContextExt>(ROOT.to_be_bytes())
     }

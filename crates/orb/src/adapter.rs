@@ -80,11 +80,7 @@ impl AdapterBuilder {
         self
     }
 
-    /// The adapter, which accepts requests from now on.
-    ///
-    /// # Errors
-    ///
-    /// If the name is taken or too long.
+    /// The adapter, which accepts requests from now on. Fails if the name is taken or too long.
     pub fn build(self) -> Result<Adapter, AdapterError> {
         let core = self.orb.adapters.add(self.core)?;
         Ok(Adapter { orb: Arc::downgrade(&self.orb), core })
@@ -97,11 +93,7 @@ impl Adapter {
         self.core.name()
     }
 
-    /// Activates an object under a new id, and returns its stub.
-    ///
-    /// # Errors
-    ///
-    /// If the adapter was destroyed.
+    /// Activates an object under a new id, and returns its stub. Fails if the adapter was destroyed.
     pub fn activate<T: Interface + ?Sized>(&self, servant: Arc<T>) -> Result<T::Stub, AdapterError> {
         let id = self.core.next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         self.activate_as(id, servant)
@@ -123,11 +115,7 @@ impl Adapter {
 
     /// The same, bound to the ORB's order ([`OrbBuilder::order`](crate::OrbBuilder::order)). The order receives
     /// `binding` with each request to the object. Operations that all objects have (such as `_is_a`) and locate
-    /// requests are answered at once.
-    ///
-    /// # Errors
-    ///
-    /// The same, or if the ORB has no order.
+    /// requests are answered at once. Fails also if the ORB has no order.
     pub fn activate_ordered<T: Interface + ?Sized>(
         &self,
         id: impl AsRef<[u8]>,
@@ -141,11 +129,7 @@ impl Adapter {
         self.reference::<T>(id)
     }
 
-    /// A stub for the object with this id, active or not.
-    ///
-    /// # Errors
-    ///
-    /// If the adapter was destroyed.
+    /// A stub for the object with this id, active or not. Fails if the adapter was destroyed.
     pub fn reference<T: Interface + ?Sized>(&self, id: impl AsRef<[u8]>) -> Result<T::Stub, AdapterError> {
         let orb = self.orb.upgrade().filter(|_| !self.core.is_destroyed()).ok_or(AdapterError::Gone)?;
         let key = self.core.key(id.as_ref());
@@ -162,10 +146,7 @@ impl Adapter {
 
     /// Deactivates the object with this id. Waits until its running calls have ended, and the activator has the servant
     /// again. Within a call of the object it waits for other calls only; the activator gets the servant after that call.
-    ///
-    /// # Errors
-    ///
-    /// If the object is not active.
+    /// Fails if the object is not active.
     pub fn deactivate(&self, id: impl AsRef<[u8]>) -> Result<(), AdapterError> {
         self.core.deactivate(id.as_ref(), None)
     }

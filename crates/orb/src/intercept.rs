@@ -10,11 +10,8 @@ use crate::call::{Call, Replied};
 
 /// Runs around incoming requests: before them in the order of registration, after them in reverse.
 pub trait ServerInterceptor: Send + Sync {
-    /// A client has connected over a Unix socket. The returned value is dropped when the connection closes.
-    ///
-    /// # Errors
-    ///
-    /// The connection is closed before anything is read from it.
+    /// A client has connected over a Unix socket. The returned value is dropped when the connection closes. After an error
+    /// the connection is closed before it is read.
     fn connected(&self, who: &Credentials) -> Result<Option<Box<dyn Any + Send + Sync>>, SystemException> {
         let _ = who;
         Ok(None)

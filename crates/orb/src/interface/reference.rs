@@ -85,11 +85,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         Reference { object: self.object.clone(), local, timeouts: self.timeouts, scope: self.scope }
     }
 
-    /// The same object through this interface. `None` if the object does not have it.
-    ///
-    /// # Errors
-    ///
-    /// If the object does not answer.
+    /// The same object through this interface. `None` if the object does not have it; fails if it does not answer.
     pub fn narrow<B: Interface + ?Sized>(&self) -> Result<Option<B::Stub>, SystemException> {
         Ok(self.is_a(B::ID)?.then(|| self.widen::<B>().into()))
     }
@@ -104,11 +100,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         Some(Collocated { local, _within: current::within(&local.key) })
     }
 
-    /// Calls an operation, for stubs.
-    ///
-    /// # Errors
-    ///
-    /// The raised exception, or the reason why there is no reply.
+    /// Calls an operation, for stubs. The error is the raised exception, or the reason why there is no reply.
     #[inline]
     pub fn call<R, E: Raises>(
         &self,
@@ -124,11 +116,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         outcome.take()
     }
 
-    /// Calls a oneway: returns when it has reached the reference's scope.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it has not.
+    /// Calls a oneway: returns when it has reached the reference's scope, or the reason why it has not.
     pub fn send<E: Raises>(
         &self,
         operation: &Operation,
@@ -163,11 +151,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         }
     }
 
-    /// Whether the object has this interface. Asks the object if the reference does not name the interface.
-    ///
-    /// # Errors
-    ///
-    /// If the object does not answer.
+    /// Whether the object has this interface. Asks the object, which may fail, if the reference does not name the interface.
     pub fn is_a(&self, id: &str) -> Result<bool, SystemException> {
         if self.ior().type_id == id || id == "IDL:omg.org/CORBA/Object:1.0" {
             return Ok(true);
@@ -178,11 +162,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         self.call(&Operation::new("_is_a"), |to| id.encode(to), |from| bool::decode(from))
     }
 
-    /// True if its server reports that the object does not exist any more.
-    ///
-    /// # Errors
-    ///
-    /// If the server does not answer.
+    /// True if its server reports that the object does not exist any more. Fails if the server does not answer.
     pub fn non_existent(&self) -> Result<bool, SystemException> {
         match self.call(&Operation::new("_non_existent"), |_| Ok(()), |from| bool::decode(from)) {
             Err(SystemException { kind: SystemKind::ObjectNotExist, .. }) => Ok(true),

@@ -29,11 +29,7 @@ impl From<SystemException> for Elsewhere {
 /// inactive ones. A call to the object that it is making or ending raises BAD_INV_ORDER at once, or TRANSIENT after that
 /// time if it arrives through other objects.
 pub trait Activator: Send + Sync {
-    /// A servant for the object.
-    ///
-    /// # Errors
-    ///
-    /// The reason why there is none.
+    /// A servant for the object, or the reason why there is none.
     fn incarnate(&self, id: &[u8]) -> Result<Servant, Elsewhere>;
 
     /// The object was deactivated, and none of its calls runs. Called by the thread that deactivates it or that of the last
@@ -45,11 +41,7 @@ pub trait Activator: Send + Sync {
 
 /// Finds a servant for each request. (A servant manager under the policy NON_RETAIN, 15.3.7.)
 pub trait Locator: Send + Sync {
-    /// The servant for one request.
-    ///
-    /// # Errors
-    ///
-    /// The reason why there is none.
+    /// The servant for one request, or the reason why there is none.
     fn before(&self, id: &[u8], operation: &str) -> Result<Servant, Elsewhere>;
 
     /// The request has ended.

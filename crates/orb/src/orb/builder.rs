@@ -86,11 +86,7 @@ impl std::error::Error for OrbError {}
 
 impl OrbBuilder {
     /// Listens at an endpoint: `iiop://host:port` (the system chooses a port for 0; IPv6 addresses are in brackets),
-    /// `ssliop://host:port` for TLS, or `unix:/path`. It belongs to the last lane.
-    ///
-    /// # Errors
-    ///
-    /// If the text is not an endpoint.
+    /// `ssliop://host:port` for TLS, or `unix:/path`. It belongs to the last lane. Fails if the text is not an endpoint.
     pub fn listen(mut self, endpoint: &str) -> Result<Self, ListenError> {
         let listening = Listening::parse(endpoint)?;
         match self.lanes.last_mut() {
@@ -125,10 +121,7 @@ impl OrbBuilder {
 
     /// The trusted authorities of its calls over TLS, and its own certificate. If a reference offers TLS, calls never use
     /// plain TCP.
-    ///
-    /// # Errors
-    ///
-    /// If the key does not match the certificate, or the name is neither a host name nor an address.
+    /// Fails as [`TlsClient::check`] does.
     pub fn tls_client(mut self, tls: TlsClient) -> Result<Self, TlsError> {
         tls.check()?;
         self.tls_client = Some(tls);

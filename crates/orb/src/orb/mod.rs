@@ -60,11 +60,7 @@ impl Orb {
         OrbBuilder::default()
     }
 
-    /// An ORB for calls only.
-    ///
-    /// # Errors
-    ///
-    /// If the system has no thread left.
+    /// An ORB for calls only. Fails if the system has no thread left.
     pub fn client() -> Result<Orb, OrbError> {
         Orb::builder().build()
     }
@@ -82,11 +78,7 @@ impl Orb {
     }
 
     /// Publishes an object under a chosen key: `corbaloc:iiop:host:port/KEY`. Clients are forwarded to an object of another
-    /// server. A key that is published again refers to the new object.
-    ///
-    /// # Errors
-    ///
-    /// If the key begins like those of adapters.
+    /// server. A key that is published again refers to the new object. Fails if the key begins like those of adapters.
     pub fn publish<T: Interface + ?Sized>(
         &self,
         key: impl AsRef<[u8]>,
@@ -118,10 +110,6 @@ impl Orb {
     }
 
     /// The same without asking the object. Only a corbaname's naming service is called.
-    ///
-    /// # Errors
-    ///
-    /// INV_OBJREF if the text is none of them.
     pub fn resolve_unchecked<T: Interface + ?Sized>(&self, address: &str) -> Result<T::Stub, SystemException> {
         self.reference::<T>(address).map(Into::into)
     }

@@ -27,7 +27,7 @@ const NAME_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x1e];
 pub fn certificate_names(certificate: &[u8]) -> Result<Vec<String>, TlsError> {
     let der = CertificateDer::from(certificate);
     let read = EndEntityCert::try_from(&der).map_err(|error| TlsError::Refused(error.to_string()))?;
-    if Fields::of(certificate).is_some_and(|fields| !fields.has(&ALTERNATIVE_NAME)) {
+    if Fields::of(certificate).is_some_and(|fields| fields.extension(&ALTERNATIVE_NAME).is_none()) {
         return Ok(common_names(read.subject()));
     }
     Ok(read.valid_dns_names().chain(read.valid_uri_names()).take(MOST).map(str::to_owned).collect())
@@ -57,59 +57,44 @@ impl<'a> Fields<'a> {
             Some((_, extensions)) => inside(extensions)?,
             None => &[],
         };
-        Some(Fields { not_before, not_after, subject, extensions })
+        let all_readable = Elements(extensions).all(|(_, extension)| content(extension).is_some());
+        all_readable.then_some(Fields { not_before, not_after, subject, extensions })
     }
 
-    /// The content of an extension, if present; `None` if extensions cannot be read.
-    fn extension(&self, wanted: &[u8]) -> Option<Option<&'a [u8]>> {
-        for (_, extension) in Elements(self.extensions) {
-            let mut parts = Elements(extension);
-            if parts.next()?.1 == wanted {
-                // The optional flag that it is critical follows.
-                return Some(Some(parts.find(|(tag, _)| *tag == 0x04)?.1));
-            }
-        }
-        Some(None)
-    }
-
-    /// Also if extensions cannot be read.
-    fn has(&self, wanted: &[u8]) -> bool {
-        self.extension(wanted).is_none_or(|found| found.is_some())
+    fn extension(&self, wanted: &[u8]) -> Option<&'a [u8]> {
+        let mut all = Elements(self.extensions).filter_map(|(_, extension)| content(extension));
+        all.find(|(id, _)| *id == wanted).map(|(_, content)| content)
     }
 
     /// Whether it is an authority's: `basicConstraints` contains `cA` (RFC 5280, 4.2.1.9).
     pub(crate) fn is_authority(&self) -> bool {
-        let constraints = self.extension(&BASIC_CONSTRAINTS).flatten().and_then(inside);
+        let constraints = self.extension(&BASIC_CONSTRAINTS).and_then(inside);
         constraints.and_then(|content| Elements(content).next()).is_some_and(|(tag, ca)| tag == 0x01 && ca == [0xff])
     }
 
     /// Whether its key may sign certificates: it has no `keyUsage`, or one with `keyCertSign` (RFC 5280, 6.1.4 n).
     pub(crate) fn may_sign(&self) -> bool {
-        match self.extension(&KEY_USAGE) {
-            Some(None) => true,
-            // A bit string: how many bits of the last octet are unused, then bits from the highest on.
-            Some(Some(usage)) => inside(usage).and_then(|bits| bits.get(1)).is_some_and(|bits| bits & 0x04 != 0),
-            None => false,
-        }
+        // A bit string: the number of unused bits in the last octet, then bits from the highest on.
+        let signs = |usage| inside(usage).and_then(|bits| bits.get(1)).is_some_and(|bits| bits & 0x04 != 0);
+        self.extension(&KEY_USAGE).is_none_or(signs)
     }
 
     /// Whether it constrains the names of certificates below it (RFC 5280, 4.2.1.10).
     pub(crate) fn constrains_names(&self) -> bool {
-        self.has(&NAME_CONSTRAINTS)
+        self.extension(&NAME_CONSTRAINTS).is_some()
     }
 
     /// Whether it has a name to which constraints do not apply here: a URI, or a common name that counts.
     pub(crate) fn has_free_names(&self) -> bool {
         match self.extension(&ALTERNATIVE_NAME) {
-            Some(None) => !common_names(self.subject).is_empty(),
-            Some(Some(names)) => inside(names).is_none_or(|names| Elements(names).any(|(tag, _)| tag == 0x86)),
-            None => true,
+            None => !common_names(self.subject).is_empty(),
+            Some(names) => inside(names).is_none_or(|names| Elements(names).any(|(tag, _)| tag == 0x86)),
         }
     }
 
     /// Whether a client can compare it with a host: it has a host name or address.
     pub(crate) fn names_hosts(&self) -> bool {
-        let names = self.extension(&ALTERNATIVE_NAME).flatten().and_then(inside);
+        let names = self.extension(&ALTERNATIVE_NAME).and_then(inside);
         names.is_some_and(|names| Elements(names).any(|(tag, _)| matches!(tag, 0x82 | 0x87)))
     }
 
@@ -121,6 +106,13 @@ impl<'a> Fields<'a> {
 
 pub(super) fn inside(der: &[u8]) -> Option<&[u8]> {
     Elements(der).next().map(|(_, content)| content)
+}
+
+/// The identifier and the content of an extension, which may have a flag between them.
+fn content(extension: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut parts = Elements(extension);
+    let (_, id) = parts.next()?;
+    Some((id, parts.find(|(tag, _)| *tag == 0x04)?.1))
 }
 
 /// When a list of revoked certificates (DER) must be replaced, if it has that date (RFC 5280, 5.1).
@@ -277,7 +269,7 @@ mod tests {
         #[test]
         fn no_octets_make_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..64)) {
             common_names(&octets);
-            let _ = Fields::of(&octets).map(|fields| fields.has(&ALTERNATIVE_NAME));
+            let _ = Fields::of(&octets).map(|fields| fields.extension(&ALTERNATIVE_NAME));
             seconds((0x17, &octets));
         }
     }

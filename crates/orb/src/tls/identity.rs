@@ -44,11 +44,7 @@ impl TlsIdentity {
         Ok(TlsIdentity { own: Arc::new(CertifiedKey::new(chain, private(key)?)), open: None })
     }
 
-    /// From files in PEM; both may be in one.
-    ///
-    /// # Errors
-    ///
-    /// If the certificate or the key is missing.
+    /// From files in PEM; both may be in one. Fails as [`from_pem`](Self::from_pem) does, or if a file cannot be read.
     pub fn from_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
         let (chain, key) = (chain.as_ref(), key.as_ref());
         let all = sections(&read(chain)?.0, "certificate");

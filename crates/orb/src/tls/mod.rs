@@ -62,30 +62,18 @@ const TARGET: u16 = 0x20;
 const CLIENT: u16 = 0x40;
 
 impl TlsServer {
-    /// All clients may connect.
-    ///
-    /// # Errors
-    ///
-    /// If the key does not match the certificate.
+    /// All clients may connect. Fails if the key does not match the certificate.
     pub fn new(identity: TlsIdentity) -> Result<Self, TlsError> {
         TlsServer::with(identity, None, false)
     }
 
-    /// Clients must show a certificate from one of these authorities.
-    ///
-    /// # Errors
-    ///
-    /// If the key does not match the certificate.
+    /// Clients must show a certificate from one of these authorities. Fails as [`new`](Self::new) does.
     pub fn for_clients_of(identity: TlsIdentity, roots: &TlsRoots) -> Result<Self, TlsError> {
         TlsServer::with(identity, Some(roots), true)
     }
 
     /// Clients may show a certificate from one of these authorities, but no other certificate. Servants read it with
-    /// [`current::peer_certificate`](crate::current::peer_certificate).
-    ///
-    /// # Errors
-    ///
-    /// If the key does not match the certificate.
+    /// [`current::peer_certificate`](crate::current::peer_certificate). Fails as [`new`](Self::new) does.
     pub fn for_clients_perhaps_of(identity: TlsIdentity, roots: &TlsRoots) -> Result<Self, TlsError> {
         TlsServer::with(identity, Some(roots), false)
     }
@@ -226,22 +214,14 @@ impl TlsClient {
     }
 
     /// From now on ORBs built with this one connect with `next`: authorities, lists of revoked certificates, certificate
-    /// and key. Open connections stay.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`check`](Self::check).
+    /// and key. Open connections stay. Fails as [`check`](Self::check) does.
     pub fn renew(&self, next: &TlsClient) -> Result<(), TlsError> {
         next.check()?;
         self.settings.store(next.settings.load_full());
         Ok(())
     }
 
-    /// Checks the settings: if they are valid, [`renew`](Self::renew) with them succeeds.
-    ///
-    /// # Errors
-    ///
-    /// If the key does not match the certificate, or the name is neither a host name nor an address.
+    /// Fails if the key does not match the certificate, or the name is neither a host name nor an address.
     pub fn check(&self) -> Result<(), TlsError> {
         if let Some(name) = &self.name {
             ServerName::try_from(name.as_str()).map_err(|_| TlsError::Name(name.clone()))?;

@@ -65,11 +65,7 @@ impl TlsRoots {
         Ok(TlsRoots(Arc::new(Roots { anchors, certificates, lists, subjects, algorithms })))
     }
 
-    /// From a file in PEM.
-    ///
-    /// # Errors
-    ///
-    /// If there is none, one is broken, or one is not an authority's.
+    /// From a file in PEM. Fails as [`from_pem`](Self::from_pem) does, or if the file cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TlsError> {
         TlsRoots::from_pem(&read(path.as_ref())?.0).map_err(|error| error.within(path.as_ref()))
     }
