@@ -92,7 +92,7 @@ pub struct ClientLimits {
     pub message: usize,
     /// How long an unused connection stays open; default 60 s.
     pub idle: Span,
-    /// Octets of oneways with scope [`Scope::None`] that are sent together; default 8 KiB.
+    /// Octets of oneways with scope [`SyncScope::None`] that are sent together; default 8 KiB.
     pub batch: usize,
     /// Octets of requests that wait on a shared connection while the server does not read, besides one request;
     /// default 1 MiB. Above that, callers wait.
@@ -135,7 +135,7 @@ impl Default for Timeouts {
 
 /// When a call of a oneway returns (CORBA 3.3 part 1, 22.2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Scope {
+pub enum SyncScope {
     /// At once. It is sent within 10 ms, together with others ([`ClientLimits::batch`]).
     None,
     /// When the operating system has it.

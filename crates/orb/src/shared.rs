@@ -16,7 +16,7 @@ use crate::bidir::reaches;
 use crate::care::Care;
 use crate::client::Peers;
 use crate::intercept::{ClientInterceptor, ServerInterceptor};
-use crate::limits::{Scope, ServerLimits, Timeouts};
+use crate::limits::{ServerLimits, SyncScope, Timeouts};
 use crate::objects::Adapters;
 use crate::transport::{Transport, TransportRules};
 
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     /// The rules for incoming connections.
     pub(crate) server_rules: TransportRules,
     pub(crate) timeouts: Timeouts,
-    pub(crate) scope: Scope,
+    pub(crate) scope: SyncScope,
     pub(crate) collocation: bool,
     pub(crate) server_interceptors: Box<[Arc<dyn ServerInterceptor>]>,
     pub(crate) client_interceptors: Box<[Arc<dyn ClientInterceptor>]>,

@@ -27,7 +27,7 @@ pub(crate) use settings::Settings;
 /// The environment variable that configures delegates; ignored by privileged programs, as with secure_getenv(3).
 pub(crate) const VARIABLE: &str = "HYOSHI_DELEGATE";
 
-/// Operations of every object, which do not count (see `objects::special`).
+/// Operations of every object, which do not count (see [`special`](crate::objects::special)).
 const SPECIAL: [&str; 6] = ["_is_a", "_non_existent", "_not_existent", "_repository_id", "_interface", "_component"];
 
 /// Measures invocations around all other interceptors. Dropping it ends the reports.

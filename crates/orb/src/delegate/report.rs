@@ -9,9 +9,8 @@ use hyoshi_os::{Clock, MonotonicClock, Spawn};
 use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind};
 
 use super::Counters;
-use crate::interface::Operation;
+use crate::interface::{Object, ObjectRef, Operation};
 use crate::limits::Timeouts;
-use crate::object::{Object, ObjectRef};
 use crate::orb::Orb;
 use crate::raises::Raises;
 

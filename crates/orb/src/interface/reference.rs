@@ -13,7 +13,7 @@ use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Sy
 use super::{Interface, Operation};
 use crate::client::{Pending, RemoteObject, Request, invoke};
 use crate::current;
-use crate::limits::{Scope, Timeouts};
+use crate::limits::{SyncScope, Timeouts};
 use crate::objects::{ActiveObject, Core, Passage};
 use crate::outcome::Outcome;
 use crate::raises::Raises;
@@ -25,7 +25,7 @@ pub struct Reference<T: ?Sized> {
     /// The object, if it is active in this process.
     local: Option<Arc<Local<T>>>,
     timeouts: Timeouts,
-    scope: Scope,
+    scope: SyncScope,
 }
 
 /// An object of this process.
@@ -71,7 +71,7 @@ impl<T: Interface + ?Sized> Reference<T> {
     }
 
     /// The same object with another scope of oneways.
-    pub fn oneways(&self, scope: Scope) -> T::Stub {
+    pub fn oneways(&self, scope: SyncScope) -> T::Stub {
         Reference { scope, ..self.clone() }.into()
     }
 
@@ -123,11 +123,11 @@ impl<T: Interface + ?Sized> Reference<T> {
         arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
     ) -> Result<(), E> {
         let response = match self.scope {
-            Scope::None | Scope::Transport => Response::None,
-            Scope::Server => Response::Server,
-            Scope::Target => Response::Target,
+            SyncScope::None | SyncScope::Transport => Response::None,
+            SyncScope::Server => Response::Server,
+            SyncScope::Target => Response::Target,
         };
-        let put_off = self.scope == Scope::None;
+        let put_off = self.scope == SyncScope::None;
         let request = Request { operation: operation.name, response, put_off, arguments: &arguments };
         let orb = self.object.orb()?;
         let mut outcome = Outcome::<(), E, _>::new(|_: &mut Decoder<'_>| Ok(()));

@@ -9,7 +9,6 @@ mod key;
 mod registry;
 mod servant;
 mod source;
-mod special;
 mod turn;
 
 use std::fmt;
@@ -18,10 +17,9 @@ pub(crate) use core::{Core, Found};
 pub use gate::Passage;
 pub(crate) use key::ObjectKey;
 pub(crate) use registry::{Adapters, Located};
-pub(crate) use servant::ActiveObject;
 pub use servant::Servant;
+pub(crate) use servant::{ActiveObject, special};
 pub use source::{Activator, Elsewhere, Locator};
-pub(crate) use special::special;
 
 /// A hash table. Each request needs two look-ups; for short keys this hash takes 3 ns, std's 20. The seed is random, so
 /// clients cannot predict collisions.

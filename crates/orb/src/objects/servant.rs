@@ -1,6 +1,7 @@
 //! Servants of any interface, and the life of an active object.
 
 use std::any::{Any, TypeId};
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use hyoshi_os::{PiMutex, Wake};
-use hyoshi_wire::SystemException;
+use hyoshi_wire::{Decode, Encode, SystemException, SystemKind};
 
 use crate::call::Call;
 use crate::interface::Interface;
-use crate::promise;
+use crate::{minor, promise};
 
 /// An object's implementation, such as an `Arc<dyn Tracker>`. Its interface is known at run time.
 #[derive(Clone)]
@@ -95,6 +96,26 @@ impl fmt::Debug for Servant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Servant").field(&self.interface()).finish()
     }
+}
+
+/// Carries out an operation that every object has (CORBA 3.3 part 1, 8.3; on the wire part 2, 9.4.2); `None` if it is another.
+#[cold]
+pub(crate) fn special(servant: &Servant, call: &mut Call<'_>) -> Option<Result<(), SystemException>> {
+    Some(match call.operation() {
+        "_is_a" => Cow::<str>::decode(&mut call.arguments())
+            .map_err(Into::into)
+            .and_then(|id| call.reply::<_, SystemException>(Ok(servant.is_a(&id)), |yes, to| yes.encode(to))),
+        // It was found, so it exists. The second name is that of CORBA 2.0.
+        "_non_existent" | "_not_existent" => call.reply::<_, SystemException>(Ok(false), |no, to| no.encode(to)),
+        "_repository_id" => call.reply::<_, SystemException>(Ok(servant.interface()), |id, to| id.encode(to)),
+        "_interface" => Err(SystemKind::IntfRepos.not_done(minor::NO_REPOSITORY)),
+        // Nil: the object has no component.
+        "_component" => call.reply::<_, SystemException>(Ok(()), |(), to| {
+            "".encode(to)?;
+            to.length(0)
+        }),
+        _ => return None,
+    })
 }
 
 /// An active object: its servant, and how many calls run.

@@ -16,7 +16,7 @@ use crate::client::{Offer, Peers};
 use crate::delegate::{self, Delegate, Settings};
 use crate::endpoint::{ListenError, Listening};
 use crate::intercept::{ClientInterceptor, ServerInterceptor};
-use crate::limits::{ClientLimits, Scope, ServerLimits, Timeouts};
+use crate::limits::{ClientLimits, ServerLimits, SyncScope, Timeouts};
 use crate::objects::Adapters;
 use crate::server::{Lane, LaneOptions, Order};
 use crate::shared::Shared;
@@ -37,7 +37,7 @@ pub struct OrbBuilder {
     server: ServerLimits,
     client: ClientLimits,
     timeouts: Timeouts,
-    scope: Scope,
+    scope: SyncScope,
     offers_bidirectional: bool,
     claims: Option<Claims>,
     order: Option<(Arc<dyn Order>, usize)>,
@@ -167,7 +167,7 @@ impl OrbBuilder {
     }
 
     /// When calls of oneways return.
-    pub fn oneways(mut self, scope: Scope) -> Self {
+    pub fn oneways(mut self, scope: SyncScope) -> Self {
         self.scope = scope;
         self
     }

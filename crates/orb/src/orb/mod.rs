@@ -128,7 +128,7 @@ impl Orb {
         self.running.0.lanes.iter().filter(|lane| lane.name() == name).find_map(OwnedLane::of)
     }
 
-    /// Sends delayed oneways ([`Scope::None`](crate::Scope::None)).
+    /// Sends delayed oneways ([`SyncScope::None`](crate::SyncScope::None)).
     pub fn flush(&self) {
         self.shared().peers.each(|peer| peer.flush());
     }
@@ -161,7 +161,7 @@ impl Orb {
     /// wait for the calling thread's own request. Dropping the last handle of an ORB does the same.
     ///
     /// After [`ServerLimits::ending`](crate::ServerLimits::ending) it closes the connections to other ORBs: delayed oneways
-    /// ([`Scope::None`](crate::Scope::None)) are lost, and servants that wait for a reply get COMM_FAILURE. They have one
+    /// ([`SyncScope::None`](crate::SyncScope::None)) are lost, and servants that wait for a reply get COMM_FAILURE. They have one
     /// second more; then it returns in any case, and their replies are dropped.
     pub fn shutdown(&self) {
         self.running.0.shutdown();
