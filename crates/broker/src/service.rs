@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use hyoshi_model::{Instant, Share, Span};
 use hyoshi_orb::cpu_broker::KEY;
-use hyoshi_orb::{Adapter, AdapterError, Endpoint, EndpointError, LaneOptions, Orb, OrbError, SystemException};
+use hyoshi_orb::{Adapter, AdapterError, Endpoint, LaneOptions, ListenError, Orb, OrbError, SystemException};
 use hyoshi_orb::{SystemKind, TlsServer};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Notifier, PiMutex, Wake, own_cpu_time};
 
@@ -72,7 +72,7 @@ const REMOTE_THREADS: usize = 8;
 #[non_exhaustive]
 pub enum ServiceError {
     /// The socket's path is no endpoint.
-    Endpoint(EndpointError),
+    Endpoint(ListenError),
     /// It cannot listen.
     Orb(OrbError),
     /// The ORB was shut down meanwhile.

@@ -191,14 +191,14 @@ fn it_ends_cleanly_when_asked_to_and_a_second_one_is_refused() {
     let place = Place::new();
     let mut service = Service::start(&place, 0, "");
     let second = place.hyoshi("naming --listen iiop://127.0.0.1:0 --store names").exits(2);
-    assert!(second.err.contains("another naming service keeps its names in names"), "{}", second.err);
+    assert!(second.err.contains("another naming service uses names"), "{}", second.err);
     let taken = place.hyoshi(&format!("naming --memory --listen iiop://127.0.0.1:{}", service.port())).exits(2);
     assert!(taken.err.contains("cannot listen at"), "{}", taken.err);
     assert!(Command::new("kill").args(["-TERM", &service.child.id().to_string()]).status().unwrap().success());
     assert!(service.child.wait().unwrap().success());
     std::fs::write(place.path().join("names/names.log"), "something else").unwrap();
     let foreign = place.hyoshi("naming --listen iiop://127.0.0.1:0 --store names").exits(2);
-    assert!(foreign.err.contains("is no file of names"), "{}", foreign.err);
+    assert!(foreign.err.contains("is not a file of names"), "{}", foreign.err);
     assert_eq!(place.read("names/names.log"), "something else");
 }
 
@@ -336,7 +336,7 @@ fn whatever_is_wrong_is_told_with_what_to_do() {
     assert!(service.ask(&place, "context d").exits(2).err.contains("IMP_LIMIT"));
     names.bind("a", &nowhere(&orb)).unwrap();
     assert!(service.ask(&place, &format!("bind b {NOWHERE}")).exits(2).err.contains("as much as it may"));
-    assert!(service.ask(&place, &format!("bind a..b {NOWHERE}")).exits(2).err.contains("is no name"));
+    assert!(service.ask(&place, &format!("bind a..b {NOWHERE}")).exits(2).err.contains("is not a name"));
     assert!(service.ask(&place, "bind z nonsense").exits(2).err.contains("leads to no object"));
     let root: NamingContextStub = names.context().clone();
     assert!(root.destroy().is_err(), "it has bindings");

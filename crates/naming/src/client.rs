@@ -9,11 +9,13 @@ use hyoshi_wire::{SystemException, ToIor};
 use crate::generated::cos_naming::naming_context::NotFoundReason;
 use crate::generated::cos_naming::*;
 use crate::name;
+use crate::refused::Named;
 
 /// The number of bindings requested at a time.
 const CHUNK: u32 = 500;
 
-/// A naming context, here or elsewhere.
+/// A naming context, here or elsewhere. Its operations fail with a [`NameError`] that names the part of the name which
+/// is not bound, or is bound to something else.
 ///
 /// ```no_run
 /// use hyoshi_naming::Naming;
@@ -30,7 +32,7 @@ pub struct Naming {
     context: NamingContextStub,
 }
 
-/// What a context has bound.
+/// A binding of a context.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listed {
     /// Its name in the context, as text.
@@ -43,29 +45,24 @@ pub struct Listed {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum NameError {
-    /// It is no name as text.
-    Text {
-        /// What was given.
-        name: String,
-        /// What is wrong.
-        error: ReferenceError,
-    },
-    /// It is empty, or the service takes no such names.
+    /// A text that is not a name, and the mistake.
+    Text(String, ReferenceError),
+    /// The name is empty, or the service does not accept it.
     Invalid(String),
-    /// It does not exist.
+    /// The name is not bound.
     NotFound {
         /// The name.
         name: String,
-        /// From the step on that failed.
+        /// The name from the step on that failed.
         rest: String,
-        /// What is wrong with that step.
+        /// The mistake in that step.
         why: NotFoundReason,
     },
-    /// The way leads through a context that does not answer.
+    /// The name leads through a context that does not answer.
     CannotProceed {
         /// The name.
         name: String,
-        /// What is left to be asked there.
+        /// The steps that are not resolved.
         rest: String,
         /// That context.
         context: Option<NamingContextStub>,
@@ -74,21 +71,16 @@ pub enum NameError {
     AlreadyBound(String),
     /// The context has bindings.
     NotEmpty(String),
-    /// What is bound has another interface, or is nil.
-    Interface {
-        /// The name.
-        name: String,
-        /// The interface asked for.
-        wanted: &'static str,
-    },
-    /// The service does not answer, or cannot do it.
+    /// The object bound to this name does not have this interface, or is nil.
+    Interface(String, &'static str),
+    /// The service does not answer, or reports a standard exception.
     System(SystemException),
 }
 
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NameError::Text { name, error } => write!(f, "`{name}` is no name: {error}"),
+            NameError::Text(name, error) => write!(f, "`{name}` is not a name: {error}"),
             NameError::Invalid(name) => write!(f, "the service rejects the name `{name}`"),
             NameError::NotFound { name, rest, why } => {
                 let what = match why {
@@ -99,11 +91,11 @@ impl fmt::Display for NameError {
                 write!(f, "`{name}` is not found: {what} `{rest}`")
             }
             NameError::CannotProceed { name, rest, .. } => {
-                write!(f, "the way to `{name}` leads through a context that does not answer; it was to find `{rest}`")
+                write!(f, "cannot resolve `{name}`: the context that should resolve `{rest}` does not answer")
             }
-            NameError::AlreadyBound(name) => write!(f, "something is bound to `{name}` already"),
+            NameError::AlreadyBound(name) => write!(f, "`{name}` is bound already"),
             NameError::NotEmpty(name) => write!(f, "the context `{name}` has bindings: unbind them first"),
-            NameError::Interface { name, wanted } => write!(f, "what is bound to `{name}` is no {wanted}"),
+            NameError::Interface(name, wanted) => write!(f, "the object bound to `{name}` is not a {wanted}"),
             NameError::System(exception) => exception.fmt(f),
         }
     }
@@ -119,20 +111,17 @@ impl From<SystemException> for NameError {
 
 impl Naming {
     /// The context at an address: `corbaloc:iiop:1.2@host:2809/NameService`, `corbaname::host#plant`, `IOR:...`.
-    /// Nothing is sent unless names are to be resolved.
+    /// Nothing is sent, except to resolve the names of a corbaname.
     ///
     /// # Errors
     ///
-    /// INV_OBJREF of text that is no address.
+    /// INV_OBJREF if the text is not an address.
     pub fn at(orb: &Orb, address: &str) -> Result<Naming, SystemException> {
         Ok(Naming { context: orb.resolve_unchecked::<dyn NamingContext>(address)? })
     }
 
-    /// The ORB's initial reference `NameService` ([`OrbBuilder::initial`](hyoshi_orb::OrbBuilder::initial)).
-    ///
-    /// # Errors
-    ///
-    /// INV_OBJREF if the ORB has none.
+    /// The ORB's initial reference `NameService` ([`OrbBuilder::initial`](hyoshi_orb::OrbBuilder::initial)); INV_OBJREF if it
+    /// has none.
     pub fn initial(orb: &Orb) -> Result<Naming, SystemException> {
         Naming::at(orb, "corbaloc:rir:/NameService")
     }
@@ -142,53 +131,29 @@ impl Naming {
         &self.context
     }
 
-    /// Binds an object to a name.
-    ///
-    /// # Errors
-    ///
-    /// If something is bound to it, or the contexts on the way are not there.
+    /// Binds an object to a name that is not bound.
     pub fn bind<T: Interface + ?Sized>(&self, name: &str, to: &impl AsRef<Reference<T>>) -> Result<(), NameError> {
-        let steps = steps(name)?;
-        self.context.bind(&steps, Some(&object(to))).map_err(|error| error.told(name))
+        at(name, |steps| self.context.bind(steps, Some(&object(to))))
     }
 
-    /// Binds an object to a name, in place of another object if one is bound.
-    ///
-    /// # Errors
-    ///
-    /// If a context is bound to it, or the contexts on the way are not there.
+    /// Binds an object to a name that is not bound to a context. Replaces another object.
     pub fn rebind<T: Interface + ?Sized>(&self, name: &str, to: &impl AsRef<Reference<T>>) -> Result<(), NameError> {
-        let steps = steps(name)?;
-        self.context.rebind(&steps, Some(&object(to))).map_err(|error| error.told(name))
+        at(name, |steps| self.context.rebind(steps, Some(&object(to))))
     }
 
-    /// Binds a context of this or another service to a name. Names can then lead through it.
-    ///
-    /// # Errors
-    ///
-    /// If something is bound to it, or the contexts on the way are not there.
+    /// Binds a context of this or another service to a name that is not bound. Names can then lead through it.
     pub fn bind_context(&self, name: &str, to: &Naming) -> Result<(), NameError> {
-        let steps = steps(name)?;
-        self.context.bind_context(&steps, Some(&to.context)).map_err(|error| error.told(name))
+        at(name, |steps| self.context.bind_context(steps, Some(&to.context)))
     }
 
-    /// Makes a context and binds it to a name.
-    ///
-    /// # Errors
-    ///
-    /// If something is bound to it, or the contexts on the way are not there.
+    /// Makes a context and binds it to a name that is not bound.
     pub fn new_context(&self, name: &str) -> Result<Naming, NameError> {
-        let steps = steps(name)?;
-        let made = self.context.bind_new_context(&steps).map_err(|error| error.told(name))?;
-        let wanted = <dyn NamingContext>::ID;
-        Ok(Naming { context: made.ok_or_else(|| NameError::Interface { name: name.to_owned(), wanted })? })
+        let made = at(name, |steps| self.context.bind_new_context(steps))?;
+        let nil = || NameError::Interface(name.to_owned(), <dyn NamingContext>::ID);
+        Ok(Naming { context: made.ok_or_else(nil)? })
     }
 
-    /// Makes all contexts on the way to a name that are not there.
-    ///
-    /// # Errors
-    ///
-    /// If something on the way is no context.
+    /// Makes the missing contexts on the way to a name.
     pub fn make_way(&self, name: &str) -> Result<(), NameError> {
         let steps = steps(name)?;
         for end in 1..steps.len() {
@@ -201,40 +166,24 @@ impl Naming {
         Ok(())
     }
 
-    /// The object bound to a name. Checks that the object has the interface.
-    ///
-    /// # Errors
-    ///
-    /// If the name is not bound, the object has another interface, or it does not answer.
+    /// The object bound to a name. Asks the object whether it has the interface.
     pub fn resolve<T: Interface + ?Sized>(&self, name: &str) -> Result<T::Stub, NameError> {
-        let found = self.context.resolve(&steps(name)?).map_err(|error| error.told(name))?;
-        let other = || NameError::Interface { name: name.to_owned(), wanted: T::ID };
+        let found = at(name, |steps| self.context.resolve(steps))?;
+        let other = || NameError::Interface(name.to_owned(), T::ID);
         found.ok_or_else(other)?.as_ref().narrow::<T>()?.ok_or_else(other)
     }
 
     /// The context that a name is bound to.
-    ///
-    /// # Errors
-    ///
-    /// If none is, or it does not answer.
     pub fn enter(&self, name: &str) -> Result<Naming, NameError> {
         Ok(Naming { context: self.resolve::<dyn NamingContext>(name)? })
     }
 
     /// Unbinds a name. The bound object continues to exist.
-    ///
-    /// # Errors
-    ///
-    /// If nothing is bound to it.
     pub fn unbind(&self, name: &str) -> Result<(), NameError> {
-        self.context.unbind(&steps(name)?).map_err(|error| error.told(name))
+        at(name, |steps| self.context.unbind(steps))
     }
 
     /// Ends the empty context that a name is bound to, and unbinds the name.
-    ///
-    /// # Errors
-    ///
-    /// If it has bindings, or is no context.
     pub fn remove_context(&self, name: &str) -> Result<(), NameError> {
         let context = self.resolve::<dyn NamingContext>(name)?;
         context.destroy().map_err(|error| match error {
@@ -244,11 +193,7 @@ impl Naming {
         self.unbind(name)
     }
 
-    /// What the context has bound, at most so many, sorted; and whether there is more.
-    ///
-    /// # Errors
-    ///
-    /// If the service cannot be called.
+    /// The bindings of the context, at most `most`, sorted; and whether there are more.
     pub fn list(&self, most: usize) -> Result<(Vec<Listed>, bool), NameError> {
         let chunk = |have: usize| u32::try_from(most - have).unwrap_or(CHUNK).min(CHUNK);
         let (mut bindings, rest) = self.context.list(chunk(0))?;
@@ -256,11 +201,11 @@ impl Naming {
         if let Some(rest) = rest {
             while more && bindings.len() < most {
                 let (some, next) = rest.next_n(chunk(bindings.len()))?;
-                // Some services say that nothing is left together with the last ones.
+                // Some services report the end together with the last bindings.
                 more = some && !next.is_empty();
                 bindings.extend(next);
             }
-            // It may be gone by itself.
+            // It may have ended by itself.
             let _ = rest.destroy();
         }
         bindings.truncate(most);
@@ -278,43 +223,13 @@ fn object<T: Interface + ?Sized>(of: &impl AsRef<Reference<T>>) -> ObjectRef {
     of.as_ref().widen::<dyn Object>().into()
 }
 
+/// Runs an operation on a name.
+fn at<R, E: Named>(name: &str, run: impl FnOnce(&Name) -> Result<R, E>) -> Result<R, NameError> {
+    run(&steps(name)?).map_err(|error| error.named(name))
+}
+
 fn steps(name: &str) -> Result<Name, NameError> {
-    name::parse(name).map_err(|error| NameError::Text { name: name.to_owned(), error })
-}
-
-/// Converts an operation's exception to an error with the name.
-trait Told {
-    fn told(self, name: &str) -> NameError;
-}
-
-macro_rules! told {
-    ($($error:ident $(, $bound:ident)?;)*) => {
-        $(impl Told for $error {
-            fn told(self, name: &str) -> NameError {
-                match self {
-                    $error::NotFound(raised) => {
-                        NameError::NotFound { name: name.to_owned(), rest: name::print(&raised.rest_of_name), why: raised.why }
-                    }
-                    $error::CannotProceed(raised) => {
-                        let rest = name::print(&raised.rest_of_name);
-                        NameError::CannotProceed { name: name.to_owned(), rest, context: raised.cxt }
-                    }
-                    $error::InvalidName(_) => NameError::Invalid(name.to_owned()),
-                    $($error::$bound(_) => NameError::AlreadyBound(name.to_owned()),)?
-                    $error::System(exception) => NameError::System(exception),
-                }
-            }
-        })*
-    };
-}
-
-told! {
-    BindError, AlreadyBound;
-    BindContextError, AlreadyBound;
-    BindNewContextError, AlreadyBound;
-    RebindError;
-    ResolveError;
-    UnbindError;
+    name::parse(name).map_err(|error| NameError::Text(name.to_owned(), error))
 }
 
 /// As the reference of its context.

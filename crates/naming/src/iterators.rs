@@ -1,4 +1,4 @@
-//! Iterators over listings: places in contexts, few and for a while. Pure: the caller says what time it is.
+//! Iterators over listings, bounded in number and lifetime. The caller passes the time.
 
 use std::collections::HashMap;
 
@@ -7,21 +7,21 @@ use hyoshi_model::{Instant, Span};
 use crate::NameComponent;
 use crate::tree::ContextId;
 
-/// Where a listing goes on. It holds no bindings: what is bound or unbound meanwhile is seen or not, by its name.
+/// Where a listing continues. It has no copy of the bindings, so it lists changes behind its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cursor {
+pub(crate) struct ListPosition {
     pub(crate) context: ContextId,
-    /// What was listed last.
+    /// The last listed name.
     pub(crate) last: Option<NameComponent>,
 }
 
-/// All that are open.
+/// All open iterators.
 #[derive(Debug)]
 pub(crate) struct Iterators {
     most: usize,
     idle: Span,
     next: u64,
-    open: HashMap<u64, (Cursor, Instant)>,
+    open: HashMap<u64, (ListPosition, Instant)>,
 }
 
 impl Iterators {
@@ -31,23 +31,19 @@ impl Iterators {
 
     /// Opens one. Ends expired iterators and, if there are too many, the least recently used one. `None` if none are
     /// allowed.
-    pub(crate) fn open(&mut self, cursor: Cursor, now: Instant) -> Option<u64> {
+    pub(crate) fn open(&mut self, cursor: ListPosition, now: Instant) -> Option<u64> {
         self.expire(now);
         if self.open.len() >= self.most {
             let oldest = self.open.iter().min_by_key(|(id, (_, used))| (*used, **id)).map(|(id, _)| *id)?;
             self.open.remove(&oldest);
         }
-        if self.most == 0 {
-            return None;
-        }
-        let id = self.next;
         self.next += 1;
-        self.open.insert(id, (cursor, now));
-        Some(id)
+        self.open.insert(self.next, (cursor, now));
+        Some(self.next)
     }
 
-    /// One that is used now.
-    pub(crate) fn used(&mut self, id: u64, now: Instant) -> Option<&mut Cursor> {
+    /// The position of an iterator that is used now.
+    pub(crate) fn used(&mut self, id: u64, now: Instant) -> Option<&mut ListPosition> {
         self.expire(now);
         let (cursor, used) = self.open.get_mut(&id)?;
         *used = now;
@@ -74,9 +70,9 @@ mod tests {
     }
 
     #[test]
-    fn iterators_end_when_nobody_uses_them_and_when_there_are_too_many() {
+    fn iterators_end_when_unused_and_when_there_are_too_many() {
         let mut all = Iterators::new(2, Span::from_millis(10));
-        let cursor = || Cursor { context: 0, last: None };
+        let cursor = || ListPosition { context: 0, last: None };
         let first = all.open(cursor(), at(0)).unwrap();
         let second = all.open(cursor(), at(1)).unwrap();
         assert!(all.used(first, at(2)).is_some());

@@ -1,50 +1,84 @@
-//! From what the tree refuses to what the operations raise.
+//! Conversions between refusals of the tree, the operations' exceptions, and the client's errors.
 
-use hyoshi_orb::{Raises, minor};
+use hyoshi_orb::minor;
 use hyoshi_wire::{SystemException, SystemKind};
 
-use crate::naming_context::CannotProceed;
-use crate::tree::Refusal;
+use crate::client::NameError;
+use crate::name;
+use crate::tree::NamingRefusal;
 use crate::{
-    BindContextError, BindError, BindNewContextError, DestroyError, NameComponent, NamingContextStub,
-    RebindContextError, RebindError, ResolveError, ResolveStrError, UnbindError,
+    BindContextError, BindError, BindNewContextError, DestroyError, RebindContextError, RebindError, ResolveError,
+    ResolveStrError, UnbindError,
 };
 
-impl Refusal {
+impl NamingRefusal {
     /// For operations that do not declare it.
     pub(crate) fn system(&self) -> SystemException {
         match self {
-            Refusal::Root => SystemKind::NoPermission.not_done(minor::NAMING_ROOT),
-            Refusal::Gone => SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT),
-            Refusal::Limit(_) => SystemKind::ImpLimit.not_done(minor::NAMING_LIMIT),
-            Refusal::Unstored(exception) => *exception,
+            NamingRefusal::Root => SystemKind::NoPermission.not_done(minor::NAMING_ROOT),
+            NamingRefusal::Gone => SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT),
+            NamingRefusal::Limit(_) => SystemKind::ImpLimit.not_done(minor::NAMING_LIMIT),
+            NamingRefusal::Unstored(exception) => *exception,
             _ => SystemKind::Internal.not_done(minor::UNDECLARED),
         }
     }
 }
 
-macro_rules! raise {
-    ($($error:ident: $($declared:ident)*;)*) => {
-        $(impl From<Refusal> for $error {
-            fn from(refusal: Refusal) -> Self {
+/// Converts an operation's exception to an error with the name.
+pub(crate) trait Named {
+    fn named(self, name: &str) -> NameError;
+}
+
+macro_rules! operations {
+    ($($error:ident $($bound:ident)?;)*) => {
+        $(impl From<NamingRefusal> for $error {
+            fn from(refusal: NamingRefusal) -> Self {
                 match refusal {
-                    $(Refusal::$declared(raised) => raised.into(),)*
+                    NamingRefusal::NotFound(raised) => raised.into(),
+                    NamingRefusal::InvalidName(raised) => raised.into(),
+                    $(NamingRefusal::$bound(raised) => raised.into(),)?
                     other => other.system().into(),
+                }
+            }
+        }
+
+        impl Named for $error {
+            fn named(self, name: &str) -> NameError {
+                let name = name.to_owned();
+                match self {
+                    $error::NotFound(raised) => {
+                        NameError::NotFound { name, rest: name::print(&raised.rest_of_name), why: raised.why }
+                    }
+                    $error::CannotProceed(raised) => {
+                        let rest = name::print(&raised.rest_of_name);
+                        NameError::CannotProceed { name, rest, context: raised.cxt }
+                    }
+                    $error::InvalidName(_) => NameError::Invalid(name),
+                    $($error::$bound(_) => NameError::AlreadyBound(name),)?
+                    $error::System(exception) => NameError::System(exception),
                 }
             }
         })*
     };
 }
 
-raise! {
-    BindError: NotFound InvalidName AlreadyBound;
-    BindContextError: NotFound InvalidName AlreadyBound;
-    BindNewContextError: NotFound InvalidName AlreadyBound;
-    RebindError: NotFound InvalidName;
-    RebindContextError: NotFound InvalidName;
-    ResolveError: NotFound InvalidName;
-    UnbindError: NotFound InvalidName;
-    DestroyError: NotEmpty;
+operations! {
+    BindError AlreadyBound;
+    BindContextError AlreadyBound;
+    BindNewContextError AlreadyBound;
+    RebindError;
+    RebindContextError;
+    ResolveError;
+    UnbindError;
+}
+
+impl From<NamingRefusal> for DestroyError {
+    fn from(refusal: NamingRefusal) -> Self {
+        match refusal {
+            NamingRefusal::NotEmpty(raised) => raised.into(),
+            other => other.system().into(),
+        }
+    }
 }
 
 impl From<ResolveError> for ResolveStrError {
@@ -55,18 +89,5 @@ impl From<ResolveError> for ResolveStrError {
             ResolveError::InvalidName(raised) => raised.into(),
             ResolveError::System(raised) => raised.into(),
         }
-    }
-}
-
-/// What another naming service answered: its own exceptions are passed on; that it did not answer means that the
-/// caller may go on there another time (Naming Service 1.3, 2.2.2).
-pub(crate) fn beyond<E: Raises + From<CannotProceed>>(
-    error: E,
-    context: NamingContextStub,
-    rest: Vec<NameComponent>,
-) -> E {
-    match error.system() {
-        Some(_) => CannotProceed { cxt: Some(context), rest_of_name: rest }.into(),
-        None => error,
     }
 }

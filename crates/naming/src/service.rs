@@ -4,29 +4,28 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-use hyoshi_model::Instant;
 use hyoshi_orb::{Adapter, AdapterError, Elsewhere, Locator, Object, ObjectRef, Orb, Servant, minor};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex};
 use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{FromIor, SystemException, SystemKind};
 
-use crate::context::Context;
+use crate::context::ContextServant;
 use crate::generated::cos_naming::{Binding, BindingIterator, BindingIteratorStub, BindingType, NamingContextExt};
 use crate::generated::cos_naming::{NamingContextExtStub, NamingContextStub};
-use crate::iterators::{Cursor, Iterators};
-use crate::store::{Snapshot, Store, StoreError, Unkept};
-use crate::tree::{Bound, Change, ContextId, NamingLimits, ROOT, Refusal, Tree};
+use crate::iterators::{Iterators, ListPosition};
+use crate::store::{Snapshot, Store, StoreError, Unstored};
+use crate::tree::{ContextId, NamingLimits, NamingRefusal, NamingTree, ROOT, Referent, TreeChange};
 
-/// The key that naming services have everywhere: `corbaloc::host/NameService`.
+/// The usual key of naming services: `corbaloc::host/NameService`.
 pub const KEY: &str = "NameService";
 const CONTEXTS: &str = "naming";
 const ITERATORS: &str = "naming-iterators";
-/// Octets of names in one answer; more is left to the iterator.
+/// Octets of names in one answer; the iterator lists the others.
 const ANSWER: usize = 1 << 20;
 
 /// A naming service of this process. It ends when it is dropped or its ORB ends; its files remain.
 pub struct NamingService {
-    service: Arc<Service>,
+    service: Arc<NamingState>,
     adapters: [Adapter; 2],
 }
 
@@ -36,7 +35,7 @@ pub struct NamingService {
 pub enum NamingServiceError {
     /// Its store cannot be read or written.
     Store(StoreError),
-    /// The ORB has a naming service already, or is gone.
+    /// The ORB has a naming service already, or has ended.
     Adapter(AdapterError),
 }
 
@@ -57,16 +56,16 @@ impl From<AdapterError> for NamingServiceError {
     }
 }
 
-/// What all contexts share.
-pub(crate) struct Service {
+/// The state that all contexts share.
+pub(crate) struct NamingState {
     pub(crate) limits: NamingLimits,
     /// Held during a change, from the decision until it is applied; taken before the tree.
     store: PiMutex<Option<Store>>,
     /// Held only to read or to apply a change, never during disk writes.
-    tree: PiMutex<Tree>,
+    tree: PiMutex<NamingTree>,
     iterators: PiMutex<Iterators>,
     clock: MonotonicClock,
-    /// Of contexts, of iterators.
+    /// Those of contexts and of iterators.
     adapters: OnceLock<[Adapter; 2]>,
 }
 
@@ -78,10 +77,10 @@ impl NamingService {
     ///
     /// If another service uses the directory, or its file is damaged, foreign or cannot be written.
     pub fn start(orb: &Orb, directory: Option<&Path>, limits: NamingLimits) -> Result<Self, NamingServiceError> {
-        let mut tree = Tree::new(limits.clone());
+        let mut tree = NamingTree::new(limits.clone());
         let store = directory.map(|directory| Store::open(directory, &mut tree)).transpose();
         let store = store.map_err(NamingServiceError::Store)?;
-        let service = Arc::new(Service {
+        let service = Arc::new(NamingState {
             store: PiMutex::new(store),
             tree: PiMutex::new(tree),
             iterators: PiMutex::new(Iterators::new(limits.iterators, limits.idle_iterators)),
@@ -89,34 +88,23 @@ impl NamingService {
             adapters: OnceLock::new(),
             limits,
         });
-        let contexts = Contexts(Arc::downgrade(&service));
-        let contexts = orb.adapter(CONTEXTS).persistent().locator(contexts).build()?;
-        let iterators = Listings(Arc::downgrade(&service));
-        let iterators = match orb.adapter(ITERATORS).locator(iterators).build() {
-            Ok(iterators) => iterators,
-            Err(error) => {
-                contexts.destroy();
-                return Err(error.into());
-            }
-        };
-        let adapters = [contexts, iterators];
+        let locator = |find| ById { service: Arc::downgrade(&service), find };
+        let contexts = orb.adapter(CONTEXTS).persistent().locator(locator(find_context)).build()?;
+        let iterators = orb.adapter(ITERATORS).locator(locator(find_listing)).build();
+        let iterators = iterators.inspect_err(|_| contexts.clone().destroy())?;
+        let naming = NamingService { service, adapters: [contexts, iterators] };
         // Cannot be set already: it was made above.
-        let _ = service.adapters.set(adapters.clone());
-        let naming = NamingService { service, adapters };
+        let _ = naming.service.adapters.set(naming.adapters.clone());
         orb.publish(KEY, &naming.root()?)?;
         Ok(naming)
     }
 
-    /// The root context `NameService`.
-    ///
-    /// # Errors
-    ///
-    /// If the ORB is gone.
+    /// The root context `NameService`. Fails if the ORB has ended.
     pub fn root(&self) -> Result<NamingContextExtStub, AdapterError> {
         self.adapters[0].reference::<dyn NamingContextExt>(ROOT.to_be_bytes())
     }
 
-    /// What was cut from the file on disk, if anything: zeros that a loss of power left, or an empty file.
+    /// The part of the file on disk that was cut off, if any: zeros that a loss of power left, or an empty file.
     pub fn repaired(&self) -> Option<String> {
         self.service.store.lock().as_ref()?.repaired().map(str::to_owned)
     }
@@ -139,27 +127,27 @@ impl fmt::Debug for NamingService {
     }
 }
 
-/// Finds contexts by their ids.
-struct Contexts(Weak<Service>);
+/// Finds servants by ids.
+struct ById {
+    service: Weak<NamingState>,
+    find: fn(Arc<NamingState>, u64) -> Option<Servant>,
+}
 
-impl Locator for Contexts {
+impl Locator for ById {
     fn before(&self, id: &[u8], _: &str) -> Result<Servant, Elsewhere> {
-        let found = self.0.upgrade().zip(number(id)).filter(|(service, id)| service.tree.lock().has(*id));
-        let (service, id) = found.ok_or_else(gone)?;
-        Ok(Servant::new::<dyn NamingContextExt>(Arc::new(Context { service, id })))
+        let found = self.service.upgrade().zip(number(id)).and_then(|(service, id)| (self.find)(service, id));
+        found.ok_or_else(|| gone().into())
     }
 }
 
-/// Finds iterators by their ids.
-struct Listings(Weak<Service>);
+fn find_context(service: Arc<NamingState>, id: ContextId) -> Option<Servant> {
+    let exists = service.tree.lock().has(id);
+    exists.then(|| Servant::new::<dyn NamingContextExt>(Arc::new(ContextServant { service, id })))
+}
 
-impl Locator for Listings {
-    fn before(&self, id: &[u8], _: &str) -> Result<Servant, Elsewhere> {
-        let found = self.0.upgrade().zip(number(id));
-        let found = found.filter(|(service, id)| service.iterators.lock().used(*id, service.now()).is_some());
-        let (service, id) = found.ok_or_else(gone)?;
-        Ok(Servant::new::<dyn BindingIterator>(Arc::new(Listing { service, id })))
-    }
+fn find_listing(service: Arc<NamingState>, id: u64) -> Option<Servant> {
+    let exists = service.iterators.lock().used(id, service.clock.now()).is_some();
+    exists.then(|| Servant::new::<dyn BindingIterator>(Arc::new(Listing { service, id })))
 }
 
 fn number(id: &[u8]) -> Option<u64> {
@@ -170,40 +158,34 @@ fn gone() -> SystemException {
     SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT)
 }
 
-impl Service {
-    fn now(&self) -> Instant {
-        self.clock.now()
-    }
-
-    /// Looks something up.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&Tree) -> R) -> R {
+impl NamingState {
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&NamingTree) -> R) -> R {
         look(&self.tree.lock())
     }
 
-    /// Decides, stores what was decided, and carries it out.
-    pub(crate) fn change<C: AsRef<[Change]>>(
+    /// Decides on a change, stores it and applies it.
+    pub(crate) fn change<C: AsRef<[TreeChange]>>(
         &self,
-        decide: impl FnOnce(&Tree) -> Result<C, Refusal>,
-    ) -> Result<C, Refusal> {
+        decide: impl FnOnce(&NamingTree) -> Result<C, NamingRefusal>,
+    ) -> Result<C, NamingRefusal> {
         let mut store = self.store.lock();
         let decided = decide(&self.tree.lock())?;
-        let changes = decided.as_ref();
         if let Some(store) = store.as_mut() {
-            let known = store.is_doubtful();
-            self.keep(store, changes).map_err(|unkept| {
-                let (raised, error) = match unkept {
-                    Unkept::Not(error) => (SystemKind::PersistStore.not_done(minor::NAMING_STORE), error),
-                    Unkept::Perhaps(error) => (SystemKind::PersistStore.maybe_done(minor::NAMING_STORE_DOUBT), error),
+            let reported = store.is_doubtful();
+            self.store(store, decided.as_ref()).map_err(|unstored| {
+                let (raised, error) = match unstored {
+                    Unstored::Nothing(error) => (SystemKind::PersistStore.not_done(minor::NAMING_STORE), error),
+                    Unstored::Perhaps(error) => (SystemKind::PersistStore.maybe_done(minor::NAMING_STORE_DOUBT), error),
                 };
                 // Once, until the next successful write.
-                if !known {
+                if !reported {
                     eprintln!("hyoshi: the naming service cannot write a change: {error}; free space on its disk");
                 }
-                Refusal::Unstored(raised)
+                NamingRefusal::Unstored(raised)
             })?;
         }
         let mut tree = self.tree.lock();
-        for change in changes {
+        for change in decided.as_ref() {
             tree.apply(change.clone());
         }
         drop(tree);
@@ -211,10 +193,10 @@ impl Service {
     }
 
     /// Only one change runs at a time, but names are resolved during disk writes.
-    fn keep(&self, store: &mut Store, changes: &[Change]) -> Result<(), Unkept> {
+    fn store(&self, store: &mut Store, changes: &[TreeChange]) -> Result<(), Unstored> {
         if store.is_due() {
-            let snapshot = Snapshot::of(&self.tree.lock()).map_err(Unkept::Not)?;
-            store.write_anew(&snapshot).map_err(Unkept::Not)?;
+            let snapshot = Snapshot::of(&self.tree.lock()).map_err(Unstored::Nothing)?;
+            store.write_anew(&snapshot).map_err(Unstored::Nothing)?;
         }
         store.append(changes)
     }
@@ -231,45 +213,43 @@ impl Service {
         Ok(stub.as_ref().widen().into())
     }
 
-    /// A stub for a context of another service, that waits only so long.
+    /// A stub with a time limit for a context of another service.
     pub(crate) fn elsewhere(&self, ior: Ior) -> NamingContextStub {
         NamingContextStub::from_ior(ior).as_ref().within(self.limits.elsewhere)
     }
 
-    /// A reference to what is bound.
-    pub(crate) fn object(&self, bound: Bound) -> Result<ObjectRef, SystemException> {
+    /// A reference to a bound object or context.
+    pub(crate) fn object(&self, bound: Referent) -> Result<ObjectRef, SystemException> {
         Ok(match bound {
-            Bound::Here(id) => self.context(id)?.as_ref().widen::<dyn Object>().into(),
-            Bound::Object(ior) | Bound::Elsewhere(ior) => ObjectRef::from_ior(ior),
+            Referent::Here(id) => self.context(id)?.as_ref().widen::<dyn Object>().into(),
+            Referent::Object(ior) | Referent::Elsewhere(ior) => ObjectRef::from_ior(ior),
         })
     }
 
-    /// What a context's reference refers to: one of this service, known by its id whatever address it is reached
-    /// at later, or another's.
-    pub(crate) fn bound(&self, ior: &Ior) -> Result<Bound, SystemException> {
+    /// The context of a reference: one of this service by its id, under any of its addresses, or another's.
+    pub(crate) fn bound(&self, ior: &Ior) -> Result<Referent, SystemException> {
         let here = self.adapter(0)?.id_of(ior).and_then(|id| number(&id));
-        Ok(here.map_or_else(|| Bound::Elsewhere(ior.clone()), Bound::Here))
+        Ok(here.map_or_else(|| Referent::Elsewhere(ior.clone()), Referent::Here))
     }
 
-    /// Begins a listing.
     pub(crate) fn list(
         self: &Arc<Self>,
         context: ContextId,
         most: u32,
     ) -> Result<(Vec<Binding>, Option<BindingIteratorStub>), SystemException> {
-        let mut cursor = Cursor { context, last: None };
+        let mut cursor = ListPosition { context, last: None };
         let (listed, more) = self.listed(&mut cursor, most);
         if !more {
             return Ok((listed, None));
         }
-        let id = self.iterators.lock().open(cursor, self.now());
+        let id = self.iterators.lock().open(cursor, self.clock.now());
         let id = id.ok_or_else(|| SystemKind::ImpLimit.not_done(minor::NAMING_LIMIT))?;
         let stub = self.adapter(1)?.reference::<dyn BindingIterator>(id.to_be_bytes());
         Ok((listed, Some(stub.map_err(|_| SystemKind::BadInvOrder.not_done(minor::NO_ORB))?)))
     }
 
-    /// What comes next, and whether something follows.
-    fn listed(&self, cursor: &mut Cursor, most: u32) -> (Vec<Binding>, bool) {
+    /// The next bindings, and whether more follow.
+    fn listed(&self, cursor: &mut ListPosition, most: u32) -> (Vec<Binding>, bool) {
         let tree = self.tree.lock();
         let after = cursor.last.take();
         let mut left = tree.list(cursor.context, after.as_ref()).peekable();
@@ -287,16 +267,15 @@ impl Service {
     }
 }
 
-/// An iterator, as one request sees it.
 struct Listing {
-    service: Arc<Service>,
+    service: Arc<NamingState>,
     id: u64,
 }
 
 impl Listing {
     fn next(&self, most: u32) -> Result<Vec<Binding>, SystemException> {
         let mut iterators = self.service.iterators.lock();
-        let cursor = iterators.used(self.id, self.service.now()).ok_or_else(gone)?;
+        let cursor = iterators.used(self.id, self.service.clock.now()).ok_or_else(gone)?;
         Ok(self.service.listed(cursor, most).0)
     }
 }

@@ -1,19 +1,18 @@
-//! The files of a naming service: a log of changes, each flushed before its caller gets the reply.
+//! The file of a naming service: a log of changes, each flushed before its caller gets the reply.
 //!
 //! ```text
 //!   names.log    8 octets             then records, big-endian
 //!                "HYNAMES1"           length u32   CRC-32 of that   CRC-32 of the changes   the changes, in CDR
 //! ```
 //!
-//! A snapshot is a log too: it is written to `names.log.new`, flushed, and renamed over the old one, when the log has
-//! grown to several times what a snapshot takes, and when a write failed so that the log's end is in doubt. A record
-//! that stops short at the end of the file was never confirmed to a client: the process was killed while writing it.
-//! If the machine loses power, a file system can leave zeros in such a record's place, or an empty file; both are cut
-//! back, with a warning. Any other damage is refused, and the file left as it is.
+//! A snapshot is a log too. If the log is four times as long as the last snapshot, or a write failed, a snapshot is
+//! written to `names.log.new`, flushed, and renamed over the log. An incomplete record at the end of the file was never
+//! confirmed to a client, and is dropped. After a loss of power, zeros at the end or an empty file are repaired with a
+//! warning. If the file is damaged otherwise, it is left as it is, and the service does not start.
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use hyoshi_wire::ior::Ior;
@@ -22,7 +21,7 @@ use hyoshi_wire::{
 };
 
 use crate::NameComponent;
-use crate::tree::{Bound, Change, Tree};
+use crate::tree::{NamingTree, Referent, TreeChange};
 
 const MAGIC: &[u8; 8] = b"HYNAMES1";
 const LOG: &str = "names.log";
@@ -31,97 +30,83 @@ const HEAD: usize = 12;
 const MOST: usize = 16 << 20;
 /// Octets of changes that a snapshot puts into one record.
 const BATCH: usize = 64 << 10;
-/// A log shorter than this is not worth writing anew.
+/// A log shorter than this is not rewritten.
 const SMALL: u64 = 1 << 20;
 
 /// The reason why names cannot be stored in a directory, or read from it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The system refused.
-    Io {
-        /// The failed operation.
-        trying: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// Another naming service works with the directory.
+    /// The failed operation, its file or directory, and the system's error.
+    Io(&'static str, PathBuf, io::Error),
+    /// Another naming service uses the directory.
     Taken(PathBuf),
-    /// The file is none of a naming service's, or of a later version of it.
+    /// The file is not a naming service's, or of a later version.
     Foreign(PathBuf),
-    /// Something happened to the file.
-    Damaged {
-        /// Which.
-        path: PathBuf,
-        /// Everything before this octet is whole.
-        whole: u64,
-        /// What is wrong there.
-        what: &'static str,
-    },
+    /// The file is damaged after so many whole octets; the mistake there.
+    Damaged(PathBuf, u64, &'static str),
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StoreError::Io { trying, path, error } => write!(f, "cannot {trying} {}: {error}", path.display()),
+            StoreError::Io(trying, path, error) => write!(f, "cannot {trying} {}: {error}", path.display()),
             StoreError::Taken(path) => {
+                write!(f, "another naming service uses {}: stop it, or name another store", path.display())
+            }
+            StoreError::Foreign(path) => {
+                let path = path.display();
                 write!(
                     f,
-                    "another naming service keeps its names in {}: stop it, or name another store",
-                    path.display()
+                    "{path} is not a file of names, or of a later version; it was left as it is: name another store"
                 )
             }
-            StoreError::Foreign(path) => write!(
-                f,
-                "{} is no file of names, or one of a later version; it was left as it is: name another store",
-                path.display()
-            ),
-            StoreError::Damaged { path, whole, what } => write!(
-                f,
-                "{0} is damaged at octet {whole}: {what}. It was left as it is: restore it from a backup, or keep a \
-                 copy and go on with what is whole: head -c {whole} {0} > {0}.whole",
-                path.display()
-            ),
+            StoreError::Damaged(path, whole, what) => {
+                let path = path.display();
+                write!(
+                    f,
+                    "{path} is damaged at octet {whole}: {what}. It was left as it is: restore it from a backup, or \
+                     keep a copy and continue with the whole part: head -c {whole} {path} > {path}.whole"
+                )
+            }
         }
     }
 }
 
 impl std::error::Error for StoreError {}
 
-/// The log, open.
+/// The open log.
 #[derive(Debug)]
 pub(crate) struct Store {
     directory: PathBuf,
-    /// Held as long as the log is open.
+    /// Locked as long as the log is open.
     _lock: File,
     log: File,
     /// Octets of whole records.
     length: u64,
-    /// Above that length it is written anew.
+    /// Above that length it is rewritten.
     due: u64,
-    /// A write failed: what is behind `length` is not known.
+    /// A write failed: the octets behind `length` are unknown.
     doubtful: bool,
-    /// What was cut when it was opened.
+    /// A description of what was cut off when it was opened.
     repaired: Option<String>,
 }
 
 /// The reason why changes were not stored.
 #[derive(Debug)]
-pub(crate) enum Unkept {
-    /// Nothing of them is in the log.
-    Not(io::Error),
+pub(crate) enum Unstored {
+    /// None of them is in the log.
+    Nothing(io::Error),
     /// Part of them was written and could not be cut off again: the next run may find it.
     Perhaps(io::Error),
 }
 
 impl Store {
-    /// Reads what an earlier run left into an empty tree, or begins a log.
-    pub(crate) fn open(directory: &Path, tree: &mut Tree) -> Result<Store, StoreError> {
+    /// Reads the log of an earlier run into an empty tree, or begins a log.
+    pub(crate) fn open(directory: &Path, tree: &mut NamingTree) -> Result<Store, StoreError> {
         let fail = |trying, path: &Path| {
             let path = path.to_owned();
-            move |error| StoreError::Io { trying, path, error }
+            move |error| StoreError::Io(trying, path, error)
         };
         fs::create_dir_all(directory).map_err(fail("make the directory", directory))?;
         let path = directory.join("lock");
@@ -131,31 +116,26 @@ impl Store {
             return Err(StoreError::Taken(directory.to_owned()));
         }
         let path = directory.join(LOG);
-        let mut repaired = None;
-        let opened = match File::options().read(true).write(true).open(&path) {
-            Ok(mut log) => match replay(&log, &path, tree)? {
-                Replayed::Empty => {
-                    repaired = Some(format!("{} was empty: it begins anew, without names", path.display()));
-                    None
-                }
-                Replayed::To { length, zeros } => {
-                    if zeros > 0 {
-                        repaired = Some(format!(
-                            "{} ended in {zeros} octets of zeros, as a loss of power leaves them: they were cut off",
-                            path.display()
-                        ));
-                    }
-                    // A record that was incomplete when the process ended is dropped.
-                    log.set_len(length).map_err(fail("shorten", &path))?;
-                    log.seek(SeekFrom::Start(length)).map_err(fail("seek in", &path))?;
-                    Some((log, length))
-                }
-            },
+        let old = match File::options().read(true).append(true).open(&path) {
+            Ok(log) => Some(log),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(fail("open", &path)(error)),
         };
-        let (log, length) = match opened {
-            Some(opened) => opened,
+        let (whole, zeros) = old.as_ref().map_or(Ok((0, 0)), |log| replay(log, &path, tree))?;
+        let shown = path.display();
+        let repaired = match (&old, whole, zeros) {
+            (Some(_), 0, _) => Some(format!("{shown} was empty: it begins anew, without names")),
+            (_, _, 1..) => Some(format!(
+                "{shown} ended in {zeros} octets of zeros, as a loss of power leaves them: they were cut off"
+            )),
+            _ => None,
+        };
+        let (log, length) = match old.filter(|_| whole > 0) {
+            Some(log) => {
+                // A record that was incomplete when the process ended is dropped.
+                log.set_len(whole).map_err(fail("shorten", &path))?;
+                (log, whole)
+            }
             None => {
                 let written = Snapshot::of(tree).and_then(|snapshot| write_whole(directory, &snapshot));
                 written.map_err(fail("write", &path))?
@@ -165,47 +145,44 @@ impl Store {
         Ok(Store { directory, _lock: lock, log, length, due: SMALL.max(4 * length), doubtful: false, repaired })
     }
 
-    /// What was cut when it was opened, if anything.
     pub(crate) fn repaired(&self) -> Option<&str> {
         self.repaired.as_deref()
     }
 
-    /// True if the last write failed.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.doubtful
     }
 
-    /// True if the log is to be written anew before something is added: a write failed, or it has grown long.
+    /// True if the log must be rewritten before the next change: a write failed, or it is too long.
     pub(crate) fn is_due(&self) -> bool {
         self.doubtful || self.length > self.due
     }
 
-    /// Puts a snapshot of the tree in the log's place. If it cannot, that matters only to a doubtful log; the other
-    /// goes on growing.
+    /// Replaces the log by a snapshot of the tree. If that fails, a log that is not doubtful continues to grow.
     pub(crate) fn write_anew(&mut self, snapshot: &Snapshot) -> io::Result<()> {
         match write_whole(&self.directory, snapshot) {
-            Ok((log, length)) => (self.log, self.length) = (log, length),
-            Err(error) if self.doubtful => return Err(error),
-            Err(_) => {
-                self.due = 2 * self.length;
-                return Ok(());
+            Ok((log, length)) => {
+                (self.log, self.length, self.doubtful) = (log, length, false);
+                self.due = SMALL.max(4 * length);
             }
+            Err(error) if self.doubtful => return Err(error),
+            Err(_) => self.due = 2 * self.length,
         }
-        self.due = SMALL.max(4 * self.length);
-        self.doubtful = false;
         Ok(())
     }
 
-    /// Keeps changes, all or none.
-    pub(crate) fn append(&mut self, changes: &[Change]) -> Result<(), Unkept> {
-        let record = record(changes).map_err(|_| Unkept::Not(ErrorKind::InvalidData.into()))?;
+    /// Stores changes, all or none.
+    pub(crate) fn append(&mut self, changes: &[TreeChange]) -> Result<(), Unstored> {
+        let mut to = encoder();
+        let encoded = changes.iter().try_for_each(|change| change.encode(&mut to));
+        let record = encoded.map_err(io::Error::other).and_then(|()| seal(to.bytes())).map_err(Unstored::Nothing)?;
         let written = self.log.write_all(&record).and_then(|()| self.log.sync_data());
         if let Err(error) = written {
             self.doubtful = true;
             // Otherwise another run could find a change that was refused.
             return match self.log.set_len(self.length).and_then(|()| self.log.sync_data()) {
-                Ok(()) => Err(Unkept::Not(error)),
-                Err(_) => Err(Unkept::Perhaps(error)),
+                Ok(()) => Err(Unstored::Nothing(error)),
+                Err(_) => Err(Unstored::Perhaps(error)),
             };
         }
         self.length += record.len() as u64;
@@ -213,7 +190,7 @@ impl Store {
     }
 }
 
-/// Writes a snapshot in the log's place; the log, and its length.
+/// Replaces the log by a snapshot. Returns the new log and its length.
 fn write_whole(directory: &Path, snapshot: &Snapshot) -> io::Result<(File, u64)> {
     let (path, new) = (directory.join(LOG), directory.join("names.log.new"));
     let mut log = File::options().read(true).write(true).create(true).truncate(true).open(&new)?;
@@ -223,17 +200,17 @@ fn write_whole(directory: &Path, snapshot: &Snapshot) -> io::Result<(File, u64)>
         File::open(directory)?.sync_all()
     });
     if written.is_err() {
-        // The space may be what is missing.
+        // The disk may be full.
         let _ = fs::remove_file(&new);
     }
     written.map(|()| (log, snapshot.0.len() as u64))
 }
 
-/// A tree as the octets of a log: made while the tree stands still, written when it may change again.
+/// A tree as a log. It is made while the tree is locked, and written while it can change again.
 pub(crate) struct Snapshot(Vec<u8>);
 
 impl Snapshot {
-    pub(crate) fn of(tree: &Tree) -> io::Result<Snapshot> {
+    pub(crate) fn of(tree: &NamingTree) -> io::Result<Snapshot> {
         let mut log = MAGIC.to_vec();
         let mut batch = encoder();
         let mut changes = tree.snapshot().peekable();
@@ -248,57 +225,45 @@ impl Snapshot {
     }
 }
 
-/// How far a log reaches.
-#[derive(Debug, PartialEq, Eq)]
-enum Replayed {
-    /// Not even its first octets are there.
-    Empty,
-    /// To the end of its last whole record. This many octets follow, and all of them are zeros.
-    To { length: u64, zeros: u64 },
-}
-
-/// Reads all whole records.
-fn replay(log: &File, path: &Path, tree: &mut Tree) -> Result<Replayed, StoreError> {
-    let io = |error| StoreError::Io { trying: "read", path: path.to_owned(), error };
+/// Applies all whole records to the tree. Returns where the last one ends, 0 in an empty file, and the number of octets
+/// behind it if all of them are zeros.
+fn replay(log: &File, path: &Path, tree: &mut NamingTree) -> Result<(u64, u64), StoreError> {
+    let io = |error| StoreError::Io("read", path.to_owned(), error);
     let size = log.metadata().map_err(io)?.len();
-    let mut from = BufReader::new(log);
-    let mut magic = [0; MAGIC.len()];
     if size == 0 {
-        return Ok(Replayed::Empty);
+        return Ok((0, 0));
     }
-    if size < magic.len() as u64 {
+    let mut from = BufReader::new(log);
+    let mut whole = MAGIC.len() as u64;
+    let mut magic = [0; MAGIC.len()];
+    if size < whole || from.read_exact(&mut magic).map_err(io).map(|()| &magic != MAGIC)? {
         return Err(StoreError::Foreign(path.to_owned()));
     }
-    from.read_exact(&mut magic).map_err(io)?;
-    if &magic != MAGIC {
-        return Err(StoreError::Foreign(path.to_owned()));
-    }
-    let mut whole = magic.len() as u64;
     loop {
         let left = size - whole;
-        let damaged = |what| Err(StoreError::Damaged { path: path.to_owned(), whole, what });
+        let damaged = |what| Err(StoreError::Damaged(path.to_owned(), whole, what));
         if left < HEAD as u64 {
-            return Ok(Replayed::To { length: whole, zeros: 0 });
+            return Ok((whole, 0));
         }
         let mut head = [0; HEAD];
         from.read_exact(&mut head).map_err(io)?;
         let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let length = number(0) as usize;
         if head == [0; HEAD] && only_zeros(&mut from).map_err(io)? {
-            return Ok(Replayed::To { length: whole, zeros: left });
+            return Ok((whole, left));
         }
         if crc32fast::hash(&head[..4]) != number(4) || length > MOST {
-            return damaged("a record's head does not hold its checksum");
+            return damaged("a record's head does not match its checksum");
         }
         if left < (HEAD + length) as u64 {
-            return Ok(Replayed::To { length: whole, zeros: 0 });
+            return Ok((whole, 0));
         }
         let mut changes = vec![0; length];
         from.read_exact(&mut changes).map_err(io)?;
         if crc32fast::hash(&changes) != number(8) {
-            return damaged("a record does not hold its checksum");
+            return damaged("a record does not match its checksum");
         }
-        let Ok(changes) = get_all(&changes) else { return damaged("a record cannot be read") };
+        let Ok(changes) = decode(&changes) else { return damaged("a record cannot be read") };
         if !changes.into_iter().all(|change| tree.apply(change)) {
             return damaged("a record does not follow from those before it");
         }
@@ -327,12 +292,7 @@ fn encoder() -> Encoder {
     to
 }
 
-fn record(changes: &[Change]) -> io::Result<Vec<u8>> {
-    let mut to = encoder();
-    changes.iter().try_for_each(|change| change.encode(&mut to)).map_err(io::Error::other)?;
-    seal(to.bytes())
-}
-
+/// A record of encoded changes.
 fn seal(changes: &[u8]) -> io::Result<Vec<u8>> {
     if changes.len() > MOST {
         return Err(ErrorKind::FileTooLarge.into());
@@ -342,55 +302,50 @@ fn seal(changes: &[u8]) -> io::Result<Vec<u8>> {
     Ok([length.as_slice(), sums.as_flattened(), changes].concat())
 }
 
-impl Encode for Change {
+impl Encode for TreeChange {
     fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
-        let (tag, context, name) = match self {
-            Change::Bind { context, name, .. } => (b'b', context, Some(name)),
-            Change::Unbind { context, name } => (b'u', context, Some(name)),
-            Change::Make { context } => (b'm', context, None),
-            Change::Destroy { context } => (b'd', context, None),
+        let (tag, name, referent) = match self {
+            TreeChange::Bind(_, name, to) => (b'b', Some(name), Some(to)),
+            TreeChange::Unbind(_, name) => (b'u', Some(name), None),
+            TreeChange::Make(..) => (b'm', None, None),
+            TreeChange::Destroy(..) => (b'd', None, None),
         };
         tag.encode(to)?;
-        context.encode(to)?;
+        self.context().encode(to)?;
         name.map_or(Ok(()), |name| name.encode(to))?;
-        match self {
-            Change::Bind { to: Bound::Object(ior), .. } => b'o'.encode(to).and_then(|()| ior.encode(to)),
-            Change::Bind { to: Bound::Elsewhere(ior), .. } => b'e'.encode(to).and_then(|()| ior.encode(to)),
-            Change::Bind { to: Bound::Here(context), .. } => b'h'.encode(to).and_then(|()| context.encode(to)),
-            _ => Ok(()),
+        match referent {
+            Some(Referent::Object(ior)) => b'o'.encode(to).and_then(|()| ior.encode(to)),
+            Some(Referent::Elsewhere(ior)) => b'e'.encode(to).and_then(|()| ior.encode(to)),
+            Some(Referent::Here(context)) => b'h'.encode(to).and_then(|()| context.encode(to)),
+            None => Ok(()),
         }
     }
 }
 
-fn get_all(octets: &[u8]) -> Result<Vec<Change>, DecodeError> {
+fn decode(octets: &[u8]) -> Result<Vec<TreeChange>, DecodeError> {
     let mut from = Decoder::new(octets, ByteOrder::Big);
     from.speak(Version::V1_2, CharSet::Utf8);
     let mut changes = Vec::new();
     while from.left() > 0 {
-        changes.push(get(&mut from)?);
+        let (tag, context) = (u8::decode(&mut from)?, u64::decode(&mut from)?);
+        changes.push(match tag {
+            b'b' => {
+                let name = NameComponent::decode(&mut from)?;
+                let to = match u8::decode(&mut from)? {
+                    b'o' => Referent::Object(Ior::decode(&mut from)?),
+                    b'e' => Referent::Elsewhere(Ior::decode(&mut from)?),
+                    b'h' => Referent::Here(u64::decode(&mut from)?),
+                    _ => return Err(from.error(DecodeErrorKind::Value("a referent's tag"))),
+                };
+                TreeChange::Bind(context, name, to)
+            }
+            b'u' => TreeChange::Unbind(context, NameComponent::decode(&mut from)?),
+            b'm' => TreeChange::Make(context),
+            b'd' => TreeChange::Destroy(context),
+            _ => return Err(from.error(DecodeErrorKind::Value("a change's tag"))),
+        });
     }
     Ok(changes)
-}
-
-fn get(from: &mut Decoder<'_>) -> Result<Change, DecodeError> {
-    let tag = u8::decode(from)?;
-    let context = u64::decode(from)?;
-    Ok(match tag {
-        b'b' => {
-            let name = NameComponent::decode(from)?;
-            let to = match u8::decode(from)? {
-                b'o' => Bound::Object(Ior::decode(from)?),
-                b'e' => Bound::Elsewhere(Ior::decode(from)?),
-                b'h' => Bound::Here(u64::decode(from)?),
-                _ => return Err(from.error(DecodeErrorKind::Value("nothing that can be bound"))),
-            };
-            Change::Bind { context, name, to }
-        }
-        b'u' => Change::Unbind { context, name: NameComponent::decode(from)? },
-        b'm' => Change::Make { context },
-        b'd' => Change::Destroy { context },
-        _ => return Err(from.error(DecodeErrorKind::Value("no change"))),
-    })
 }
 
 #[cfg(test)]
@@ -415,7 +370,7 @@ mod tests {
             Place(std::env::temp_dir().join(format!("hyoshi-names-{}-{number}", std::process::id())))
         }
 
-        fn open(&self) -> (Store, Tree) {
+        fn open(&self) -> (Store, NamingTree) {
             let mut tree = empty();
             (Store::open(&self.0, &mut tree).unwrap(), tree)
         }
@@ -439,16 +394,16 @@ mod tests {
         }
     }
 
-    fn empty() -> Tree {
-        Tree::new(NamingLimits::default())
+    fn empty() -> NamingTree {
+        NamingTree::new(NamingLimits::default())
     }
 
-    fn bind(name: &str) -> Change {
+    fn bind(name: &str) -> TreeChange {
         let ior = Ior { type_id: "IDL:T:1.0".into(), profiles: vec![Profile { tag: 0, data: vec![1; 40] }] };
-        Change::Bind { context: ROOT, name: parse(name).unwrap().remove(0), to: Bound::Object(ior) }
+        TreeChange::Bind(ROOT, parse(name).unwrap().remove(0), Referent::Object(ior))
     }
 
-    fn keep(store: &mut Store, tree: &mut Tree, changes: &[Change]) {
+    fn keep(store: &mut Store, tree: &mut NamingTree, changes: &[TreeChange]) {
         if store.is_due() {
             store.write_anew(&Snapshot::of(tree).unwrap()).unwrap();
         }
@@ -456,8 +411,8 @@ mod tests {
         changes.iter().for_each(|change| assert!(tree.apply(change.clone())));
     }
 
-    fn same(one: &Tree, other: &Tree) {
-        let all = |tree: &Tree| {
+    fn same(one: &NamingTree, other: &NamingTree) {
+        let all = |tree: &NamingTree| {
             let mut all: Vec<_> = tree.snapshot().map(|change| format!("{change:?}")).collect();
             all.sort();
             all
@@ -466,22 +421,22 @@ mod tests {
     }
 
     /// All kinds of changes.
-    fn filled(place: &Place) -> Tree {
+    fn filled(place: &Place) -> NamingTree {
         let (mut store, mut tree) = place.open();
         keep(&mut store, &mut tree, &[bind("a.kind")]);
-        let far = Bound::Elsewhere(Ior { type_id: String::new(), profiles: vec![] });
+        let far = Referent::Elsewhere(Ior { type_id: String::new(), profiles: vec![] });
         let name = |text: &str| parse(text).unwrap().remove(0);
-        let far = Change::Bind { context: ROOT, name: name("fär"), to: far };
-        let here = Change::Bind { context: ROOT, name: name("here"), to: Bound::Here(1) };
-        keep(&mut store, &mut tree, &[Change::Make { context: 1 }, here, far]);
-        keep(&mut store, &mut tree, &[Change::Make { context: 2 }]);
-        keep(&mut store, &mut tree, &[Change::Destroy { context: 2 }]);
-        keep(&mut store, &mut tree, &[bind("b"), Change::Unbind { context: ROOT, name: name("a.kind") }]);
+        let far = TreeChange::Bind(ROOT, name("fär"), far);
+        let here = TreeChange::Bind(ROOT, name("here"), Referent::Here(1));
+        keep(&mut store, &mut tree, &[TreeChange::Make(1), here, far]);
+        keep(&mut store, &mut tree, &[TreeChange::Make(2)]);
+        keep(&mut store, &mut tree, &[TreeChange::Destroy(2)]);
+        keep(&mut store, &mut tree, &[bind("b"), TreeChange::Unbind(ROOT, name("a.kind"))]);
         tree
     }
 
     #[test]
-    fn what_was_kept_is_there_again() {
+    fn a_reopened_store_has_the_same_names() {
         let place = Place::new();
         let tree = filled(&place);
         let (mut store, again) = place.open();
@@ -522,7 +477,7 @@ mod tests {
             let error = place.refused();
             match error {
                 StoreError::Foreign(_) => assert!(at < MAGIC.len()),
-                StoreError::Damaged { whole, .. } => assert!(whole <= at as u64, "{at}: {error}"),
+                StoreError::Damaged(_, whole, _) => assert!(whole <= at as u64, "{at}: {error}"),
                 _ => panic!("{at}: {error}"),
             }
             assert!(error.to_string().contains("left as it is"));
@@ -568,22 +523,22 @@ mod tests {
     }
 
     #[test]
-    fn whether_a_change_was_kept_is_said_as_far_as_it_is_known() {
+    fn an_error_reports_whether_the_change_may_be_in_the_log() {
         let place = Place::new();
         let (mut store, mut tree) = place.open();
         keep(&mut store, &mut tree, &[bind("a")]);
         // Too large for a record: nothing is written.
         let huge = Ior { type_id: String::new(), profiles: vec![Profile { tag: 0, data: vec![0; MOST] }] };
         let name = parse("huge").unwrap().remove(0);
-        let refused = store.append(&[Change::Bind { context: ROOT, name, to: Bound::Object(huge) }]);
-        assert!(matches!(refused, Err(Unkept::Not(_))), "{refused:?}");
+        let refused = store.append(&[TreeChange::Bind(ROOT, name, Referent::Object(huge))]);
+        assert!(matches!(refused, Err(Unstored::Nothing(_))), "{refused:?}");
         // A file that cannot be written cannot be cut back either.
         store.log = File::open(place.0.join(LOG)).unwrap();
-        assert!(matches!(store.append(&[bind("b")]), Err(Unkept::Perhaps(_))));
+        assert!(matches!(store.append(&[bind("b")]), Err(Unstored::Perhaps(_))));
     }
 
     #[test]
-    fn a_directory_serves_one_at_a_time() {
+    fn a_directory_belongs_to_one_service_at_a_time() {
         let place = Place::new();
         let (_store, _) = place.open();
         let error = place.refused();
@@ -591,13 +546,13 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_refuses_the_change_and_later_ones_are_kept_again() {
+    fn after_a_full_disk_refused_a_change_later_ones_are_stored() {
         let place = Place::new();
         let (mut store, mut tree) = place.open();
         keep(&mut store, &mut tree, &[bind("a")]);
         store.log = File::options().write(true).open("/dev/full").unwrap();
         // A device cannot be shortened, so its content is unknown.
-        let Unkept::Perhaps(error) = store.append(&[bind("b")]).unwrap_err() else { panic!("it cannot be known") };
+        let Unstored::Perhaps(error) = store.append(&[bind("b")]).unwrap_err() else { panic!("it cannot be known") };
         assert_eq!(error.kind(), ErrorKind::StorageFull);
         assert!(store.is_due());
         // Nor is there space for a new log.
@@ -632,7 +587,7 @@ mod tests {
                     1 => tree.bind_new(context, &name).map(Vec::from),
                     2 => tree.unbind(context, &name).map(|change| vec![change]),
                     3 => tree.destroy(context).map(|change| vec![change]),
-                    _ => tree.rebind(context, &name, Bound::Object(ior)).map(|change| vec![change]),
+                    _ => tree.rebind(context, &name, Referent::Object(ior)).map(|change| vec![change]),
                 };
                 if at == anew {
                     store.write_anew(&Snapshot::of(&tree).unwrap()).unwrap();
@@ -659,12 +614,12 @@ mod tests {
             let (mut changes, mut at) = (Vec::new(), MAGIC.len());
             while at < self.0.len() {
                 let length = u32::from_be_bytes(self.0[at..at + 4].try_into().unwrap()) as usize;
-                changes.extend(get_all(&self.0[at + HEAD..at + HEAD + length]).unwrap());
+                changes.extend(decode(&self.0[at + HEAD..at + HEAD + length]).unwrap());
                 at += HEAD + length;
             }
-            let mut told: Vec<_> = changes.iter().map(|change| format!("{change:?}")).collect();
-            told.sort();
-            told
+            let mut all: Vec<_> = changes.iter().map(|change| format!("{change:?}")).collect();
+            all.sort();
+            all
         }
     }
 

@@ -11,16 +11,16 @@ use hyoshi_wire::ior::Ior;
 use crate::naming_context::{AlreadyBound, InvalidName, NotEmpty, NotFound, NotFoundReason};
 use crate::{Name, NameComponent};
 
-/// A context of this service; kept in references to it.
+/// A context of this service, as in the keys of references.
 pub(crate) type ContextId = u64;
 
-/// The context that `NameService` stands for. It is always there.
+/// The context `NameService`, which always exists.
 pub(crate) const ROOT: ContextId = 0;
 
-/// What a name is bound to.
+/// The object or context of a binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Bound {
-    /// An object; names do not lead through it, even if it is a context.
+pub(crate) enum Referent {
+    /// An object. Names do not lead through it, even if it is a context.
     Object(Ior),
     /// A context of this service.
     Here(ContextId),
@@ -28,18 +28,17 @@ pub(crate) enum Bound {
     Elsewhere(Ior),
 }
 
-impl Bound {
+impl Referent {
     pub(crate) fn is_context(&self) -> bool {
-        !matches!(self, Bound::Object(_))
+        !matches!(self, Referent::Object(_))
     }
 
-    /// Besides a constant for each binding.
     fn octets(&self) -> usize {
         match self {
-            Bound::Object(ior) | Bound::Elsewhere(ior) => {
+            Referent::Object(ior) | Referent::Elsewhere(ior) => {
                 ior.profiles.iter().map(|profile| 8 + profile.data.len()).sum::<usize>() + ior.type_id.len()
             }
-            Bound::Here(_) => 8,
+            Referent::Here(_) => 8,
         }
     }
 }
@@ -50,36 +49,36 @@ impl NameComponent {
     }
 }
 
-/// Something that changes the tree; what is stored is a sequence of these.
+/// A change of the tree, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// In place of what was bound, if something was.
-    Bind {
-        context: ContextId,
-        name: NameComponent,
-        to: Bound,
-    },
-    Unbind {
-        context: ContextId,
-        name: NameComponent,
-    },
-    Make {
-        context: ContextId,
-    },
-    Destroy {
-        context: ContextId,
-    },
+pub(crate) enum TreeChange {
+    /// Replaces what was bound, if anything.
+    Bind(ContextId, NameComponent, Referent),
+    Unbind(ContextId, NameComponent),
+    Make(ContextId),
+    Destroy(ContextId),
 }
 
-/// Why an operation is not carried out here.
+impl TreeChange {
+    pub(crate) fn context(&self) -> ContextId {
+        let (TreeChange::Bind(id, ..) | TreeChange::Unbind(id, _) | TreeChange::Make(id) | TreeChange::Destroy(id)) =
+            self;
+        *id
+    }
+}
+
+impl AsRef<[TreeChange]> for TreeChange {
+    fn as_ref(&self) -> &[TreeChange] {
+        slice::from_ref(self)
+    }
+}
+
+/// The reason why an operation fails, or belongs to another service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum NamingRefusal {
     NotFound(NotFound),
-    /// The name leads into another service: to be asked there for the rest.
-    Elsewhere {
-        context: Ior,
-        rest: Name,
-    },
+    /// The name leads into another service, which has to resolve the rest.
+    Elsewhere(Ior, Name),
     /// The name is empty.
     InvalidName(InvalidName),
     AlreadyBound(AlreadyBound),
@@ -133,60 +132,57 @@ impl Default for NamingLimits {
     }
 }
 
-/// The contexts, and what is bound in each.
+/// The contexts with their bindings.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct NamingTree {
     limits: NamingLimits,
-    contexts: HashMap<ContextId, BTreeMap<NameComponent, Bound>>,
+    contexts: HashMap<ContextId, BTreeMap<NameComponent, Referent>>,
     bindings: usize,
     /// Of all bindings; see [`NamingLimits::octets`].
     octets: usize,
-    /// Above all ids that were ever given out, so that references to destroyed contexts never mean another one.
+    /// Above all used ids, as references to destroyed contexts must never refer to another one.
     next: ContextId,
 }
 
 /// A context of this service, and the last component of a name.
 type Place<'a> = (ContextId, &'a NameComponent);
 
-impl Tree {
-    pub(crate) fn new(limits: NamingLimits) -> Tree {
-        Tree { limits, contexts: HashMap::from([(ROOT, BTreeMap::new())]), bindings: 0, octets: 0, next: ROOT + 1 }
+impl NamingTree {
+    pub(crate) fn new(limits: NamingLimits) -> NamingTree {
+        NamingTree {
+            limits,
+            contexts: HashMap::from([(ROOT, BTreeMap::new())]),
+            bindings: 0,
+            octets: 0,
+            next: ROOT + 1,
+        }
     }
 
-    /// Carries a change out: one that was decided here, or stored by an earlier run. False if it makes no sense for
-    /// this tree.
-    pub(crate) fn apply(&mut self, change: Change) -> bool {
+    /// Applies a change that was decided here, or stored by an earlier run. False if it does not fit this tree.
+    pub(crate) fn apply(&mut self, change: TreeChange) -> bool {
         match change {
-            Change::Bind { context, name, to } => match self.contexts.get_mut(&context) {
-                Some(bindings) => {
-                    let id = name.octets();
-                    self.octets += id + to.octets();
-                    match bindings.insert(name, to) {
-                        Some(before) => self.octets -= id + before.octets(),
-                        None => self.bindings += 1,
-                    }
-                }
-                None => return false,
-            },
-            Change::Unbind { context, name } => {
-                match self.contexts.get_mut(&context).and_then(|bindings| bindings.remove(&name)) {
-                    Some(before) => {
-                        self.bindings -= 1;
-                        self.octets -= name.octets() + before.octets();
-                    }
-                    None => return false,
+            TreeChange::Bind(context, name, to) => {
+                let Some(bindings) = self.contexts.get_mut(&context) else { return false };
+                let id = name.octets();
+                self.octets += id + to.octets();
+                match bindings.insert(name, to) {
+                    Some(before) => self.octets -= id + before.octets(),
+                    None => self.bindings += 1,
                 }
             }
-            Change::Make { context } => {
-                let Some(next) = context.checked_add(1) else { return false };
-                if self.contexts.contains_key(&context) {
-                    return false;
-                }
+            TreeChange::Unbind(context, name) => {
+                let bindings = self.contexts.get_mut(&context);
+                let Some(before) = bindings.and_then(|bindings| bindings.remove(&name)) else { return false };
+                self.bindings -= 1;
+                self.octets -= name.octets() + before.octets();
+            }
+            TreeChange::Make(context) => {
+                let Some(next) = context.checked_add(1).filter(|_| !self.has(context)) else { return false };
                 self.contexts.insert(context, BTreeMap::new());
                 self.next = self.next.max(next);
             }
-            Change::Destroy { context } => {
-                // A snapshot remembers the ids that are used up by destroying one that is not there.
+            TreeChange::Destroy(context) => {
+                // A snapshot destroys a context that does not exist, to record the highest used id.
                 let Some(next) = context.checked_add(1).filter(|_| context != ROOT) else { return false };
                 self.next = self.next.max(next);
                 if let Some(bindings) = self.contexts.remove(&context) {
@@ -198,20 +194,14 @@ impl Tree {
         true
     }
 
-    /// Changes that make this tree out of an empty one.
-    pub(crate) fn snapshot(&self) -> impl Iterator<Item = Change> {
-        let used_up = Change::Destroy { context: self.next - 1 };
+    /// The changes from an empty tree to this one.
+    pub(crate) fn snapshot(&self) -> impl Iterator<Item = TreeChange> {
+        let used_up = TreeChange::Destroy(self.next - 1);
         let used_up = (self.next - 1 != ROOT && !self.has(self.next - 1)).then_some(used_up);
         let make = self.contexts.keys().filter(|context| **context != ROOT);
-        let make = make.map(|context| Change::Make { context: *context });
-        let bind = self.contexts.iter().flat_map(|(context, bindings)| {
-            let bind = |(name, to): (&NameComponent, &Bound)| Change::Bind {
-                context: *context,
-                name: name.clone(),
-                to: to.clone(),
-            };
-            bindings.iter().map(bind)
-        });
+        let make = make.map(|context| TreeChange::Make(*context));
+        let all = self.contexts.iter().flat_map(|(context, bindings)| bindings.iter().map(move |one| (*context, one)));
+        let bind = all.map(|(context, (name, to))| TreeChange::Bind(context, name.clone(), to.clone()));
         used_up.into_iter().chain(make).chain(bind)
     }
 
@@ -219,28 +209,36 @@ impl Tree {
         self.contexts.contains_key(&context)
     }
 
-    /// How many bindings and contexts there are.
+    /// The numbers of bindings and contexts.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.bindings, self.contexts.len())
     }
 
-    /// What the name is bound to.
-    pub(crate) fn resolve(&self, from: ContextId, name: &[NameComponent]) -> Result<Bound, Refusal> {
+    pub(crate) fn resolve(&self, from: ContextId, name: &[NameComponent]) -> Result<Referent, NamingRefusal> {
         let (context, last) = self.walk(from, name)?;
         self.bound(context, last).cloned().ok_or_else(|| missing(last))
     }
 
-    /// Decides on `bind` and `bind_context`.
-    pub(crate) fn bind(&self, from: ContextId, name: &[NameComponent], to: Bound) -> Result<Change, Refusal> {
+    pub(crate) fn bind(
+        &self,
+        from: ContextId,
+        name: &[NameComponent],
+        to: Referent,
+    ) -> Result<TreeChange, NamingRefusal> {
         let (context, last) = self.walk(from, name)?;
         if self.bound(context, last).is_some() {
-            return Err(Refusal::AlreadyBound(AlreadyBound));
+            return Err(NamingRefusal::AlreadyBound(AlreadyBound));
         }
         self.place(context, last, to)
     }
 
-    /// Decides on `rebind` and `rebind_context`: what was bound must be of the same type.
-    pub(crate) fn rebind(&self, from: ContextId, name: &[NameComponent], to: Bound) -> Result<Change, Refusal> {
+    /// A context replaces only a context, and an object only an object.
+    pub(crate) fn rebind(
+        &self,
+        from: ContextId,
+        name: &[NameComponent],
+        to: Referent,
+    ) -> Result<TreeChange, NamingRefusal> {
         let (context, last) = self.walk(from, name)?;
         match self.bound(context, last) {
             Some(bound) if bound.is_context() != to.is_context() => {
@@ -251,36 +249,33 @@ impl Tree {
         }
     }
 
-    /// Decides on `unbind`.
-    pub(crate) fn unbind(&self, from: ContextId, name: &[NameComponent]) -> Result<Change, Refusal> {
+    pub(crate) fn unbind(&self, from: ContextId, name: &[NameComponent]) -> Result<TreeChange, NamingRefusal> {
         let (context, last) = self.walk(from, name)?;
         match self.bound(context, last) {
-            Some(_) => Ok(Change::Unbind { context, name: last.clone() }),
+            Some(_) => Ok(TreeChange::Unbind(context, last.clone())),
             None => Err(missing(last)),
         }
     }
 
-    /// Decides on `new_context`.
-    pub(crate) fn make(&self) -> Result<Change, Refusal> {
+    pub(crate) fn make(&self) -> Result<TreeChange, NamingRefusal> {
         if self.contexts.len() >= self.limits.contexts || self.next == ContextId::MAX {
-            return Err(Refusal::Limit("contexts"));
+            return Err(NamingRefusal::Limit("contexts"));
         }
-        Ok(Change::Make { context: self.next })
+        Ok(TreeChange::Make(self.next))
     }
 
-    /// Decides on `bind_new_context`: what is made, and its binding.
-    pub(crate) fn bind_new(&self, from: ContextId, name: &[NameComponent]) -> Result<[Change; 2], Refusal> {
-        let bind = self.bind(from, name, Bound::Here(self.next))?;
+    /// The new context, and its binding.
+    pub(crate) fn bind_new(&self, from: ContextId, name: &[NameComponent]) -> Result<[TreeChange; 2], NamingRefusal> {
+        let bind = self.bind(from, name, Referent::Here(self.next))?;
         Ok([self.make()?, bind])
     }
 
-    /// Decides on `destroy`.
-    pub(crate) fn destroy(&self, context: ContextId) -> Result<Change, Refusal> {
+    pub(crate) fn destroy(&self, context: ContextId) -> Result<TreeChange, NamingRefusal> {
         match self.contexts.get(&context) {
-            None => Err(Refusal::Gone),
-            Some(bindings) if !bindings.is_empty() => Err(Refusal::NotEmpty(NotEmpty)),
-            Some(_) if context == ROOT => Err(Refusal::Root),
-            Some(_) => Ok(Change::Destroy { context }),
+            None => Err(NamingRefusal::Gone),
+            Some(bindings) if !bindings.is_empty() => Err(NamingRefusal::NotEmpty(NotEmpty)),
+            Some(_) if context == ROOT => Err(NamingRefusal::Root),
+            Some(_) => Ok(TreeChange::Destroy(context)),
         }
     }
 
@@ -295,59 +290,60 @@ impl Tree {
         found.into_iter().flatten().map(|(name, bound)| (name, bound.is_context()))
     }
 
-    fn bound(&self, context: ContextId, name: &NameComponent) -> Option<&Bound> {
+    fn bound(&self, context: ContextId, name: &NameComponent) -> Option<&Referent> {
         self.contexts.get(&context)?.get(name)
     }
 
     /// Follows a name to its last component.
-    fn walk<'a>(&self, from: ContextId, name: &'a [NameComponent]) -> Result<Place<'a>, Refusal> {
-        let [way @ .., last] = name else { return Err(Refusal::InvalidName(InvalidName)) };
+    fn walk<'a>(&self, from: ContextId, name: &'a [NameComponent]) -> Result<Place<'a>, NamingRefusal> {
+        let [way @ .., last] = name else { return Err(NamingRefusal::InvalidName(InvalidName)) };
         if name.len() > self.limits.depth {
-            return Err(Refusal::Limit("depth"));
+            return Err(NamingRefusal::Limit("depth"));
         }
         if name.iter().any(|step| step.octets() > self.limits.component) {
-            return Err(Refusal::Limit("component"));
+            return Err(NamingRefusal::Limit("component"));
         }
         if !self.has(from) {
-            return Err(Refusal::Gone);
+            return Err(NamingRefusal::Gone);
         }
         let mut context = from;
         for (at, step) in way.iter().enumerate() {
-            let fail = |why| Err(not_found(why, &name[at..]));
             context = match self.bound(context, step) {
-                None => return fail(NotFoundReason::MissingNode),
-                // A context that was destroyed while it was bound is none any more.
-                Some(Bound::Here(context)) if self.has(*context) => *context,
-                Some(Bound::Here(_) | Bound::Object(_)) => return fail(NotFoundReason::NotContext),
-                Some(Bound::Elsewhere(ior)) => {
-                    return Err(Refusal::Elsewhere { context: ior.clone(), rest: name[at + 1..].to_vec() });
+                None => return Err(not_found(NotFoundReason::MissingNode, &name[at..])),
+                // If not, the context was destroyed while it was bound.
+                Some(Referent::Here(context)) if self.has(*context) => *context,
+                Some(Referent::Here(_) | Referent::Object(_)) => {
+                    return Err(not_found(NotFoundReason::NotContext, &name[at..]));
+                }
+                Some(Referent::Elsewhere(ior)) => {
+                    return Err(NamingRefusal::Elsewhere(ior.clone(), name[at + 1..].to_vec()));
                 }
             };
         }
         Ok((context, last))
     }
 
-    fn place(&self, context: ContextId, name: &NameComponent, to: Bound) -> Result<Change, Refusal> {
+    fn place(&self, context: ContextId, name: &NameComponent, to: Referent) -> Result<TreeChange, NamingRefusal> {
         if to.octets() > self.limits.reference {
-            return Err(Refusal::Limit("reference"));
+            return Err(NamingRefusal::Limit("reference"));
         }
         let freed = self.bound(context, name).map_or(0, |before| name.octets() + before.octets());
         if self.octets - freed + name.octets() + to.octets() > self.limits.octets {
-            return Err(Refusal::Limit("octets"));
+            return Err(NamingRefusal::Limit("octets"));
         }
         if self.bindings >= self.limits.bindings && self.bound(context, name).is_none() {
-            return Err(Refusal::Limit("bindings"));
+            return Err(NamingRefusal::Limit("bindings"));
         }
-        Ok(Change::Bind { context, name: name.clone(), to })
+        Ok(TreeChange::Bind(context, name.clone(), to))
     }
 }
 
-fn missing(last: &NameComponent) -> Refusal {
+fn missing(last: &NameComponent) -> NamingRefusal {
     not_found(NotFoundReason::MissingNode, slice::from_ref(last))
 }
 
-fn not_found(why: NotFoundReason, rest: &[NameComponent]) -> Refusal {
-    Refusal::NotFound(NotFound { why, rest_of_name: rest.to_vec() })
+fn not_found(why: NotFoundReason, rest: &[NameComponent]) -> NamingRefusal {
+    NamingRefusal::NotFound(NotFound { why, rest_of_name: rest.to_vec() })
 }
 
 #[cfg(test)]
@@ -360,8 +356,8 @@ mod tests {
         crate::name::parse(text).unwrap()
     }
 
-    fn object(id: &str) -> Bound {
-        Bound::Object(ior(id))
+    fn object(id: &str) -> Referent {
+        Referent::Object(ior(id))
     }
 
     fn ior(id: &str) -> Ior {
@@ -369,20 +365,20 @@ mod tests {
     }
 
     /// `a` and `a/b` are contexts, `a/b/o.kind` an object, `far` a context elsewhere.
-    fn tree() -> Tree {
-        let mut tree = Tree::new(NamingLimits::default());
+    fn tree() -> NamingTree {
+        let mut tree = NamingTree::new(NamingLimits::default());
         for context in ["a", "a/b"] {
             for change in tree.bind_new(ROOT, &name(context)).unwrap() {
                 assert!(tree.apply(change));
             }
         }
-        for (at, bound) in [("a/b/o.kind", object("o")), ("far", Bound::Elsewhere(ior("far")))] {
+        for (at, bound) in [("a/b/o.kind", object("o")), ("far", Referent::Elsewhere(ior("far")))] {
             assert!(tree.apply(tree.bind(ROOT, &name(at), bound).unwrap()));
         }
         tree
     }
 
-    fn not_found(why: NotFoundReason, rest: &str) -> Refusal {
+    fn not_found(why: NotFoundReason, rest: &str) -> NamingRefusal {
         super::not_found(why, &name(rest))
     }
 
@@ -391,29 +387,29 @@ mod tests {
         let tree = tree();
         assert_eq!(tree.resolve(ROOT, &name("a/b/o.kind")), Ok(object("o")));
         assert_eq!(tree.resolve(1, &name("b/o.kind")), Ok(object("o")));
-        assert_eq!(tree.resolve(ROOT, &name("a/b")), Ok(Bound::Here(2)));
+        assert_eq!(tree.resolve(ROOT, &name("a/b")), Ok(Referent::Here(2)));
         assert_eq!(tree.size(), (4, 3));
     }
 
     #[test]
-    fn what_is_not_found_is_told_with_the_rest_of_the_name() {
+    fn not_found_has_the_rest_of_the_name() {
         let tree = tree();
         let resolve = |text| tree.resolve(ROOT, &name(text)).unwrap_err();
         assert_eq!(resolve("a/b/o"), not_found(NotFoundReason::MissingNode, "o"));
         assert_eq!(resolve("a/x/y"), not_found(NotFoundReason::MissingNode, "x/y"));
         assert_eq!(resolve("a/b/o.kind/y"), not_found(NotFoundReason::NotContext, "o.kind/y"));
-        assert_eq!(tree.resolve(ROOT, &[]), Err(Refusal::InvalidName(InvalidName)));
+        assert_eq!(tree.resolve(ROOT, &[]), Err(NamingRefusal::InvalidName(InvalidName)));
         assert_eq!(tree.unbind(ROOT, &name("a/x")), Err(not_found(NotFoundReason::MissingNode, "x")));
         let rest = name("x/y");
-        assert_eq!(resolve("far/x/y"), Refusal::Elsewhere { context: ior("far"), rest });
+        assert_eq!(resolve("far/x/y"), NamingRefusal::Elsewhere(ior("far"), rest));
     }
 
     #[test]
-    fn what_is_bound_is_replaced_only_by_what_is_of_its_type() {
+    fn a_binding_is_replaced_only_by_one_of_its_type() {
         let mut tree = tree();
-        assert_eq!(tree.bind(ROOT, &name("a"), object("p")), Err(Refusal::AlreadyBound(AlreadyBound)));
+        assert_eq!(tree.bind(ROOT, &name("a"), object("p")), Err(NamingRefusal::AlreadyBound(AlreadyBound)));
         assert_eq!(tree.rebind(ROOT, &name("a"), object("p")), Err(not_found(NotFoundReason::NotObject, "a")));
-        let context = tree.rebind(ROOT, &name("a/b/o.kind"), Bound::Here(1));
+        let context = tree.rebind(ROOT, &name("a/b/o.kind"), Referent::Here(1));
         assert_eq!(context, Err(not_found(NotFoundReason::NotContext, "o.kind")));
         assert!(tree.apply(tree.rebind(ROOT, &name("a/b/o.kind"), object("p")).unwrap()));
         assert_eq!(tree.resolve(ROOT, &name("a/b/o.kind")), Ok(object("p")));
@@ -425,28 +421,28 @@ mod tests {
     #[test]
     fn only_empty_contexts_end_and_their_ids_are_never_used_again() {
         let mut tree = tree();
-        assert_eq!(tree.destroy(2), Err(Refusal::NotEmpty(NotEmpty)));
+        assert_eq!(tree.destroy(2), Err(NamingRefusal::NotEmpty(NotEmpty)));
         assert!(tree.apply(tree.unbind(2, &name("o.kind")).unwrap()));
         assert!(tree.apply(tree.destroy(2).unwrap()));
-        assert_eq!(tree.resolve(2, &name("x")), Err(Refusal::Gone));
-        assert_eq!(tree.destroy(2), Err(Refusal::Gone));
+        assert_eq!(tree.resolve(2, &name("x")), Err(NamingRefusal::Gone));
+        assert_eq!(tree.destroy(2), Err(NamingRefusal::Gone));
         assert_eq!(tree.resolve(ROOT, &name("a/b/x")), Err(not_found(NotFoundReason::NotContext, "b/x")));
-        let mut again = Tree::new(NamingLimits::default());
+        let mut again = NamingTree::new(NamingLimits::default());
         assert!(tree.snapshot().all(|change| again.apply(change)));
-        assert_eq!(again.make(), Ok(Change::Make { context: 3 }));
-        assert_eq!(Tree::new(NamingLimits::default()).destroy(ROOT), Err(Refusal::Root));
+        assert_eq!(again.make(), Ok(TreeChange::Make(3)));
+        assert_eq!(NamingTree::new(NamingLimits::default()).destroy(ROOT), Err(NamingRefusal::Root));
     }
 
     #[test]
     fn a_snapshot_makes_the_same_tree() {
         let tree = tree();
-        let mut again = Tree::new(NamingLimits::default());
+        let mut again = NamingTree::new(NamingLimits::default());
         assert!(tree.snapshot().all(|change| again.apply(change)));
         assert_eq!((&again.contexts, again.size(), again.next), (&tree.contexts, tree.size(), tree.next));
     }
 
     #[test]
-    fn listings_go_on_after_a_name_whatever_happened_to_it() {
+    fn listings_continue_after_a_name_that_was_unbound() {
         let mut tree = tree();
         let listed: Vec<_> = tree.list(ROOT, None).map(|(name, context)| (name.id.clone(), context)).collect();
         assert_eq!(listed, [("a".to_owned(), true), ("far".to_owned(), true)]);
@@ -456,17 +452,17 @@ mod tests {
     }
 
     #[test]
-    fn octets_of_all_bindings_are_bounded_and_counted_as_they_come_and_go() {
-        let mut tree = Tree::new(NamingLimits { octets: 30, ..NamingLimits::default() });
+    fn octets_of_all_bindings_are_bounded_and_counted() {
+        let mut tree = NamingTree::new(NamingLimits { octets: 30, ..NamingLimits::default() });
         // A name of one octet, and 8 + 2 + 1 of its reference.
-        let bind = |tree: &mut Tree, at: &str, id: &str| {
+        let bind = |tree: &mut NamingTree, at: &str, id: &str| {
             let change = tree.rebind(ROOT, &name(at), object(id))?;
             assert!(tree.apply(change));
-            Ok::<_, Refusal>(tree.octets)
+            Ok::<_, NamingRefusal>(tree.octets)
         };
         assert_eq!(bind(&mut tree, "a", "o"), Ok(12));
         assert_eq!(bind(&mut tree, "b", "o"), Ok(24));
-        assert_eq!(bind(&mut tree, "c", "o"), Err(Refusal::Limit("octets")));
+        assert_eq!(bind(&mut tree, "c", "o"), Err(NamingRefusal::Limit("octets")));
         assert_eq!(bind(&mut tree, "a", "longer"), Ok(29), "in place of what was there");
         assert_eq!(bind(&mut tree, "a", "o"), Ok(24));
         assert!(tree.apply(tree.unbind(ROOT, &name("b")).unwrap()));
@@ -474,7 +470,7 @@ mod tests {
         let [make, here] = tree.bind_new(ROOT, &name("d")).unwrap();
         assert!(tree.apply(make) && tree.apply(here));
         assert_eq!(tree.octets, 21);
-        assert!(tree.apply(Change::Destroy { context: ROOT + 1 }));
+        assert!(tree.apply(TreeChange::Destroy(ROOT + 1)));
         assert_eq!(tree.octets, 21, "what it is bound to is still counted");
     }
 
@@ -482,8 +478,8 @@ mod tests {
     fn limits_hold() {
         let limits =
             NamingLimits { depth: 2, component: 3, bindings: 1, contexts: 2, reference: 20, ..NamingLimits::default() };
-        let mut tree = Tree::new(limits);
-        let limit = |limit| Refusal::Limit(limit);
+        let mut tree = NamingTree::new(limits);
+        let limit = |limit| NamingRefusal::Limit(limit);
         assert_eq!(tree.resolve(ROOT, &name("a/b/c")), Err(limit("depth")));
         assert_eq!(tree.resolve(ROOT, &name("ab.cd")), Err(limit("component")));
         assert_eq!(tree.bind(ROOT, &name("a"), object("a long repository id")), Err(limit("reference")));

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use hyoshi_model::{HostId, Instant, OperationId, Span, System, read, write};
 use hyoshi_node::idl::hyoshi_node::{self as wire, ExchangeError, IntroduceError, Peer as _};
 use hyoshi_node::{Agreed, Peers, Settings};
-use hyoshi_orb::{LaneOptions, Orb, Scope, SystemException, SystemKind};
+use hyoshi_orb::{LaneOptions, Orb, SyncScope, SystemException, SystemKind};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Policy, Spawn, Wake, allowed_cpus};
@@ -297,7 +297,7 @@ fn measure_oneways(samples: u64) -> Vec<u64> {
     let stub = orb.resolve_unchecked::<dyn wire::Peer>(&format!("corbaloc:iiop:1.2@127.0.0.1:{}/sink", ports[1]));
     let stub = stub.expect("a reference");
     let caller = Spawn::new("caller").cpu(cpus()[0]).policy(Policy::Fifo(RELEASE)).spawn(move || {
-        let stub = stub.as_ref().oneways(Scope::None).as_ref().within(Span::from_millis(50));
+        let stub = stub.as_ref().oneways(SyncScope::None).as_ref().within(Span::from_millis(50));
         let send = |number| {
             let what = wire::Completion { source: 0, target: 1, position: 0, number, origin: 0, period: 1, sent: 0 };
             let at = now();
@@ -307,7 +307,7 @@ fn measure_oneways(samples: u64) -> Vec<u64> {
         };
         let called = at_times(samples, send);
         // The last oneway has arrived when this returns.
-        stub.as_ref().oneways(Scope::Target).describe().expect("an answer");
+        stub.as_ref().oneways(SyncScope::Target).describe().expect("an answer");
         called
     });
     let called = caller.expect("a thread").join().expect("no panic");

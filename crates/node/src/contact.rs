@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Endpoint, Span};
-use hyoshi_orb::{ClientLimits, Orb, OrbError, Scope, SystemException, SystemKind, Timeouts, TlsClient, minor};
+use hyoshi_orb::{ClientLimits, Orb, OrbError, SyncScope, SystemException, SystemKind, Timeouts, TlsClient, minor};
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::{Folder, Mistrust};
 use hyoshi_os::{Clock, Policy, set_own_policy};
@@ -192,7 +192,7 @@ fn distrust(error: &SystemException, peer: &str) -> Option<String> {
 /// Compares clocks and progress until the peer fails to answer. Returns the reason.
 fn compare(shared: &Shared, at: usize, dial: &Dial, endpoint: usize, session: u64) -> (Link, String) {
     let (peer, stub, mut exceeds) = (&shared.peers[at], &dial.endpoints[endpoint].1, false);
-    let oneways = stub.as_ref().oneways(Scope::None);
+    let oneways = stub.as_ref().oneways(SyncScope::None);
     loop {
         let mine = *shared.progress.lock();
         let sent = shared.now();
@@ -300,7 +300,7 @@ fn sleep(shared: &Shared, at: usize, span: Span) {
 /// Sends completions to a peer until the node ends. Completions present at one wake-up are sent together.
 pub(crate) fn send(shared: &Arc<Shared>, at: usize, dial: &Dial, mut departures: Departures) {
     let peer = &shared.peers[at];
-    let prompt = |stub: &PeerStub| stub.as_ref().oneways(Scope::None).as_ref().within(SEND_PATIENCE);
+    let prompt = |stub: &PeerStub| stub.as_ref().oneways(SyncScope::None).as_ref().within(SEND_PATIENCE);
     let stubs: Vec<PeerStub> = dial.endpoints.iter().map(|(_, stub)| prompt(stub)).collect();
     while !shared.is_over() {
         departures.wait(LATER);

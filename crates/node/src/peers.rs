@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Endpoint, HostId, Span, System};
 use hyoshi_orb::{
-    AdapterError, EndpointError, LaneOptions, Orb, OrbBuilder, OrbError, Policy, ServerLimits, TlsClient, TlsServer,
+    AdapterError, LaneOptions, ListenError, Orb, OrbBuilder, OrbError, Policy, ServerLimits, TlsClient, TlsServer,
 };
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::{Folder, Mistrust};
@@ -82,7 +82,7 @@ pub enum NodeError {
         endpoint: Endpoint,
     },
     /// An endpoint's address cannot be used.
-    Endpoint(EndpointError),
+    Endpoint(ListenError),
     /// A host's name cannot be in a certificate, or its endpoint cannot be called.
     Name {
         /// The host.

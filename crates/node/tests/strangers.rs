@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hyoshi_model::Span;
 use hyoshi_node::corbaloc;
 use hyoshi_node::idl::hyoshi_node::{self as wire, IntroduceError, Peer, PeerStub, Reason};
-use hyoshi_orb::{Orb, Scope};
+use hyoshi_orb::{Orb, SyncScope};
 
 use crate::common::{DRONE, Host, text, until, unused_address};
 
@@ -74,7 +74,7 @@ fn completions_of_strangers_and_floods_are_counted_and_keep_no_lane_from_its_wor
     let peer = stub(&orb, &drone);
     let welcome = peer.introduce(&introduction(&drone)).unwrap();
     let what = wire::Completion { source: 1, target: 0, position: 0, number: 0, origin: 0, period: 1, sent: 0 };
-    let flood = peer.as_ref().oneways(Scope::None);
+    let flood = peer.as_ref().oneways(SyncScope::None);
     let began = Instant::now();
     for _ in 0..20_000 {
         // It is read ever more slowly: completions that do not fit are not sent.

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-use hyoshi_orb::{Orb, Scope, SystemException};
+use hyoshi_orb::{Orb, SyncScope, SystemException};
 
 #[path = "tracking/tracking.rs"]
 mod generated;
@@ -35,7 +35,7 @@ impl Tracker for Yard {
 
     fn subscribe(&self, who: Option<&CallbackStub>) -> Result<(), SystemException> {
         // The server waits until a message has arrived, not until it was carried out.
-        let who = who.map(|who| who.oneways(Scope::Server));
+        let who = who.map(|who| who.oneways(SyncScope::Server));
         self.subscribers.lock().expect("no servant panics with it").extend(who);
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! Object adapters: they activate and deactivate objects.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -11,13 +10,15 @@ use crate::interface::{Interface, Reference};
 use crate::objects::{Activator, AdapterError, Core, Locator, ObjectKey, Passage, Servant};
 use crate::shared::Shared;
 
-/// An adapter about to be ([`Orb::adapter`](crate::Orb::adapter)).
+/// The settings of an adapter ([`Orb::adapter`](crate::Orb::adapter)).
+#[derive(Debug)]
+#[must_use]
 pub struct AdapterBuilder {
     orb: Arc<Shared>,
     core: Core,
 }
 
-/// A set of objects. Cloning it gives the same adapter.
+/// A set of objects. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Adapter {
     orb: Weak<Shared>,
@@ -30,77 +31,59 @@ impl AdapterBuilder {
         AdapterBuilder { orb, core }
     }
 
-    /// References stay good when the server is started again (at the same address), for objects that are
-    /// activated again under the same id. Otherwise they end with this run: OBJECT_NOT_EXIST.
-    #[must_use]
+    /// References remain valid after a restart of the server at the same address, for objects that are activated again
+    /// under the same id. Otherwise they are valid in this run only; later they raise OBJECT_NOT_EXIST.
     pub fn persistent(mut self) -> Self {
         self.core.incarnation = None;
-        // Ids that the adapter gives out must not be those of an earlier run.
+        // Generated ids must not be those of an earlier run.
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
         self.core.next = AtomicU64::new(since);
         self
     }
 
-    /// This servant carries out requests to all objects that are not active.
-    #[must_use]
+    /// The servant for requests to objects that are not active.
     pub fn default_servant<T: Interface + ?Sized>(mut self, servant: Arc<T>) -> Self {
         self.core.default = Some(Servant::new(servant));
         self
     }
 
-    /// Makes servants when objects are first asked for.
-    #[must_use]
+    /// Makes servants for objects at their first request.
     pub fn activator(mut self, activator: impl Activator + 'static) -> Self {
         self.core.activator = Some(Arc::new(activator));
         self
     }
 
     /// Finds a servant for each request to an object that is not active.
-    #[must_use]
     pub fn locator(mut self, locator: impl Locator + 'static) -> Self {
         self.core.locator = Some(Arc::new(locator));
         self
     }
 
-    /// How many requests wait at most while the adapter holds them, or while its activator makes or ends their objects;
-    /// default 16 each. Each keeps a thread of its lane, which has one left for other requests at any time: a lane of
-    /// one thread holds none. What is not held gets TRANSIENT.
-    #[must_use]
+    /// Requests that wait while the adapter holds them, or while its activator makes or ends their objects; default 16 each.
+    /// Each blocks a thread of its lane, but never the last one: a lane of one thread holds none. Others get TRANSIENT.
     pub fn hold_at_most(mut self, requests: usize) -> Self {
         self.core.gate.most = requests;
         self.core.turns.most = requests;
         self
     }
 
-    /// How long a request waits at most while the activator makes or ends its object; default 10 s. Then it gets
-    /// TRANSIENT: so activators that wait for each other's objects end.
-    #[must_use]
+    /// The time limit for a request that waits while the activator makes or ends its object; default 10 s. Then it gets
+    /// TRANSIENT, which resolves deadlocks between activators.
     pub fn made_within(mut self, span: Span) -> Self {
         self.core.turns.patience = span;
         self
     }
 
-    /// Begins to hold requests at once, until [`Adapter::pass`].
-    #[must_use]
+    /// Holds requests from the start, until [`Adapter::pass`].
     pub fn holding(self) -> Self {
         self.core.gate.set(Passage::Holding);
         self
     }
 
-    /// The adapter; requests come from now on.
-    ///
-    /// # Errors
-    ///
-    /// Of a name that is taken or too long.
+    /// The adapter, which accepts requests from now on. Fails if the name is taken or too long.
     pub fn build(self) -> Result<Adapter, AdapterError> {
         let core = self.orb.adapters.add(self.core)?;
         Ok(Adapter { orb: Arc::downgrade(&self.orb), core })
-    }
-}
-
-impl fmt::Debug for AdapterBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.core.fmt(f)
     }
 }
 
@@ -110,11 +93,7 @@ impl Adapter {
         self.core.name()
     }
 
-    /// Activates an object under an id that no other had, and gives a stub that calls it.
-    ///
-    /// # Errors
-    ///
-    /// If the adapter was destroyed.
+    /// Activates an object under a new id, and returns its stub. Fails if the adapter was destroyed.
     pub fn activate<T: Interface + ?Sized>(&self, servant: Arc<T>) -> Result<T::Stub, AdapterError> {
         let id = self.core.next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         self.activate_as(id, servant)
@@ -124,44 +103,33 @@ impl Adapter {
     ///
     /// # Errors
     ///
-    /// If one with that id is active, or is just made or ended by an activator, or the adapter was destroyed.
+    /// If one with that id is active, or the activator is making or ending it, or the adapter was destroyed.
     pub fn activate_as<T: Interface + ?Sized>(
         &self,
         id: impl AsRef<[u8]>,
         servant: Arc<T>,
     ) -> Result<T::Stub, AdapterError> {
-        let id = id.as_ref();
-        self.core.activate(id, Servant::new(servant), None)?;
+        self.core.activate(id.as_ref(), Servant::new(servant), None)?;
         self.reference::<T>(id)
     }
 
     /// The same, bound to the ORB's order ([`OrbBuilder::order`](crate::OrbBuilder::order)). The order receives
     /// `binding` with each request to the object. Operations that all objects have (such as `_is_a`) and locate
-    /// requests are answered at once.
-    ///
-    /// # Errors
-    ///
-    /// The same, or if the ORB has no order.
+    /// requests are answered at once. Fails also if the ORB has no order.
     pub fn activate_ordered<T: Interface + ?Sized>(
         &self,
         id: impl AsRef<[u8]>,
         servant: Arc<T>,
         binding: u32,
     ) -> Result<T::Stub, AdapterError> {
-        let id = id.as_ref();
-        let orb = self.orb.upgrade().ok_or(AdapterError::Gone)?;
-        if !orb.is_ordered {
+        if !self.orb.upgrade().ok_or(AdapterError::Gone)?.is_ordered {
             return Err(AdapterError::NoOrder);
         }
-        self.core.activate(id, Servant::new(servant), Some(binding))?;
+        self.core.activate(id.as_ref(), Servant::new(servant), Some(binding))?;
         self.reference::<T>(id)
     }
 
-    /// A stub for the object with this id, active or not.
-    ///
-    /// # Errors
-    ///
-    /// If the adapter was destroyed.
+    /// A stub for the object with this id, active or not. Fails if the adapter was destroyed.
     pub fn reference<T: Interface + ?Sized>(&self, id: impl AsRef<[u8]>) -> Result<T::Stub, AdapterError> {
         let orb = self.orb.upgrade().filter(|_| !self.core.is_destroyed()).ok_or(AdapterError::Gone)?;
         let key = self.core.key(id.as_ref());
@@ -176,28 +144,24 @@ impl Adapter {
         (key.adapter == &*self.core.name && key.incarnation == self.core.incarnation).then(|| key.id.to_vec())
     }
 
-    /// Deactivates the object with this id: no further call reaches it. Waits until those that run have ended, and the
-    /// activator has taken the servant back. Called from within a call of the object it waits for the others only;
-    /// the activator gets the servant when that call has ended too.
-    ///
-    /// # Errors
-    ///
-    /// If none with that id is active.
+    /// Deactivates the object with this id. Waits until its running calls have ended, and the activator has the servant
+    /// again. Within a call of the object it waits for other calls only; the activator gets the servant after that call.
+    /// Fails if the object is not active.
     pub fn deactivate(&self, id: impl AsRef<[u8]>) -> Result<(), AdapterError> {
         self.core.deactivate(id.as_ref(), None)
     }
 
-    /// Whether requests pass from now on.
+    /// Sets whether requests pass.
     pub fn pass(&self, passage: Passage) {
         self.core.gate.set(passage);
     }
 
-    /// How many objects are active.
+    /// The number of active objects.
     pub fn active(&self) -> usize {
         self.core.objects.len()
     }
 
-    /// Deactivates every object, and lets no further request in. Waits as [`deactivate`](Self::deactivate) does.
+    /// Deactivates all objects and accepts no further request. Waits as [`deactivate`](Self::deactivate) does.
     pub fn destroy(self) {
         if let Some(orb) = self.orb.upgrade() {
             orb.adapters.remove(&self.core);

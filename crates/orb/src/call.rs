@@ -1,4 +1,4 @@
-//! A request on its way through a servant.
+//! A request while a servant serves it.
 
 use hyoshi_model::Span;
 use hyoshi_wire::giop::{Header, Reply, ReplyHeader, ReplyStatus, Request, ServiceContext, ServiceContexts};
@@ -7,27 +7,27 @@ use hyoshi_wire::{DecodeError, Decoder, Encode, EncodeError, Encoder, SystemExce
 use crate::minor;
 use crate::raises::Raises;
 
-/// A request, and the place for its reply. Generated code takes the arguments out and puts the outcome in.
+/// A request, and the buffer for its reply. Generated code reads the arguments and writes the reply.
 #[derive(Debug)]
 pub struct Call<'a> {
     request: &'a Request<'a>,
     to: &'a mut Encoder,
-    /// What interceptors send along with the reply.
+    /// The service contexts for the reply, from interceptors.
     contexts: Vec<(u32, Vec<u8>)>,
     replied: Option<Replied>,
     silent: bool,
-    /// CPU time of its thread when a delegate began to measure it.
+    /// The CPU time of its thread when a delegate began to measure it.
     pub(crate) began: Option<Span>,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replied {
-    /// With a result.
+    /// A result.
     Well,
-    /// With an exception that the operation declares: its repository id.
+    /// An exception that the operation declares: its repository id.
     User(std::borrow::Cow<'static, str>),
-    /// With a standard exception.
+    /// A standard exception.
     System(SystemException),
 }
 
@@ -41,39 +41,39 @@ impl<'a> Call<'a> {
         self.request.operation
     }
 
-    /// The arguments. [`read`](Self::read) also understands those in fragments of GIOP 1.1 in which a number can stand
-    /// at several places.
+    /// The arguments. Use [`read`](Self::read) for GIOP 1.1 with fragments, where the alignment of numbers can be
+    /// ambiguous.
     #[inline]
     pub fn arguments(&self) -> Decoder<'a> {
         self.request.arguments.clone()
     }
 
-    /// Reads all arguments. Skeletons do.
+    /// Reads all arguments, for skeletons.
     ///
     /// # Errors
     ///
-    /// That of `read`, or they can be read in several ways (see [`Decoder::whole`]).
+    /// That of `read`, or if they can be read in several ways (see [`Decoder::whole`]).
     #[inline]
     pub fn read<T>(&self, read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>) -> Result<T, DecodeError> {
         self.arguments().whole(read)
     }
 
-    /// What rode along with the request.
+    /// The request's service contexts.
     pub fn contexts(&self) -> ServiceContexts<'a> {
         self.request.contexts.clone()
     }
 
-    /// Sends `data` along with the reply, as the service context with this id.
+    /// Adds a service context to the reply.
     pub fn send_context(&mut self, id: u32, data: Vec<u8>) {
         self.contexts.push((id, data));
     }
 
-    /// How many contexts are to be sent along.
+    /// The number of service contexts of the reply.
     pub(crate) fn sent_contexts(&self) -> usize {
         self.contexts.len()
     }
 
-    /// How it ended, once it has.
+    /// The outcome, once there is one.
     pub fn replied(&self) -> Option<&Replied> {
         self.replied.as_ref()
     }
@@ -82,7 +82,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     ///
-    /// What the connection cannot carry.
+    /// If the connection's code sets or limits do not allow it, or for a standard exception.
     #[inline]
     pub fn reply<R, E: Raises>(
         &mut self,
@@ -107,7 +107,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Writes a standard exception as the reply, instead of what was written before.
+    /// Replaces the reply by a standard exception.
     pub(crate) fn raise(&mut self, exception: SystemException) {
         self.to.clear();
         self.replied = Some(Replied::System(exception));
@@ -115,7 +115,7 @@ impl<'a> Call<'a> {
         let _ = self.write(ReplyStatus::SystemException, |to| Encode::encode(&exception, to));
     }
 
-    /// Tells the client to ask elsewhere.
+    /// Forwards the client to another object.
     pub(crate) fn forward(&mut self, encode: impl FnOnce(&mut Encoder) -> Result<(), EncodeError>) {
         self.replied = Some(Replied::Well);
         let _ = self.write(ReplyStatus::LocationForward, encode);
@@ -141,23 +141,20 @@ impl<'a> Call<'a> {
         if self.silent {
             return Ok(());
         }
-        let written = if self.contexts.is_empty() {
-            message(self.request.id, status, &[], self.to, body)
-        } else {
-            let contexts: Vec<_> = self.contexts.iter().map(|(tag, data)| ServiceContext { tag: *tag, data }).collect();
-            message(self.request.id, status, &contexts, self.to, body)
-        };
-        written.map_err(unsendable)
+        // Without contexts this allocates nothing.
+        let contexts: Vec<_> = self.contexts.iter().map(|(tag, data)| ServiceContext { tag: *tag, data }).collect();
+        let begun = ReplyHeader { id: self.request.id, status, contexts: &contexts }.begin(self.to);
+        begun.and_then(|begun| body(self.to).and_then(|()| begun.end(self.to))).map_err(unsendable)
     }
 
-    /// Puts the contexts that came after the reply into it. Possible in 1.2 only, where bodies can be moved.
+    /// Adds the contexts that were set after the reply was written. Possible only in GIOP 1.2, whose bodies can be moved.
     #[cold]
     pub(crate) fn add_contexts(&mut self) {
         if self.to.version() != Version::V1_2 || self.to.is_empty() {
             return;
         }
         let mut written = Decoder::new(self.to.bytes(), self.to.order());
-        // Cannot fail: this was written as a reply.
+        // Cannot fail: `write` wrote it.
         let Ok(reply) = written.raw(Header::LEN).and_then(|_| Reply::decode(written)) else { return };
         let (status, body) = (reply.status, reply.body.rest().to_vec());
         self.to.clear();
@@ -168,20 +165,7 @@ impl<'a> Call<'a> {
     }
 }
 
-#[inline]
-fn message(
-    id: u32,
-    status: ReplyStatus,
-    contexts: &[ServiceContext<'_>],
-    to: &mut Encoder,
-    body: impl FnOnce(&mut Encoder) -> Result<(), EncodeError>,
-) -> Result<(), EncodeError> {
-    let begun = ReplyHeader { id, status, contexts }.begin(to)?;
-    body(to)?;
-    begun.end(to)
-}
-
-/// A result that the connection cannot carry: what was done stays done.
+/// The exception for a result that the connection cannot carry. The operation has run.
 pub(crate) fn unsendable(error: EncodeError) -> SystemException {
     match error {
         EncodeError::NotInCharSet(_) => SystemKind::DataConversion.done(minor::CHARACTER),

@@ -1,5 +1,5 @@
-//! Where the CPU broker is found, by its clients and by delegates: the machine's at [`MACHINE`], a user's own in their runtime
-//! directory. Which it is is looked up each time that somebody connects: brokers come and go.
+//! The CPU broker's address, for its clients and for delegates: the machine's at [`MACHINE`], a user's own in their runtime
+//! directory. It is looked up at each connection.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ pub const MACHINE: &str = "/run/hyoshi/broker.sock";
 /// The key of a broker's object.
 pub const KEY: &str = "Broker";
 
-/// Where a user's own broker serves; root's is the machine's. `None` where the user has no runtime directory.
+/// The socket of a user's own broker; root's is the machine's. `None` if the user has no runtime directory.
 pub fn own(uid: u32, runtime: Option<&Path>) -> Option<PathBuf> {
     match runtime {
         _ if uid == 0 => Some(MACHINE.into()),
@@ -20,18 +20,18 @@ pub fn own(uid: u32, runtime: Option<&Path>) -> Option<PathBuf> {
     }
 }
 
-/// Where clients of a user look: at their own broker if it has a socket, else at the machine's.
-pub fn to_ask(uid: u32, runtime: Option<&Path>) -> PathBuf {
+/// The socket for a user's clients: of their own broker if there is one, else the machine's.
+fn to_ask(uid: u32, runtime: Option<&Path>) -> PathBuf {
     own(uid, runtime).filter(|own| own.symlink_metadata().is_ok()).unwrap_or_else(|| MACHINE.into())
 }
 
-/// Where this process looks now.
+/// The socket for this process.
 pub fn to_ask_here() -> PathBuf {
     let runtime = hyoshi_os::secure_var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     to_ask(Credentials::own().uid, runtime.as_deref())
 }
 
-/// The broker at a socket, as the ORB resolves it.
+/// The address of the broker at a socket, for the ORB.
 pub fn corbaloc(socket: &Path) -> String {
     let address = Address::Unix { path: socket.to_string_lossy().into_owned() };
     Corbaloc { addresses: vec![address], key: KEY.into() }.to_string()
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_users_own_broker_is_found_where_it_serves_else_the_machines() {
+    fn a_users_own_broker_comes_before_the_machines() {
         let runtime = std::env::temp_dir().join(format!("hyoshi-cpu-broker-{}", std::process::id()));
         assert_eq!(to_ask(1000, Some(&runtime)), Path::new(MACHINE), "none serves there");
         let socket = own(1000, Some(&runtime)).unwrap();

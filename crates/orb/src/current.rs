@@ -1,4 +1,4 @@
-//! What the calling thread is carrying out.
+//! The request that the calling thread serves.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,8 +13,8 @@ thread_local! {
     static CURRENT: RefCell<Current> = const { RefCell::new(Current { keys: Vec::new(), depth: 0, making: Vec::new(), serving: None }) };
 }
 
-struct Current {
-    /// Keys of the objects whose requests run, the innermost at `depth - 1`. Beyond: kept for their memory.
+pub(crate) struct Current {
+    /// Keys of the objects whose requests run, the innermost at `depth - 1`. Later buffers are reused.
     keys: Vec<Vec<u8>>,
     depth: usize,
     /// Keys of objects that an activator makes or ends.
@@ -47,20 +47,14 @@ pub(crate) struct Serving {
     pub(crate) epoch: Option<u64>,
 }
 
-/// The key of the object whose request this thread carries out.
-pub fn object_key() -> Option<Vec<u8>> {
-    with_object_key(|key| key.map(<[u8]>::to_vec))
-}
-
-/// The same, without a copy.
+/// Runs `with` on the key of the object whose request this thread serves.
 pub(crate) fn with_object_key<R>(with: impl FnOnce(Option<&[u8]>) -> R) -> R {
     CURRENT.with_borrow(|current| with(current.depth.checked_sub(1).map(|at| current.keys[at].as_slice())))
 }
 
-/// The id of that object in its adapter: how a default servant or locator's servant tells whom it stands for.
+/// The id, in its adapter, of the object whose request this thread serves. Default servants and those of locators need it.
 pub fn object_id() -> Option<Vec<u8>> {
-    let key = object_key()?;
-    crate::objects::ObjectKey::parse(&key).map(|key| key.id.to_vec())
+    with_object_key(|key| crate::objects::ObjectKey::parse(key?).map(|key| key.id.to_vec()))
 }
 
 /// The certificate (X.509, DER) of the client whose request this thread serves, signed by an authority that the server
@@ -69,27 +63,23 @@ pub fn peer_certificate() -> Option<Arc<[u8]>> {
     CURRENT.with_borrow(|current| current.serving.as_ref()?.connection.socket().link.certificate().cloned())
 }
 
-/// Whose request this thread carries out, if it came over a Unix socket: the process that connected and its user, as the
-/// kernel tells them. None over TCP, and for calls within the process.
+/// The client whose request this thread serves: its process and user, as the kernel reports them for a Unix socket. `None`
+/// over TCP, and for calls within the process.
 pub fn peer() -> Option<Credentials> {
     CURRENT.with_borrow(|current| current.serving.as_ref()?.connection.credentials())
 }
 
-/// A request that this thread carries out, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Within {
-    /// The thread's: it must not move to another.
-    stays_here: PhantomData<*const ()>,
-}
+/// A request or an activator that this thread runs, until it is dropped. Not `Send`.
+pub(crate) struct Within(fn(&mut Current), PhantomData<*const ()>);
 
 impl Drop for Within {
     #[inline]
     fn drop(&mut self) {
-        CURRENT.with_borrow_mut(|current| current.depth -= 1);
+        CURRENT.with_borrow_mut(self.0);
     }
 }
 
-/// The thread carries out a request to the object with this key.
+/// The thread serves a request to the object with this key.
 #[inline]
 pub(crate) fn within(key: &[u8]) -> Within {
     CURRENT.with_borrow_mut(|current| {
@@ -101,30 +91,18 @@ pub(crate) fn within(key: &[u8]) -> Within {
         kept.extend_from_slice(key);
         current.depth += 1;
     });
-    Within { stays_here: PhantomData }
+    Within(|current| current.depth -= 1, PhantomData)
 }
 
-/// How many requests to this object run on this thread.
+/// The number of requests to this object that run on this thread.
 pub(crate) fn depth_within(key: Vec<u8>) -> u64 {
     CURRENT.with_borrow(|current| current.keys[..current.depth].iter().filter(|own| **own == key).count() as u64)
 }
 
-/// An activator that this thread runs, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Making {
-    stays_here: PhantomData<*const ()>,
-}
-
-impl Drop for Making {
-    fn drop(&mut self) {
-        CURRENT.with_borrow_mut(|current| current.making.pop());
-    }
-}
-
-/// The thread makes or ends the object with this key.
-pub(crate) fn making(key: Vec<u8>) -> Making {
+/// The thread runs an activator that makes or ends the object with this key.
+pub(crate) fn making(key: Vec<u8>) -> Within {
     CURRENT.with_borrow_mut(|current| current.making.push(key));
-    Making { stays_here: PhantomData }
+    Within(|current| drop(current.making.pop()), PhantomData)
 }
 
 /// True while the thread makes or ends objects.
@@ -165,12 +143,12 @@ pub fn spare_thread() -> Option<SpareThread> {
     Some(SpareThread { of: Some(connection) })
 }
 
-/// The thread reads a connection from now on, or no more.
+/// Sets the connection that the thread serves; returns the one before.
 pub(crate) fn serve(serving: Option<Serving>) -> Option<Serving> {
     CURRENT.with_borrow_mut(|current| std::mem::replace(&mut current.serving, serving))
 }
 
-/// Whether it carries out a request that an order has run.
+/// Whether the thread serves a request of an order.
 pub(crate) fn runs_ordered() -> bool {
     CURRENT.with_borrow(|current| current.serving.as_ref().is_some_and(|serving| serving.epoch.is_none()))
 }
@@ -180,8 +158,7 @@ pub(crate) fn socket() -> Option<Arc<Socket>> {
     CURRENT.with_borrow(|current| current.serving.as_ref().map(|serving| serving.connection.socket().clone()))
 }
 
-/// The thread is about to wait for another ORB: somebody else shall read the connection whose request it carries out,
-/// since what it waits for may come over that.
+/// The thread is going to wait for another ORB. Another thread reads its connection, which may bring the awaited reply.
 pub(crate) fn let_others_read() {
     CURRENT.with_borrow(|current| {
         if let Some(Serving { connection, epoch: Some(epoch) }) = &current.serving {

@@ -1,95 +1,78 @@
-//! Where an ORB listens: `iiop://127.0.0.1:2809`, `ssliop://[::1]:0`, `unix:/run/tracker`.
+//! Endpoints of servers: `iiop://127.0.0.1:2809`, `ssliop://[::1]:0`, `unix:/run/tracker`.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use hyoshi_os::Address;
 use hyoshi_wire::ior::Endpoint;
 
-/// What cannot be listened on, and why.
+/// A text that is not an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EndpointError {
-    /// No scheme that is known.
-    Scheme(String),
-    /// A host or port that is none.
-    Address {
-        /// What was given.
-        given: String,
-        /// What is wrong.
-        why: String,
-    },
+pub struct ListenError {
+    /// The text.
+    pub given: String,
+    /// The mistake.
+    pub why: String,
 }
 
-impl fmt::Display for EndpointError {
+impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EndpointError::Scheme(given) => {
-                write!(
-                    f,
-                    "\"{given}\" is not an endpoint: iiop://host:port, iiop://[IPv6]:port, ssliop://host:port or unix:/path"
-                )
-            }
-            EndpointError::Address { given, why } => write!(f, "\"{given}\": {why}"),
-        }
+        write!(f, "\"{}\" is not an endpoint: {}", self.given, self.why)
     }
 }
 
-impl std::error::Error for EndpointError {}
+impl std::error::Error for ListenError {}
 
-/// Where to bind, and what references say of it.
+/// An address to bind, and its host in references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listening {
     pub(crate) address: Address,
-    /// The host's name as it was given; the address' own if none was.
+    /// The host's name, if the endpoint has one instead of an IP address.
     host: Option<String>,
     /// Over TLS.
     pub(crate) secure: bool,
 }
 
 impl Listening {
-    pub(crate) fn parse(given: &str) -> Result<Listening, EndpointError> {
+    pub(crate) fn parse(given: &str) -> Result<Listening, ListenError> {
+        Listening::read(given).map_err(|why| ListenError { given: given.to_owned(), why })
+    }
+
+    fn read(given: &str) -> Result<Listening, String> {
         if let Some(path) = given.strip_prefix("unix:") {
             let path = PathBuf::from(path.strip_prefix("//").unwrap_or(path));
             if !path.is_absolute() {
-                let why = "the path of a Unix socket begins with /".to_owned();
-                return Err(EndpointError::Address { given: given.to_owned(), why });
+                return Err("the path of a Unix socket begins with /".into());
             }
             return Ok(Listening { address: Address::Unix(path), host: None, secure: false });
         }
         let (authority, secure) = match (given.strip_prefix("iiop://"), given.strip_prefix("ssliop://")) {
             (Some(authority), _) => (authority, false),
             (None, Some(authority)) => (authority, true),
-            (None, None) => return Err(EndpointError::Scheme(given.to_owned())),
+            (None, None) => return Err("iiop://host:port, iiop://[IPv6]:port, ssliop://host:port or unix:/path".into()),
         };
-        let fail = |why: String| EndpointError::Address { given: given.to_owned(), why };
         if let Ok(address) = authority.parse::<SocketAddr>() {
             return Ok(Listening { address: Address::Tcp(address), host: None, secure });
         }
-        let (host, _) =
-            authority.rsplit_once(':').ok_or_else(|| fail("a port is missing; :0 lets one be chosen".into()))?;
-        let mut found = authority.to_socket_addrs().map_err(|error| fail(error.to_string()))?;
-        let address = found.next().ok_or_else(|| fail("the host has no address".into()))?;
-        Ok(Listening { address: Address::Tcp(address), host: Some(host.to_owned()), secure })
+        let (host, _) = authority.rsplit_once(':').ok_or("a port is missing; port 0 lets the system choose one")?;
+        let address = authority.to_socket_addrs().map_err(|error| error.to_string())?.next();
+        let address = Address::Tcp(address.ok_or("the host has no address")?);
+        Ok(Listening { address, host: Some(host.to_owned()), secure })
     }
 
-    /// What references say, once it is bound to `bound`. `advertised` is the host that the user wants there.
-    /// `requires` is what a server over TLS insists on.
+    /// The endpoint in references, once it is bound to `bound`. `advertised` is the user's choice of the host, `requires`
+    /// the association options that a TLS server requires.
     pub(crate) fn advertise(&self, bound: &Address, advertised: Option<&str>, requires: u16) -> Endpoint {
         match bound {
             Address::Tcp(bound) => {
-                let own = || match bound.ip() {
-                    IpAddr::V4(ip) if ip.is_unspecified() => hyoshi_os::host_name(),
-                    IpAddr::V6(ip) if ip.is_unspecified() => hyoshi_os::host_name(),
-                    ip => ip.to_string(),
-                };
+                let own = || if bound.ip().is_unspecified() { hyoshi_os::host_name() } else { bound.ip().to_string() };
                 let host = advertised.map(str::to_owned).or_else(|| self.host.clone()).unwrap_or_else(own);
                 let port = bound.port();
-                match self.secure {
-                    true => Endpoint::Tls { host, port, requires },
-                    false => Endpoint::Tcp { host, port, priority: None },
+                if self.secure {
+                    return Endpoint::Tls { host, port, requires };
                 }
+                Endpoint::Tcp { host, port, priority: None }
             }
             Address::Unix(path) => {
                 Endpoint::Unix { host: hyoshi_os::host_name(), path: path.to_string_lossy().into_owned() }
@@ -103,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_read_or_refused_with_what_to_write() {
+    fn endpoints_are_read_or_refused_with_a_remedy() {
         let tcp = |text: &str| Address::Tcp(text.parse().unwrap());
         assert_eq!(Listening::parse("iiop://127.0.0.1:0").unwrap().address, tcp("127.0.0.1:0"));
         assert_eq!(Listening::parse("iiop://[::1]:2809").unwrap().address, tcp("[::1]:2809"));

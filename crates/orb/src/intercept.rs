@@ -1,4 +1,4 @@
-//! Interceptors: code of the user around every request of an ORB, on both sides.
+//! Interceptors: user code around every request of an ORB, on both sides.
 
 use std::any::Any;
 
@@ -8,58 +8,55 @@ use hyoshi_wire::giop::ServiceContexts;
 
 use crate::call::{Call, Replied};
 
-/// Around requests that come. They run in the order in which they were given, and back in reverse.
+/// Runs around incoming requests: before them in the order of registration, after them in reverse.
 pub trait ServerInterceptor: Send + Sync {
-    /// A client has connected over a Unix socket. The returned value is dropped when the connection closes.
-    ///
-    /// # Errors
-    ///
-    /// The connection is closed before anything is read from it.
+    /// A client has connected over a Unix socket. The returned value is dropped when the connection closes. After an error
+    /// the connection is closed before it is read.
     fn connected(&self, who: &Credentials) -> Result<Option<Box<dyn Any + Send + Sync>>, SystemException> {
         let _ = who;
         Ok(None)
     }
 
-    /// Before the servant is called: may look at the request's contexts, and send some along with the reply.
+    /// Before the servant is called. It may read the request's contexts, and add some to the reply.
     ///
     /// # Errors
     ///
-    /// What the client is to be told instead of calling the servant.
+    /// The exception for the client. The servant is not called.
     fn before(&self, call: &mut Call<'_>) -> Result<(), SystemException> {
         let _ = call;
         Ok(())
     }
 
-    /// After the reply was written and before it is sent: may send contexts along (in GIOP 1.2).
+    /// After the reply was written and before it is sent. It may add contexts (in GIOP 1.2).
     fn after(&self, call: &mut Call<'_>) {
         let _ = call;
     }
 }
 
-/// Around requests that go out.
+/// Runs around outgoing requests.
 pub trait ClientInterceptor: Send + Sync {
-    /// Before it is sent, each time it is: may send contexts along.
+    /// Before each time that the request is sent. It may add contexts.
     ///
     /// # Errors
     ///
-    /// What the caller is to be told instead of sending it. Of the interceptors only those before this one hear of it.
+    /// The exception for the caller. The request is not sent; only earlier interceptors learn of it.
     fn before(&self, call: &mut Outgoing<'_>) -> Result<(), SystemException> {
         let _ = call;
         Ok(())
     }
 
-    /// After its reply has come.
+    /// After the reply arrived.
     fn after(&self, call: &Outgoing<'_>, replied: &Replied, contexts: &ServiceContexts<'_>) {
         let _ = (call, replied, contexts);
     }
 
-    /// After it failed without a reply, or a later interceptor refused it.
+    /// After the request failed without a reply, or a later interceptor refused it.
     fn failed(&self, call: &Outgoing<'_>, exception: &SystemException) {
         let _ = (call, exception);
     }
 }
 
-/// A request about to be sent.
+/// A request before it is sent.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     pub(crate) operation: &'a str,
@@ -78,7 +75,7 @@ impl Outgoing<'_> {
         self.key
     }
 
-    /// Sends `data` along, as the service context with this id.
+    /// Adds a service context.
     pub fn send_context(&mut self, id: u32, data: Vec<u8>) {
         self.contexts.push((id, data));
     }

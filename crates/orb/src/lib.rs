@@ -1,16 +1,16 @@
-//! Remote objects over GIOP (CORBA 3.3 part 2): adapters that hold servants, stubs that call them, the connections
-//! between. `docs/orb.md` is the tour; the types of an IDL file come from `hyoshi idl`.
+//! Remote objects over GIOP (CORBA 3.3 part 2): adapters with servants, stubs that call them, and connections.
+//! `docs/orb.md` is a tour; `hyoshi idl` writes the types of an IDL file.
 //!
-//! A lane is an endpoint's own listener, connections and threads. Whoever reads a request runs it, answers with one
-//! write and waits for the next in a plain read: two system calls a message and side. Nothing is locked that lanes
-//! share, and everything a peer can make grow is bounded ([`ServerLimits`], [`ClientLimits`]).
+//! A lane has endpoints with their connections, and threads. The thread that reads a request runs it, replies with one
+//! write and waits for the next request in a read: two system calls. Lanes share no lock, and all resources that a peer
+//! can use are bounded ([`ServerLimits`], [`ClientLimits`]).
 //!
 //! ```
 //! use std::sync::Arc;
 //! use hyoshi_orb::{Endpoint, Object, Orb};
 //!
 //! struct Thing;
-//! impl Object for Thing {} // for an interface of one's own: its trait
+//! impl Object for Thing {} // or the trait of your interface
 //!
 //! let server = Orb::builder().listen("iiop://127.0.0.1:0")?.build()?;
 //! let thing = server.adapter("things").build()?.activate::<dyn Object>(Arc::new(Thing))?;
@@ -40,8 +40,6 @@ mod housekeeping;
 mod intercept;
 mod interface;
 mod limits;
-
-mod object;
 mod objects;
 mod orb;
 mod outcome;
@@ -60,11 +58,10 @@ pub use adapter::{Adapter, AdapterBuilder};
 pub use bidir::Claims;
 pub use call::{Call, Replied};
 pub use client::Pending;
-pub use endpoint::EndpointError;
+pub use endpoint::ListenError;
 pub use intercept::{ClientInterceptor, Outgoing, ServerInterceptor};
-pub use interface::{Around, Collocated, Interface, Invoked, Operation, Reference};
-pub use limits::{ClientLimits, Scope, ServerLimits, Timeouts};
-pub use object::{Object, ObjectRef};
+pub use interface::{Around, Collocated, Interface, Invoked, Object, ObjectRef, Operation, Reference};
+pub use limits::{ClientLimits, ServerLimits, SyncScope, Timeouts};
 pub use objects::{Activator, AdapterError, Elsewhere, Locator, Passage, Servant};
 pub use orb::{Orb, OrbBuilder, OrbError};
 pub use raises::Raises;
@@ -73,7 +70,7 @@ pub use tls::{TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer, TlsWarning,
 pub use transport::{TransportRuleError, TransportRules};
 pub use waits::around_waits;
 
-// What generated code needs of the wire, so that one path suffices.
+// For generated code, which uses only this crate.
 pub use hyoshi_os::Policy;
 pub use hyoshi_wire::giop::{ServiceContext, ServiceContexts};
 pub use hyoshi_wire::ior::{Endpoint, Ior};

@@ -1,4 +1,4 @@
-//! What is bounded, and by what.
+//! Bounds and time limits.
 
 use std::time::Duration;
 
@@ -6,21 +6,20 @@ use hyoshi_model::Span;
 
 use crate::channel::Pace;
 
-/// Bounds on what clients can make a server hold. For each lane, where not said otherwise.
+/// Bounds on the resources that clients can use, for each lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections; default 12,000. Beyond, the oldest that never said anything is closed for a new one.
+    /// Connections; default 12,000. Above that, the oldest one that never sent anything is closed for a new one.
     pub connections: usize,
     /// Octets of a message; default 16 MiB.
     pub message: usize,
-    /// Requests of one connection that run at once; default 32. Those beyond are not read.
+    /// Requests of one connection that run at once; default 32. Others are not read.
     pub in_flight: u32,
-    /// Octets of replies that wait for clients which do not take them, of all connections together; default 256 MiB. A
-    /// client behind is not read; beyond, of those with the most (half of it, at least) the one that has taken nothing for
-    /// the longest is closed.
+    /// Octets of replies that wait for slow clients, of all connections together; default 256 MiB. A client with waiting
+    /// replies is not read. Above the limit, of the connections with most octets (half of them, at least) the one that has
+    /// read nothing for the longest time is closed.
     pub backlog: usize,
-    /// Octets of messages that have not come whole, of all connections together; default 256 MiB. Those beyond are
-    /// closed.
+    /// Octets of incomplete messages, of all connections together; default 256 MiB. Connections above it are closed.
     pub unfinished: usize,
     /// TLS clients before their first message; default 4,096, and at most a quarter of the process's descriptors.
     /// Beyond that, one of the address with the most is closed: its oldest if that is older than a second, else a
@@ -28,27 +27,27 @@ pub struct ServerLimits {
     pub strangers: usize,
     /// TLS handshakes in progress; default 256. Beyond that, one is closed in the same way.
     pub handshakes: usize,
-    /// How long a handshake of TLS may take; default 10 s.
+    /// The time limit of a TLS handshake; default 10 s.
     pub handshake: Span,
     /// How often TLS connections are checked for client certificates that have expired or were revoked
     /// ([`TlsServer::renew`](crate::TlsServer::renew)); default 1 min. Such connections are closed.
     pub renewal: Span,
-    /// How long a message may stop half-way, and a client take nothing of a reply; default 10 s.
+    /// The time limit for the next octet of a message, and for a client to read part of a reply; default 10 s.
     pub stalled: Span,
-    /// Octets a second that a client must send of a message, and take of replies that wait, on the whole: a message may
-    /// take as long as `stalled`, and a second more for so many octets of it. Default 1,024.
+    /// Octets per second that a client must send of a message, and read of waiting replies: a message may take `stalled`,
+    /// and a second more for each so many octets. Default 1,024.
     pub slowest: u32,
-    /// How long [`shutdown`](crate::Orb::shutdown) waits for requests that run; default 10 s.
+    /// How long [`shutdown`](crate::Orb::shutdown) waits for running requests; default 10 s.
     pub ending: Span,
-    /// How long a thread waits for the next request in a read of its connection, which spares that two system calls;
-    /// default 20 ms. It is called back sooner if its lane becomes short of threads.
+    /// How long a thread waits in a read of its connection for the next request, which saves two system calls; default
+    /// 20 ms. It stops earlier if its lane needs threads.
     pub linger: Span,
     /// The most messages that one turn of a lane without threads reads ([`OwnedLane::turn`](crate::OwnedLane::turn));
     /// default 64.
     pub turn_messages: usize,
-    /// Octets after which such a turn reads no more; default 1 MiB.
+    /// Octets after which such a turn stops reading; default 1 MiB.
     pub turn_octets: usize,
-    /// How long a connection may say nothing before it is closed, in GIOP's orderly way; default 10 min.
+    /// How long a connection may be silent before it is closed, with GIOP's CloseConnection; default 10 min.
     pub silent: Span,
 }
 
@@ -81,7 +80,7 @@ impl ServerLimits {
     }
 }
 
-/// Bounds on what the client side of an ORB holds.
+/// Bounds on the client side of an ORB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
     /// Connections to one endpoint that each serve one synchronous call; default 16. If more calls run at a time, all
@@ -93,10 +92,10 @@ pub struct ClientLimits {
     pub message: usize,
     /// How long an unused connection stays open; default 60 s.
     pub idle: Span,
-    /// Octets of oneways with scope [`Scope::None`] that are sent together; default 8 KiB.
+    /// Octets of oneways with scope [`SyncScope::None`] that are sent together; default 8 KiB.
     pub batch: usize,
     /// Octets of requests that wait on a shared connection while the server does not read, besides one request;
-    /// default 1 MiB. Those beyond wait before they are let in.
+    /// default 1 MiB. Above that, callers wait.
     pub backlog: usize,
     /// How long a server may read nothing on a shared connection with waiting requests before it is closed; default 10
     /// s.
@@ -117,15 +116,14 @@ impl Default for ClientLimits {
     }
 }
 
-/// How long calls take at most. Of an ORB; a reference can have others.
+/// The time limits of calls. A reference can have other ones than its ORB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// To connect, for each address; default 5 s.
     pub connect: Span,
-    /// A whole call, with whatever it needs: connecting, forwarding, trying again; default none.
+    /// For a whole call, with connecting, forwarding and retries; default none.
     pub round_trip: Option<Span>,
-    /// From when the request is sent until its reply has come; default none. (A peer that is gone altogether is noticed
-    /// within 30 s by TCP itself.)
+    /// From sending the request to the reply; default none. (TCP detects an unreachable peer within 30 s.)
     pub reply: Option<Span>,
 }
 
@@ -135,17 +133,17 @@ impl Default for Timeouts {
     }
 }
 
-/// How far a oneway has come when it returns (CORBA 3.3 part 1, 22.2.2).
+/// When a call of a oneway returns (CORBA 3.3 part 1, 22.2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// Nowhere: it is sent soon, together with others ([`ClientLimits::batch`]), at the latest after 10 ms.
+pub enum SyncScope {
+    /// At once. It is sent within 10 ms, together with others ([`ClientLimits::batch`]).
     None,
-    /// The operating system has it.
+    /// When the operating system has it.
     #[default]
     Transport,
-    /// The server has it, and its adapter; the servant has not been called yet.
+    /// When the server's adapter has it, before the servant is called.
     Server,
-    /// The servant has carried it out.
+    /// When the servant has returned.
     Target,
 }
 

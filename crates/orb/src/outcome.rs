@@ -1,4 +1,4 @@
-//! From a reply's body to what a stub returns.
+//! Decoding of a reply to a stub's result.
 
 use hyoshi_wire::giop::{Reply, ReplyStatus};
 use hyoshi_wire::{Decode, DecodeError, Decoder, SystemException, SystemKind};
@@ -6,7 +6,7 @@ use hyoshi_wire::{Decode, DecodeError, Decoder, SystemException, SystemKind};
 use crate::minor;
 use crate::raises::Raises;
 
-/// A place for the outcome, and how results are read.
+/// The outcome of a call, and how to read results.
 pub(crate) struct Outcome<R, E, F> {
     results: Option<F>,
     outcome: Option<Result<R, E>>,
@@ -43,7 +43,7 @@ fn raised<E: Raises>(body: &mut Decoder<'_>) -> Result<E, SystemException> {
     read.map_err(unreadable)?.ok_or(SystemKind::Unknown.done(minor::UNDECLARED))
 }
 
-/// The server did what was asked; what it says cannot be read.
+/// The operation has run, but its results cannot be read.
 fn unreadable(error: DecodeError) -> SystemException {
     SystemException::from(error).kind.done(minor::RESULTS)
 }

@@ -1,4 +1,4 @@
-//! What one thread is about to know and others wait for, each for as long as it has.
+//! A value that one thread sets and others wait for, each with its own time limit.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -18,17 +18,17 @@ impl<T: Clone> Promise<T> {
         Promise { value: OnceLock::new(), kept: Wake::new() }
     }
 
-    /// Tells it to all who wait and will ask. The first value counts.
+    /// Sets the value and wakes all waiting threads. Later values are ignored.
     pub(crate) fn keep(&self, value: T) {
         let _ = self.value.set(value);
         self.kept.post();
     }
 
-    /// Waits for it. None if time is over first.
+    /// Waits for the value. `None` at the time limit.
     pub(crate) fn wait(&self, until: Option<Instant>) -> Option<T> {
         loop {
             if let Some(value) = self.value.get() {
-                // A post lets one through, who lets the next through.
+                // A post wakes one thread, which wakes the next.
                 self.kept.post();
                 return Some(value.clone());
             }
@@ -39,7 +39,7 @@ impl<T: Clone> Promise<T> {
     }
 }
 
-/// Waits for a post, or for no reason. False if time is over.
+/// Waits for a post; may return without one. False at the time limit.
 pub(crate) fn wait(wake: &Wake, until: Option<Instant>) -> bool {
     let Some(until) = until else {
         wake.wait();
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_who_wait_are_told_and_who_has_no_time_left_is_not_kept() {
+    fn all_waiting_threads_get_the_value_except_after_their_time_limit() {
         let promise = Arc::new(Promise::new());
         let waiting: Vec<_> = (0..5)
             .map(|_| {
@@ -75,6 +75,6 @@ mod tests {
         promise.keep(7);
         promise.keep(8);
         assert!(waiting.into_iter().all(|thread| thread.join().unwrap() == Some(7)));
-        assert_eq!(promise.wait(Some(Instant::now())), Some(7), "known: nobody waits");
+        assert_eq!(promise.wait(Some(Instant::now())), Some(7), "no wait for a known value");
     }
 }

@@ -6,7 +6,7 @@ use hyoshi_wire::{DecodeError, Decoder, Encode, EncodeError, Encoder, SystemExce
 
 /// The exceptions of an operation: an enum of its declared ones and [`SystemException`], or only [`SystemException`].
 pub trait Raises: From<SystemException> + Debug {
-    /// The declared exception with this repository id; none if it is not declared.
+    /// The declared exception with this repository id. `None` if it is not declared.
     fn decode(id: &str, from: &mut Decoder<'_>) -> Option<Result<Self, DecodeError>>;
 
     /// The repository id of the exception.
@@ -19,11 +19,11 @@ pub trait Raises: From<SystemException> + Debug {
     /// If a value cannot be encoded on the connection.
     fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError>;
 
-    /// If it is a standard exception: which.
+    /// The standard exception, if it is one.
     fn system(&self) -> Option<&SystemException>;
 }
 
-/// Operations that declare nothing.
+/// For operations that declare nothing.
 impl Raises for SystemException {
     fn decode(_: &str, _: &mut Decoder<'_>) -> Option<Result<Self, DecodeError>> {
         None

@@ -1,5 +1,6 @@
-//! From what people write to a reference.
+//! References from text.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use hyoshi_wire::giop::{ReplyStatus, Response};
@@ -10,31 +11,24 @@ use crate::client::{Invocation, RemoteObject, invoke};
 use crate::minor;
 use crate::shared::Shared;
 
-/// How often an initial reference may lead to another.
+/// The length of a chain of initial references.
 const DEEP: u32 = 4;
-/// Where omniORB looks, too: `NameService=corbaloc::host/NameService`, several with white space between.
+/// The variable of initial references, as in omniORB: `NameService=corbaloc::host/NameService`, separated by white space.
 const VARIABLE: &str = "ORBInitRef";
-/// The naming service, as an initial reference.
-const NAME_SERVICE: &str = "NameService";
-/// A naming service raises it if the name leads through a context that does not answer.
+/// The exception of a name that leads through a context which does not answer.
 const CANNOT_PROCEED: &str = "IDL:omg.org/CosNaming/NamingContext/CannotProceed:1.0";
 
-/// Reads `IOR:`, `corbaloc:`, `corbaname:` (the naming service is asked), and files that hold one of them.
+/// Reads `IOR:`, `corbaloc:`, `corbaname:` (by the naming service), and `file:` with one of them.
 pub(crate) fn resolve(orb: &Arc<Shared>, text: &str) -> Result<Ior, SystemException> {
-    look(orb, text, DEEP)
+    resolve_within(orb, text, DEEP)
 }
 
-fn look(orb: &Arc<Shared>, text: &str, deep: u32) -> Result<Ior, SystemException> {
-    let held;
+fn resolve_within(orb: &Arc<Shared>, text: &str, deep: u32) -> Result<Ior, SystemException> {
     let text = match text.trim().strip_prefix("file:") {
-        Some(path) => {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            held = std::fs::read_to_string(path).map_err(|_| bad())?;
-            held.trim()
-        }
-        None => text.trim(),
+        Some(path) => std::fs::read_to_string(path.strip_prefix("//").unwrap_or(path)).map_err(|_| bad())?.into(),
+        None => Cow::from(text),
     };
-    match text.parse::<Reference>().map_err(|_| bad())? {
+    match text.trim().parse::<Reference>().map_err(|_| bad())? {
         Reference::Ior(ior) => Ok(ior),
         Reference::Corbaloc(corbaloc) => of(orb, &corbaloc, deep),
         Reference::Corbaname(corbaname) => {
@@ -47,7 +41,7 @@ fn look(orb: &Arc<Shared>, text: &str, deep: u32) -> Result<Ior, SystemException
     }
 }
 
-/// Calls `resolve` of a naming context. Its stub is in a crate above this one.
+/// Calls `resolve` of a naming context, whose stub is in a higher crate.
 fn resolve_name(orb: &Arc<Shared>, context: Ior, name: &[NameComponent]) -> Result<Ior, SystemException> {
     let arguments = |to: &mut Encoder| {
         (name.len() as u32).encode(to)?;
@@ -77,25 +71,25 @@ fn of(orb: &Arc<Shared>, corbaloc: &Corbaloc, deep: u32) -> Result<Ior, SystemEx
     corbaloc.ior("").map_err(|_| bad())?.ok_or_else(bad)
 }
 
-/// What the ORB was told under a name: by its builder, else by the environment.
+/// An initial reference of the ORB's builder, or else of the environment.
 fn initial(orb: &Arc<Shared>, name: &[u8], deep: u32) -> Result<Ior, SystemException> {
     let none = || SystemKind::InvObjref.not_done(minor::NO_INITIAL);
     let name = std::str::from_utf8(name).map_err(|_| none())?;
-    // CORBA 3.3 part 2, 7.6.10.3: rir alone means the naming service.
-    let name = if name.is_empty() { NAME_SERVICE } else { name };
+    // CORBA 3.3 part 2, 7.6.10.3: rir alone is the naming service.
+    let name = if name.is_empty() { "NameService" } else { name };
     let environment;
-    let told = match orb.initial.iter().rev().find(|(known, _)| known == name) {
-        Some((_, told)) => told,
+    let text = match orb.initial.iter().rev().find(|(known, _)| known == name) {
+        Some((_, text)) => text,
         None => {
             environment = hyoshi_os::secure_var(VARIABLE).unwrap_or_default();
             in_text(&environment, name).ok_or_else(none)?
         }
     };
-    look(orb, told, deep.checked_sub(1).ok_or_else(none)?)
+    resolve_within(orb, text, deep.checked_sub(1).ok_or_else(none)?)
 }
 
 fn in_text<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.split_whitespace().find_map(|told| told.split_once('=').filter(|(known, _)| *known == name)).map(|(_, to)| to)
+    text.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
 fn bad() -> SystemException {
@@ -107,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_tells_several_initial_references() {
+    fn the_environment_can_have_several_initial_references() {
         let text = "NameService=corbaloc::a/NameService  Events=IOR:00=";
         assert_eq!(in_text(text, "NameService"), Some("corbaloc::a/NameService"));
         assert_eq!(in_text(text, "Events"), Some("IOR:00="));

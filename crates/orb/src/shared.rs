@@ -16,14 +16,14 @@ use crate::bidir::reaches;
 use crate::client::Peers;
 use crate::housekeeping::Housekeeping;
 use crate::intercept::{ClientInterceptor, ServerInterceptor};
-use crate::limits::{Scope, ServerLimits, Timeouts};
+use crate::limits::{ServerLimits, SyncScope, Timeouts};
 use crate::objects::Adapters;
 use crate::transport::{Transport, TransportRules};
 
-/// `HYO\0`: the ORB that made a reference (component 0, TAG_ORB_TYPE).
+/// `HYO\0`: this ORB, in references (component 0, TAG_ORB_TYPE).
 const ORB_TYPE: u32 = 0x4859_4f00;
 
-/// What all parts of an ORB share. Only what is fixed when it is built is used on the way of a request.
+/// The state that all parts of an ORB share. Requests use only the parts that do not change.
 pub(crate) struct Shared {
     pub(crate) adapters: Adapters,
     pub(crate) peers: Peers,
@@ -31,19 +31,19 @@ pub(crate) struct Shared {
     /// The rules for incoming connections.
     pub(crate) server_rules: TransportRules,
     pub(crate) timeouts: Timeouts,
-    pub(crate) scope: Scope,
+    pub(crate) scope: SyncScope,
     pub(crate) collocation: bool,
     pub(crate) server_interceptors: Box<[Arc<dyn ServerInterceptor>]>,
     pub(crate) client_interceptors: Box<[Arc<dyn ClientInterceptor>]>,
     pub(crate) housekeeping: Arc<Housekeeping>,
-    /// Whether requests can run in an order of the program's own.
+    /// Whether the program has set an order for requests.
     pub(crate) is_ordered: bool,
-    /// What `rir:` means: names, and addresses.
+    /// The initial references of `rir:`: names and addresses.
     pub(crate) initial: Box<[(String, String)]>,
     pub(crate) endpoints: Vec<Endpoint>,
     /// The bound endpoints, independent of their names in references.
     pub(crate) bound: Vec<SocketAddr>,
-    /// What references say that endpoints over TLS can do.
+    /// The association options that TLS endpoints support, for references.
     pub(crate) tls_supports: u16,
     pub(crate) stopped: AtomicBool,
 }
@@ -71,21 +71,24 @@ pub(crate) fn used_orb() -> Option<Arc<Shared>> {
 impl Shared {
     /// Whether the transport rules allow this connection, which was just accepted.
     pub(crate) fn lets_in(&self, stream: &Stream, secure: bool) -> bool {
-        let address = if self.server_rules.is_empty() { None } else { stream.peer_address() };
+        if self.server_rules.is_empty() {
+            return true;
+        }
+        let address = stream.peer_address().map(|address| address.ip());
         let transport = match (secure, address) {
             (true, _) => Transport::Tls,
             (false, Some(_)) => Transport::Tcp,
             (false, None) => Transport::Unix,
         };
-        self.server_rules.is_empty() || self.server_rules.allow(transport, address.map(|address| address.ip()))
+        self.server_rules.allow(transport, address)
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// A reference to an object of this ORB: a profile for TCP, and Unix sockets and TLS as components, as omniORB has
-    /// them. TLS has no host of its own there: a further profile names another.
+    /// A reference to an object of this ORB: a profile for TCP, with Unix sockets and TLS as components, as in omniORB. A TLS
+    /// component has no host, so TLS at another host has a profile of its own.
     pub(crate) fn reference(&self, id: &str, key: &[u8]) -> Ior {
         let mut parts = vec![Component::OrbType(ORB_TYPE), Component::CodeSets(CodeSets::ours())];
         let mut first: Option<(&str, u16)> = None;
@@ -101,8 +104,8 @@ impl Shared {
                 }
             }
         }
-        // Without TCP the profile is there for its components: port 0, and the host of TLS, whose component has none, while
-        // the Unix socket's has its own. So omniORB, which reads the first profile alone, finds both.
+        // Without TCP the profile only has the components: its port is 0, and its host that of TLS. So omniORB, which reads
+        // only the first profile, finds both TLS and the Unix socket, whose component has a host.
         let here = || match (secure.first(), self.endpoints.first()) {
             (Some((host, _)), _) => *host,
             (None, Some(Endpoint::Unix { host, .. })) => host.as_str(),
@@ -116,7 +119,7 @@ impl Shared {
         let profile = |host: &str, port, parts: &[Component<'_>]| {
             let data: Vec<_> = parts.iter().filter_map(|part| Some((part.tag(), part.data().ok()?))).collect();
             let components: Vec<_> = data.iter().map(|(tag, data)| Tagged { tag: *tag, data }).collect();
-            // Cannot fail: a host with a NUL could not have been bound. Without endpoints no other process can call.
+            // Cannot fail: a host with a NUL could not have been bound.
             Profile::iiop(Version::V1_2, host, port, key, &components).ok()
         };
         let mut profiles = Vec::from_iter(profile(host, port, &parts));
@@ -126,12 +129,12 @@ impl Shared {
         Ior { type_id: id.to_owned(), profiles }
     }
 
-    /// The key, if the reference is to an object of an adapter of this very ORB.
+    /// The key, if the reference is to an object of an adapter of this ORB.
     pub(crate) fn own_key(&self, ior: &Ior) -> Option<Vec<u8>> {
         self.key_here(ior).filter(|key| self.adapters.adapter(key).is_ok())
     }
 
-    /// The key, if the reference leads to this very ORB.
+    /// The key, if the reference has an endpoint of this ORB.
     pub(crate) fn key_here(&self, ior: &Ior) -> Option<Vec<u8>> {
         ior.iiop().flatten().find_map(|profile| {
             let own = profile.endpoints().iter().any(|endpoint| self.is_own(endpoint))

@@ -1,7 +1,7 @@
 //! Which transports are used with which addresses, as in omniORB's `clientTransportRule` and `serverTransportRule`.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 /// Rules; the first that matches an address applies. Without rules all transports may be used with all addresses; if
@@ -11,8 +11,7 @@ use std::str::FromStr;
 ///   192.168.7.0/24 ssl,tcp; localhost unix; * ssl
 /// ```
 ///
-/// A rule is an address mask, then transports with commas or blanks between them; semicolons or line ends separate
-/// rules.
+/// A rule is an address mask, then transports with commas or blanks between them; semicolons or line ends separate rules.
 /// Masks are `*`, `localhost` (addresses of the loopback interface, Unix sockets), an address, and an address with `/` and a
 /// number of bits or a mask. Transports are `tcp`, `ssl`, `unix` and `none`. IPv4 addresses within IPv6 are IPv4 addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,14 +27,10 @@ struct Rule {
 enum Mask {
     All,
     Local,
-    /// The first `bits` of an address.
-    Net {
-        address: IpAddr,
-        bits: u32,
-    },
+    /// The first bits of an address.
+    Net(IpAddr, u32),
 }
 
-/// How octets travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Tcp,
@@ -43,12 +38,12 @@ pub(crate) enum Transport {
     Unix,
 }
 
-/// A text that is not a transport rule, and why.
+/// A text that is not a transport rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransportRuleError {
     /// The rule.
     pub rule: String,
-    /// The error.
+    /// The mistake.
     pub why: &'static str,
 }
 
@@ -75,7 +70,7 @@ fn parse(rule: &str) -> Result<Rule, &'static str> {
     let mask = match words.next().unwrap_or_default() {
         "*" => Mask::All,
         "localhost" => Mask::Local,
-        net => mask(net).ok_or("no address mask: *, localhost, or an address such as 10.0.0.0/8")?,
+        net => mask(net).ok_or("the address mask is not *, localhost, or an address such as 10.0.0.0/8")?,
     };
     let words: Vec<_> = words.collect();
     let allowed = words.iter().filter(|word| **word != "none").map(|word| match *word {
@@ -86,45 +81,38 @@ fn parse(rule: &str) -> Result<Rule, &'static str> {
     });
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     match (words.is_empty(), words.contains(&"none") && !allowed.is_empty()) {
-        (true, _) => Err("no transport is named; none forbids all"),
-        (_, true) => Err("none stands alone"),
+        (true, _) => Err("name transports; `none` forbids all"),
+        (_, true) => Err("`none` cannot be combined with transports"),
         _ => Ok(Rule { mask, allowed }),
     }
 }
 
 fn mask(text: &str) -> Option<Mask> {
-    let (address, bits) = match text.split_once('/') {
-        None => (text, None),
-        Some((address, bits)) => (address, Some(bits)),
-    };
+    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let address: IpAddr = address.parse().ok()?;
     let most = if address.is_ipv4() { 32 } else { 128 };
-    let bits = match bits {
-        None => most,
-        Some(bits) => match (bits.parse::<u32>(), bits.parse::<std::net::Ipv4Addr>()) {
-            (Ok(bits), _) if bits <= most => bits,
-            // Ones, then zeros.
-            (_, Ok(mask)) if address.is_ipv4() && mask.to_bits().leading_ones() == mask.to_bits().count_ones() => {
-                mask.to_bits().count_ones()
-            }
-            _ => return None,
-        },
-    };
-    Some(Mask::Net { address, bits })
+    let Some(bits) = bits else { return Some(Mask::Net(address, most)) };
+    let number = bits.parse().ok().or_else(|| {
+        let mask = bits.parse::<Ipv4Addr>().ok().filter(|_| address.is_ipv4())?.to_bits();
+        // Ones, then zeros.
+        (mask.leading_ones() == mask.count_ones()).then(|| mask.count_ones())
+    });
+    number.filter(|bits| *bits <= most).map(|bits| Mask::Net(address, bits))
 }
 
 impl Mask {
+    /// `None` is a Unix socket.
     fn holds(self, address: Option<IpAddr>) -> bool {
         match (self, address) {
             (Mask::All, _) | (Mask::Local, None) => true,
             (Mask::Local, Some(address)) => address.is_loopback(),
-            (Mask::Net { address: IpAddr::V4(net), bits }, Some(IpAddr::V4(address))) => {
+            (Mask::Net(IpAddr::V4(net), bits), Some(IpAddr::V4(address))) => {
                 (net.to_bits() ^ address.to_bits()).leading_zeros() >= bits
             }
-            (Mask::Net { address: IpAddr::V6(net), bits }, Some(IpAddr::V6(address))) => {
+            (Mask::Net(IpAddr::V6(net), bits), Some(IpAddr::V6(address))) => {
                 (net.to_bits() ^ address.to_bits()).leading_zeros() >= bits
             }
-            (Mask::Net { .. }, _) => false,
+            (Mask::Net(..), _) => false,
         }
     }
 }
@@ -188,9 +176,9 @@ mod tests {
         #[test]
         fn a_net_holds_the_addresses_that_begin_as_it_does(net: u32, bits in 0u32..=32, address: u32) {
             let rules: TransportRules =
-                format!("{}/{bits} tcp", std::net::Ipv4Addr::from_bits(net)).parse().unwrap();
+                format!("{}/{bits} tcp", Ipv4Addr::from_bits(net)).parse().unwrap();
             let begins = bits == 0 || net >> (32 - bits) == address >> (32 - bits);
-            let address = IpAddr::from(std::net::Ipv4Addr::from_bits(address));
+            let address = IpAddr::from(Ipv4Addr::from_bits(address));
             prop_assert_eq!(rules.allow(Transport::Tcp, Some(address)), begins);
         }
     }

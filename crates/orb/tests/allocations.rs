@@ -4,7 +4,7 @@ use crate::tracking;
 
 use std::sync::Arc;
 
-use hyoshi_orb::{Orb, Scope};
+use hyoshi_orb::{Orb, SyncScope};
 use tracking::*;
 
 fn both() -> (Orb, Orb, TrackerStub) {
@@ -20,7 +20,7 @@ fn both() -> (Orb, Orb, TrackerStub) {
 fn a_client_that_calls_allocates_nothing() {
     let (_server, _client, tracker) = both();
     tracker.locate(1).unwrap();
-    let oneways = tracker.oneways(Scope::Transport);
+    let oneways = tracker.oneways(SyncScope::Transport);
     let counted = allocation_counter::measure(|| {
         for id in 0..50 {
             tracker.locate(id).unwrap();

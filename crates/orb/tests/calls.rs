@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use hyoshi_model::Span;
-use hyoshi_orb::{Endpoint, LaneOptions, Orb, Scope, SystemException, SystemKind, minor};
+use hyoshi_orb::{Endpoint, LaneOptions, Orb, SyncScope, SystemException, SystemKind, minor};
 use said::Said;
 use tracking::*;
 
@@ -193,15 +193,17 @@ fn oneways_go_as_far_as_asked() {
             yard.heard.wait();
         }
     };
-    for (count, scope) in [Scope::None, Scope::Transport, Scope::Server, Scope::Target].into_iter().enumerate() {
+    for (count, scope) in
+        [SyncScope::None, SyncScope::Transport, SyncScope::Server, SyncScope::Target].into_iter().enumerate()
+    {
         let tracker = tracker.oneways(scope);
         tracker.hint(&format!("{scope:?}"), &[]).unwrap();
-        if scope == Scope::Target {
+        if scope == SyncScope::Target {
             assert_eq!(yard.hints.lock().unwrap().len(), count + 1, "it has been carried out");
         }
         heard(count + 1);
     }
-    let many = tracker.oneways(Scope::None);
+    let many = tracker.oneways(SyncScope::None);
     for at in 0..1000 {
         many.hint(&at.to_string(), &[]).unwrap();
     }

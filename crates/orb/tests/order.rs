@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_orb::{
-    AdapterError, Claims, LaneOptions, Object, ObjectRef, Orb, Order, OrderedRequest, OwnedLane, Reference, Scope,
-    ServerLimits, SystemException, SystemKind, TlsClient, TlsServer, minor,
+    AdapterError, Claims, LaneOptions, Object, ObjectRef, Orb, Order, OrderedRequest, OwnedLane, Reference,
+    ServerLimits, SyncScope, SystemException, SystemKind, TlsClient, TlsServer, minor,
 };
 use hyoshi_os::Poller;
 use hyoshi_wire::giop::{LocateRequest, ReplyStatus, Response, Target, split};
@@ -318,7 +318,7 @@ fn requests_in_fragments_and_oneways_arrive_whole_and_once() {
     assert!(peer::message(&mut stream).unwrap().windows(raw.len()).any(|octets| octets == raw));
 
     let client = Orb::client().unwrap();
-    let oneways = server.stub(&client).oneways(Scope::Transport);
+    let oneways = server.stub(&client).oneways(SyncScope::Transport);
     ["a", "b", "c"].iter().for_each(|note| oneways.hint(note, &[]).unwrap());
     let held = shelf.take(3);
     assert!(held.iter().all(|request| !request.wants_reply()));

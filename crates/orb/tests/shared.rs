@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_orb::{
-    ByteOrder, ClientLimits, Decoder, Encode, Encoder, Interface, Ior, Orb, Scope, ServerLimits, SystemException,
+    ByteOrder, ClientLimits, Decoder, Encode, Encoder, Interface, Ior, Orb, ServerLimits, SyncScope, SystemException,
     SystemKind, Version, minor,
 };
 use hyoshi_wire::giop::{Message, Reassembler, ReplyHeader, ReplyStatus};
@@ -130,7 +130,7 @@ fn a_server_that_takes_nothing_for_long_is_lost_to_all_that_share_the_connection
 fn oneways_that_are_put_off_are_bounded_too() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = sharing(ClientLimits { stalled: Span::from_millis(300), ..ClientLimits::default() });
-    let tracker = stub(&client, &listener).oneways(Scope::None);
+    let tracker = stub(&client, &listener).oneways(SyncScope::None);
     let raw = vec![1; 64 << 10];
     let raised = (0..VAST / raw.len()).find_map(|_| tracker.within(SOON).hint("", &raw).err());
     assert_eq!(raised, Some(SystemKind::Timeout.not_done(minor::SEND_TIMEOUT)));
@@ -146,11 +146,11 @@ fn the_end_waits_for_all_servers_that_take_nothing_at_once_and_keeps_nothing_fro
         .unwrap();
     let raw = vec![1; 64 << 10];
     for listener in &silent {
-        let tracker = stub(&client, listener).oneways(Scope::None);
+        let tracker = stub(&client, listener).oneways(SyncScope::None);
         assert!((0..VAST / raw.len()).any(|_| tracker.within(SOON).hint("", &raw).is_err()));
     }
     let server = slow();
-    stub(&client, &server.listener).oneways(Scope::None).hint("put off", &[]).unwrap();
+    stub(&client, &server.listener).oneways(SyncScope::None).hint("put off", &[]).unwrap();
     server.go_on.send(()).unwrap();
     let begun = Instant::now();
     client.shutdown();

@@ -144,7 +144,7 @@ fn a_setuid_program_does_not_read_its_delegate_from_the_environment() {
     };
     let naming = format!("naming --listen unix:{}", place.path().join("naming.sock").display());
     let (served, said) = serve(&mut as_nobody(&place, &naming).unwrap());
-    assert!(!served && said.contains("is no NAME=VALUE"), "an ordinary program reads it: {said}");
+    assert!(!served && said.contains("is not NAME=VALUE"), "an ordinary program reads it: {said}");
     fs::set_permissions(place.path().join("hyoshi"), PermissionsExt::from_mode(0o4755)).unwrap();
     let (served, said) = serve(&mut as_nobody(&place, &naming).unwrap());
     assert!(served, "a setuid program does not: {said}");

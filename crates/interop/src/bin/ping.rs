@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hyoshi_interop::bench::{Octets, Ping, PingStub};
-use hyoshi_orb::{LaneOptions, Orb, Policy, Scope, SystemException, TlsClient, TlsIdentity, TlsRoots, TlsServer};
+use hyoshi_orb::{LaneOptions, Orb, Policy, SyncScope, SystemException, TlsClient, TlsIdentity, TlsRoots, TlsServer};
 
 /// Counts what is put, and otherwise answers at once.
 #[derive(Default)]
@@ -81,7 +81,7 @@ fn call(reference: &str, scale: usize, only: &str) -> Result<(), Box<dyn Error>>
     for (name, octets, threads, count) in CASES.into_iter().filter(|case| wanted(case.0)) {
         measure(name, &ping, octets, threads, count / scale + 1);
     }
-    let batched = ping.oneways(Scope::None);
+    let batched = ping.oneways(SyncScope::None);
     let scopes = [("oneway64", &ping), ("oneway64-batched", &batched)];
     for (name, stub) in scopes.into_iter().filter(|case| wanted(case.0)) {
         oneways(name, stub, &orb, ONEWAYS / scale + 1)?;

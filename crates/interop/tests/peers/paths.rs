@@ -6,7 +6,7 @@ use std::process::Command;
 use hyoshi_interop::peers::{Callback, Peer as PeerInterface};
 use hyoshi_interop::{Able, serve};
 use hyoshi_model::Span;
-use hyoshi_orb::{Orb, Scope, SystemKind};
+use hyoshi_orb::{Orb, SyncScope, SystemKind};
 
 use crate::orbs::Peer;
 use crate::ours::{address_of, call, served};
@@ -112,7 +112,7 @@ fn patience(server: &Server) {
     peer.nothing().unwrap();
     peer.noted().unwrap();
     let mut number = 0;
-    for scope in [Scope::None, Scope::Transport, Scope::Server, Scope::Target] {
+    for scope in [SyncScope::None, SyncScope::Transport, SyncScope::Server, SyncScope::Target] {
         let sender = peer.within(Span::from_secs(20));
         let sender = sender.oneways(scope);
         for _ in 0..10 {

@@ -16,7 +16,7 @@ use crate::bidir::Whose;
 use crate::housekeeping::Housekeeping;
 use crate::limits::ClientLimits;
 use crate::socket::Socket;
-use crate::tls::Dialler;
+use crate::tls::TlsClient;
 use crate::transport::TransportRules;
 
 /// The period for retrying delayed oneways at the end of the ORB.
@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Peers {
     common: Arc<Common>,
-    tls: Option<Dialler>,
+    tls: Option<TlsClient>,
     /// Never over plain TCP.
     tls_only: bool,
     all: papaya::HashMap<PeerKey, Arc<Peer>>,
@@ -40,7 +40,7 @@ impl Peers {
     pub(crate) fn new(
         limits: ClientLimits,
         housekeeping: Arc<Housekeeping>,
-        tls: Option<Dialler>,
+        tls: Option<TlsClient>,
         tls_only: bool,
         rules: TransportRules,
     ) -> Self {

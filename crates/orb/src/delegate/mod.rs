@@ -1,12 +1,12 @@
-//! Delegates: what a server uses of the CPU for its invocations, reported to the CPU broker at the end of each, by
-//! configuration alone. An ORB that serves looks for the variable [`VARIABLE`] ([`settings`] has its words) when it is built.
+//! Delegates report the CPU time of a server's invocations to the CPU broker, by configuration alone: a server reads the
+//! variable [`VARIABLE`] (see [`settings`]) when it is built.
 //!
 //! ```text
 //!   invocation ─ before ─ servant ─ after ──► counters ──► a thread ── report ──► broker
 //! ```
 //!
-//! An invocation waits for nobody: it adds to two counters and wakes the thread, which reports what has come together since its
-//! last report. If the broker is slow, away or refuses, the server goes on; it is tried again after 1 s, 2 s, up to 32 s.
+//! An invocation adds to two counters and wakes the thread, without waiting. If the broker does not accept reports, the
+//! server continues; the thread retries after 1 s, 2 s, up to 32 s.
 
 mod report;
 mod settings;
@@ -22,22 +22,18 @@ use crate::call::Call;
 use crate::current;
 use crate::intercept::ServerInterceptor;
 use crate::objects::ObjectKey;
-use report::Resolve;
 pub(crate) use settings::Settings;
 
-/// The environment's variable that configures delegates. Programs that are setuid, setgid or have file capabilities ignore
-/// it, as secure_getenv(3) does.
+/// The environment variable that configures delegates; ignored by privileged programs, as with secure_getenv(3).
 pub(crate) const VARIABLE: &str = "HYOSHI_DELEGATE";
 
-/// Operations of every object: no work of the server's (see `adapter::special`).
+/// Operations of every object, which do not count (see [`special`](crate::objects::special)).
 const SPECIAL: [&str; 6] = ["_is_a", "_non_existent", "_not_existent", "_repository_id", "_interface", "_component"];
 
-/// Measures invocations around all other interceptors. When it goes, reports end.
-pub(crate) struct Delegate {
-    counters: Arc<Counters>,
-}
+/// Measures invocations around all other interceptors. Dropping it ends the reports.
+pub(crate) struct Delegate(Arc<Counters>);
 
-/// What has not been reported yet.
+/// The CPU time and invocations since the last report.
 #[derive(Debug, Default)]
 struct Counters {
     settings: Settings,
@@ -48,15 +44,10 @@ struct Counters {
 }
 
 impl Delegate {
-    /// Reports begin.
-    ///
-    /// # Errors
-    ///
-    /// If the system has no thread left.
-    pub(crate) fn start(settings: Settings, resolve: Resolve) -> io::Result<Delegate> {
+    pub(crate) fn start(settings: Settings) -> io::Result<Delegate> {
         let counters = Arc::new(Counters { settings, ..Counters::default() });
-        report::start(counters.clone(), resolve)?;
-        Ok(Delegate { counters })
+        report::start(counters.clone())?;
+        Ok(Delegate(counters))
     }
 }
 
@@ -66,28 +57,24 @@ impl ServerInterceptor for Delegate {
         let counts = !SPECIAL.contains(&operation)
             && current::with_object_key(|key| {
                 let key = key.and_then(ObjectKey::parse);
-                key.is_some_and(|key| self.counters.settings.counts(key.adapter, key.id, operation))
+                key.is_some_and(|key| self.0.settings.counts(key.adapter, key.id, operation))
             });
         call.began = counts.then(own_cpu_time);
         Ok(())
     }
 
     fn after(&self, call: &mut Call<'_>) {
-        // None of what was refused before it came here.
+        // `None` if the request was refused before it arrived here.
         let Some(began) = call.began.take() else { return };
-        self.counters.add(own_cpu_time().saturating_sub(began).as_nanos());
+        self.0.consumed.fetch_add(own_cpu_time().saturating_sub(began).as_nanos(), Ordering::Relaxed);
+        self.0.cycles.fetch_add(1, Ordering::Release);
+        self.0.wake.post();
     }
 }
 
 impl Counters {
-    fn add(&self, consumed: u64) {
-        self.consumed.fetch_add(consumed, Ordering::Relaxed);
-        self.cycles.fetch_add(1, Ordering::Release);
-        self.wake.post();
-    }
-
-    /// What has come together: CPU time in ns, and invocations. One that ends just now may have its time in this report and be
-    /// counted in the next.
+    /// CPU time in ns, and invocations. An invocation that ends now may have its time in this report and its count in the
+    /// next.
     fn take(&self) -> (u64, u32) {
         let cycles = self.cycles.swap(0, Ordering::Acquire);
         (self.consumed.swap(0, Ordering::Relaxed), cycles)
@@ -96,7 +83,7 @@ impl Counters {
 
 impl Drop for Delegate {
     fn drop(&mut self) {
-        self.counters.ends.store(true, Ordering::Release);
-        self.counters.wake.post();
+        self.0.ends.store(true, Ordering::Release);
+        self.0.wake.post();
     }
 }

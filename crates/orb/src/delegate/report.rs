@@ -1,7 +1,5 @@
-//! The thread that reports: as a client of the broker, of which it knows two operations (`own_task` and `report` of
-//! `crates/broker/idl/broker.idl`).
+//! The reporting thread, a client of the broker's operations `own_task` and `report` (`crates/broker/idl/broker.idl`).
 
-use std::any::Any;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,22 +9,22 @@ use hyoshi_os::{Clock, MonotonicClock, Spawn};
 use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind};
 
 use super::Counters;
-use crate::interface::Operation;
+use crate::interface::{Object, ObjectRef, Operation};
 use crate::limits::Timeouts;
-use crate::object::ObjectRef;
+use crate::orb::Orb;
 use crate::raises::Raises;
 
-/// How long the broker may take for an answer.
+/// The time limit for an answer of the broker.
 const PATIENCE: Span = Span::from_secs(5);
-/// From one report to the next: brief invocations shall not keep the broker busy.
+/// The shortest time between reports, so that brief invocations do not load the broker.
 const BETWEEN: Span = Span::from_millis(1);
-/// The longest wait before it is tried again.
+/// The longest time between retries.
 const LONGEST: Span = Span::from_secs(32);
 
 const OWN_TASK: Operation = Operation::new("own_task");
 const REPORT: Operation = Operation::new("report");
 
-/// Why the broker takes no report.
+/// The reason why the broker does not accept reports.
 #[derive(Debug)]
 struct Failed(String);
 
@@ -36,7 +34,7 @@ impl From<SystemException> for Failed {
     }
 }
 
-/// NoSuchTask, NotAllowed and Refused all begin with the text.
+/// The first member of NoSuchTask, NotAllowed and Refused is the reason.
 impl Raises for Failed {
     fn decode(_: &str, from: &mut Decoder<'_>) -> Option<Result<Self, DecodeError>> {
         Some(String::decode(from).map(Failed))
@@ -55,32 +53,30 @@ impl Raises for Failed {
     }
 }
 
-/// Resolves the broker's address, with an ORB that lives as long as the first value.
-pub(crate) type Resolve = fn(&str, Timeouts) -> Result<(Box<dyn Any>, ObjectRef), String>;
-
-pub(super) fn start(counters: Arc<Counters>, resolve: Resolve) -> io::Result<()> {
-    Spawn::new("orb-delegate").spawn(move || Reporter::new(counters, resolve).run()).map(drop)
+pub(super) fn start(counters: Arc<Counters>) -> io::Result<()> {
+    let clock = MonotonicClock::start();
+    let reporter = Reporter { counters, clock, rest: Span::ZERO, warned: None };
+    Spawn::new("orb-delegate").spawn(move || reporter.run()).map(drop)
 }
 
 struct Reporter {
     counters: Arc<Counters>,
-    resolve: Resolve,
     clock: MonotonicClock,
-    /// After the last failure.
+    /// The wait after the last failure.
     rest: Span,
-    /// What was said of it: once for each.
-    said: Option<String>,
+    /// The last failure, of which standard error has a warning.
+    warned: Option<String>,
 }
 
 impl Reporter {
-    fn new(counters: Arc<Counters>, resolve: Resolve) -> Self {
-        Reporter { counters, resolve, clock: MonotonicClock::start(), rest: Span::ZERO, said: None }
-    }
-
     fn run(mut self) {
         while !self.ends() {
-            if let Err(Failed(what)) = self.report() {
-                self.tell(what);
+            if let Err(Failed(why)) = self.report() {
+                if self.warned.as_ref() != Some(&why) {
+                    let task = &self.counters.settings.task;
+                    eprintln!("hyoshi: the broker does not accept reports of `{task}`: {why}");
+                    self.warned = Some(why);
+                }
                 self.rest = (self.rest + self.rest).clamp(Span::from_secs(1), LONGEST);
                 let again = self.clock.now() + self.rest;
                 while !self.ends() && self.clock.now() < again {
@@ -98,7 +94,8 @@ impl Reporter {
     fn report(&mut self) -> Result<(), Failed> {
         let timeouts = Timeouts { connect: PATIENCE, round_trip: Some(PATIENCE), reply: None };
         let settings = &self.counters.settings;
-        let (_orb, broker) = (self.resolve)(&settings.broker(), timeouts).map_err(Failed)?;
+        let orb = Orb::builder().timeouts(timeouts).build().map_err(|error| Failed(error.to_string()))?;
+        let broker = orb.resolve_unchecked::<dyn Object>(&settings.broker())?;
         let task = broker.as_ref().call::<_, Failed>(
             &OWN_TASK,
             |to| {
@@ -106,49 +103,31 @@ impl Reporter {
                 settings.period.as_nanos().encode(to)?;
                 settings.importance.encode(to)
             },
-            nilable,
+            |from| Option::<ObjectRef>::decode(from),
         )?;
         let task = task.ok_or_else(|| SystemKind::InvObjref.not_done(0))?;
-        if self.said.take().is_some() {
-            eprintln!("hyoshi: the broker takes reports of `{}` again", settings.task);
+        if self.warned.take().is_some() {
+            eprintln!("hyoshi: the broker accepts reports of `{}` again", settings.task);
         }
-        // What came meanwhile is of a time that nobody asks for any more.
+        // CPU time before the broker answered is too old to report.
         self.counters.take();
         self.rest = Span::ZERO;
         while !self.ends() {
             self.counters.wake.wait();
             let (consumed, cycles) = self.counters.take();
             if cycles > 0 {
-                tell(&task, consumed, cycles)?;
+                let arguments = |to: &mut Encoder| {
+                    consumed.encode(to)?;
+                    cycles.encode(to)?;
+                    // No mode, no numbers.
+                    (-1i64).encode(to)?;
+                    to.length(0)
+                };
+                // The granted reservation, its result, is not read.
+                task.as_ref().call::<_, Failed>(&REPORT, arguments, |_| Ok(()))?;
                 self.clock.sleep_until(self.clock.now() + BETWEEN);
             }
         }
         Ok(())
     }
-
-    fn tell(&mut self, what: String) {
-        if self.said.as_ref() != Some(&what) {
-            eprintln!("hyoshi: the broker takes no reports of `{}`: {what}", self.counters.settings.task);
-            self.said = Some(what);
-        }
-    }
-}
-
-fn nilable(from: &mut Decoder<'_>) -> Result<Option<ObjectRef>, DecodeError> {
-    Option::decode(from)
-}
-
-/// `Task::report`, without what is granted.
-fn tell(task: &ObjectRef, consumed: u64, cycles: u32) -> Result<(), Failed> {
-    task.as_ref().call::<_, Failed>(
-        &REPORT,
-        |to| {
-            consumed.encode(to)?;
-            cycles.encode(to)?;
-            // No mode, no numbers.
-            (-1i64).encode(to)?;
-            to.length(0)
-        },
-        |_| Ok(()),
-    )
 }

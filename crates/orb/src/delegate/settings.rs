@@ -1,4 +1,4 @@
-//! What the environment says of delegates: `task=tracker period=33ms operation=locate,place`.
+//! The settings of delegates: `task=tracker period=33ms operation=locate,place`.
 
 use std::path::Path;
 
@@ -6,33 +6,27 @@ use hyoshi_model::Span;
 
 use crate::cpu_broker;
 
-/// The longest text that is read, in octets.
+/// Octets of the text at most.
 const LONGEST: usize = 4_096;
-const HELP: &str = "write task=NAME period=TIME, and as wanted importance=NUMBER, broker=/PATH, and what is to count: \
+const HELP: &str = "write task=NAME period=TIME; optional are importance=NUMBER, broker=/PATH, and filters of invocations: \
                     adapter=NAME,... object=ID,... operation=NAME,...";
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// The name of the process's task, if it has none yet.
+    /// The name for the process's task, if it has none yet.
     pub(super) task: String,
-    /// Its period.
     pub(super) period: Span,
     pub(super) importance: u32,
-    /// The broker's object, if it is said.
+    /// The broker's address; by default that of this process.
     broker: Option<String>,
-    /// Invocations that count: any, where nothing is said.
+    /// The invocations that count; an empty list allows all.
     adapters: Vec<String>,
     objects: Vec<String>,
     operations: Vec<String>,
 }
 
 impl Settings {
-    /// Reads them.
-    ///
-    /// # Errors
-    ///
-    /// Of what is missing or not understood, with what to write.
     pub(crate) fn parse(text: &str) -> Result<Settings, String> {
         if text.len() > LONGEST {
             return Err(format!("{} octets, of {LONGEST} at most; {HELP}", text.len()));
@@ -40,21 +34,16 @@ impl Settings {
         let (mut task, mut period) = (None, None);
         let mut settings = Settings { importance: 1, ..Settings::default() };
         for word in text.split_whitespace() {
-            let (name, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is no NAME=VALUE; {HELP}"))?;
+            let (name, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not NAME=VALUE; {HELP}"))?;
             let listed = || value.split(',').filter(|one| !one.is_empty()).map(str::to_owned);
             match name {
                 "task" => task = Some(value.to_owned()),
-                "period" => {
-                    let span = value.parse::<Span>().map_err(|error| format!("`period={value}`: {error}"))?;
-                    period = Some(span);
-                }
+                "period" => period = Some(value.parse().map_err(|error| format!("`period={value}`: {error}"))?),
                 "importance" => {
                     let number = value.parse();
-                    settings.importance = number.map_err(|_| format!("`importance={value}` is no number"))?;
+                    settings.importance = number.map_err(|_| format!("`importance={value}` is not a number"))?;
                 }
-                "broker" if value.starts_with('/') => {
-                    settings.broker = Some(cpu_broker::corbaloc(Path::new(value)));
-                }
+                "broker" if value.starts_with('/') => settings.broker = Some(cpu_broker::corbaloc(Path::new(value))),
                 "broker" if value.starts_with("corbaloc:") || value.starts_with("IOR:") => {
                     settings.broker = Some(value.to_owned());
                 }
@@ -62,7 +51,7 @@ impl Settings {
                 "adapter" => settings.adapters.extend(listed()),
                 "object" => settings.objects.extend(listed()),
                 "operation" => settings.operations.extend(listed()),
-                _ => return Err(format!("there is no setting `{name}`; {HELP}")),
+                _ => return Err(format!("unknown setting `{name}`; {HELP}")),
             }
         }
         settings.task = task.ok_or_else(|| format!("the task's name is missing; {HELP}"))?;
@@ -70,7 +59,6 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The broker's object: what is said, else the one that clients of this user ask now.
     pub(super) fn broker(&self) -> String {
         self.broker.clone().unwrap_or_else(|| cpu_broker::corbaloc(&cpu_broker::to_ask_here()))
     }
@@ -89,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_says_what_counts_for_which_task() {
+    fn settings_select_the_invocations_of_a_task() {
         let said = "task=tracker period=33ms importance=5 broker=/tmp/b.sock adapter=trackers operation=locate,place";
         let settings = Settings::parse(said).unwrap();
         assert_eq!((settings.task.as_str(), settings.period), ("tracker", Span::from_millis(33)));
@@ -102,15 +90,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_with_what_to_write() {
+    fn mistakes_are_refused_with_a_remedy() {
         for (said, why) in [
             ("", "the task's name is missing"),
             ("task=a", "the task's period is missing"),
             ("task=a period=often", "`period=often`"),
-            ("task=a period=1s importance=very", "`importance=very` is no number"),
-            ("task=a period=1s colour=red", "there is no setting `colour`"),
+            ("task=a period=1s importance=very", "`importance=very` is not a number"),
+            ("task=a period=1s colour=red", "unknown setting `colour`"),
             ("task=a period=1s broker=b.sock", "neither a socket's path nor a reference"),
-            ("tracker", "`tracker` is no NAME=VALUE"),
+            ("tracker", "`tracker` is not NAME=VALUE"),
         ] {
             let error = Settings::parse(said).unwrap_err();
             assert!(error.contains(why), "{said}: {error}");

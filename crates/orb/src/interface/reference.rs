@@ -1,4 +1,4 @@
-//! References: how an object is known, and the way to it.
+//! References to objects, local or remote.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,8 +13,8 @@ use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Sy
 use super::{Interface, Operation};
 use crate::client::{Invocation, Pending, RemoteObject, invoke};
 use crate::current;
-use crate::limits::{Scope, Timeouts};
-use crate::objects::{Core, Passage, Slot};
+use crate::limits::{SyncScope, Timeouts};
+use crate::objects::{ActiveObject, Core, Passage};
 use crate::outcome::Outcome;
 use crate::raises::Raises;
 use crate::shared::{Shared, used_orb};
@@ -22,18 +22,17 @@ use crate::shared::{Shared, used_orb};
 /// A reference to an object with the interface `T`. Stubs wrap one. Cloning is cheap.
 pub struct Reference<T: ?Sized> {
     object: Arc<RemoteObject>,
-    /// The object itself, if it is active in this process.
+    /// The object, if it is active in this process.
     local: Option<Arc<Local<T>>>,
     timeouts: Timeouts,
-    scope: Scope,
+    scope: SyncScope,
 }
 
 /// An object of this process.
 struct Local<T: ?Sized> {
-    slot: Arc<Slot>,
+    slot: Arc<ActiveObject>,
     adapter: Arc<Core>,
     servant: Arc<T>,
-    /// Of the object.
     key: Box<[u8]>,
 }
 
@@ -55,12 +54,12 @@ impl<T: Interface + ?Sized> Reference<T> {
         Reference::of(RemoteObject::new(Arc::downgrade(orb), ior), local)
     }
 
-    /// The reference as it goes over the wire. Its `Display` is the stringified form, `IOR:...`.
+    /// The reference as on the wire. Its `Display` is the stringified form, `IOR:...`.
     pub fn ior(&self) -> &Ior {
         self.object.ior()
     }
 
-    /// The same object, calls of which take at most this long as a whole: `stub.within(Span::from_millis(5)).locate(7)`.
+    /// The same object with a time limit for whole calls: `stub.within(Span::from_millis(5)).locate(7)`.
     pub fn within(&self, round_trip: Span) -> T::Stub {
         let timeouts = Timeouts { round_trip: Some(round_trip), ..self.timeouts };
         Reference { timeouts, ..self.clone() }.into()
@@ -71,12 +70,12 @@ impl<T: Interface + ?Sized> Reference<T> {
         Reference { timeouts, ..self.clone() }.into()
     }
 
-    /// The same object, oneways of which return when they have come so far.
-    pub fn oneways(&self, scope: Scope) -> T::Stub {
+    /// The same object with another scope of oneways.
+    pub fn oneways(&self, scope: SyncScope) -> T::Stub {
         Reference { scope, ..self.clone() }.into()
     }
 
-    /// The same object, seen through an interface that it inherits or is known to have otherwise.
+    /// The same object through an interface that it has, which is not checked.
     pub fn widen<B: Interface + ?Sized>(&self) -> Reference<B> {
         let local = self.local.as_ref().and_then(|local| {
             let servant = local.slot.servant.cast::<B>()?;
@@ -86,16 +85,12 @@ impl<T: Interface + ?Sized> Reference<T> {
         Reference { object: self.object.clone(), local, timeouts: self.timeouts, scope: self.scope }
     }
 
-    /// The same object through this interface, if it says that it has it.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be asked.
+    /// The same object through this interface. `None` if the object does not have it; fails if it does not answer.
     pub fn narrow<B: Interface + ?Sized>(&self) -> Result<Option<B::Stub>, SystemException> {
         Ok(self.is_a(B::ID)?.then(|| self.widen::<B>().into()))
     }
 
-    /// The servant, if the object is active in this process and takes calls now: then a call is just that.
+    /// The servant for direct calls, if the object is active in this process and accepts calls now.
     #[inline]
     pub fn collocated(&self) -> Option<Collocated<'_, T>> {
         let local = self.local.as_deref()?;
@@ -105,11 +100,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         Some(Collocated { local, _within: current::within(&local.key) })
     }
 
-    /// Calls an operation. Stubs do.
-    ///
-    /// # Errors
-    ///
-    /// What it raises, or why there is no reply.
+    /// Calls an operation, for stubs. The error is the raised exception, or the reason why there is no reply.
     #[inline]
     pub fn call<R, E: Raises>(
         &self,
@@ -125,22 +116,18 @@ impl<T: Interface + ?Sized> Reference<T> {
         outcome.take()
     }
 
-    /// Calls a oneway: returns when it has come as far as the reference's scope says.
-    ///
-    /// # Errors
-    ///
-    /// Why it has not come so far.
+    /// Calls a oneway: returns when it has reached the reference's scope, or the reason why it has not.
     pub fn send<E: Raises>(
         &self,
         operation: &Operation,
         arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
     ) -> Result<(), E> {
         let response = match self.scope {
-            Scope::None | Scope::Transport => Response::None,
-            Scope::Server => Response::Server,
-            Scope::Target => Response::Target,
+            SyncScope::None | SyncScope::Transport => Response::None,
+            SyncScope::Server => Response::Server,
+            SyncScope::Target => Response::Target,
         };
-        let put_off = self.scope == Scope::None;
+        let put_off = self.scope == SyncScope::None;
         let request = Invocation { operation: operation.name, response, put_off, arguments: &arguments };
         let orb = self.object.orb()?;
         let mut outcome = Outcome::<(), E, _>::new(|_: &mut Decoder<'_>| Ok(()));
@@ -158,17 +145,13 @@ impl<T: Interface + ?Sized> Reference<T> {
         let sent = Pending::send(&self.object, &self.timeouts, operation.name, &arguments, Box::new(results));
         match sent {
             Ok(Ok(pending)) => pending,
-            // A server of GIOP 1.0 or 1.1, or none that answers: the call is made at once.
+            // For GIOP 1.0 or 1.1, or without a server: a synchronous call.
             Ok(Err(results)) => Pending::over(self.call(operation, arguments, results)),
             Err(exception) => Pending::over(Err(exception.into())),
         }
     }
 
-    /// Whether the object has this interface: asks it, if the reference does not say.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be asked.
+    /// Whether the object has this interface. Asks the object, which may fail, if the reference does not name the interface.
     pub fn is_a(&self, id: &str) -> Result<bool, SystemException> {
         if self.ior().type_id == id || id == "IDL:omg.org/CORBA/Object:1.0" {
             return Ok(true);
@@ -176,30 +159,21 @@ impl<T: Interface + ?Sized> Reference<T> {
         if let Some(local) = &self.local {
             return Ok(local.slot.servant.is_a(id));
         }
-        self.call(&Operation::new("_is_a"), |to| id.encode(to), yes_or_no)
+        self.call(&Operation::new("_is_a"), |to| id.encode(to), |from| bool::decode(from))
     }
 
-    /// True if there is no such object any more, says its server.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be asked; that nobody answers is no answer.
+    /// True if its server reports that the object does not exist any more. Fails if the server does not answer.
     pub fn non_existent(&self) -> Result<bool, SystemException> {
-        let asked = self.call::<_, SystemException>(&Operation::new("_non_existent"), |_| Ok(()), yes_or_no);
-        match asked {
-            Err(exception) if exception.kind == SystemKind::ObjectNotExist => Ok(true),
+        match self.call(&Operation::new("_non_existent"), |_| Ok(()), |from| bool::decode(from)) {
+            Err(SystemException { kind: SystemKind::ObjectNotExist, .. }) => Ok(true),
             answer => answer,
         }
     }
 }
 
-fn yes_or_no(from: &mut Decoder<'_>) -> Result<bool, DecodeError> {
-    bool::decode(from)
-}
-
 impl<T: Interface + ?Sized> Local<T> {
     fn find(orb: &Arc<Shared>, key: &[u8]) -> Option<Arc<Local<T>>> {
-        // Interceptors are to see every call.
+        // Interceptors run for every call.
         if !orb.collocation {
             return None;
         }
@@ -210,10 +184,10 @@ impl<T: Interface + ?Sized> Local<T> {
     }
 }
 
-/// A servant in this process, called directly; counted as a call that runs while it exists.
+/// A servant in this process, for direct calls. It counts as a running call until it is dropped.
 pub struct Collocated<'a, T: ?Sized> {
     local: &'a Local<T>,
-    /// The servant can ask whom it stands for, and deactivate its object.
+    /// The servant can read its object's id, and deactivate the object.
     _within: current::Within,
 }
 
@@ -240,7 +214,7 @@ impl<T: ?Sized> Clone for Reference<T> {
     }
 }
 
-/// Equivalent in CORBA's sense: for sure the same object if true, perhaps the same if not.
+/// Equivalence as in CORBA: if true, it is the same object; if false, it may still be.
 impl<T: ?Sized> PartialEq for Reference<T> {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.object, &other.object) || self.object.ior().profiles == other.object.ior().profiles
@@ -257,12 +231,10 @@ impl<T: ?Sized> Hash for Reference<T> {
 
 impl<T: ?Sized> fmt::Debug for Reference<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = f.debug_struct("Reference");
-        told.field("type_id", &self.object.ior().type_id);
-        for profile in self.object.ior().iiop().flatten() {
-            told.field("at", &format_args!("{}:{}", profile.host, profile.port));
-        }
-        told.field("collocated", &self.local.is_some()).finish()
+        let ior = self.object.ior();
+        let at: Vec<_> = ior.iiop().flatten().map(|profile| format!("{}:{}", profile.host, profile.port)).collect();
+        let mut fields = f.debug_struct("Reference");
+        fields.field("type_id", &ior.type_id).field("at", &at).field("collocated", &self.local.is_some()).finish()
     }
 }
 
@@ -274,7 +246,7 @@ impl<T: ?Sized> Encode for Reference<T> {
 }
 
 impl<T: Interface + ?Sized> From<Ior> for Reference<T> {
-    /// Belongs to the ORB whose call this thread carries out or made last; without one, it cannot be called.
+    /// Belongs to the ORB whose call this thread made or served last. Without one, it cannot be called.
     fn from(ior: Ior) -> Self {
         match used_orb() {
             Some(orb) => Reference::new(&orb, ior),

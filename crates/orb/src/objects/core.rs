@@ -1,7 +1,6 @@
-//! An adapter's objects: who carries out a request, and how objects come and go.
+//! An adapter's objects: the servant for a request, activation and deactivation.
 //!
-//! Readers look an object up without a lock. Whoever makes or ends one holds `changing` for a moment, never while
-//! code of the user's runs.
+//! Requests look objects up without a lock. `changing` is locked to make or end an object, never while user code runs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,46 +13,43 @@ use hyoshi_wire::{SystemException, SystemKind};
 
 use super::gate::{Gate, Passage};
 use super::key::ObjectKey;
-use super::servant::{Entered, Servant, Slot};
+use super::servant::{ActiveObject, Entered, Servant};
 use super::source::{Activator, Elsewhere, Locator};
-use super::turn::{Turn, Turns};
+use super::turn::{Turn, TurnLimits};
 use super::{AdapterError, ByOctets};
 use crate::{current, minor};
 
 /// Requests that wait for an adapter, or for an object to be made.
 const HELD: usize = 16;
 
-/// What an adapter is to the requests that come.
+/// An adapter, as requests use it.
 pub(crate) struct Core {
     pub(crate) name: Box<[u8]>,
     /// None if its objects outlive the server.
     pub(crate) incarnation: Option<u64>,
-    pub(crate) objects: ByOctets<Arc<Slot>>,
+    pub(crate) objects: ByOctets<Arc<ActiveObject>>,
     pub(crate) default: Option<Servant>,
     pub(crate) activator: Option<Arc<dyn Activator>>,
     pub(crate) locator: Option<Arc<dyn Locator>>,
     pub(crate) gate: Gate,
-    pub(crate) turns: Turns,
+    pub(crate) turns: TurnLimits,
     pub(super) changing: PiMutex<Changing>,
     pub(crate) next: AtomicU64,
 }
 
-/// What only those change who hold its lock, as they change the objects.
+/// The part that is locked while objects change.
 #[derive(Debug, Default)]
 pub(super) struct Changing {
-    /// Objects that an activator makes or ends now. None of them is among the active ones.
+    /// Objects that an activator makes or ends now. They are not active.
     turns: HashMap<Box<[u8]>, Arc<Turn>>,
-    /// No object is activated any more.
     destroyed: bool,
 }
 
-/// Who carries out one request.
+/// The servant for one request.
 pub(crate) enum Found {
-    /// An active object.
     Active(Entered),
-    /// The default servant.
     Default(Servant),
-    /// What the locator gave; to be given back.
+    /// Must be returned to its locator.
     Located(Arc<dyn Locator>, Servant),
 }
 
@@ -67,16 +63,7 @@ impl Found {
     }
 }
 
-/// What a request to an object that an activator looks after has to do.
-enum Next {
-    Enter(Entered),
-    /// Make it: nobody else will until the turn is over.
-    Make(MyTurn),
-    /// Wait for somebody who makes or ends it.
-    Wait(Arc<Turn>),
-}
-
-/// Nobody else makes or ends the object, until this is dropped.
+/// The right to make or end an object, until it is dropped.
 struct MyTurn {
     core: Arc<Core>,
     id: Box<[u8]>,
@@ -86,7 +73,7 @@ struct MyTurn {
 impl Drop for MyTurn {
     fn drop(&mut self) {
         let mut changing = self.core.changing.lock();
-        // It may be over already, and somebody else's turn.
+        // Another thread's turn may have begun already.
         if changing.turns.get(&self.id).is_some_and(|turn| Arc::ptr_eq(turn, &self.turn)) {
             changing.turns.remove(&self.id);
         }
@@ -105,7 +92,7 @@ impl Core {
             activator: None,
             locator: None,
             gate: Gate::new(HELD),
-            turns: Turns::new(HELD),
+            turns: TurnLimits::new(HELD),
             changing: PiMutex::default(),
             next: AtomicU64::new(0),
         }
@@ -121,18 +108,18 @@ impl Core {
 
     /// The active object with this id.
     #[inline]
-    pub(crate) fn active(&self, id: &[u8]) -> Option<Arc<Slot>> {
+    pub(crate) fn active(&self, id: &[u8]) -> Option<Arc<ActiveObject>> {
         self.objects.pin().get(id).cloned()
     }
 
-    /// What the object is bound to an order with, if the operation is one of its own.
+    /// The object's binding to an order, if the operation is one of its own.
     pub(crate) fn binding(&self, id: &[u8], operation: &str) -> Option<u32> {
         let objects = self.objects.pin();
         let slot = objects.get(id)?;
         slot.binding.filter(|_| slot.servant.operation(operation).is_some())
     }
 
-    /// True if requests to the object are carried out, or at least tried.
+    /// True if there is a servant for the object, or may be one.
     pub(crate) fn has(&self, id: &[u8]) -> bool {
         let found = self.default.is_some() || self.activator.is_some() || self.locator.is_some();
         found || self.objects.pin().contains_key(id)
@@ -148,7 +135,7 @@ impl Core {
         if self.gate.passage() == Passage::Active { self.active(id).and_then(Entered::new) } else { None }
     }
 
-    /// Who carries out a request to this object.
+    /// The servant for a request to this object.
     pub(crate) fn find(self: &Arc<Self>, id: &[u8], operation: &str) -> Result<Found, Elsewhere> {
         self.gate.pass()?;
         match self.active(id).and_then(Entered::new) {
@@ -173,12 +160,21 @@ impl Core {
     fn activated(self: &Arc<Self>, activator: &Arc<dyn Activator>, id: &[u8]) -> Result<Entered, Elsewhere> {
         let until = self.turns.until();
         loop {
-            let mine = match self.next(id) {
-                Next::Enter(entered) => return Ok(entered),
-                Next::Make(mine) => mine,
-                Next::Wait(turn) => {
+            let turn = {
+                let mut changing = self.changing.lock();
+                match changing.turns.get(id) {
+                    Some(turn) => Err(turn.clone()),
+                    None => match self.active(id).and_then(Entered::new) {
+                        Some(entered) => return Ok(entered),
+                        None => Ok(self.take_turn(&mut changing, id)),
+                    },
+                }
+            };
+            let mine = match turn {
+                Ok(mine) => mine,
+                Err(turn) => {
                     self.turns.wait(&turn, until)?;
-                    // It may take no requests any more.
+                    // The adapter may accept no requests any more.
                     self.gate.pass()?;
                     continue;
                 }
@@ -187,32 +183,21 @@ impl Core {
                 let _making = current::making(self.key(id));
                 activator.incarnate(id)?
             };
-            let slot = Slot::new(servant, None);
+            let slot = ActiveObject::new(servant, None);
             let mut changing = self.changing.lock();
             if changing.destroyed {
                 drop(changing);
                 activator.etherealize(id, slot.servant.clone());
                 return Err(SystemKind::ObjAdapter.not_done(minor::INACTIVE).into());
             }
-            // Counted in before others see it: it may be deactivated at once.
+            // Counted before it is visible: it may be deactivated at once.
             let entered = Entered::new(slot.clone());
             self.objects.pin().insert(id.into(), slot);
-            // The two at once: who finds no turn finds the object.
+            // Within one lock: a request that finds no turn finds the object.
             changing.turns.remove(id);
             drop(changing);
             drop(mine);
             return entered.ok_or_else(|| no_object().into());
-        }
-    }
-
-    fn next(self: &Arc<Self>, id: &[u8]) -> Next {
-        let mut changing = self.changing.lock();
-        if let Some(turn) = changing.turns.get(id) {
-            return Next::Wait(turn.clone());
-        }
-        match self.active(id).and_then(Entered::new) {
-            Some(entered) => Next::Enter(entered),
-            None => Next::Make(self.take_turn(&mut changing, id)),
         }
     }
 
@@ -231,14 +216,14 @@ impl Core {
         if changing.turns.contains_key(id) {
             return Err(AdapterError::Changing(id.to_vec()));
         }
-        match self.objects.pin().try_insert(id.into(), Slot::new(servant, binding)) {
+        match self.objects.pin().try_insert(id.into(), ActiveObject::new(servant, binding)) {
             Ok(_) => Ok(()),
             Err(_) => Err(AdapterError::ObjectActive(id.to_vec())),
         }
     }
 
-    /// Ends an object. Waits, up to `until`, for the calls that run, other than those of the thread that asks; the
-    /// activator is told behind the last of all.
+    /// Ends an object. Waits, up to `until`, for running calls except those of the calling thread. The activator is
+    /// called after the last of all.
     pub(crate) fn deactivate(self: &Arc<Self>, id: &[u8], until: Option<Instant>) -> Result<(), AdapterError> {
         let (slot, mine) = {
             let mut changing = self.changing.lock();
@@ -257,19 +242,19 @@ impl Core {
             activator.etherealize(&mine.id, servant);
         }));
         if quiet && own == 0 {
-            // Somebody who just found it closed may be the one who tells the activator.
+            // Another thread, whose call found the object closed, may be the one that calls the activator.
             turn.wait(until);
         }
         Ok(())
     }
 
-    /// Ends all objects, for good.
+    /// Ends all objects and accepts no others.
     pub(crate) fn end(self: &Arc<Self>, until: Option<Instant>) {
         self.gate.set(Passage::Inactive);
         self.changing.lock().destroyed = true;
         let ids: Vec<_> = self.objects.pin().keys().cloned().collect();
         for id in ids {
-            // Somebody else may just have deactivated it.
+            // Another thread may have deactivated it.
             let _ = self.deactivate(&id, until);
         }
     }

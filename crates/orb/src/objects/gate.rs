@@ -1,4 +1,4 @@
-//! Whether an adapter takes requests now.
+//! Whether an adapter accepts requests now.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -15,17 +15,17 @@ use crate::{current, minor};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Passage {
-    /// They do.
+    /// Requests pass.
     Active,
-    /// They wait, a bounded number of them, and not with the last thread of a lane; those beyond get TRANSIENT.
+    /// Requests wait: a bounded number of them, and not with the last thread of a lane. Others get TRANSIENT.
     Holding,
-    /// They get TRANSIENT.
+    /// Requests get TRANSIENT.
     Discarding,
-    /// They get OBJ_ADAPTER, for good.
+    /// Requests get OBJ_ADAPTER. Final.
     Inactive,
 }
 
-/// The state, and who waits for it to change.
+/// The state, and the requests that wait for a change.
 #[derive(Debug)]
 pub(crate) struct Gate {
     state: AtomicU8,
@@ -49,14 +49,14 @@ impl Gate {
         }
     }
 
-    /// Changes the state; those that wait look again.
+    /// Changes the state and wakes waiting requests.
     pub(crate) fn set(&self, to: Passage) {
         let set = |state| (state != Passage::Inactive as u8).then_some(to as u8);
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, set);
         self.changed.post();
     }
 
-    /// Lets a request through, waits with it, or tells why not.
+    /// Lets a request through, waits with it, or returns why not.
     #[inline]
     pub(crate) fn pass(&self) -> Result<(), SystemException> {
         if self.passage() == Passage::Active { Ok(()) } else { self.wait() }
@@ -64,20 +64,16 @@ impl Gate {
 
     #[cold]
     fn wait(&self) -> Result<(), SystemException> {
+        let discarded = || SystemKind::Transient.not_done(minor::DISCARDED);
         loop {
             match self.passage() {
                 Passage::Active => return Ok(()),
-                Passage::Discarding => return Err(SystemKind::Transient.not_done(minor::DISCARDED)),
+                Passage::Discarding => return Err(discarded()),
                 Passage::Inactive => return Err(SystemKind::ObjAdapter.not_done(minor::INACTIVE)),
                 Passage::Holding => {
-                    let Some(_spared) = current::spare_thread() else {
-                        return Err(SystemKind::Transient.not_done(minor::DISCARDED));
-                    };
-                    let most = self.most;
-                    let room = |waiting| (waiting < most).then_some(waiting + 1);
-                    if self.waiting.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).is_err() {
-                        return Err(SystemKind::Transient.not_done(minor::DISCARDED));
-                    }
+                    let _spared = current::spare_thread().ok_or_else(discarded)?;
+                    let room = |waiting| (waiting < self.most).then_some(waiting + 1);
+                    self.waiting.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).map_err(|_| discarded())?;
                     self.changed.wait();
                     if self.waiting.fetch_sub(1, Ordering::AcqRel) > 1 && self.passage() != Passage::Holding {
                         self.changed.post(); // a post lets one through: each wakes the next

@@ -1,28 +1,27 @@
-//! Object keys: what a reference holds to find its object again, in this run of the server or the next.
+//! Object keys, by which references find their objects in this run of the server or the next.
 //!
 //! ```text
 //!   0    1 2   3      4          5...   8 octets, transient only   the rest
 //!   C5   H y   kind   length n   name   incarnation                object id
 //! ```
 
-/// What every key of ours begins with; published keys may not.
+/// The first octets of every key; published keys may not have them.
 pub(crate) const MAGIC: [u8; 3] = [0xc5, b'H', b'y'];
 const TRANSIENT: u8 = 1;
 const PERSISTENT: u8 = 2;
 
-/// A key, read.
+/// A decoded key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectKey<'a> {
     /// The adapter's name.
     pub(crate) adapter: &'a [u8],
-    /// The run of the server that it is of; none of persistent objects.
+    /// The run of the server that made it; `None` for persistent objects.
     pub(crate) incarnation: Option<u64>,
-    /// The object.
     pub(crate) id: &'a [u8],
 }
 
 impl<'a> ObjectKey<'a> {
-    /// Reads one; none if it is not ours.
+    /// `None` if an adapter did not make it.
     #[inline]
     pub(crate) fn parse(key: &'a [u8]) -> Option<Self> {
         let [kind, length, rest @ ..] = key.strip_prefix(&MAGIC)? else { return None };
@@ -37,11 +36,10 @@ impl<'a> ObjectKey<'a> {
         }
     }
 
-    /// Its octets.
     pub(crate) fn octets(&self) -> Vec<u8> {
         let mut key = MAGIC.to_vec();
         key.push(if self.incarnation.is_some() { TRANSIENT } else { PERSISTENT });
-        // The adapter's name was checked when it was made.
+        // Adapters::add has checked the length.
         key.push(self.adapter.len() as u8);
         key.extend_from_slice(self.adapter);
         key.extend(self.incarnation.iter().flat_map(|incarnation| incarnation.to_be_bytes()));

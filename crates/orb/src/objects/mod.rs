@@ -9,7 +9,6 @@ mod key;
 mod registry;
 mod servant;
 mod source;
-mod special;
 mod turn;
 
 use std::fmt;
@@ -19,19 +18,18 @@ pub use gate::Passage;
 pub(crate) use key::ObjectKey;
 pub(crate) use registry::{Adapters, Located};
 pub use servant::Servant;
-pub(crate) use servant::{Skeleton, Slot};
+pub(crate) use servant::{ActiveObject, special};
 pub use source::{Activator, Elsewhere, Locator};
-pub(crate) use special::special;
 
-/// A hash table of ours. Each request needs two look-ups: for short keys this hash takes 3 ns, std's 20. Each process
-/// seeds it at random: clients cannot predict collisions.
+/// A hash table. Each request needs two look-ups; for short keys this hash takes 3 ns, std's 20. The seed is random, so
+/// clients cannot predict collisions.
 type ByOctets<V> = papaya::HashMap<Box<[u8]>, V, foldhash::quality::RandomState>;
 
 /// The reason why an adapter or object could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdapterError {
-    /// An adapter of that name is there.
+    /// An adapter has that name already.
     NameTaken(String),
     /// Longer than 255 octets.
     NameTooLong(String),
@@ -39,13 +37,13 @@ pub enum AdapterError {
     ObjectActive(Vec<u8>),
     /// No object with that id is active.
     NotActive(Vec<u8>),
-    /// The adapter's activator is just making or ending the object with that id.
+    /// The adapter's activator is making or ending the object with that id.
     Changing(Vec<u8>),
-    /// The key cannot be published: it begins as those of adapters do.
+    /// The key cannot be published: it begins like those of adapters.
     KeyReserved(Vec<u8>),
     /// The object was activated for an order, and the ORB has no order.
     NoOrder,
-    /// The adapter was destroyed, or the ORB is gone.
+    /// The adapter was destroyed, or the ORB has ended.
     Gone,
 }
 
@@ -59,14 +57,10 @@ impl fmt::Display for AdapterError {
             }
             AdapterError::NotActive(id) => write!(f, "no object \"{}\" is active", id.escape_ascii()),
             AdapterError::Changing(id) => {
-                write!(
-                    f,
-                    "the activator is just making or ending the object \"{}\": activate it later",
-                    id.escape_ascii()
-                )
+                write!(f, "the activator is making or ending the object \"{}\": activate it later", id.escape_ascii())
             }
             AdapterError::KeyReserved(key) => {
-                write!(f, "the key \"{}\" begins as those of adapters do: choose another", key.escape_ascii())
+                write!(f, "the key \"{}\" begins like those of adapters: choose another", key.escape_ascii())
             }
             AdapterError::NoOrder => {
                 f.write_str("the ORB has no order to bind an object to: OrbBuilder::order sets one")

@@ -1,4 +1,4 @@
-//! All adapters, and the keys that objects are published under.
+//! All adapters, and the published keys.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,10 +13,10 @@ use super::{AdapterError, ByOctets};
 use crate::minor;
 use hyoshi_wire::ior::Ior;
 
-/// What a request's key is looked up in.
+/// The tables in which a request's key is looked up.
 #[derive(Debug)]
 pub(crate) struct Adapters {
-    /// Names this run of the server in keys of transient objects.
+    /// Identifies this run of the server in keys of transient objects.
     pub(crate) incarnation: u64,
     by_name: ByOctets<Arc<Core>>,
     published: ByOctets<Published>,
@@ -29,7 +29,7 @@ pub(crate) enum Located {
     Nowhere,
 }
 
-/// What a published key stands for: its reference, and its full key if the object is one of an adapter here.
+/// The object of a published key: its reference, and its full key if it is here.
 #[derive(Clone, Debug)]
 struct Published {
     ior: Arc<Ior>,
@@ -59,7 +59,6 @@ impl Adapters {
         }
     }
 
-    /// Lets clients ask for an object by a key of people's choice.
     pub(crate) fn publish(&self, key: &[u8], reference: &Ior, own_key: Option<&[u8]>) -> Result<(), AdapterError> {
         if key.starts_with(&MAGIC) {
             return Err(AdapterError::KeyReserved(key.to_vec()));
@@ -69,38 +68,34 @@ impl Adapters {
         Ok(())
     }
 
-    /// Takes a published key back.
     pub(crate) fn unpublish(&self, key: &[u8]) {
         self.published.pin().remove(key);
     }
 
-    /// Shows `with` the adapter that a key names, and the object's id in it.
+    /// Runs `with` on the adapter of a key and the object's id in it.
     #[inline]
     fn look_up<'k, R>(
         &self,
         key: &'k [u8],
         with: impl FnOnce(&Arc<Core>, &'k [u8]) -> R,
     ) -> Result<R, SystemException> {
-        let Some(key) = ObjectKey::parse(key) else {
-            return Err(SystemKind::ObjectNotExist.not_done(minor::NO_USABLE_PROFILE));
-        };
+        let none = |minor| SystemKind::ObjectNotExist.not_done(minor);
+        let key = ObjectKey::parse(key).ok_or_else(|| none(minor::NO_USABLE_PROFILE))?;
         let adapters = self.by_name.pin();
-        let Some(core) = adapters.get(key.adapter) else {
-            return Err(SystemKind::ObjectNotExist.not_done(minor::NO_ADAPTER));
-        };
+        let core = adapters.get(key.adapter).ok_or_else(|| none(minor::NO_ADAPTER))?;
         if key.incarnation != core.incarnation {
-            return Err(SystemKind::ObjectNotExist.not_done(minor::OLD_INCARNATION));
+            return Err(none(minor::OLD_INCARNATION));
         }
         Ok(with(core, key.id))
     }
 
-    /// The adapter that a key names, and the object's id in it.
+    /// The adapter of a key, and the object's id in it.
     pub(crate) fn adapter<'k>(&self, key: &'k [u8]) -> Result<(Arc<Core>, &'k [u8]), SystemException> {
         self.look_up(key, |core, id| (core.clone(), id))
     }
 
-    /// Runs `with` on who carries out a request, and gives back what a locator lent. Clients that speak an old
-    /// version because a corbaloc names none are sent on to the reference, which tells all that the server can.
+    /// Runs `with` on the servant for a request, and returns a locator's servant to it. Clients that use an old version,
+    /// because their corbaloc has none, are forwarded to the full reference.
     #[inline]
     pub(crate) fn find<R>(
         &self,
@@ -110,18 +105,17 @@ impl Adapters {
         with: impl FnOnce(&Found, &[u8]) -> R,
     ) -> Result<R, Elsewhere> {
         let aliased;
-        let key = match key.starts_with(&MAGIC) {
-            true => key,
-            false => {
-                aliased = self.published.pin().get(key).cloned();
-                match &aliased {
-                    Some(Published { here: Some(own), .. }) if version == Version::V1_2 => own,
-                    Some(Published { ior, .. }) => return Err(Elsewhere::Forward(Box::new(ior.as_ref().clone()))),
-                    None => key,
-                }
+        let key = if key.starts_with(&MAGIC) {
+            key
+        } else {
+            aliased = self.published.pin().get(key).cloned();
+            match &aliased {
+                Some(Published { here: Some(own), .. }) if version == Version::V1_2 => own,
+                Some(Published { ior, .. }) => return Err(Elsewhere::Forward(Box::new(ior.as_ref().clone()))),
+                None => key,
             }
         };
-        // Mostly it is active. If not, code of the user's may run, or wait: not while what is removed meanwhile is kept.
+        // An inactive object may need user code that waits. The table must not be pinned meanwhile.
         let (id, found) = match self.look_up(key, |core, id| core.enter(id).ok_or_else(|| (core.clone(), id)))? {
             Ok(entered) => return Ok(with(&Found::Active(entered), key)),
             Err((core, id)) => (id, core.find(id, operation)?),
@@ -133,13 +127,13 @@ impl Adapters {
         Ok(done)
     }
 
-    /// The adapter's key behind a published one, if an object here has it.
+    /// The adapter's key of a published one, if the object is here.
     pub(crate) fn full_key(&self, key: Vec<u8>) -> Vec<u8> {
         let published = self.published.pin().get(key.as_slice()).and_then(|published| published.here.clone());
         published.map_or(key, |own| own.to_vec())
     }
 
-    /// What the object with this key is bound to an order with, if the operation is one of its own.
+    /// The object's binding to an order, if the operation is one of its own.
     pub(crate) fn binding(&self, key: &[u8], operation: &str) -> Option<u32> {
         let published = if key.starts_with(&MAGIC) { None } else { Some(self.published.pin().get(key)?.here.clone()?) };
         let key = published.as_deref().unwrap_or(key);
@@ -160,11 +154,11 @@ impl Adapters {
         }
     }
 
-    /// Requests that wait for adapters wait no longer: they get TRANSIENT.
+    /// Requests that wait for adapters get TRANSIENT.
     pub(crate) fn let_go(&self) {
-        self.by_name.pin().values().filter(|core| core.gate.passage() == Passage::Holding).for_each(|core| {
-            core.gate.set(Passage::Discarding);
-        });
+        let pinned = self.by_name.pin();
+        let holding = pinned.values().filter(|core| core.gate.passage() == Passage::Holding);
+        holding.for_each(|core| core.gate.set(Passage::Discarding));
     }
 
     /// Ends all adapters; waits for calls up to `until`.

@@ -1,6 +1,7 @@
-//! Servants, whatever interface they have, and the lives of the objects they incarnate.
+//! Servants of any interface, and the life of an active object.
 
 use std::any::{Any, TypeId};
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,39 +9,86 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use hyoshi_os::{PiMutex, Wake};
-use hyoshi_wire::SystemException;
+use hyoshi_wire::{Decode, Encode, SystemException, SystemKind};
 
 use crate::call::Call;
-use crate::promise;
+use crate::interface::Interface;
+use crate::{minor, promise};
 
-/// Something that carries out requests: an `Arc<dyn Tracker>`, its interface known only at run time.
+/// An object's implementation, such as an `Arc<dyn Tracker>`. Its interface is known at run time.
 #[derive(Clone)]
-pub struct Servant(pub(crate) Arc<dyn Skeleton>);
+pub struct Servant {
+    facts: &'static Facts,
+    skeleton: Arc<dyn Skeleton>,
+}
+
+/// The constants of an [`Interface`].
+struct Facts {
+    id: &'static str,
+    bases: &'static [&'static str],
+    operations: &'static [&'static str],
+    oneways: &'static [&'static str],
+}
+
+/// An `Arc<dyn Tracker>` without its type.
+trait Skeleton: Send + Sync {
+    fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException>;
+    fn cast(&self, wanted: TypeId) -> Option<Box<dyn Any>>;
+}
+
+struct TypedServant<T: ?Sized>(Arc<T>);
+
+impl<T: Interface + ?Sized> TypedServant<T> {
+    const FACTS: Facts = Facts { id: T::ID, bases: T::BASES, operations: T::OPERATIONS, oneways: T::ONEWAYS };
+}
+
+impl<T: Interface + ?Sized> Skeleton for TypedServant<T> {
+    fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException> {
+        self.0.dispatch(operation, call)
+    }
+
+    fn cast(&self, wanted: TypeId) -> Option<Box<dyn Any>> {
+        if wanted == TypeId::of::<Arc<T>>() {
+            return Some(Box::new(self.0.clone()));
+        }
+        T::upcast(self.0.clone(), wanted)
+    }
+}
 
 impl Servant {
+    /// `Servant::new::<dyn Tracker>(Arc::new(MyTracker))`.
+    pub fn new<T: Interface + ?Sized>(servant: Arc<T>) -> Self {
+        Servant { facts: &TypedServant::<T>::FACTS, skeleton: Arc::new(TypedServant(servant)) }
+    }
+
     /// The repository id of its interface.
     pub fn interface(&self) -> &'static str {
-        self.0.id()
+        self.facts.id
     }
 
     /// True if it has this interface, itself or inherited.
     pub fn is_a(&self, id: &str) -> bool {
-        id == self.0.id() || id == "IDL:omg.org/CORBA/Object:1.0" || self.0.bases().contains(&id)
+        id == self.facts.id || id == "IDL:omg.org/CORBA/Object:1.0" || self.facts.bases.contains(&id)
     }
 
-    /// Where the operation of this name stands among those of its interface.
+    /// The index of an operation in [`Interface::OPERATIONS`].
     #[inline]
     pub(crate) fn operation(&self, name: &str) -> Option<usize> {
-        self.0.operations().binary_search(&name).ok()
+        self.facts.operations.binary_search(&name).ok()
     }
 
     pub(crate) fn is_oneway(&self, name: &str) -> bool {
-        self.0.oneways().contains(&name)
+        self.facts.oneways.contains(&name)
     }
 
     #[inline]
     pub(crate) fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException> {
-        self.0.dispatch(operation, call)
+        self.skeleton.dispatch(operation, call)
+    }
+
+    /// The servant for a stub of `T`, if it has that interface.
+    pub(crate) fn cast<T: Interface + ?Sized>(&self) -> Option<Arc<T>> {
+        self.skeleton.cast(TypeId::of::<Arc<T>>())?.downcast::<Arc<T>>().ok().map(|servant| *servant)
     }
 }
 
@@ -50,14 +98,24 @@ impl fmt::Debug for Servant {
     }
 }
 
-/// An interface without its type.
-pub(crate) trait Skeleton: Send + Sync {
-    fn id(&self) -> &'static str;
-    fn bases(&self) -> &'static [&'static str];
-    fn operations(&self) -> &'static [&'static str];
-    fn oneways(&self) -> &'static [&'static str];
-    fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException>;
-    fn cast(&self, wanted: TypeId) -> Option<Box<dyn Any>>;
+/// Carries out an operation that every object has (CORBA 3.3 part 1, 8.3; on the wire part 2, 9.4.2); `None` if it is another.
+#[cold]
+pub(crate) fn special(servant: &Servant, call: &mut Call<'_>) -> Option<Result<(), SystemException>> {
+    Some(match call.operation() {
+        "_is_a" => Cow::<str>::decode(&mut call.arguments())
+            .map_err(Into::into)
+            .and_then(|id| call.reply::<_, SystemException>(Ok(servant.is_a(&id)), |yes, to| yes.encode(to))),
+        // It was found, so it exists. The second name is that of CORBA 2.0.
+        "_non_existent" | "_not_existent" => call.reply::<_, SystemException>(Ok(false), |no, to| no.encode(to)),
+        "_repository_id" => call.reply::<_, SystemException>(Ok(servant.interface()), |id, to| id.encode(to)),
+        "_interface" => Err(SystemKind::IntfRepos.not_done(minor::NO_REPOSITORY)),
+        // Nil: the object has no component.
+        "_component" => call.reply::<_, SystemException>(Ok(()), |(), to| {
+            "".encode(to)?;
+            to.length(0)
+        }),
+        _ => return None,
+    })
 }
 
 /// An active object: its servant, and how many calls run.
@@ -67,25 +125,30 @@ pub(crate) trait Skeleton: Send + Sync {
 ///   Open ◄─────────────► Open, n run ───────────► Closed, n run ─────────────────► Closed, quiet
 ///                                                     (enter is refused)
 /// ```
-pub(crate) struct Slot {
+pub(crate) struct ActiveObject {
     /// [`CLOSED`], and the number of calls that run.
     life: AtomicU64,
     quiet: Wake,
-    /// What is to be done behind the last call.
+    /// Runs after the last call.
     last: PiMutex<Option<Last>>,
     pub(crate) servant: Servant,
-    /// What its requests are bound to an order with.
+    /// The binding of its requests to an order.
     pub(super) binding: Option<u32>,
 }
 
-/// Something that is done once.
 type Last = Box<dyn FnOnce() + Send>;
 
 const CLOSED: u64 = 1 << 63;
 
-impl Slot {
-    pub(crate) fn new(servant: Servant, binding: Option<u32>) -> Arc<Slot> {
-        Arc::new(Slot { life: AtomicU64::new(0), quiet: Wake::new(), last: PiMutex::new(None), servant, binding })
+impl ActiveObject {
+    pub(crate) fn new(servant: Servant, binding: Option<u32>) -> Arc<ActiveObject> {
+        Arc::new(ActiveObject {
+            life: AtomicU64::new(0),
+            quiet: Wake::new(),
+            last: PiMutex::new(None),
+            servant,
+            binding,
+        })
     }
 
     /// Counts a call in, unless the object was deactivated.
@@ -109,20 +172,20 @@ impl Slot {
 
     #[cold]
     fn left(&self, before: u64) {
-        // Not only by the last one: who deactivates from within a call waits for all but its own.
+        // By each call: a thread that deactivates the object within a call waits for all calls but its own.
         self.quiet.post();
         if before & !CLOSED == 1
             && let Some(last) = self.last.lock().take()
         {
-            // Perhaps while another panic unwinds the stack. The panic hook has told of this one.
+            // Another panic may unwind the stack just now. The panic hook has reported this one.
             let _ = catch_unwind(AssertUnwindSafe(last));
         }
     }
 
-    /// Does something behind the last call of an object that is closed: at once, or by the thread of that call.
+    /// Runs `last` after the last call of a closed object: now, or on the thread of that call.
     pub(crate) fn when_quiet(&self, last: Last) {
         *self.last.lock() = Some(last);
-        // Who left before this was to be seen has been counted out by now.
+        // A call that ended before `last` was visible has been counted out by now.
         if self.life.load(Ordering::Acquire) & !CLOSED == 0
             && let Some(last) = self.last.lock().take()
         {
@@ -130,12 +193,12 @@ impl Slot {
         }
     }
 
-    /// Lets no further call in. True for the one who did.
+    /// Lets no further call in. False if it was closed already.
     pub(crate) fn close(&self) -> bool {
         self.life.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED == 0
     }
 
-    /// Waits until at most `own` calls run: those of the thread that asks. False if they still do at `until`.
+    /// Waits until at most `own` calls run: those of the calling thread. False if more run at `until`.
     pub(crate) fn wait_until_quiet(&self, own: u64, until: Option<Instant>) -> bool {
         while self.life.load(Ordering::Acquire) & !CLOSED > own {
             if !promise::wait(&self.quiet, until) {
@@ -146,19 +209,12 @@ impl Slot {
     }
 }
 
-impl fmt::Debug for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("life", &self.life).field("servant", &self.servant).finish_non_exhaustive()
-    }
-}
-
-/// A call that is counted in.
-#[derive(Debug)]
-pub(crate) struct Entered(Arc<Slot>);
+/// A running call, counted until it is dropped.
+pub(crate) struct Entered(Arc<ActiveObject>);
 
 impl Entered {
     #[inline]
-    pub(crate) fn new(slot: Arc<Slot>) -> Option<Entered> {
+    pub(crate) fn new(slot: Arc<ActiveObject>) -> Option<Entered> {
         slot.enter().then_some(Entered(slot))
     }
 
@@ -184,9 +240,9 @@ mod tests {
     impl Object for Thing {}
 
     #[test]
-    fn whoever_deactivates_from_within_a_call_hears_of_each_other_call_that_ends() {
+    fn a_thread_that_deactivates_within_a_call_waits_for_all_other_calls() {
         for _ in 0..200 {
-            let slot = Slot::new(Servant::new::<dyn Object>(Arc::new(Thing)), None);
+            let slot = ActiveObject::new(Servant::new::<dyn Object>(Arc::new(Thing)), None);
             (0..3).for_each(|_| assert!(slot.enter()));
             assert!(slot.close());
             std::thread::scope(|scope| {

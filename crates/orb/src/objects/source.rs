@@ -1,16 +1,16 @@
-//! Where servants come from when an object is asked for that is not active.
+//! Sources of servants for objects that are not active.
 
 use hyoshi_wire::SystemException;
 use hyoshi_wire::ior::Ior;
 
 use super::servant::Servant;
 
-/// Why there is no servant.
+/// The reason why there is no servant.
 #[derive(Clone, Debug)]
 pub enum Elsewhere {
-    /// The caller is told this.
+    /// The caller gets this exception.
     Raise(SystemException),
-    /// The caller is sent there.
+    /// The caller is forwarded to this object.
     Forward(Box<Ior>),
 }
 
@@ -20,39 +20,31 @@ impl From<SystemException> for Elsewhere {
     }
 }
 
-/// Makes servants for objects when they are first asked for; they stay active until they are deactivated.
-/// (A servant manager under the policy RETAIN, CORBA 3.3 part 1, 15.3.6.)
+/// Makes servants for objects at their first request; they stay active until they are deactivated. (A servant manager
+/// under the policy RETAIN, CORBA 3.3 part 1, 15.3.6.)
 ///
-/// For one object, incarnate and etherealize are called one at a time and in turns; for different objects, side by side.
-/// Requests that come meanwhile wait, a bounded number of them ([`hold_at_most`](crate::AdapterBuilder::hold_at_most)) for a
-/// bounded time ([`made_within`](crate::AdapterBuilder::made_within)); then they get TRANSIENT. An activator may call
-/// other objects, also such as have to be made. A call to the object that it is just making or ending raises
-/// BAD_INV_ORDER at once; if it comes back to that object by way of others, TRANSIENT after that time.
+/// For one object, incarnate and etherealize are called one at a time and in turns; for different objects, in parallel.
+/// Meanwhile a bounded number of requests ([`hold_at_most`](crate::AdapterBuilder::hold_at_most)) waits for a bounded time
+/// ([`made_within`](crate::AdapterBuilder::made_within)); others get TRANSIENT. An activator may call other objects, also
+/// inactive ones. A call to the object that it is making or ending raises BAD_INV_ORDER at once, or TRANSIENT after that
+/// time if it arrives through other objects.
 pub trait Activator: Send + Sync {
-    /// A servant for the object.
-    ///
-    /// # Errors
-    ///
-    /// Why there is none.
+    /// A servant for the object, or the reason why there is none.
     fn incarnate(&self, id: &[u8]) -> Result<Servant, Elsewhere>;
 
-    /// The object was deactivated, and no call of it runs. Called by the thread that deactivates it or by that of the
-    /// last call.
+    /// The object was deactivated, and none of its calls runs. Called by the thread that deactivates it or that of the last
+    /// call.
     fn etherealize(&self, id: &[u8], servant: Servant) {
         let _ = (id, servant);
     }
 }
 
-/// Finds a servant for each request anew. (A servant manager under the policy NON_RETAIN, 15.3.7.)
+/// Finds a servant for each request. (A servant manager under the policy NON_RETAIN, 15.3.7.)
 pub trait Locator: Send + Sync {
-    /// The servant for one request.
-    ///
-    /// # Errors
-    ///
-    /// Why there is none.
+    /// The servant for one request, or the reason why there is none.
     fn before(&self, id: &[u8], operation: &str) -> Result<Servant, Elsewhere>;
 
-    /// The request has been carried out.
+    /// The request has ended.
     fn after(&self, id: &[u8], operation: &str, servant: Servant) {
         let _ = (id, operation, servant);
     }

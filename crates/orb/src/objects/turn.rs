@@ -1,5 +1,5 @@
-//! Whose turn it is to make or end an object: CORBA lets one activation or deactivation of an object happen at a time
-//! (CORBA 3.3 part 1, 15.3.6), and has requests wait meanwhile.
+//! Turns to make or end an object: one activation or deactivation of an object at a time, while its requests wait
+//! (CORBA 3.3 part 1, 15.3.6).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -8,6 +8,7 @@ use std::time::Instant;
 use hyoshi_model::Span;
 use hyoshi_wire::{SystemException, SystemKind};
 
+use crate::limits::duration;
 use crate::promise::Promise;
 use crate::{current, minor};
 
@@ -20,8 +21,6 @@ use crate::{current, minor};
 ///     │  └────────────────────────┘                               ▼
 ///     └───────────────────────────────────────────────────────  Ending: calls that run end, then etherealize
 /// ```
-///
-/// Requests that come to an object while it is made or ended wait, each with its lane's thread.
 #[derive(Debug)]
 pub(super) struct Turn {
     /// The thread that makes or ends it.
@@ -36,7 +35,7 @@ impl Turn {
         Arc::new(turn)
     }
 
-    /// The calling thread goes on with it.
+    /// The calling thread continues it.
     pub(super) fn take_over(&self) {
         self.by.store(hyoshi_os::own_thread(), Ordering::Relaxed);
     }
@@ -45,36 +44,32 @@ impl Turn {
         self.ended.keep(());
     }
 
-    /// Waits for its end. False if that has not come by `until`.
+    /// Waits for its end. False if it has not ended by `until`.
     pub(super) fn wait(&self, until: Option<Instant>) -> bool {
         self.ended.wait(until).is_some()
     }
 }
 
-/// How many requests wait for turns to be over, and how long they may.
+/// Bounds on requests that wait for turns, each with its lane's thread.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct TurnLimits {
     waiting: AtomicUsize,
     pub(crate) most: usize,
     pub(crate) patience: Span,
 }
 
-impl Turns {
+impl TurnLimits {
     pub(super) fn new(most: usize) -> Self {
-        Turns { waiting: AtomicUsize::new(0), most, patience: Span::from_secs(10) }
+        TurnLimits { waiting: AtomicUsize::new(0), most, patience: Span::from_secs(10) }
     }
 
-    /// When a request that comes now has waited long enough.
+    /// The end of waiting for a request that arrives now.
     pub(super) fn until(&self) -> Option<Instant> {
-        Instant::now().checked_add(std::time::Duration::from_nanos(self.patience.as_nanos()))
+        Instant::now().checked_add(duration(self.patience))
     }
 
-    /// Waits with a request.
-    ///
-    /// # Errors
-    ///
-    /// BAD_INV_ORDER if this very thread makes or ends the object, TRANSIENT if too many wait or it takes too long: two
-    /// activators may wait for each other.
+    /// Waits with a request. BAD_INV_ORDER if the calling thread has the turn; TRANSIENT if too many requests wait or it
+    /// takes too long, as two activators may wait for each other.
     pub(super) fn wait(&self, turn: &Turn, until: Option<Instant>) -> Result<(), SystemException> {
         if turn.by.load(Ordering::Relaxed) == hyoshi_os::own_thread() {
             return Err(SystemKind::BadInvOrder.not_done(minor::OWN_OBJECT));
@@ -94,8 +89,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_who_wait_for_a_turn_hear_of_its_end_and_its_own_thread_must_not_wait() {
-        let (turn, turns) = (Turn::begin(), Turns::new(3));
+    fn waiting_ends_with_the_turn_and_its_own_thread_cannot_wait() {
+        let (turn, turns) = (Turn::begin(), TurnLimits::new(3));
         assert_eq!(turns.wait(&turn, None), Err(SystemKind::BadInvOrder.not_done(minor::OWN_OBJECT)));
         std::thread::scope(|scope| {
             let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| turns.wait(&turn, None))).collect();
@@ -108,7 +103,7 @@ mod tests {
             waiting.into_iter().for_each(|waiting| assert_eq!(waiting.join().unwrap(), Ok(())));
         });
         let never = Turn::begin();
-        let late = std::thread::spawn(move || Turns::new(1).wait(&never, Some(Instant::now()))).join().unwrap();
+        let late = std::thread::spawn(move || TurnLimits::new(1).wait(&never, Some(Instant::now()))).join().unwrap();
         assert_eq!(late, Err(SystemKind::Transient.not_done(minor::NOT_MADE)));
     }
 }

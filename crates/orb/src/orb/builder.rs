@@ -1,6 +1,5 @@
-//! How an ORB is put together: endpoints and their lanes, limits, interceptors.
+//! The settings of an ORB: endpoints and their lanes, limits, interceptors.
 
-use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -14,31 +13,31 @@ use super::{Handle, OPENS_WITHIN, Orb, Running, housekeeping};
 use crate::bidir::{self, Claims};
 use crate::client::{BidirOffer, Peers};
 use crate::delegate::{self, Delegate, Settings};
-use crate::endpoint::{EndpointError, Listening};
+use crate::endpoint::{ListenError, Listening};
 use crate::housekeeping::Housekeeping;
 use crate::intercept::{ClientInterceptor, ServerInterceptor};
-use crate::limits::{ClientLimits, Scope, ServerLimits, Timeouts};
-use crate::object::{Object, ObjectRef};
+use crate::limits::{ClientLimits, ServerLimits, SyncScope, Timeouts};
 use crate::objects::Adapters;
 use crate::server::{Lane, LaneOptions, Order};
 use crate::shared::Shared;
-use crate::tls::{Dialler, TlsClient, TlsError, TlsServer};
+use crate::tls::{TlsClient, TlsError, TlsServer};
 use crate::transport::{TransportRuleError, TransportRules};
 
-/// An ORB about to be.
+/// The settings of an ORB ([`Orb::builder`]).
+#[must_use]
 #[derive(Default)]
 pub struct OrbBuilder {
     lanes: Vec<(LaneOptions, Vec<Listening>)>,
     advertised: Option<String>,
     tls_server: Option<TlsServer>,
-    tls_client: Option<Dialler>,
+    tls_client: Option<TlsClient>,
     tls_only: bool,
     client_transport: Option<TransportRules>,
     server_transport: Option<TransportRules>,
     server: ServerLimits,
     client: ClientLimits,
     timeouts: Timeouts,
-    scope: Scope,
+    scope: SyncScope,
     offers_bidirectional: bool,
     claims: Option<Claims>,
     order: Option<(Arc<dyn Order>, usize)>,
@@ -48,28 +47,23 @@ pub struct OrbBuilder {
     initial: Vec<(String, String)>,
 }
 
-/// Why an ORB could not be built.
+/// The reason why an ORB could not be built.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OrbError {
-    /// It cannot listen there.
+    /// It cannot listen at an address.
     Listen {
-        /// Where.
+        /// The address.
         address: hyoshi_os::Address,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// An endpoint over TLS without [`OrbBuilder::tls_server`].
     NoCertificate(hyoshi_os::Address),
-    /// What the environment's `HYOSHI_DELEGATE` says cannot be read: why, and what to write.
+    /// A mistake in the environment's `HYOSHI_DELEGATE`, with a remedy.
     Delegate(String),
-    /// A transport rule of the environment that cannot be read.
-    Transport {
-        /// The variable.
-        variable: &'static str,
-        /// What is wrong.
-        error: TransportRuleError,
-    },
+    /// A variable of the environment, and the mistake in its transport rules.
+    Transport(&'static str, TransportRuleError),
     /// The system has no thread or file descriptor left.
     System(io::Error),
 }
@@ -82,7 +76,7 @@ impl fmt::Display for OrbError {
                 write!(f, "ssliop://{address} needs a certificate and its key: OrbBuilder::tls_server")
             }
             OrbError::Delegate(why) => write!(f, "the environment's {}: {why}", delegate::VARIABLE),
-            OrbError::Transport { variable, error } => write!(f, "the environment's {variable}: {error}"),
+            OrbError::Transport(variable, error) => write!(f, "the environment's {variable}: {error}"),
             OrbError::System(error) => write!(f, "the system refused a thread or a file descriptor: {error}"),
         }
     }
@@ -91,13 +85,9 @@ impl fmt::Display for OrbError {
 impl std::error::Error for OrbError {}
 
 impl OrbBuilder {
-    /// Listens at an endpoint: `iiop://host:port` (port 0 is chosen by the system, IPv6 stands in brackets),
-    /// `ssliop://host:port` for TLS, or `unix:/path`. It belongs to the lane that was begun last.
-    ///
-    /// # Errors
-    ///
-    /// Of text that is no endpoint.
-    pub fn listen(mut self, endpoint: &str) -> Result<Self, EndpointError> {
+    /// Listens at an endpoint: `iiop://host:port` (the system chooses a port for 0; IPv6 addresses are in brackets),
+    /// `ssliop://host:port` for TLS, or `unix:/path`. It belongs to the last lane. Fails if the text is not an endpoint.
+    pub fn listen(mut self, endpoint: &str) -> Result<Self, ListenError> {
         let listening = Listening::parse(endpoint)?;
         match self.lanes.last_mut() {
             Some((_, endpoints)) => endpoints.push(listening),
@@ -106,27 +96,24 @@ impl OrbBuilder {
         Ok(self)
     }
 
-    /// Begins a lane, with threads of its own for the endpoints that follow. What was said before belongs to a lane
-    /// with default options.
-    #[must_use]
+    /// Begins a lane, with threads of its own for the endpoints that follow. Earlier endpoints belong to a lane with default
+    /// options.
     pub fn lane(mut self, options: LaneOptions) -> Self {
         match self.lanes.last_mut() {
-            // Nothing belongs to the last one: these are its options.
+            // The last lane has no endpoints.
             Some((last, endpoints)) if endpoints.is_empty() => *last = options,
             _ => self.lanes.push((options, Vec::new())),
         }
         self
     }
 
-    /// The host that references name, instead of the one that is listened at.
-    #[must_use]
+    /// The host in references, instead of that of the endpoint.
     pub fn advertise(mut self, host: &str) -> Self {
         self.advertised = Some(host.to_owned());
         self
     }
 
-    /// How endpoints at `ssliop://` prove who they are, and what clients have to prove.
-    #[must_use]
+    /// The certificate of `ssliop://` endpoints, and those that clients need.
     pub fn tls_server(mut self, tls: TlsServer) -> Self {
         self.tls_server = Some(tls);
         self
@@ -134,25 +121,21 @@ impl OrbBuilder {
 
     /// The trusted authorities of its calls over TLS, and its own certificate. If a reference offers TLS, calls never use
     /// plain TCP.
-    ///
-    /// # Errors
-    ///
-    /// If the key does not match the certificate, or the name is neither a host name nor an address.
+    /// Fails as [`TlsClient::check`] does.
     pub fn tls_client(mut self, tls: TlsClient) -> Result<Self, TlsError> {
-        self.tls_client = Some(Dialler::new(&tls)?);
+        tls.check()?;
+        self.tls_client = Some(tls);
         Ok(self)
     }
 
     /// Its calls never use plain TCP, as with [`TlsClient::only`], even without settings for TLS: then they use only
     /// Unix sockets.
-    #[must_use]
     pub fn tls_only(mut self) -> Self {
         self.tls_only = true;
         self
     }
 
     /// The transports of its calls, by address; by default those of the environment's `ORBclientTransportRule`.
-    #[must_use]
     pub fn client_transport(mut self, rules: TransportRules) -> Self {
         self.client_transport = Some(rules);
         self
@@ -160,53 +143,45 @@ impl OrbBuilder {
 
     /// The transports of connections that it accepts, by address; by default those of the environment's
     /// `ORBserverTransportRule`. Other connections are closed at once.
-    #[must_use]
     pub fn server_transport(mut self, rules: TransportRules) -> Self {
         self.server_transport = Some(rules);
         self
     }
 
-    /// What clients can make it hold.
-    #[must_use]
+    /// Bounds on the resources that clients can use.
     pub fn server_limits(mut self, limits: ServerLimits) -> Self {
         self.server = limits;
         self
     }
 
-    /// What its calls hold.
-    #[must_use]
+    /// Bounds on its client side.
     pub fn client_limits(mut self, limits: ClientLimits) -> Self {
         self.client = limits;
         self
     }
 
-    /// How long its calls take at most.
-    #[must_use]
+    /// Time limits of its calls.
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
         self
     }
 
-    /// How far its oneways have come when they return.
-    #[must_use]
-    pub fn oneways(mut self, scope: Scope) -> Self {
+    /// When calls of oneways return.
+    pub fn oneways(mut self, scope: SyncScope) -> Self {
         self.scope = scope;
         self
     }
 
     /// Offers servers to call its objects over the connections that it opens to them (bidirectional GIOP, CORBA's policy
-    /// BOTH), as long as those are open: one to each endpoint, which all calls share, until either side ends it. Such
-    /// calls are carried out by the threads of the first lane. Nothing has to be listened at: an ORB that does not
-    /// can be called in this way only, by servers that accept it.
-    #[must_use]
+    /// BOTH): one to each endpoint, which all calls share. Threads of the first lane serve such calls. An ORB that listens
+    /// nowhere can be called only in this way.
     pub fn offer_bidirectional(mut self) -> Self {
         self.offers_bidirectional = true;
         self
     }
 
-    /// Accepts such offers: calls to objects of a client go over the connection that it opened, if they are at an address
-    /// that it announced and `claims` lets it claim.
-    #[must_use]
+    /// Accepts such offers: calls to a client's objects use the connection that it opened, if their address is one that it
+    /// announced and `claims` allows.
     pub fn accept_bidirectional(mut self, claims: Claims) -> Self {
         self.claims = Some(claims);
         self
@@ -216,52 +191,47 @@ impl OrbBuilder {
     /// ([`Adapter::activate_ordered`](crate::Adapter::activate_ordered)). Each lane holds at most `requests` read and
     /// unanswered requests, and of one connection at most [`ServerLimits::in_flight`]. Above these limits, connections
     /// are not read. Calls within the process go to the servant directly.
-    #[must_use]
     pub fn order(mut self, order: impl Order + 'static, requests: usize) -> Self {
         self.order = Some((Arc::new(order), requests));
         self
     }
 
-    /// Whether calls to objects of this ORB go to the servant directly (they do). With interceptors they never do.
-    #[must_use]
+    /// Whether calls to objects of this ORB call the servant directly; default true. With interceptors they never do.
     pub fn collocation(mut self, direct: bool) -> Self {
         self.never_collocates = !direct;
         self
     }
 
-    /// Runs around every request that comes.
-    #[must_use]
+    /// Runs around every incoming request.
     pub fn server_interceptor(mut self, interceptor: impl ServerInterceptor + 'static) -> Self {
         self.server_interceptors.push(Arc::new(interceptor));
         self
     }
 
-    /// Runs around every request that goes out.
-    #[must_use]
+    /// Runs around every outgoing request.
     pub fn client_interceptor(mut self, interceptor: impl ClientInterceptor + 'static) -> Self {
         self.client_interceptors.push(Arc::new(interceptor));
         self
     }
 
-    /// What `corbaloc:rir:/NAME` refers to, and with the name `NameService` what `corbaname:rir:#...` is looked up
-    /// in; the last one said counts. Names that are not said here are looked for in the environment, in `ORBInitRef`
-    /// (`NameService=corbaloc::host/NameService`, several with white space between), as omniORB does.
-    #[must_use]
+    /// The object of `corbaloc:rir:/NAME`; with the name `NameService` also the context for `corbaname:rir:#...`. The last
+    /// setting of a name counts. Other names are those of the environment's `ORBInitRef`
+    /// (`NameService=corbaloc::host/NameService`, separated by white space), as in omniORB.
     pub fn initial(mut self, name: &str, address: &str) -> Self {
         self.initial.push((name.to_owned(), address.to_owned()));
         self
     }
 
-    /// The ORB. Its ports are bound; clients are served from [`Orb::ready`] or [`Orb::run`] on. One that serves reports to the CPU broker what its invocations use, if the
-    /// environment's `HYOSHI_DELEGATE` says so (`docs/orb.md`).
+    /// The ORB. Its ports are bound; [`Orb::ready`] or [`Orb::run`] begins to serve clients. If the environment has
+    /// `HYOSHI_DELEGATE`, a server reports the CPU time of its invocations to the CPU broker (`docs/orb.md`).
     ///
     /// # Errors
     ///
     /// If it cannot listen, the system refuses a thread, or `HYOSHI_DELEGATE` cannot be read.
     pub fn build(mut self) -> Result<Orb, OrbError> {
-        let rules = |set: Option<TransportRules>, variable| match set {
-            Some(rules) => Ok(rules),
-            None => TransportRules::from_environment(variable).map_err(|error| OrbError::Transport { variable, error }),
+        let rules = |set: Option<TransportRules>, variable| {
+            let rules = set.map_or_else(|| TransportRules::from_environment(variable), Ok);
+            rules.map_err(|error| OrbError::Transport(variable, error))
         };
         let client_rules = rules(self.client_transport, "ORBclientTransportRule")?;
         let server_rules = rules(self.server_transport, "ORBserverTransportRule")?;
@@ -273,12 +243,11 @@ impl OrbBuilder {
         for (options, listening) in self.lanes {
             let (mut listeners, mut secure) = (Vec::new(), Vec::new());
             for listening in listening {
-                let address = &listening.address;
+                let address = listening.address.clone();
                 if listening.secure && self.tls_server.is_none() {
-                    return Err(OrbError::NoCertificate(address.clone()));
+                    return Err(OrbError::NoCertificate(address));
                 }
-                let listener =
-                    Listener::bind(address).map_err(|error| OrbError::Listen { address: address.clone(), error })?;
+                let listener = Listener::bind(&address).map_err(|error| OrbError::Listen { address, error })?;
                 if let hyoshi_os::Address::Tcp(address) = listener.address() {
                     bound.push(*address);
                 }
@@ -300,13 +269,13 @@ impl OrbBuilder {
                 lanes.push((first, Vec::new(), Vec::new()));
             }
         }
-        // Calls within the process count for their callers: delegates see those from outside.
+        // Calls within the process are not measured: a delegate does not turn collocation off.
         let intercepted = !self.server_interceptors.is_empty() || !self.client_interceptors.is_empty();
         if !lanes.is_empty()
-            && let Some(said) = hyoshi_os::secure_var_os(delegate::VARIABLE)
+            && let Some(text) = hyoshi_os::secure_var_os(delegate::VARIABLE)
         {
-            let settings = Settings::parse(&said.to_string_lossy()).map_err(OrbError::Delegate)?;
-            let delegate = Delegate::start(settings, resolve_as_client).map_err(OrbError::System)?;
+            let settings = Settings::parse(&text.to_string_lossy()).map_err(OrbError::Delegate)?;
+            let delegate = Delegate::start(settings).map_err(OrbError::System)?;
             self.server_interceptors.insert(0, Arc::new(delegate));
         }
         let housekeeping = Arc::<Housekeeping>::default();
@@ -328,19 +297,13 @@ impl OrbBuilder {
             tls_supports,
             stopped: AtomicBool::new(false),
         });
-        // A thread that begins is an ordinary one at first, which may never run beside those of a real-time lane.
+        // A new thread has no real-time priority at first, so it may never run beside those of a real-time lane.
         let all_at_once = lanes.iter().any(|(options, ..)| matches!(options.policy, Policy::Fifo(_)));
         let lanes: io::Result<Vec<_>> = lanes
             .into_iter()
             .map(|(options, listeners, secure)| {
-                let lane = Lane::new(
-                    Arc::downgrade(&shared),
-                    options,
-                    listeners,
-                    &shared.server,
-                    self.claims,
-                    self.order.clone(),
-                )?;
+                let (orb, order) = (Arc::downgrade(&shared), self.order.clone());
+                let lane = Lane::new(orb, options, listeners, &shared.server, self.claims, order)?;
                 if self.claims.is_some() {
                     lane.carry_both()?;
                 }
@@ -372,14 +335,7 @@ impl fmt::Debug for OrbBuilder {
     }
 }
 
-/// For delegates, which call the broker.
-fn resolve_as_client(address: &str, timeouts: Timeouts) -> Result<(Box<dyn Any>, ObjectRef), String> {
-    let orb = Orb::builder().timeouts(timeouts).build().map_err(|error| error.to_string())?;
-    let object = orb.resolve_unchecked::<dyn Object>(address).map_err(|exception| exception.to_string())?;
-    Ok((Box::new(orb), object))
-}
-
-/// A number that no other run of a server has, for all that is probable.
+/// A number that most probably no other run of a server has.
 fn incarnation() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());

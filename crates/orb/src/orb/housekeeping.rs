@@ -1,9 +1,8 @@
 //! The housekeeping thread. It handles long-running requests, replies that clients do not read, and idle connections.
 //! It sleeps while no connection is open.
 //!
-//! It runs one priority above the highest lane: otherwise a lane that is always busy would keep it from running.
-//! It never blocks, and does little at a time (256 connections of a lane every 10 ms). Where a lane has a
-//! real-time priority, all threads are started at once: waiting for one to begin would be waiting for ordinary threads.
+//! It runs one priority above the highest lane, as a busy lane would preempt it for ever. It never blocks, and does little
+//! at a time (256 connections of a lane every 10 ms).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,9 +13,9 @@ use hyoshi_wire::ior::Endpoint;
 
 use super::{OPENS_WITHIN, Running};
 
-/// While lanes are at work.
+/// The period while lanes are busy.
 const TICK: Span = Span::from_millis(10);
-/// While connections are open.
+/// The period while connections are open.
 const ROUND: Span = Span::from_millis(1000);
 
 /// Starts the thread.
@@ -44,7 +43,7 @@ fn keep_house(orb: &Weak<Running>) {
         for lane in &running.lanes {
             lane.clock();
             lane.tick();
-            // Without a further thread the lane goes on with those it has.
+            // Without a further thread the lane continues with those it has.
             let _ = lane.grow();
         }
         let left = shared.peers.try_flush();

@@ -34,14 +34,6 @@ pub struct Orb {
 
 struct Handle(Arc<Running>);
 
-impl std::ops::Deref for Handle {
-    type Target = Running;
-
-    fn deref(&self) -> &Running {
-        &self.0
-    }
-}
-
 impl Drop for Handle {
     fn drop(&mut self) {
         self.0.shutdown();
@@ -60,19 +52,15 @@ struct Running {
 
 impl Orb {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.running.shared
+        &self.running.0.shared
     }
 
-    /// One with settings.
+    /// An ORB with settings.
     pub fn builder() -> OrbBuilder {
         OrbBuilder::default()
     }
 
-    /// One that only calls.
-    ///
-    /// # Errors
-    ///
-    /// If the system has no thread left.
+    /// An ORB for calls only. Fails if the system has no thread left.
     pub fn client() -> Result<Orb, OrbError> {
         Orb::builder().build()
     }
@@ -89,12 +77,8 @@ impl Orb {
         &self.shared().endpoints
     }
 
-    /// Publishes an object under a chosen key: `corbaloc:iiop:host:port/KEY`. If the object is of another server,
-    /// clients are forwarded to it. If a key is published again, it refers to the new object.
-    ///
-    /// # Errors
-    ///
-    /// If the key begins like those of adapters.
+    /// Publishes an object under a chosen key: `corbaloc:iiop:host:port/KEY`. Clients are forwarded to an object of another
+    /// server. A key that is published again refers to the new object. Fails if the key begins like those of adapters.
     pub fn publish<T: Interface + ?Sized>(
         &self,
         key: impl AsRef<[u8]>,
@@ -111,13 +95,12 @@ impl Orb {
     }
 
     /// A stub for the object at `address`: `IOR:...`, `corbaloc:iiop:host:port/Key`, `corbaname::host#plant/tracker`
-    /// (the naming service is asked), or `file:path` of a file with one of them. The object is asked whether it has
-    /// the interface.
+    /// (by the naming service), or `file:path` of a file with one of them. Asks the object whether it has the interface.
     ///
     /// # Errors
     ///
-    /// INV_OBJREF if the text is none of them, or nothing is bound to the name; BAD_PARAM if the object has another interface; or why it cannot be
-    /// asked.
+    /// INV_OBJREF if the text is none of them, or the name is not bound; BAD_PARAM if the object has another interface; the
+    /// exception of a failed call.
     pub fn resolve<T: Interface + ?Sized>(&self, address: &str) -> Result<T::Stub, SystemException> {
         let reference = self.reference::<T>(address)?;
         if reference.is_a(T::ID)? {
@@ -126,11 +109,7 @@ impl Orb {
         Err(SystemKind::BadParam.not_done(minor::WRONG_INTERFACE))
     }
 
-    /// The same without asking: nothing is sent, except to the naming service of a corbaname.
-    ///
-    /// # Errors
-    ///
-    /// INV_OBJREF if the text is none of them.
+    /// The same without asking the object. Only a corbaname's naming service is called.
     pub fn resolve_unchecked<T: Interface + ?Sized>(&self, address: &str) -> Result<T::Stub, SystemException> {
         self.reference::<T>(address).map(Into::into)
     }
@@ -144,48 +123,48 @@ impl Orb {
         Reference::new(self.shared(), ior).into()
     }
 
-    /// The lane of this name, if it has no threads: the program serves it.
+    /// The lane of this name, if it has no threads and the program serves it.
     pub fn owned_lane(&self, name: &str) -> Option<OwnedLane> {
-        self.running.lanes.iter().filter(|lane| lane.name() == name).find_map(OwnedLane::of)
+        self.running.0.lanes.iter().filter(|lane| lane.name() == name).find_map(OwnedLane::of)
     }
 
-    /// Sends delayed oneways ([`Scope::None`](crate::Scope::None)).
+    /// Sends delayed oneways ([`SyncScope::None`](crate::SyncScope::None)).
     pub fn flush(&self) {
         self.shared().peers.each(|peer| peer.flush());
     }
 
-    /// Serves clients from now on. Call it when the objects are activated and published: a client that asks earlier
-    /// would get OBJECT_NOT_EXIST, which is final. [`build`](OrbBuilder::build) has already bound the ports, so
-    /// clients can connect before; they wait in the kernel's queue of the port. Further calls do nothing.
+    /// Begins to serve clients. Call it when the objects are activated and published: before that, clients would get
+    /// OBJECT_NOT_EXIST, which is final. Clients that connect earlier wait in the kernel's queue of the port, which
+    /// [`build`](OrbBuilder::build) has bound. Further calls do nothing.
     ///
     /// If a program listens and calls neither this nor [`run`](Self::run) within 5 s, the ORB warns on standard error.
     pub fn ready(&self) {
-        self.running.open();
+        self.running.0.open();
     }
 
     /// Serves clients ([`ready`](Self::ready)), and returns when the ORB is shut down.
     pub fn run(&self) {
         self.ready();
-        while !self.shared().is_stopped() {
-            self.running.ended.wait();
+        let running = &self.running.0;
+        while !running.shared.is_stopped() {
+            running.ended.wait();
         }
-        self.running.ended.post();
-        // A servant that ends the ORB has yet to reply.
-        let until = self.running.end_of_patience();
-        for lane in &self.running.lanes {
+        running.ended.post();
+        // A servant that ended the ORB has not replied yet.
+        let until = running.end_of_patience();
+        for lane in &running.lanes {
             lane.wait_for_threads(until);
         }
     }
 
-    /// Takes no further request, waits for those that run, and closes all connections in the orderly way. Called by
-    /// a servant it does not wait for that servant's thread.
+    /// Accepts no further request, waits for running ones, and closes all connections with CloseConnection. It does not
+    /// wait for the calling thread's own request. Dropping the last handle of an ORB does the same.
     ///
-    /// It returns in any case: requests that still run after [`ServerLimits::ending`](crate::ServerLimits::ending) are left to themselves, and oneways that were
-    /// put off ([`Scope::None`](crate::Scope::None)) and that servers have not taken by then are lost. Connections to
-    /// other ORBs are closed then, so that servants which wait for a reply get COMM_FAILURE, and have one second more;
-    /// their replies are dropped. Dropping the last handle of an ORB does the same.
+    /// After [`ServerLimits::ending`](crate::ServerLimits::ending) it closes the connections to other ORBs: delayed oneways
+    /// ([`SyncScope::None`](crate::SyncScope::None)) are lost, and servants that wait for a reply get COMM_FAILURE. They have one
+    /// second more; then it returns in any case, and their replies are dropped.
     pub fn shutdown(&self) {
-        self.running.shutdown();
+        self.running.0.shutdown();
     }
 }
 
@@ -220,7 +199,7 @@ impl Running {
         }
         self.shared.adapters.let_go();
         let mut until = self.end_of_patience();
-        // Some of it goes over connections of the lanes.
+        // Some oneways use connections of the lanes.
         self.shared.peers.try_flush();
         self.lanes.iter().for_each(|lane| lane.close_door());
         let all_ended = |until| self.lanes.iter().all(|lane| lane.wait_for_threads(until));

@@ -5,7 +5,7 @@ use webpki::EndEntityCert;
 
 use super::error::TlsError;
 
-/// Names of a certificate that are read; further ones are ignored.
+/// Names of a certificate; others are ignored.
 const MOST: usize = 32;
 /// `id-at-commonName`, 2.5.4.3 (X.520, 6.2.2).
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
@@ -19,8 +19,7 @@ const BASIC_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x13];
 const NAME_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x1e];
 
 /// The names of a client's certificate (X.509, DER: [`peer_certificate`](crate::current::peer_certificate)), at most 32:
-/// host names and URIs in its `subjectAltName`, or without any `subjectAltName` the common names of its subject (RFC 6125,
-/// 6.4.4). The chain was verified when the connection was made.
+/// host names and URIs of its `subjectAltName`, or if it has none the common names of its subject (RFC 6125, 6.4.4).
 ///
 /// # Errors
 ///
@@ -28,14 +27,10 @@ const NAME_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x1e];
 pub fn certificate_names(certificate: &[u8]) -> Result<Vec<String>, TlsError> {
     let der = CertificateDer::from(certificate);
     let read = EndEntityCert::try_from(&der).map_err(|error| TlsError::Refused(error.to_string()))?;
-    let told = read.valid_dns_names().chain(read.valid_uri_names());
-    let names: Vec<String> = told.take(MOST).map(str::to_owned).collect();
-    Ok(if has_alternative_names(certificate) { names } else { common_names(read.subject()) })
-}
-
-/// Whether it names a use besides its subject; true if it cannot be read.
-fn has_alternative_names(certificate: &[u8]) -> bool {
-    Fields::of(certificate).is_none_or(|fields| fields.extension(&ALTERNATIVE_NAME).is_none_or(|found| found.is_some()))
+    if Fields::of(certificate).is_some_and(|fields| fields.extension(&ALTERNATIVE_NAME).is_none()) {
+        return Ok(common_names(read.subject()));
+    }
+    Ok(read.valid_dns_names().chain(read.valid_uri_names()).take(MOST).map(str::to_owned).collect())
 }
 
 /// Fields of a certificate that `webpki` does not provide (RFC 5280, 4.1 and 4.2).
@@ -43,12 +38,12 @@ pub(crate) struct Fields<'a> {
     /// Seconds since 1970.
     pub(crate) not_before: u64,
     pub(crate) not_after: u64,
-    subject: &'a [u8],
+    pub(super) subject: &'a [u8],
     extensions: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    /// Empty if it cannot be read.
+    /// `None` if it cannot be read.
     pub(crate) fn of(certificate: &'a [u8]) -> Option<Fields<'a>> {
         let signed = inside(inside(certificate)?)?;
         let mut fields = Elements(signed).peekable();
@@ -62,73 +57,62 @@ impl<'a> Fields<'a> {
             Some((_, extensions)) => inside(extensions)?,
             None => &[],
         };
-        Some(Fields { not_before, not_after, subject, extensions })
+        let all_readable = Elements(extensions).all(|(_, extension)| content(extension).is_some());
+        all_readable.then_some(Fields { not_before, not_after, subject, extensions })
     }
 
-    pub(crate) fn subject(&self) -> &'a [u8] {
-        self.subject
-    }
-
-    /// The content of an extension, if present; `None` if extensions cannot be read.
-    fn extension(&self, wanted: &[u8]) -> Option<Option<&'a [u8]>> {
-        for (_, extension) in Elements(self.extensions) {
-            let mut parts = Elements(extension);
-            if parts.next()?.1 == wanted {
-                // The optional flag that it is critical follows.
-                return Some(Some(parts.find(|(tag, _)| *tag == 0x04)?.1));
-            }
-        }
-        Some(None)
-    }
-
-    fn holds(&self, wanted: &[u8]) -> bool {
-        self.extension(wanted).is_none_or(|found| found.is_some())
+    fn extension(&self, wanted: &[u8]) -> Option<&'a [u8]> {
+        let mut all = Elements(self.extensions).filter_map(|(_, extension)| content(extension));
+        all.find(|(id, _)| *id == wanted).map(|(_, content)| content)
     }
 
     /// Whether it is an authority's: `basicConstraints` contains `cA` (RFC 5280, 4.2.1.9).
     pub(crate) fn is_authority(&self) -> bool {
-        let constraints = self.extension(&BASIC_CONSTRAINTS).flatten().and_then(inside);
+        let constraints = self.extension(&BASIC_CONSTRAINTS).and_then(inside);
         constraints.and_then(|content| Elements(content).next()).is_some_and(|(tag, ca)| tag == 0x01 && ca == [0xff])
     }
 
     /// Whether its key may sign certificates: it has no `keyUsage`, or one with `keyCertSign` (RFC 5280, 6.1.4 n).
     pub(crate) fn may_sign(&self) -> bool {
-        match self.extension(&KEY_USAGE) {
-            Some(None) => true,
-            // A bit string: how many bits of the last octet are unused, then bits from the highest on.
-            Some(Some(usage)) => inside(usage).and_then(|bits| bits.get(1)).is_some_and(|bits| bits & 0x04 != 0),
-            None => false,
-        }
+        // A bit string: the number of unused bits in the last octet, then bits from the highest on.
+        let signs = |usage| inside(usage).and_then(|bits| bits.get(1)).is_some_and(|bits| bits & 0x04 != 0);
+        self.extension(&KEY_USAGE).is_none_or(signs)
     }
 
     /// Whether it constrains the names of certificates below it (RFC 5280, 4.2.1.10).
     pub(crate) fn constrains_names(&self) -> bool {
-        self.holds(&NAME_CONSTRAINTS)
+        self.extension(&NAME_CONSTRAINTS).is_some()
     }
 
     /// Whether it has a name to which constraints do not apply here: a URI, or a common name that counts.
     pub(crate) fn has_free_names(&self) -> bool {
         match self.extension(&ALTERNATIVE_NAME) {
-            Some(None) => !common_names(self.subject).is_empty(),
-            Some(Some(names)) => inside(names).is_none_or(|names| Elements(names).any(|(tag, _)| tag == 0x86)),
-            None => true,
+            None => !common_names(self.subject).is_empty(),
+            Some(names) => inside(names).is_none_or(|names| Elements(names).any(|(tag, _)| tag == 0x86)),
         }
     }
 
     /// Whether a client can compare it with a host: it has a host name or address.
     pub(crate) fn names_hosts(&self) -> bool {
-        let names = self.extension(&ALTERNATIVE_NAME).flatten().and_then(inside);
+        let names = self.extension(&ALTERNATIVE_NAME).and_then(inside);
         names.is_some_and(|names| Elements(names).any(|(tag, _)| matches!(tag, 0x82 | 0x87)))
     }
 
-    /// Its name for people: its subject's common name.
+    /// Its subject's common name, for messages.
     pub(crate) fn common_name(&self) -> Option<String> {
         common_names(self.subject).into_iter().next().map(|name| name.chars().filter(|c| !c.is_control()).collect())
     }
 }
 
-fn inside(der: &[u8]) -> Option<&[u8]> {
+pub(super) fn inside(der: &[u8]) -> Option<&[u8]> {
     Elements(der).next().map(|(_, content)| content)
+}
+
+/// The identifier and the content of an extension, which may have a flag between them.
+fn content(extension: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut parts = Elements(extension);
+    let (_, id) = parts.next()?;
+    Some((id, parts.find(|(tag, _)| *tag == 0x04)?.1))
 }
 
 /// When a list of revoked certificates (DER) must be replaced, if it has that date (RFC 5280, 5.1).
@@ -139,7 +123,7 @@ pub(crate) fn next_update(list: &[u8]) -> Option<u64> {
     times.next().and_then(seconds)
 }
 
-/// A UTCTime, of 1950 to 2049, or a GeneralizedTime, to the second and of Greenwich (RFC 5280, 4.1.2.5).
+/// The seconds since 1970 of a UTCTime (1950 to 2049) or a GeneralizedTime (RFC 5280, 4.1.2.5).
 fn seconds((tag, time): (u8, &[u8])) -> Option<u64> {
     let digits = time.strip_suffix(b"Z").filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
     let number = |digits: &[u8]| digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
@@ -155,22 +139,22 @@ fn seconds((tag, time): (u8, &[u8])) -> Option<u64> {
     Some(days.saturating_sub(719_469) * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
-/// Of a subject: relative distinguished names, each a set of pairs of an object identifier and a value (RFC 5280, 4.1.2.4).
+/// The common names of a subject, which is a list of sets of pairs of object identifier and value (RFC 5280, 4.1.2.4).
 fn common_names(subject: &[u8]) -> Vec<String> {
     let sets = Elements(subject).filter(|(tag, _)| *tag == 0x31);
     let pairs = sets.flat_map(|(_, set)| Elements(set)).filter(|(tag, _)| *tag == 0x30);
     let named = pairs.filter_map(|(_, pair)| {
         let mut pair = Elements(pair);
         pair.next().filter(|(tag, id)| *tag == 0x06 && **id == COMMON_NAME)?;
-        // UTF8String, PrintableString, IA5String: the others are of the last century.
+        // UTF8String, PrintableString or IA5String; certificates of this century use no others.
         let (_, value) = pair.next().filter(|(tag, _)| matches!(tag, 0x0c | 0x13 | 0x16))?;
         String::from_utf8(value.to_vec()).ok()
     });
     named.take(MOST).collect()
 }
 
-/// What stands side by side in DER: tags and contents; ends where it cannot be read.
-struct Elements<'a>(&'a [u8]);
+/// Consecutive elements of DER: tags and contents. Ends where it cannot be read.
+pub(super) struct Elements<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Elements<'a> {
     type Item = (u8, &'a [u8]);
@@ -285,8 +269,7 @@ mod tests {
         #[test]
         fn no_octets_make_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..64)) {
             common_names(&octets);
-            has_alternative_names(&octets);
-            Fields::of(&octets);
+            let _ = Fields::of(&octets).map(|fields| fields.extension(&ALTERNATIVE_NAME));
             seconds((0x17, &octets));
         }
     }

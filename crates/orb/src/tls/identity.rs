@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hyoshi_os::clock::unix_seconds;
+use rustls::InconsistentKeys;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
 
 use super::certificate::Fields;
-use super::error::{TlsError, TlsWarning, refused, unfit, within};
-use super::key::{Key, Unread};
-use super::pem::{Fault, Kind, Section, sections};
+use super::error::{TlsError, TlsWarning, refused};
+use super::key::PrivateKey;
+use super::pem::{PemKind, PemSection, sections};
 
 /// Largest size of a file, in octets.
 const MOST: u64 = 4 << 20;
@@ -39,42 +40,43 @@ impl TlsIdentity {
     ///
     /// If the certificate or the key is missing.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
-        Ok(TlsIdentity { own: Arc::new(CertifiedKey::new(certificates(chain)?, private(key)?)), open: None })
+        let chain = certificates(&sections(chain, "certificate")?)?;
+        Ok(TlsIdentity { own: Arc::new(CertifiedKey::new(chain, private(key)?)), open: None })
     }
 
-    /// From files in PEM; both may be in one.
-    ///
-    /// # Errors
-    ///
-    /// If the certificate or the key is missing.
+    /// From files in PEM; both may be in one. Fails as [`from_pem`](Self::from_pem) does, or if a file cannot be read.
     pub fn from_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
         let (chain, key) = (chain.as_ref(), key.as_ref());
-        let certificates = certificates(&read(chain)?.0).map_err(|error| within(chain, error))?;
+        let all = sections(&read(chain)?.0, "certificate");
+        let chain = all.and_then(|all| certificates(&all)).map_err(|error| error.within(chain))?;
         let (text, open) = read(key)?;
-        let private = private(&text).map_err(|error| within(key, error))?;
+        let private = private(&text).map_err(|error| error.within(key))?;
         let open = open.map(|mode| (key.to_owned(), mode));
-        Ok(TlsIdentity { own: Arc::new(CertifiedKey::new(certificates, private)), open })
+        Ok(TlsIdentity { own: Arc::new(CertifiedKey::new(chain, private)), open })
     }
 
-    /// Problems of it, present or within 30 days.
+    /// Present problems, and those within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
-        let mut all = Vec::new();
-        all.extend(self.open.clone().map(|(path, mode)| TlsWarning::KeyOpen { path, mode }));
-        all.extend(self.own.cert.iter().filter_map(|certificate| age(certificate, unix_seconds())));
-        all
+        let open = self.open.clone().map(|(path, mode)| TlsWarning::KeyOpen(path, mode));
+        open.into_iter()
+            .chain(self.own.cert.iter().filter_map(|certificate| age(certificate, unix_seconds())))
+            .collect()
     }
 
-    /// The certificate and key, which belong together.
+    /// The certificate with its key; an error if they do not match.
     pub(super) fn own(&self) -> Result<Arc<CertifiedKey>, TlsError> {
-        self.own.keys_match().map_err(unfit)?;
-        Ok(self.own.clone())
+        match self.own.keys_match() {
+            Ok(()) => Ok(self.own.clone()),
+            Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Err(TlsError::Mismatch),
+            Err(error) => Err(refused(error)),
+        }
     }
 
-    /// If no client can compare it with a host.
+    /// A warning if it has no name of a host.
     pub(super) fn nameless(&self) -> Option<TlsWarning> {
         let certificate = self.own.cert.first()?;
         let fields = Fields::of(certificate)?;
-        (!fields.names_hosts()).then(|| TlsWarning::NoNames { what: called(&fields) })
+        (!fields.names_hosts()).then(|| TlsWarning::NoNames(called(&fields)))
     }
 }
 
@@ -85,24 +87,24 @@ pub(super) fn called(fields: &Fields<'_>) -> String {
     }
 }
 
-/// Warnings about a certificate's dates.
+/// A warning about a certificate's dates.
 pub(super) fn age(certificate: &[u8], now: u64) -> Option<TlsWarning> {
     let fields = Fields::of(certificate)?;
     let what = called(&fields);
     if now < fields.not_before {
-        Some(TlsWarning::NotYetValid { what })
+        Some(TlsWarning::NotYetValid(what))
     } else if now > fields.not_after {
-        Some(TlsWarning::Expired { what, days: (now - fields.not_after) / DAY })
+        Some(TlsWarning::Expired(what, (now - fields.not_after) / DAY))
     } else {
         let left = fields.not_after - now;
-        (left < SOON).then_some(TlsWarning::ExpiresSoon { what, days: left / DAY })
+        (left < SOON).then_some(TlsWarning::ExpiresSoon(what, left / DAY))
     }
 }
 
-/// The content of a file, and its permissions if other users can use it. A group may read a file of root's, as with
+/// The content of a file, and its permissions if other users can use it. Root's files may be readable for a group, as with
 /// PostgreSQL and Debian's group ssl-cert.
 pub(super) fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Option<u32>), TlsError> {
-    let fail = |error| TlsError::File { path: path.to_owned(), error };
+    let fail = |error| TlsError::File(path.to_owned(), error);
     let file = File::open(path).map_err(fail)?;
     let found = file.metadata().map_err(fail)?;
     if found.is_file() && found.len() > MOST {
@@ -117,26 +119,10 @@ pub(super) fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Option<u32>), Tls
     Ok((text, (mode & forbidden != 0 && found.is_file()).then_some(mode)))
 }
 
-/// All sections, or the error, which names what was expected.
-pub(super) fn split(text: &[u8], wanted: &'static str) -> Result<Vec<Section>, TlsError> {
-    sections(text).map_err(|fault: Fault| {
-        // A broken key does not make the certificate in its file broken.
-        let wanted = match fault.kind {
-            Some(kind) if kind.is_key() => "private key",
-            Some(Kind::Certificate) => "certificate",
-            _ => wanted,
-        };
-        TlsError::Pem { file: None, wanted, why: fault.said().into_owned() }
-    })
-}
-
-pub(super) fn none(wanted: &'static str, why: &str) -> TlsError {
-    TlsError::Pem { file: None, wanted, why: why.to_owned() }
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let all = split(pem, "certificate")?;
-    let found: Vec<_> = all.iter().filter(|section| section.kind == Kind::Certificate).map(certificate).collect();
+/// The certificates among sections; an error if there is none.
+pub(super) fn certificates(all: &[PemSection]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found = all.iter().filter(|section| section.kind == PemKind::Certificate);
+    let found: Vec<_> = found.map(|section| CertificateDer::from(section.der.to_vec())).collect();
     if found.is_empty() {
         let keys = all.iter().any(|section| section.kind.is_key());
         return Err(none("certificate", if keys { "it contains only a private key" } else { "there is none" }));
@@ -144,21 +130,19 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(found)
 }
 
-pub(super) fn certificate(section: &Section) -> CertificateDer<'static> {
-    CertificateDer::from(section.der.to_vec())
+fn none(wanted: &'static str, why: &str) -> TlsError {
+    TlsError::Pem { file: None, wanted, why: why.to_owned() }
 }
 
-fn private(pem: &[u8]) -> Result<Arc<Key>, TlsError> {
-    let all = split(pem, "private key")?;
+fn private(pem: &[u8]) -> Result<Arc<PrivateKey>, TlsError> {
+    let all = sections(pem, "private key")?;
     match all.iter().find(|section| section.kind.is_key()) {
         None => Err(none("private key", "there is none")),
-        Some(Section { kind: Kind::EncryptedKey, .. }) => Err(TlsError::Encrypted { file: None }),
-        Some(Section { kind, der }) => match Key::read(*kind, der) {
-            Ok(key) => Ok(Arc::new(key)),
-            Err(Unread::Unknown) => Err(refused(
-                "the private key is none of RSA (2048 bits and more), P-256, P-384 or Ed25519, or is damaged",
-            )),
-            Err(Unread::Memory(error)) => Err(refused(error)),
-        },
+        Some(PemSection { kind: PemKind::EncryptedKey, .. }) => Err(TlsError::Encrypted(None)),
+        Some(PemSection { kind, der }) => {
+            PrivateKey::read(*kind, der).map_err(refused)?.map(Arc::new).ok_or_else(|| {
+                refused("the private key is none of RSA (2048 bits and more), P-256, P-384 or Ed25519, or is damaged")
+            })
+        }
     }
 }

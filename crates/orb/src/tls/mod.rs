@@ -35,24 +35,19 @@ use verify::{OfClients, OfServers};
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
 
-fn provider() -> &'static Arc<CryptoProvider> {
-    &PROVIDER
-}
-
-/// Called for failed handshakes: the client's address, and the reason.
-type Heard = Arc<dyn Fn(&str, &str) + Send + Sync>;
-
-/// How `ssliop://` endpoints authenticate, and which certificates clients need. Clones share the changes of
+/// The certificate of `ssliop://` endpoints, and those that clients need. Clones share the changes of
 /// [`renew`](Self::renew).
+#[must_use]
 #[derive(Clone)]
 pub struct TlsServer {
     settings: Arc<ArcSwap<ServerSettings>>,
-    pub(crate) refused: Option<Heard>,
+    /// Called for failed handshakes with the client's address and the reason.
+    pub(crate) refused: Option<Arc<dyn Fn(&str, &str) + Send + Sync>>,
     asks: bool,
     insists: bool,
 }
 
-/// What one handshake needs.
+/// The settings of one handshake.
 pub(crate) struct ServerSettings {
     pub(crate) config: Arc<ServerConfig>,
     identity: TlsIdentity,
@@ -67,36 +62,25 @@ const TARGET: u16 = 0x20;
 const CLIENT: u16 = 0x40;
 
 impl TlsServer {
-    /// All clients may connect.
-    ///
-    /// # Errors
-    ///
-    /// If the key does not match the certificate.
+    /// All clients may connect. Fails if the key does not match the certificate.
     pub fn new(identity: TlsIdentity) -> Result<Self, TlsError> {
         TlsServer::with(identity, None, false)
     }
 
-    /// Clients must show a certificate from one of these authorities.
-    ///
-    /// # Errors
-    ///
-    /// If the key does not match the certificate.
+    /// Clients must show a certificate from one of these authorities. Fails as [`new`](Self::new) does.
     pub fn for_clients_of(identity: TlsIdentity, roots: &TlsRoots) -> Result<Self, TlsError> {
         TlsServer::with(identity, Some(roots), true)
     }
 
-    /// Clients may show a certificate from one of these authorities; one from another is refused. Servants read it
-    /// with [`current::peer_certificate`](crate::current::peer_certificate).
-    ///
-    /// # Errors
-    ///
-    /// If the key does not match the certificate.
+    /// Clients may show a certificate from one of these authorities, but no other certificate. Servants read it with
+    /// [`current::peer_certificate`](crate::current::peer_certificate). Fails as [`new`](Self::new) does.
     pub fn for_clients_perhaps_of(identity: TlsIdentity, roots: &TlsRoots) -> Result<Self, TlsError> {
         TlsServer::with(identity, Some(roots), false)
     }
 
     fn with(identity: TlsIdentity, clients: Option<&TlsRoots>, insists: bool) -> Result<Self, TlsError> {
-        let builder = versions(ServerConfig::builder_with_provider(provider().clone()))?;
+        let builder = ServerConfig::builder_with_provider(PROVIDER.clone());
+        let builder = builder.with_safe_default_protocol_versions().map_err(refused)?;
         let builder = match clients {
             None => builder.with_no_client_auth(),
             Some(roots) => builder.with_client_cert_verifier(Arc::new(OfClients { roots: roots.clone(), insists })),
@@ -110,21 +94,20 @@ impl TlsServer {
         Ok(TlsServer { settings, refused: None, asks: clients.is_some(), insists })
     }
 
-    /// Calls `hear` for failed handshakes: the client's address, and the reason. It runs on a handshake thread, and
+    /// Calls `report` for failed handshakes with the client's address and the reason. It runs on a handshake thread, and
     /// should be brief.
-    #[must_use]
-    pub fn on_refused(mut self, hear: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
-        self.refused = Some(Arc::new(hear));
+    pub fn on_refused(mut self, report: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
+        self.refused = Some(Arc::new(report));
         self
     }
 
-    /// From now on handshakes use `next`: certificate, key, authorities and lists of revoked certificates. Connections
-    /// stay, except those whose clients showed a certificate that `next` revokes: they are closed at the next renewal
+    /// From now on handshakes use `next`: certificate, key, authorities and lists of revoked certificates. Connections stay
+    /// open, except those with a client certificate that `next` revokes: they are closed at the next renewal
     /// ([`ServerLimits::renewal`](crate::ServerLimits::renewal)).
     ///
     /// # Errors
     ///
-    /// If only one of `next` and this one asks clients for certificates: references contain that.
+    /// If `next` differs in whether it asks clients for certificates, or requires them: references contain that.
     pub fn renew(&self, next: &TlsServer) -> Result<(), TlsError> {
         if (self.asks, self.insists) != (next.asks, next.insists) {
             return Err(refused("whether clients must show a certificate cannot change while the server runs"));
@@ -133,20 +116,18 @@ impl TlsServer {
         Ok(())
     }
 
-    /// Problems of its certificate and authorities, present or within 30 days.
+    /// Present problems of its certificate and authorities, and those within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let settings = self.settings.load();
-        let mut all = settings.identity.warnings();
-        all.extend(settings.identity.nameless());
-        all.extend(settings.clients.iter().flat_map(TlsRoots::warnings));
-        all
+        let own = settings.identity.warnings().into_iter().chain(settings.identity.nameless());
+        own.chain(settings.clients.iter().flat_map(TlsRoots::warnings)).collect()
     }
 
     pub(crate) fn settings(&self) -> Arc<ServerSettings> {
         self.settings.load_full()
     }
 
-    /// The association options for references: what it supports, and what it requires.
+    /// The association options for references: supported, and required.
     pub(crate) fn options(&self) -> (u16, u16) {
         let supports = PRIVATE | ORDERED | TARGET | if self.asks { CLIENT } else { 0 };
         (supports, PRIVATE | if self.insists { CLIENT } else { 0 })
@@ -154,7 +135,7 @@ impl TlsServer {
 }
 
 impl ServerSettings {
-    /// Whether these certificates, which were valid when their connection was made, are revoked by now.
+    /// Whether these certificates, valid when their connection was made, have been revoked.
     pub(crate) fn revokes(&self, chain: &[CertificateDer<'_>]) -> bool {
         let (Some(roots), Some((own, further))) = (&self.clients, chain.split_first()) else { return false };
         let verified = roots.verify(own, further, UnixTime::now(), KeyUsage::client_auth());
@@ -169,18 +150,19 @@ impl fmt::Debug for TlsServer {
 }
 
 /// The trusted servers' certificates, and this ORB's own. Clones share the changes of [`renew`](Self::renew).
+#[must_use]
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     settings: Arc<ArcSwap<ClientSettings>>,
     name: Option<String>,
-    only: bool,
+    pub(crate) only: bool,
 }
 
 #[derive(Debug)]
 struct ClientSettings {
     roots: TlsRoots,
     identity: Option<TlsIdentity>,
-    /// Of both, once it is needed.
+    /// Made of both at first use.
     config: OnceLock<Arc<ClientConfig>>,
 }
 
@@ -193,7 +175,8 @@ impl ClientSettings {
         if let Some(config) = self.config.get() {
             return Ok(config.clone());
         }
-        let builder = versions(ClientConfig::builder_with_provider(provider().clone()))?;
+        let builder = ClientConfig::builder_with_provider(PROVIDER.clone());
+        let builder = builder.with_safe_default_protocol_versions().map_err(refused)?;
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(OfServers(self.roots.clone())));
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
@@ -211,92 +194,60 @@ impl TlsClient {
         TlsClient { settings: ClientSettings::new(roots.clone(), None), name: None, only: false }
     }
 
-    /// Shows this certificate to servers that ask for one.
-    #[must_use]
+    /// Uses this certificate for servers that ask for one.
     pub fn identity(mut self, identity: TlsIdentity) -> Self {
         let roots = self.settings.load().roots.clone();
         self.settings = ClientSettings::new(roots, Some(identity));
         self
     }
 
-    /// The name or address that all servers' certificates must have, whatever host a reference names: for references
-    /// with addresses that certificates do not list.
-    #[must_use]
+    /// The name or address that all servers' certificates must have, instead of the host in the reference.
     pub fn named(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
     }
 
-    /// Never uses plain TCP, also for servers that offer nothing else. (For a server that offers TLS it is never used
-    /// anyway.)
-    #[must_use]
+    /// Never uses plain TCP, even for servers that do not offer TLS.
     pub fn only(mut self) -> Self {
         self.only = true;
         self
     }
 
-    /// From now on ORBs built with this one open connections with `next`: authorities, lists of revoked certificates,
-    /// certificate and key. Open connections stay.
-    ///
-    /// # Errors
-    ///
-    /// If the key does not match the certificate.
+    /// From now on ORBs built with this one connect with `next`: authorities, lists of revoked certificates, certificate
+    /// and key. Open connections stay. Fails as [`check`](Self::check) does.
     pub fn renew(&self, next: &TlsClient) -> Result<(), TlsError> {
         next.check()?;
         self.settings.store(next.settings.load_full());
         Ok(())
     }
 
-    /// Whether it can be used: then [`renew`](Self::renew) with it succeeds.
-    ///
-    /// # Errors
-    ///
-    /// If the key does not match the certificate.
+    /// Fails if the key does not match the certificate, or the name is neither a host name nor an address.
     pub fn check(&self) -> Result<(), TlsError> {
+        if let Some(name) = &self.name {
+            ServerName::try_from(name.as_str()).map_err(|_| TlsError::Name(name.clone()))?;
+        }
         self.settings.load().config().map(drop)
     }
 
-    /// Problems of its certificate and authorities, present or within 30 days.
+    /// `None` if the endpoint's host cannot be a name in a certificate.
+    pub(crate) fn dial(&self, endpoint: &Endpoint) -> Option<Dial> {
+        let Endpoint::Tls { host, .. } = endpoint else { return None };
+        let name = ServerName::try_from(self.name.as_ref().unwrap_or(host).clone()).ok()?;
+        Some(Dial { settings: self.settings.clone(), name })
+    }
+
+    /// Present problems of its certificate and authorities, and those within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let settings = self.settings.load();
         settings.identity.iter().flat_map(TlsIdentity::warnings).chain(settings.roots.warnings()).collect()
     }
 }
 
-/// A client's settings, ready for use.
-#[derive(Clone, Debug)]
-pub(crate) struct Dialler {
-    settings: Arc<ArcSwap<ClientSettings>>,
-    name: Option<ServerName<'static>>,
-    pub(crate) only: bool,
-}
-
-/// The host to authenticate.
+/// The settings, and the host to authenticate.
 #[derive(Clone, Debug)]
 pub(crate) struct Dial {
     settings: Arc<ArcSwap<ClientSettings>>,
     name: ServerName<'static>,
-}
-
-impl Dialler {
-    pub(crate) fn new(client: &TlsClient) -> Result<Self, TlsError> {
-        client.check()?;
-        let name = match &client.name {
-            Some(name) => Some(ServerName::try_from(name.clone()).map_err(|_| TlsError::Name(name.clone()))?),
-            None => None,
-        };
-        Ok(Dialler { settings: client.settings.clone(), name, only: client.only })
-    }
-
-    /// `None` if the endpoint's host cannot be a name in a certificate.
-    pub(crate) fn dial(&self, endpoint: &Endpoint) -> Option<Dial> {
-        let Endpoint::Tls { host, .. } = endpoint else { return None };
-        let name = match &self.name {
-            Some(name) => name.clone(),
-            None => ServerName::try_from(host.clone()).ok()?,
-        };
-        Some(Dial { settings: self.settings.clone(), name })
-    }
 }
 
 impl Dial {
@@ -304,10 +255,4 @@ impl Dial {
         let config = self.settings.load().config().map_err(io::Error::other)?;
         ClientConnection::new(config, self.name.clone()).map_err(io::Error::other)
     }
-}
-
-fn versions<S: rustls::ConfigSide>(
-    builder: rustls::ConfigBuilder<S, rustls::WantsVersions>,
-) -> Result<rustls::ConfigBuilder<S, rustls::WantsVerifier>, TlsError> {
-    builder.with_safe_default_protocol_versions().map_err(refused)
 }

@@ -1,12 +1,14 @@
-//! PEM (RFC 7468): sections of text. Errors never quote the text, because it may be a private key.
-
-use std::borrow::Cow;
+//! PEM (RFC 7468). Errors never quote the text, because it may be a private key.
+//!
+//! rustls has a reader too, which leaves copies of keys on the heap.
 
 use zeroize::Zeroizing;
 
+use super::error::TlsError;
+
 /// The content of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PemKind {
     Certificate,
     RevocationList,
     /// PKCS #8.
@@ -19,96 +21,83 @@ pub(super) enum Kind {
     Other,
 }
 
-impl Kind {
-    fn of(label: &[u8]) -> Kind {
+impl PemKind {
+    fn of(label: &[u8]) -> PemKind {
         match label {
-            b"CERTIFICATE" | b"X509 CERTIFICATE" => Kind::Certificate,
-            b"X509 CRL" => Kind::RevocationList,
-            b"PRIVATE KEY" => Kind::Key,
-            b"RSA PRIVATE KEY" => Kind::RsaKey,
-            b"EC PRIVATE KEY" => Kind::EcKey,
-            b"ENCRYPTED PRIVATE KEY" => Kind::EncryptedKey,
-            _ => Kind::Other,
+            b"CERTIFICATE" | b"X509 CERTIFICATE" => PemKind::Certificate,
+            b"X509 CRL" => PemKind::RevocationList,
+            b"PRIVATE KEY" => PemKind::Key,
+            b"RSA PRIVATE KEY" => PemKind::RsaKey,
+            b"EC PRIVATE KEY" => PemKind::EcKey,
+            b"ENCRYPTED PRIVATE KEY" => PemKind::EncryptedKey,
+            _ => PemKind::Other,
         }
     }
 
     pub(super) fn is_key(self) -> bool {
-        matches!(self, Kind::Key | Kind::RsaKey | Kind::EcKey | Kind::EncryptedKey)
+        matches!(self, PemKind::Key | PemKind::RsaKey | PemKind::EcKey | PemKind::EncryptedKey)
     }
 }
 
-/// One of them, decoded; overwritten when it goes.
-pub(super) struct Section {
-    pub(super) kind: Kind,
+/// A decoded section; overwritten when it is dropped.
+pub(super) struct PemSection {
+    pub(super) kind: PemKind,
     pub(super) der: Zeroizing<Vec<u8>>,
-}
-
-/// The error, and its line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub(super) line: usize,
-    pub(super) kind: Option<Kind>,
-    what: &'static str,
-}
-
-impl Fault {
-    /// Not the text: it may be a key.
-    pub(super) fn said(self) -> Cow<'static, str> {
-        format!("line {}: {}", self.line, self.what).into()
-    }
 }
 
 const JOINED: &str = "the marker is not on a line of its own; the file may have lost its line ends";
 const CUT_OFF: &str = "it is cut off: the section that begins here has no -----END";
 const NOT_BASE64: &str = "no base64 between the markers";
 
-/// All sections, in their order.
-pub(super) fn sections(text: &[u8]) -> Result<Vec<Section>, Fault> {
+/// All sections, in their order, or the line of the first mistake. `wanted` is the content that the caller needs.
+pub(super) fn sections(text: &[u8], wanted: &'static str) -> Result<Vec<PemSection>, TlsError> {
+    let broken = |wanted, line, what| TlsError::Pem { file: None, wanted, why: format!("line {line}: {what}") };
     let mut all = Vec::new();
-    let mut lines = (1..).zip(text.split(|octet| *octet == b'\n'));
+    let mut lines = (1..).zip(text.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii));
     while let Some((begun, line)) = lines.next() {
-        let line = line.trim_ascii();
         if !line.starts_with(b"-----BEGIN") {
             continue;
         }
-        let marked = line.strip_prefix(b"-----BEGIN ").and_then(|rest| rest.strip_suffix(b"-----"));
+        let label = line.strip_prefix(b"-----BEGIN ").and_then(|rest| rest.strip_suffix(b"-----"));
         // A marker inside the marker: the text has one line.
-        let marked = marked.filter(|label| !label.windows(5).any(|five| five == b"-----"));
-        let Some(label) = marked else { return Err(Fault { line: begun, kind: None, what: JOINED }) };
-        let mut kind = Kind::of(label);
-        let fault = |line, what| Fault { line, kind: Some(kind), what };
+        let label = label.filter(|label| !label.windows(5).any(|five| five == b"-----"));
+        let label = label.ok_or_else(|| broken(wanted, begun, JOINED))?;
+        let mut kind = PemKind::of(label);
+        // A broken key does not make the certificate in its file broken.
+        let wanted = match kind {
+            PemKind::Certificate => "certificate",
+            kind if kind.is_key() => "private key",
+            _ => wanted,
+        };
         // As large as needed: a buffer that grows leaves copies behind.
         let mut der = Zeroizing::new(Vec::with_capacity(text.len() / 4 * 3 + 3));
         let mut decoder = Base64::default();
         let mut encrypted = false;
         loop {
-            let Some((number, line)) = lines.next() else { return Err(fault(begun, CUT_OFF)) };
-            let line = line.trim_ascii();
+            let (number, line) = lines.next().ok_or_else(|| broken(wanted, begun, CUT_OFF))?;
             if let Some(end) = line.strip_prefix(b"-----END ") {
                 if end.strip_suffix(b"-----") != Some(label) {
-                    return Err(fault(number, JOINED));
+                    return Err(broken(wanted, number, JOINED));
                 }
                 break;
             }
             if line.starts_with(b"-----") {
-                return Err(fault(begun, CUT_OFF));
+                return Err(broken(wanted, begun, CUT_OFF));
             }
             // Headers of the old format (RFC 1421).
             if line.contains(&b':') {
                 encrypted |= line.starts_with(b"Proc-Type:") && line.ends_with(b"ENCRYPTED");
-                continue;
-            }
-            if !line.iter().all(|octet| decoder.take(*octet, &mut der)) {
-                return Err(fault(number, NOT_BASE64));
+            } else if !line.iter().all(|octet| decoder.take(*octet, &mut der)) {
+                return Err(broken(wanted, number, NOT_BASE64));
             }
         }
         // Encrypted content is not decoded.
         if encrypted && kind.is_key() {
-            kind = Kind::EncryptedKey;
+            kind = PemKind::EncryptedKey;
         } else if !decoder.is_whole() {
-            return Err(fault(begun, NOT_BASE64));
+            return Err(broken(wanted, begun, NOT_BASE64));
         }
-        all.push(Section { kind, der });
+        all.push(PemSection { kind, der });
     }
     Ok(all)
 }
@@ -122,7 +111,7 @@ struct Base64 {
 }
 
 impl Base64 {
-    /// False if it is not one.
+    /// False if the character is not base64.
     fn take(&mut self, character: u8, into: &mut Vec<u8>) -> bool {
         let six = match character {
             b'A'..=b'Z' => character - b'A',
@@ -178,31 +167,34 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_comes_back(octets in proptest::collection::vec(any::<u8>(), 0..200), width in 1usize..80) {
+        fn decoding_inverts_encoding(octets in proptest::collection::vec(any::<u8>(), 0..200), width in 1usize..80) {
             let body: Vec<String> =
                 encode(&octets).as_bytes().chunks(width).map(|line| String::from_utf8(line.to_vec()).unwrap()).collect();
             for end in ["\n", "\r\n", " \n"] {
                 let text =
                     format!("note{end}-----BEGIN PRIVATE KEY-----{end}{}{end}-----END PRIVATE KEY-----", body.join(end));
-                let all = sections(text.as_bytes()).unwrap();
+                let all = sections(text.as_bytes(), "certificate").unwrap();
                 prop_assert_eq!(all.len(), 1);
-                prop_assert_eq!((&*all[0].der, all[0].kind), (&octets, Kind::Key));
+                prop_assert_eq!((&*all[0].der, all[0].kind), (&octets, PemKind::Key));
             }
         }
 
         #[test]
         fn no_text_makes_it_panic(text in "(-----(BEGIN|END) (PRIVATE KEY|CERTIFICATE)-----|[A-Z=\n: -]){0,20}") {
-            let _ = sections(text.as_bytes());
+            let _ = sections(text.as_bytes(), "certificate");
         }
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line_and_none_of_the_text() {
-        let fault = |text: &str| sections(text.as_bytes()).map(drop).unwrap_err();
-        let said = |text: &str| fault(text).said().into_owned();
+    fn an_error_has_its_line_and_none_of_the_text() {
+        let fault = |text: &str| match sections(text.as_bytes(), "certificate").map(drop).unwrap_err() {
+            TlsError::Pem { file: None, wanted, why } => (wanted, why),
+            other => panic!("{other}"),
+        };
+        let said = |text: &str| fault(text).1;
         assert_eq!(said("\n-----BEGIN PRIVATE KEY----- AAAA -----END PRIVATE KEY-----"), format!("line 2: {JOINED}"));
         assert_eq!(said("-----BEGIN PRIVATE KEY-----\nAAAA\n"), format!("line 1: {CUT_OFF}"));
-        assert_eq!(fault("-----BEGIN PRIVATE KEY-----\nAAAA\n").kind, Some(Kind::Key));
+        assert_eq!(fault("-----BEGIN PRIVATE KEY-----\nAAAA\n").0, "private key");
         assert_eq!(
             said("-----BEGIN PRIVATE KEY-----\nAA\u{0}A\n-----END PRIVATE KEY-----"),
             format!("line 2: {NOT_BASE64}")
@@ -216,6 +208,6 @@ mod tests {
             format!("line 2: {NOT_BASE64}")
         );
         let headers = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END EC PRIVATE KEY-----";
-        assert_eq!(sections(headers.as_bytes()).unwrap()[0].kind, Kind::EncryptedKey);
+        assert_eq!(sections(headers.as_bytes(), "private key").unwrap()[0].kind, PemKind::EncryptedKey);
     }
 }

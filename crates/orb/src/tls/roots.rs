@@ -15,18 +15,18 @@ use webpki::{
     RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath, anchor_from_trusted_cert,
 };
 
+use super::PROVIDER;
 use super::certificate::{Fields, next_update};
-use super::error::{TlsError, TlsWarning, refused, within};
-use super::identity::{age, called, certificate, none, read, split};
-use super::pem::Kind;
-use super::provider;
+use super::error::{TlsError, TlsWarning, refused};
+use super::identity::{age, called, certificates, read};
+use super::pem::{PemKind, sections};
 
-/// Certificates that a peer may show besides its own.
+/// Certificates of a peer besides its own.
 const FURTHER: usize = 8;
-/// How many of them may have one name (two, for an authority with an old and a new issuer), and how many such names
-/// there may be: each doubles the ways that are tried.
+/// Certificates with the same name (two, for an authority with an old and a new issuer), and the number of such names:
+/// each doubles the paths to try.
 const NAMESAKES: usize = 2;
-/// Their octets, with the peer's own.
+/// Octets of all certificates of a peer.
 const OCTETS: usize = 32 << 10;
 
 /// The trusted authorities, and their lists of revoked certificates.
@@ -35,10 +35,11 @@ pub struct TlsRoots(Arc<Roots>);
 
 struct Roots {
     anchors: Vec<TrustAnchor<'static>>,
-    /// Of each anchor, in the same order.
+    /// Those of the anchors, in their order.
     certificates: Vec<CertificateDer<'static>>,
     lists: Vec<List>,
     subjects: Vec<DistinguishedName>,
+    algorithms: &'static [&'static dyn SignatureVerificationAlgorithm],
 }
 
 struct List {
@@ -54,63 +55,37 @@ impl TlsRoots {
     ///
     /// If there is none, one is broken, or one is not an authority's.
     pub fn from_pem(pem: &[u8]) -> Result<Self, TlsError> {
-        let all = split(pem, "certificate")?;
-        let (mut anchors, mut certificates, mut lists) = (Vec::new(), Vec::new(), Vec::new());
-        for section in &all {
-            match section.kind {
-                Kind::Certificate => {
-                    let certificate = certificate(section);
-                    anchors.push(anchor(&certificate)?);
-                    certificates.push(certificate);
-                }
-                Kind::RevocationList => lists.push(list(&section.der)?),
-                _ => {}
-            }
-        }
-        if anchors.is_empty() {
-            let keys = all.iter().any(|section| section.kind.is_key());
-            return Err(none("certificate", if keys { "it contains only a private key" } else { "there is none" }));
-        }
+        let all = sections(pem, "certificate")?;
+        let lists = all.iter().filter(|section| section.kind == PemKind::RevocationList);
+        let lists = lists.map(|section| list(&section.der)).collect::<Result<_, _>>()?;
+        let certificates = certificates(&all)?;
+        let anchors = certificates.iter().map(anchor).collect::<Result<Vec<_>, _>>()?;
         let subjects = anchors.iter().map(|anchor| DistinguishedName::in_sequence(&anchor.subject)).collect();
-        Ok(TlsRoots(Arc::new(Roots { anchors, certificates, lists, subjects })))
+        let algorithms = PROVIDER.signature_verification_algorithms.all;
+        Ok(TlsRoots(Arc::new(Roots { anchors, certificates, lists, subjects, algorithms })))
     }
 
-    /// From a file in PEM.
-    ///
-    /// # Errors
-    ///
-    /// If there is none, one is broken, or one is not an authority's.
+    /// From a file in PEM. Fails as [`from_pem`](Self::from_pem) does, or if the file cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TlsError> {
-        TlsRoots::from_pem(&read(path.as_ref())?.0).map_err(|error| within(path.as_ref(), error))
+        TlsRoots::from_pem(&read(path.as_ref())?.0).map_err(|error| error.within(path.as_ref()))
     }
 
-    /// Problems of them, present or within 30 days. Certificates of an expired authority are refused.
+    /// Present problems, and those within 30 days. Certificates of an expired authority are refused.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let now = unix_seconds();
         let ages = self.0.certificates.iter().filter_map(|certificate| age(certificate, now));
         let late = self.0.lists.iter().filter_map(|list| now.checked_sub(list.next_update?));
-        ages.chain(late.map(|late| TlsWarning::OldList { days: late / 86_400 })).collect()
+        ages.chain(late.map(|late| TlsWarning::OldList(late / 86_400))).collect()
     }
 
     pub(super) fn subjects(&self) -> &[DistinguishedName] {
         &self.0.subjects
     }
 
-    /// Whether a chain of certificates leads to one of them and fulfils all rules. Costs a few signatures at most,
-    /// whatever the peer shows.
+    /// Whether a chain of certificates leads to one of them and fulfils all rules. The peer's chain can cost a few
+    /// signatures at most.
     pub(super) fn verify(
         &self,
-        own: &CertificateDer<'_>,
-        further: &[CertificateDer<'_>],
-        now: UnixTime,
-        usage: KeyUsage,
-    ) -> Result<(), rustls::Error> {
-        self.verify_by(provider().signature_verification_algorithms.all, own, further, now, usage)
-    }
-
-    fn verify_by(
-        &self,
-        algorithms: &[&dyn SignatureVerificationAlgorithm],
         own: &CertificateDer<'_>,
         further: &[CertificateDer<'_>],
         now: UnixTime,
@@ -119,7 +94,7 @@ impl TlsRoots {
         bounded(own, further)?;
         let read = EndEntityCert::try_from(own).map_err(error)?;
         let fields = Fields::of(own).ok_or(CertificateError::BadEncoding)?;
-        // For a server only the host name counts.
+        // Servers are compared with the host's name only.
         let free_names = usage == KeyUsage::client_auth() && fields.has_free_names();
         let lists: Vec<_> = self.0.lists.iter().map(|list| &list.list).collect();
         // An outdated list gives a warning (`warnings`), and its certificates are still revoked.
@@ -133,8 +108,9 @@ impl TlsRoots {
                 webpki::Error::UnknownIssuer
             })
         };
-        let verified = read.verify_for_usage(algorithms, &self.0.anchors, further, now, usage, revocation, Some(&fit));
-        match (verified, wrong.get()) {
+        let verified =
+            read.verify_for_usage(self.0.algorithms, &self.0.anchors, further, now, usage, revocation, Some(&fit));
+        match (verified, wrong.take()) {
             (Ok(_), _) => Ok(()),
             (Err(webpki::Error::UnknownIssuer), Some(why)) => Err(why.into()),
             (Err(why), _) => Err(error(why)),
@@ -142,23 +118,29 @@ impl TlsRoots {
     }
 
     /// The rules for a chain besides those of `webpki`.
-    fn fit(&self, path: &VerifiedPath<'_>, free_names: bool, now: UnixTime) -> Result<(), Unfit> {
+    fn fit(&self, path: &VerifiedPath<'_>, free_names: bool, now: UnixTime) -> Result<(), CertificateError> {
         let at =
             self.0.anchors.iter().position(|anchor| ptr::eq(anchor.subject.as_ptr(), path.anchor().subject.as_ptr()));
-        let root = at.and_then(|at| Fields::of(&self.0.certificates[at])).ok_or(Unfit::Unread)?;
+        let root = at.and_then(|at| Fields::of(&self.0.certificates[at])).ok_or_else(unread)?;
         if !(root.not_before..=root.not_after).contains(&now.as_secs()) {
-            return Err(Unfit::RootExpired);
+            return Err(CertificateError::Expired);
         }
         let mut constrained = root.constrains_names();
         for issuer in path.intermediate_certificates() {
             let der = issuer.der();
-            let fields = Fields::of(&der).ok_or(Unfit::Unread)?;
+            let fields = Fields::of(&der).ok_or_else(unread)?;
             if !fields.may_sign() {
-                return Err(Unfit::NoSigner);
+                return Err(unfit("one of its issuers may not sign certificates (keyUsage without keyCertSign)"));
             }
             constrained |= fields.constrains_names();
         }
-        if constrained && free_names { Err(Unfit::FreeNames) } else { Ok(()) }
+        if constrained && free_names {
+            return Err(unfit(
+                "its authority may name certain hosts only (nameConstraints), and the certificate has a URI or only a \
+                 common name: issue it with a host name in its subjectAltName",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -171,19 +153,12 @@ impl fmt::Debug for TlsRoots {
 fn anchor(certificate: &CertificateDer<'_>) -> Result<TrustAnchor<'static>, TlsError> {
     let anchor = anchor_from_trusted_cert(certificate).map_err(refused)?.to_owned();
     let fields = Fields::of(certificate).ok_or_else(|| refused("a certificate cannot be read"))?;
-    if !fields.is_authority() {
-        return Err(refused(format_args!(
-            "{} is not an authority's (basicConstraints without CA:TRUE)",
-            called(&fields)
-        )));
-    }
-    if !fields.may_sign() {
-        return Err(refused(format_args!(
-            "{} may not sign certificates (keyUsage without keyCertSign)",
-            called(&fields)
-        )));
-    }
-    Ok(anchor)
+    let what = match (fields.is_authority(), fields.may_sign()) {
+        (true, true) => return Ok(anchor),
+        (false, _) => "is not an authority's (basicConstraints without CA:TRUE)",
+        (true, false) => "may not sign certificates (keyUsage without keyCertSign)",
+    };
+    Err(refused(format_args!("{} {what}", called(&fields))))
 }
 
 fn list(der: &[u8]) -> Result<List, TlsError> {
@@ -193,66 +168,36 @@ fn list(der: &[u8]) -> Result<List, TlsError> {
 }
 
 /// No more than a chain needs, which keeps the search short.
-fn bounded(own: &CertificateDer<'_>, further: &[CertificateDer<'_>]) -> Result<(), Unfit> {
+fn bounded(own: &CertificateDer<'_>, further: &[CertificateDer<'_>]) -> Result<(), CertificateError> {
     if further.len() > FURTHER {
-        return Err(Unfit::Many(further.len()));
+        return Err(unfit(format!("{} further certificates; {FURTHER} are the most", further.len())));
     }
     let octets = own.len() + further.iter().map(|certificate| certificate.len()).sum::<usize>();
     if octets > OCTETS {
-        return Err(Unfit::Large(octets));
+        return Err(unfit(format!("{octets} octets of certificates; {OCTETS} are the most")));
     }
-    let subjects: Vec<_> = further.iter().map(|certificate| Fields::of(certificate).map(|of| of.subject())).collect();
+    let subjects: Vec<_> =
+        further.iter().map(|certificate| Fields::of(certificate).map(|fields| fields.subject)).collect();
     let namesakes = |one: &Option<&[u8]>| subjects.iter().filter(|other| *other == one).count();
     let repeated = subjects.iter().filter(|one| namesakes(one) > 1).count();
-    let many = repeated > NAMESAKES * NAMESAKES || subjects.iter().any(|one| namesakes(one) > NAMESAKES);
-    if many { Err(Unfit::Namesakes) } else { Ok(()) }
-}
-
-/// Why a chain is refused that might lead to an authority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unfit {
-    Many(usize),
-    Large(usize),
-    Namesakes,
-    RootExpired,
-    NoSigner,
-    FreeNames,
-    Unread,
-}
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unfit::Many(count) => write!(f, "{count} further certificates; {FURTHER} are the most"),
-            Unfit::Large(octets) => write!(f, "{octets} octets of certificates; {OCTETS} are the most"),
-            Unfit::Namesakes => {
-                write!(f, "too many certificates of authorities with one name; {NAMESAKES} names may have {NAMESAKES}")
-            }
-            Unfit::RootExpired => f.write_str("its authority has expired or is not valid yet"),
-            Unfit::NoSigner => {
-                f.write_str("one of its issuers may not sign certificates (keyUsage without keyCertSign)")
-            }
-            Unfit::FreeNames => f.write_str(
-                "its authority may name certain hosts only (nameConstraints), and the certificate has a URI or only a \
-                 common name: issue it with a host name in its subjectAltName",
-            ),
-            Unfit::Unread => f.write_str("a certificate cannot be read"),
-        }
+    if repeated > NAMESAKES * NAMESAKES || subjects.iter().any(|one| namesakes(one) > NAMESAKES) {
+        return Err(unfit(format!(
+            "too many certificates of authorities with one name; {NAMESAKES} names may have {NAMESAKES}"
+        )));
     }
+    Ok(())
 }
 
-impl StdError for Unfit {}
-
-impl From<Unfit> for rustls::Error {
-    fn from(why: Unfit) -> Self {
-        match why {
-            Unfit::RootExpired => CertificateError::Expired.into(),
-            why => CertificateError::Other(OtherError(Arc::new(why))).into(),
-        }
-    }
+/// The reason to refuse a chain that may lead to an authority.
+fn unfit(why: impl Into<Box<dyn StdError + Send + Sync>>) -> CertificateError {
+    CertificateError::Other(OtherError(Arc::from(why.into())))
 }
 
-/// As rustls calls it.
+fn unread() -> CertificateError {
+    unfit("a certificate cannot be read")
+}
+
+/// The error in rustls's terms.
 pub(super) fn error(error: webpki::Error) -> rustls::Error {
     use webpki::Error;
     let called = match error {
@@ -306,11 +251,11 @@ mod tests {
         params
     }
 
-    /// Signatures that are checked for a leaf under so many authorities of each name, the last name's under the root. With
-    /// `valid` all are what they say, except the leaf.
+    /// The number of signatures checked for a leaf under so many authorities of each name, the last name's under the root.
+    /// With `valid` all signatures are valid, except the leaf's.
     fn cost(of_each_name: &[usize], valid: bool) -> usize {
         let (root, wrong) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-        let roots = TlsRoots::from_pem(named("root").self_signed(&root).unwrap().pem().as_bytes()).unwrap();
+        let mut roots = TlsRoots::from_pem(named("root").self_signed(&root).unwrap().pem().as_bytes()).unwrap();
         let mut above = (named("root"), root);
         let mut further = Vec::new();
         for (level, count) in of_each_name.iter().enumerate().rev() {
@@ -324,11 +269,11 @@ mod tests {
         leaf.is_ca = IsCa::NoCa;
         let own = leaf.signed_by(&wrong, &Issuer::from_params(&above.0, &wrong)).unwrap();
         let count: &'static AtomicUsize = Box::leak(Box::default());
-        let all = provider().signature_verification_algorithms.all.iter().map(|of| Counted(*of, count));
-        let all: Vec<_> = all.collect();
-        let all: Vec<_> = all.iter().map(|of| of as &dyn SignatureVerificationAlgorithm).collect();
+        let all = PROVIDER.signature_verification_algorithms.all.iter().map(|of| Counted(*of, count));
+        let all: Vec<_> = all.map(|of| &*Box::leak(Box::new(of)) as &dyn SignatureVerificationAlgorithm).collect();
+        Arc::get_mut(&mut roots.0).unwrap().algorithms = all.leak();
         let usage = KeyUsage::client_auth();
-        assert!(roots.verify_by(&all, own.der(), &further, UnixTime::now(), usage).is_err());
+        assert!(roots.verify(own.der(), &further, UnixTime::now(), usage).is_err());
         count.load(Ordering::Relaxed)
     }
 

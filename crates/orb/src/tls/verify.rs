@@ -1,4 +1,4 @@
-//! Answers to rustls about a peer's certificates.
+//! The checks of a peer's certificates, as rustls calls them.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
@@ -7,21 +7,19 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use webpki::{EndEntityCert, KeyUsage};
 
-use super::provider;
+use super::PROVIDER;
 use super::roots::{TlsRoots, error};
 
-/// Of clients.
 #[derive(Debug)]
 pub(super) struct OfClients {
     pub(super) roots: TlsRoots,
     pub(super) insists: bool,
 }
 
-/// Of servers.
 #[derive(Debug)]
 pub(super) struct OfServers(pub(super) TlsRoots);
 
-/// The check that a peer has the key of its certificate is the same for both.
+/// The check that a peer has the key of its certificate.
 macro_rules! signatures {
     () => {
         fn verify_tls12_signature(
@@ -30,7 +28,7 @@ macro_rules! signatures {
             certificate: &CertificateDer<'_>,
             signed: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls12_signature(message, certificate, signed, &provider().signature_verification_algorithms)
+            verify_tls12_signature(message, certificate, signed, &PROVIDER.signature_verification_algorithms)
         }
 
         fn verify_tls13_signature(
@@ -39,11 +37,11 @@ macro_rules! signatures {
             certificate: &CertificateDer<'_>,
             signed: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls13_signature(message, certificate, signed, &provider().signature_verification_algorithms)
+            verify_tls13_signature(message, certificate, signed, &PROVIDER.signature_verification_algorithms)
         }
 
         fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            provider().signature_verification_algorithms.supported_schemes()
+            PROVIDER.signature_verification_algorithms.supported_schemes()
         }
     };
 }

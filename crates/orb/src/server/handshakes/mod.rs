@@ -1,18 +1,18 @@
-//! TLS handshakes, on separate threads: the lane's threads only see clients whose handshake is done.
+//! TLS handshakes, on separate threads. The lane's threads only see clients whose handshake is done.
 //!
 //! ```text
-//!               the door                        workers: a turn for each step                the door
+//!               the listener                    workers: a turn for each step              the listener
 //!   accepted ──► Silent ── octets ──► Greeting ── its first message is whole ──► Under way ── done ──► the lane's table
 //!                  │                     │                                          │
-//!                  │                     └─ not TLS ─► Told ◄────────── refused ────┘
-//!                  │                                    │ what still comes is read and dropped
+//!                  │                     └─ not TLS ─► Refused ◄─────── refused ────┘
+//!                  │                                      │ input is read and dropped
 //!                  └── the deadline, or another has its place ──► closed ◄── from everywhere
 //! ```
 //!
-//! The door accepts, and computes nothing. Until its first message is complete, a client costs a descriptor or a
-//! buffer of some KiB, and has a place among [`ServerLimits::strangers`]. Then it costs about a millisecond of
+//! The listener's thread accepts, and computes nothing. Until its first message is complete, a client costs a descriptor
+//! or a buffer of some KiB, and has a place among [`ServerLimits::strangers`]. Then it costs about a millisecond of
 //! computing, in turn with others by address ([`turns`]), and has a place among [`ServerLimits::handshakes`]. For full
-//! places see [`places`]. After [`ServerLimits::handshake`] it ends in any case.
+//! places see [`places`]. After [`ServerLimits::handshake`] it is closed in any case.
 
 mod places;
 mod renewal;
@@ -27,16 +27,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hyoshi_model::Span;
 use hyoshi_os::scheduling::{nice_of, set_nice};
 use hyoshi_os::{Lack, Listener, May, Poller, Ready, Spawn, Stream, Thread, own_cpu_time, own_thread};
 use rustls::server::Acceptor;
 
 use super::Lane;
-use crate::limits::ServerLimits;
+use crate::limits::{ServerLimits, duration};
 use crate::stream::{Handshake, MaybeTlsStream, Next, Unwaiting};
 use crate::tls::{TlsServer, reason};
-use places::{Places, Source};
+use places::{ClientNetwork, ClientPlaces};
 use renewal::Renewal;
 use turns::Turns;
 
@@ -50,23 +49,23 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const PIECE: usize = 4 << 10;
 /// Octets of a client's first message. Those of OpenSSL and rustls have some hundred, of browsers fewer than 2,000.
 const GREETING: usize = 16 << 10;
-/// Threads that compute: one continues while the other has a client with a long step.
+/// Threads that compute. While one has a long step, the other serves other clients.
 const WORKERS: usize = 2;
 /// Added to their nice value: threads with requests preempt them, and on a busy machine they still get a tenth of an
 /// ordinary thread's share. They take no lock of the lane, whose threads would wait until they run again.
 const NICE: i32 = 10;
 
-/// The threads, as their lane knows them.
+/// The threads.
 #[derive(Debug)]
 pub(super) struct Handshakes {
     hall: Arc<Hall>,
-    listeners: Arc<[Listener]>,
     threads: Vec<Thread<()>>,
 }
 
-/// What its threads share.
+/// The state that the threads share.
 struct Hall {
     lane: Arc<Lane>,
+    listeners: Vec<Listener>,
     tls: TlsServer,
     poller: Poller,
     stopping: AtomicBool,
@@ -78,47 +77,44 @@ struct Hall {
 
 struct Inside {
     clients: HashMap<u64, Client>,
-    strangers: Places,
-    under_way: Places,
+    strangers: ClientPlaces,
+    under_way: ClientPlaces,
     turns: Turns,
-    /// Clients for the lane, which keep their places until the door has handed them over.
+    /// Clients for the lane, which keep their places until they are in its table.
     done: Vec<(u64, MaybeTlsStream)>,
 }
 
 struct Client {
-    source: Source,
-    /// For messages: a closed socket has no address any more.
+    source: ClientNetwork,
+    /// For messages, as a closed socket has no address.
     address: String,
     until: Instant,
-    /// None while a worker has it.
-    stage: Option<Stage>,
+    /// `None` while a worker has it.
+    stage: Option<HandshakeStage>,
 }
 
-enum Stage {
+enum HandshakeStage {
     Silent(Stream),
     Greeting(Stream, Box<Acceptor>, usize),
     UnderWay(Box<Handshake>),
-    Told(Stream),
+    Refused(Stream),
 }
 
 /// The result of a step.
-enum After {
-    /// It waits for the client: to send octets, or with `output` to read some.
-    Wait {
-        stage: Stage,
-        output: bool,
-    },
-    /// It was refused.
-    Farewell(Stream),
+enum StepResult {
+    /// The client must send octets, or read some if true.
+    Wait(HandshakeStage, bool),
     Done(MaybeTlsStream),
-    Over,
+    Closed,
 }
 
-impl Stage {
+impl HandshakeStage {
     fn socket(&self) -> &Stream {
         match self {
-            Stage::Silent(socket) | Stage::Greeting(socket, ..) | Stage::Told(socket) => socket,
-            Stage::UnderWay(handshake) => handshake.socket(),
+            HandshakeStage::Silent(socket) | HandshakeStage::Greeting(socket, ..) | HandshakeStage::Refused(socket) => {
+                socket
+            }
+            HandshakeStage::UnderWay(handshake) => handshake.socket(),
         }
     }
 }
@@ -129,12 +125,11 @@ impl std::fmt::Debug for Hall {
     }
 }
 
-/// State that only the thread at the door uses.
-struct Door {
+/// The state of the thread that accepts.
+struct HandshakeListener {
     hall: Arc<Hall>,
-    listeners: Arc<[Listener]>,
     next: u64,
-    /// Listeners that pause for a moment, because the system lacks resources for a connection.
+    /// Listeners that pause because the system lacks resources for a connection.
     resting: Vec<u64>,
     renewal: Renewal,
 }
@@ -157,25 +152,25 @@ impl Handshakes {
         let seed = RandomState::new().hash_one(0);
         let inside = Inside {
             clients: HashMap::new(),
-            strangers: Places::new(limits.strangers.min(descriptors), seed),
-            under_way: Places::new(limits.handshakes, seed.rotate_left(32)),
+            strangers: ClientPlaces::new(limits.strangers.min(descriptors), seed),
+            under_way: ClientPlaces::new(limits.handshakes, seed.rotate_left(32)),
             turns: Turns::new(Instant::now()),
             done: Vec::new(),
         };
-        let renewal = Renewal::new(&tls, Duration::from_nanos(limits.renewal.as_nanos()));
+        let renewal = Renewal::new(&tls, duration(limits.renewal));
+        let next = listeners.len() as u64;
         let hall = Arc::new(Hall {
             lane,
+            listeners,
             tls,
             poller,
             stopping: AtomicBool::new(false),
-            patience: Duration::from_nanos(limits.handshake.as_nanos()),
+            patience: duration(limits.handshake),
             inside: Mutex::new(inside),
             turn: Condvar::new(),
         });
-        let next = listeners.len() as u64;
-        let listeners: Arc<[Listener]> = listeners.into();
-        let mut handshakes = Handshakes { hall: hall.clone(), listeners: listeners.clone(), threads: Vec::new() };
-        let mut door = Door { hall: hall.clone(), listeners, next, resting: Vec::new(), renewal };
+        let mut handshakes = Handshakes { hall: hall.clone(), threads: Vec::new() };
+        let mut listener = HandshakeListener { hall: hall.clone(), next, resting: Vec::new(), renewal };
         for number in 0..WORKERS {
             let hall = hall.clone();
             match Spawn::new(format!("{name}-{number}")).spawn(move || {
@@ -189,7 +184,7 @@ impl Handshakes {
                 Err(error) => return Err(error),
             }
         }
-        match Spawn::new(name).spawn(move || door.tend()) {
+        match Spawn::new(name).spawn(move || listener.run()) {
             Ok(thread) => handshakes.threads.push(thread),
             Err(error) => {
                 handshakes.end();
@@ -201,7 +196,7 @@ impl Handshakes {
 
     /// Accepts connections from now on.
     pub(super) fn open(&self) {
-        for (number, listener) in self.listeners.iter().enumerate() {
+        for (number, listener) in self.hall.listeners.iter().enumerate() {
             // Cannot fail: the poller knows it.
             let _ = self.hall.poller.arm(listener, number as u64, false);
         }
@@ -225,15 +220,15 @@ impl Handshakes {
     }
 }
 
-impl Door {
-    fn tend(&mut self) {
+impl HandshakeListener {
+    fn run(&mut self) {
         let mut looked = Instant::now();
         while !self.hall.stopping.load(Ordering::Acquire) {
             let waits = !self.hall.lock().clients.is_empty() || !self.resting.is_empty() || self.renewal.is_at_work();
             let connected = self.hall.lane.connections() > 0;
             let timeout = if waits { Some(ROUND) } else { connected.then(|| self.renewal.left(Instant::now())) };
             match self.hall.poller.wait(timeout) {
-                Ok(Some(Ready::Source(number))) if number < self.listeners.len() as u64 => self.accept(number),
+                Ok(Some(Ready::Source(number))) if number < self.hall.listeners.len() as u64 => self.accept(number),
                 Ok(Some(Ready::Source(number))) => self.hall.call(number),
                 Ok(Some(Ready::Poked)) => self.hand_over(),
                 Ok(None) | Err(_) => {}
@@ -243,7 +238,7 @@ impl Door {
                 looked = now;
                 self.hall.lock().close_late(now);
                 for number in std::mem::take(&mut self.resting) {
-                    let _ = self.hall.poller.arm(&self.listeners[number as usize], number, false);
+                    let _ = self.hall.poller.arm(&self.hall.listeners[number as usize], number, false);
                 }
                 self.renewal.go_on(&self.hall.lane, &self.hall.tls, now);
             }
@@ -253,7 +248,7 @@ impl Door {
     fn accept(&mut self, number: u64) {
         let mut made_room = false;
         for _ in 0..ACCEPTS {
-            match self.listeners[number as usize].accept() {
+            match self.hall.listeners[number as usize].accept() {
                 Ok(Some(socket)) => {
                     made_room = false;
                     self.take_in(socket);
@@ -261,7 +256,7 @@ impl Door {
                 Ok(None) => break,
                 Err(error) => match Lack::of(&error) {
                     None => {}
-                    // One makes room. If that does not help, descriptors are missing for other reasons.
+                    // Closes one client. If that does not help, descriptors are missing for other reasons.
                     Some(Lack::Descriptors)
                         if !made_room && (self.hall.lane.make_room() || self.hall.lock().make_room()) =>
                     {
@@ -271,10 +266,10 @@ impl Door {
                 },
             }
         }
-        let _ = self.hall.poller.arm(&self.listeners[number as usize], number, false);
+        let _ = self.hall.poller.arm(&self.hall.listeners[number as usize], number, false);
     }
 
-    /// From now on the lane watches those whose handshake is done.
+    /// Moves clients whose handshake is done to the lane's table.
     fn hand_over(&self) {
         let mut inside = self.hall.lock();
         let mut done = std::mem::take(&mut inside.done);
@@ -282,7 +277,7 @@ impl Door {
         done.retain(|(number, _)| inside.forget(*number).is_some());
         drop(inside);
         for (_, link) in done {
-            // If it cannot be set up, it is dropped, and so closed.
+            // If this fails, the link is dropped, and so closed.
             let _ = self.hall.lane.take_in(link);
             self.hall.lane.wake_housekeeping();
         }
@@ -294,7 +289,7 @@ impl Door {
         }
         // A closed connection has no address.
         let address = socket.peer_address();
-        let source = Source::of(address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip()));
+        let source = ClientNetwork::of(address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip()));
         let (number, now) = (self.next, Instant::now());
         self.next += 1;
         let mut inside = self.hall.lock();
@@ -303,8 +298,8 @@ impl Door {
         }
         let loser = inside.strangers.take(number, source, now);
         let until = now + self.hall.patience;
-        let address = address.map_or_else(|| "a client that has gone".to_owned(), |address| address.to_string());
-        inside.clients.insert(number, Client { source, address, until, stage: Some(Stage::Silent(socket)) });
+        let address = address.map_or_else(|| "a disconnected client".to_owned(), |address| address.to_string());
+        inside.clients.insert(number, Client { source, address, until, stage: Some(HandshakeStage::Silent(socket)) });
         let loser = loser.and_then(|loser| inside.forget(loser));
         // Closing it takes a moment, and needs no lock.
         drop(inside);
@@ -328,7 +323,7 @@ impl Inside {
         }
     }
 
-    /// A stranger makes room for another.
+    /// Closes a stranger for another client.
     fn make_room(&mut self) -> bool {
         let loser = self.strangers.make_room(Instant::now());
         loser.and_then(|loser| self.forget(loser)).is_some()
@@ -341,7 +336,7 @@ impl Hall {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client has sent octets, or can take some: it gets a turn.
+    /// A client has sent octets, or can read some: it gets a turn.
     fn call(&self, number: u64) {
         let mut inside = self.lock();
         let Some(source) = inside.clients.get(&number).map(|client| client.source) else { return };
@@ -353,43 +348,33 @@ impl Hall {
     fn work(&self) {
         while let Some((source, number, stage)) = self.next() {
             let before = own_cpu_time();
-            // A panic is the callback's for refused clients: others still need this thread.
-            let after = catch_unwind(AssertUnwindSafe(|| self.step(number, stage))).unwrap_or(After::Over);
-            let spent: Span = own_cpu_time().saturating_sub(before);
-            let now = Instant::now();
+            // Only the callback for refused clients can panic. Other clients still need this thread.
+            let result = catch_unwind(AssertUnwindSafe(|| self.step(number, stage))).unwrap_or(StepResult::Closed);
+            let spent = own_cpu_time().saturating_sub(before);
             let mut inside = self.lock();
-            inside.turns.spend(source, Duration::from_nanos(spent.as_nanos()), now);
-            let (stage, output) = match after {
-                After::Wait { stage, output } => (stage, output),
-                After::Farewell(socket) => {
-                    if let Some(client) = inside.clients.get_mut(&number) {
-                        client.until = client.until.min(now + FAREWELL);
+            inside.turns.spend(source, duration(spent), Instant::now());
+            match result {
+                StepResult::Wait(stage, output) => {
+                    // If another client has its place by now, it is closed.
+                    let Some(client) = inside.clients.get_mut(&number) else { continue };
+                    if self.poller.arm(stage.socket(), number, output).is_ok() {
+                        client.stage = Some(stage);
+                    } else {
+                        inside.forget(number);
                     }
-                    (Stage::Told(socket), false)
                 }
-                After::Done(link) => {
+                StepResult::Done(link) => {
                     inside.done.push((number, link));
                     drop(inside);
                     self.poller.poke();
-                    continue;
                 }
-                After::Over => {
-                    inside.forget(number);
-                    continue;
-                }
-            };
-            // Another client has its place by now: then it is closed.
-            let Some(client) = inside.clients.get_mut(&number) else { continue };
-            if self.poller.arm(stage.socket(), number, output).is_ok() {
-                client.stage = Some(stage);
-            } else {
-                inside.forget(number);
+                StepResult::Closed => drop(inside.forget(number)),
             }
         }
     }
 
-    /// Waits for a client whose turn it is; none when the lane ends.
-    fn next(&self) -> Option<(Source, u64, Stage)> {
+    /// Waits for the next client in turn. `None` when the lane ends.
+    fn next(&self) -> Option<(ClientNetwork, u64, HandshakeStage)> {
         let mut inside = self.lock();
         while !self.stopping.load(Ordering::Acquire) {
             match inside.turns.next(Instant::now()) {
@@ -404,32 +389,30 @@ impl Hall {
         None
     }
 
-    /// Continues with a client as far as possible without waiting.
-    fn step(&self, number: u64, stage: Stage) -> After {
+    /// Continues a handshake as far as possible without waiting.
+    fn step(&self, number: u64, stage: HandshakeStage) -> StepResult {
         match stage {
-            Stage::Silent(socket) => self.greet(number, socket, Box::default(), 0),
-            Stage::Greeting(socket, acceptor, came) => self.greet(number, socket, acceptor, came),
-            Stage::UnderWay(handshake) => self.shake(number, handshake),
-            Stage::Told(socket) => match socket.read(&mut [0; PIECE], May::Never) {
-                Ok(1..) => After::Wait { stage: Stage::Told(socket), output: false },
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    After::Wait { stage: Stage::Told(socket), output: false }
-                }
-                _ => After::Over,
+            HandshakeStage::Silent(socket) => self.greet(number, socket, Box::default(), 0),
+            HandshakeStage::Greeting(socket, acceptor, came) => self.greet(number, socket, acceptor, came),
+            HandshakeStage::UnderWay(handshake) => self.shake(number, handshake),
+            HandshakeStage::Refused(socket) => match socket.read(&mut [0; PIECE], May::Never) {
+                Ok(0) => StepResult::Closed,
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => StepResult::Closed,
+                _ => StepResult::Wait(HandshakeStage::Refused(socket), false),
             },
         }
     }
 
-    /// Reads a client's first message. Nothing of a certificate is needed for that.
-    fn greet(&self, number: u64, socket: Stream, mut acceptor: Box<Acceptor>, mut came: usize) -> After {
+    /// Reads a client's first message, which needs no certificate.
+    fn greet(&self, number: u64, socket: Stream, mut acceptor: Box<Acceptor>, mut came: usize) -> StepResult {
         loop {
             match acceptor.read_tls(&mut Unwaiting(&socket)) {
-                Ok(0) => return After::Over,
+                Ok(0) => return StepResult::Closed,
                 Ok(octets) => came += octets,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return After::Wait { stage: Stage::Greeting(socket, acceptor, came), output: false };
+                    return StepResult::Wait(HandshakeStage::Greeting(socket, acceptor, came), false);
                 }
-                Err(_) => return After::Over,
+                Err(_) => return StepResult::Closed,
             }
             let accepted = match acceptor.accept() {
                 Ok(None) if came > GREETING => return self.refuse(number, socket, "its first message is too long"),
@@ -442,7 +425,7 @@ impl Hall {
                     let loser = {
                         let mut inside = self.lock();
                         let Some(source) = inside.clients.get(&number).map(|client| client.source) else {
-                            return After::Over;
+                            return StepResult::Closed;
                         };
                         inside.strangers.leave(number);
                         let loser = inside.under_way.take(number, source, Instant::now());
@@ -459,13 +442,13 @@ impl Hall {
         }
     }
 
-    fn shake(&self, number: u64, mut handshake: Box<Handshake>) -> After {
+    fn shake(&self, number: u64, mut handshake: Box<Handshake>) -> StepResult {
         match handshake.go_on() {
             Ok(Next::Done) => match self.poller.remove(handshake.socket()) {
-                Ok(()) => After::Done(handshake.finish()),
-                Err(_) => After::Over,
+                Ok(()) => StepResult::Done(handshake.finish()),
+                Err(_) => StepResult::Closed,
             },
-            Ok(Next::Wait { output }) => After::Wait { stage: Stage::UnderWay(handshake), output },
+            Ok(Next::Wait { output }) => StepResult::Wait(HandshakeStage::UnderWay(handshake), output),
             Err(error) => {
                 let why = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
                     Some(inner) => reason(inner),
@@ -476,12 +459,15 @@ impl Hall {
         }
     }
 
-    fn refuse(&self, number: u64, socket: Stream, why: &str) -> After {
-        if let Some(hear) = &self.tls.refused {
-            let address = self.lock().clients.get(&number).map(|client| client.address.clone());
-            hear(&address.unwrap_or_else(|| socket.peer()), why);
+    fn refuse(&self, number: u64, socket: Stream, why: &str) -> StepResult {
+        let address = self.lock().clients.get_mut(&number).map(|client| {
+            client.until = client.until.min(Instant::now() + FAREWELL);
+            client.address.clone()
+        });
+        if let Some(report) = &self.tls.refused {
+            report(&address.unwrap_or_else(|| socket.peer()), why);
         }
         socket.close_writing();
-        After::Farewell(socket)
+        StepResult::Wait(HandshakeStage::Refused(socket), false)
     }
 }

@@ -1,23 +1,23 @@
-//! Places for clients before the end of their handshake, and which client loses its place when none is left.
+//! Places for clients before the end of their handshake, and the choice of a client that loses its place to a new one.
 //!
-//! Any host that reaches the port can take places. So a new client takes the place of the address with the most
-//! places: of its oldest client, if that had enough time for its next step; otherwise of a random one. Clients that
-//! arrive too fast then mostly take each other's places. Always taking the oldest would hit every client whose round
-//! trip is longer than the time in which all places are replaced.
+//! Any host that reaches the port can use places. So a new client replaces one of the network with most places: its oldest
+//! client, if that had enough time for its next step; otherwise a random one. Clients that arrive too fast then mostly
+//! replace each other. Always replacing the oldest would hit every client whose round trip is longer than the time in which
+//! all places are replaced.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// An address as one holder can have it: IPv4, or the first half of IPv6, which one network shares.
+/// The addresses that one attacker can have: an IPv4 address, or the first half of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Source(u128);
+pub(super) struct ClientNetwork(u128);
 
-impl Source {
-    pub(super) fn of(address: IpAddr) -> Source {
+impl ClientNetwork {
+    pub(super) fn of(address: IpAddr) -> ClientNetwork {
         match address.to_canonical() {
-            IpAddr::V4(address) => Source(u128::from(address.to_ipv6_mapped())),
-            IpAddr::V6(address) => Source(u128::from(address) >> 64 << 64),
+            IpAddr::V4(address) => ClientNetwork(u128::from(address.to_ipv6_mapped())),
+            IpAddr::V6(address) => ClientNetwork(u128::from(address) >> 64 << 64),
         }
     }
 }
@@ -27,30 +27,30 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Some clients, by number; numbers rise.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ClientPlaces {
     most: usize,
-    all: BTreeMap<u64, (Source, Instant)>,
-    of: HashMap<Source, BTreeSet<u64>>,
+    all: BTreeMap<u64, (ClientNetwork, Instant)>,
+    of: HashMap<ClientNetwork, BTreeSet<u64>>,
     /// By number of places, then by the oldest of them.
-    ranks: BTreeSet<(usize, std::cmp::Reverse<u64>, Source)>,
+    ranks: BTreeSet<(usize, std::cmp::Reverse<u64>, ClientNetwork)>,
     draws: u64,
 }
 
-impl Places {
-    pub(super) fn new(most: usize, seed: u64) -> Places {
+impl ClientPlaces {
+    pub(super) fn new(most: usize, seed: u64) -> ClientPlaces {
         let (all, of, ranks) = (BTreeMap::new(), HashMap::new(), BTreeSet::new());
-        Places { most: most.max(1), all, of, ranks, draws: seed | 1 }
+        ClientPlaces { most: most.max(1), all, of, ranks, draws: seed | 1 }
     }
 
     /// Takes a place; returns the number of the client that lost its own, if none was left.
-    pub(super) fn take(&mut self, number: u64, source: Source, now: Instant) -> Option<u64> {
+    pub(super) fn take(&mut self, number: u64, source: ClientNetwork, now: Instant) -> Option<u64> {
         let loser = if self.all.len() >= self.most { self.make_room(now) } else { None };
         self.all.insert(number, (source, now));
         self.change(source, |own| own.insert(number));
         loser
     }
 
-    /// One that leaves to make room, if there is any.
+    /// Removes a client to make room, if there is any.
     pub(super) fn make_room(&mut self, now: Instant) -> Option<u64> {
         let (most, oldest, _) = *self.ranks.last()?;
         let (source, since) = *self.all.get(&oldest.0)?;
@@ -66,8 +66,8 @@ impl Places {
         Some(loser)
     }
 
-    /// A random one of those with the most places.
-    fn draw_source(&mut self, most: usize) -> Option<Source> {
+    /// A random one of the networks with most places.
+    fn draw_source(&mut self, most: usize) -> Option<ClientNetwork> {
         let (first, last) = (*self.all.keys().next()?, *self.all.keys().next_back()?);
         for _ in 0..16 {
             let from = first + self.draw() % (last - first + 1);
@@ -87,14 +87,14 @@ impl Places {
         self.draws
     }
 
-    /// Gives a place back.
+    /// False if it had no place.
     pub(super) fn leave(&mut self, number: u64) -> bool {
         let Some((source, _)) = self.all.remove(&number) else { return false };
         self.change(source, |own| own.remove(&number));
         true
     }
 
-    fn change(&mut self, source: Source, change: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
+    fn change(&mut self, source: ClientNetwork, change: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
         let own = self.of.entry(source).or_default();
         let rank = |own: &BTreeSet<u64>| Some((own.len(), std::cmp::Reverse(*own.first()?), source));
         rank(own).inspect(|rank| {
@@ -118,13 +118,13 @@ mod tests {
 
     use super::*;
 
-    fn from(number: u32) -> Source {
-        Source::of(IpAddr::from(std::net::Ipv4Addr::from_bits(number)))
+    fn from(number: u32) -> ClientNetwork {
+        ClientNetwork::of(IpAddr::from(std::net::Ipv4Addr::from_bits(number)))
     }
 
     #[test]
     fn addresses_of_one_network_of_ipv6_are_one_source() {
-        let of = |text: &str| Source::of(text.parse().unwrap());
+        let of = |text: &str| ClientNetwork::of(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
@@ -132,8 +132,8 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_places_loses_one() {
-        let (mut places, now) = (Places::new(10, 1), Instant::now());
+    fn the_network_with_most_places_loses_one() {
+        let (mut places, now) = (ClientPlaces::new(10, 1), Instant::now());
         assert_eq!(places.take(0, from(7), now), None);
         for number in 1..10 {
             assert_eq!(places.take(number, from(1), now), None);
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn of_those_that_had_time_the_oldest_goes_and_of_others_one_by_lot() {
-        let (mut places, now) = (Places::new(100, 1), Instant::now());
+    fn clients_that_had_time_lose_by_age_and_others_at_random() {
+        let (mut places, now) = (ClientPlaces::new(100, 1), Instant::now());
         for number in 0..100 {
             places.take(number, from(1), now);
         }
         let late = now + GRACE;
         assert_eq!((places.take(100, from(1), late), places.take(101, from(1), late)), (Some(0), Some(1)));
-        let (mut places, mut oldest) = (Places::new(100, 1), 0);
+        let (mut places, mut oldest) = (ClientPlaces::new(100, 1), 0);
         for number in 0..1000 {
             oldest += usize::from(places.take(number, from(1), now) == Some(number.saturating_sub(100)));
         }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_client_far_away_keeps_its_place_while_strangers_take_2000_a_second() {
-        let mut places = Places::new(4096, 1);
+        let mut places = ClientPlaces::new(4096, 1);
         let begun = Instant::now();
         let at = |millis: u64| begun + Duration::from_millis(millis);
         let mut number = 0;
@@ -185,11 +185,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_are_never_more_than_there_may_be_and_a_loser_had_as_many_as_any(
+        fn places_are_bounded_and_the_loser_has_most(
             most in 1usize..8,
             comes in proptest::collection::vec((0u32..5, 0u64..2000, any::<bool>()), 0..60),
         ) {
-            let (mut places, begun, mut millis) = (Places::new(most, 7), Instant::now(), 0);
+            let (mut places, begun, mut millis) = (ClientPlaces::new(most, 7), Instant::now(), 0);
             let mut own: BTreeMap<u64, u32> = BTreeMap::new();
             for (number, (source, later, leaves)) in (0..).zip(comes) {
                 millis += later;

@@ -7,9 +7,9 @@ use crate::server::Lane;
 use crate::server::connection::Connection;
 use crate::tls::{ServerSettings, TlsServer};
 
-/// Connections checked in one go: each may cost some signatures.
+/// Connections checked at a time; each may cost some signatures.
 const SOME: usize = 64;
-/// How often a busy connection is retried before it is closed during a request.
+/// Retries of a busy connection before it is closed during a request.
 const TRIES: u32 = 20;
 
 /// See the module.

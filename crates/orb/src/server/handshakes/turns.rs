@@ -1,12 +1,12 @@
-//! Selects the client whose handshake step is computed next: of the address with the least recent computing time, the
-//! client that waits longest. So an address that causes much work waits behind addresses that cause little.
+//! Selects the next client to compute for: of the network with the least recent computing time, the client that waits
+//! longest. So a network that causes much work waits behind others.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::places::Source;
+use super::places::ClientNetwork;
 
-/// After this time computing counts half.
+/// The half-life of computing time.
 const HALF: Duration = Duration::from_secs(1);
 /// Addresses remembered without a waiting client: those with the most computing time.
 const MOST: usize = 4096;
@@ -14,17 +14,17 @@ const MOST: usize = 4096;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Turns {
-    of: HashMap<Source, Share>,
+    of: HashMap<ClientNetwork, NetworkShare>,
     /// By computing time, then by the client that waits longest.
-    waiting: BTreeSet<(u64, u64, Source)>,
+    waiting: BTreeSet<(u64, u64, ClientNetwork)>,
     /// Addresses without a waiting client, by computing time.
-    resting: BTreeSet<(u64, Source)>,
+    resting: BTreeSet<(u64, ClientNetwork)>,
     /// When computing time was last halved.
     halved: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Share {
+struct NetworkShare {
     waiting: VecDeque<u64>,
     /// Nanoseconds.
     spent: u64,
@@ -37,13 +37,13 @@ impl Turns {
     }
 
     /// A client waits for its turn.
-    pub(super) fn wait(&mut self, source: Source, number: u64, now: Instant) {
+    pub(super) fn wait(&mut self, source: ClientNetwork, number: u64, now: Instant) {
         self.halve(now);
         self.change(source, |share| share.waiting.push_back(number));
     }
 
     /// The next client.
-    pub(super) fn next(&mut self, now: Instant) -> Option<(Source, u64)> {
+    pub(super) fn next(&mut self, now: Instant) -> Option<(ClientNetwork, u64)> {
         self.halve(now);
         let (_, number, source) = *self.waiting.first()?;
         self.change(source, |share| {
@@ -52,19 +52,19 @@ impl Turns {
         Some((source, number))
     }
 
-    /// A client has gone.
-    pub(super) fn leave(&mut self, source: Source, number: u64) {
+    /// A client was closed.
+    pub(super) fn leave(&mut self, source: ClientNetwork, number: u64) {
         self.change(source, |share| share.waiting.retain(|other| *other != number));
     }
 
     /// Adds computing time to an address.
-    pub(super) fn spend(&mut self, source: Source, time: Duration, now: Instant) {
+    pub(super) fn spend(&mut self, source: ClientNetwork, time: Duration, now: Instant) {
         self.halve(now);
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.change(source, |share| share.spent = share.spent.saturating_add(time));
     }
 
-    fn change(&mut self, source: Source, change: impl FnOnce(&mut Share)) {
+    fn change(&mut self, source: ClientNetwork, change: impl FnOnce(&mut NetworkShare)) {
         let share = self.of.entry(source).or_default();
         match share.waiting.front() {
             Some(first) => self.waiting.remove(&(share.spent, *first, source)),
@@ -76,7 +76,7 @@ impl Turns {
             None if share.spent > 0 => self.resting.insert((share.spent, source)),
             None => self.of.remove(&source).is_some(),
         };
-        // The one that loses least by starting at zero again.
+        // It has the least time to lose.
         if self.resting.len() > MOST
             && let Some((_, idlest)) = self.resting.pop_first()
         {
@@ -109,8 +109,8 @@ mod tests {
 
     use super::*;
 
-    fn from(number: u32) -> Source {
-        Source::of(std::net::Ipv4Addr::from_bits(number).into())
+    fn from(number: u32) -> ClientNetwork {
+        ClientNetwork::of(std::net::Ipv4Addr::from_bits(number).into())
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attacker_with_many_addresses_does_not_make_others_work_forgotten() {
+    fn an_attacker_with_many_addresses_cannot_erase_the_time_of_others() {
         let (mut turns, now) = (Turns::new(Instant::now()), Instant::now());
         turns.wait(from(1), 0, now);
         let _ = turns.next(now);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_has_gone_gets_no_turn() {
+    fn a_closed_client_gets_no_turn() {
         let (mut turns, now) = (Turns::new(Instant::now()), Instant::now());
         (0..3).for_each(|number| turns.wait(from(1), number, now));
         (0..2).for_each(|number| turns.leave(from(1), number));
@@ -193,7 +193,7 @@ mod tests {
         }
 
         #[test]
-        fn each_gets_as_much_as_any_other_and_of_one_address_the_first_is_first(
+        fn each_address_gets_as_much_time_and_its_first_client_is_first(
             costs in proptest::collection::vec(1u64..50, 2..6),
             rounds in 50usize..200,
         ) {
