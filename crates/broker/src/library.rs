@@ -30,7 +30,7 @@ fn path(setting: &Setting) -> Result<(PathBuf, Vec<(String, String)>), Trouble> 
     match paths.as_slice() {
         [(_, path)] => Ok((path.into(), own)),
         [] => Err(Trouble::refused("`library` needs its `path`", "give the library's whole path: --path /DIR/NAME.so")),
-        _ => Err(Trouble::refused("`path` of `library` is given twice", "give one: --path /DIR/NAME.so")),
+        _ => Err(Trouble::refused("`path` of `library` is repeated", "give one: --path /DIR/NAME.so")),
     }
 }
 

@@ -507,14 +507,14 @@ fn an_unprivileged_broker_to_which_nothing_was_delegated_says_so() {
         return println!("skipped, needs root and a CPU controller");
     }
     let outcome = user_broker(&place, "1", &CpuGroup::of_this_process().top);
-    assert!(outcome.contains("it is not delegated to this user"), "{outcome}");
+    assert!(outcome.contains("this group is not delegated to this user"), "{outcome}");
     assert!(outcome.contains("systemd-run --user --scope -p Delegate=yes hyoshi broker"), "{outcome}");
 }
 
 #[test]
 fn a_floor_that_cannot_be_is_an_error_with_the_reason() {
-    let error = NoMachine::NoFloor("no control groups are mounted here".into());
-    assert_eq!(error.to_string(), "there can be no floor of weights: no control groups are mounted here");
+    let error = NoMachine::NoFloor("no control groups are mounted".into());
+    assert_eq!(error.to_string(), "there can be no floor of weights: no control groups are mounted");
 }
 
 #[test]

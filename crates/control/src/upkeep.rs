@@ -72,8 +72,8 @@ impl core::fmt::Display for Unserved {
         let Unserved { user, part, taken, needs, budget } = self;
         write!(
             f,
-            "serving it would take {needs} of a CPU of the broker's own time; user {user} has {part} of the {budget} \
-             budget, and {taken} of that is used"
+            "serving it would need {needs} of a CPU of the broker's own time; user {user} has {part} of the {budget} \
+                budget, and uses {taken} of that"
         )
     }
 }
@@ -248,7 +248,7 @@ mod tests {
         let why = upkeep.unserved(TaskId(999)).unwrap();
         assert_eq!(
             alloc::format!("{why}"),
-            "serving it would take 2.2% of a CPU of the broker's own time; user 1000 has 10% of the 10% budget, and 8.8% of that is used"
+            "serving it would need 2.2% of a CPU of the broker's own time; user 1000 has 10% of the 10% budget, and uses 8.8% of that"
         );
         // Another user's comes later and is served all the same.
         assert_eq!(upkeep.set(TaskId(2_000), 1001, demand(10, 1), false), []);

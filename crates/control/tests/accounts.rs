@@ -142,5 +142,5 @@ fn a_grant_that_an_account_cuts_says_so_and_names_who_holds_the_rest() {
     let explained = arbiter.explain(TaskId(1), Instant::ZERO).unwrap();
     assert_eq!(explained.because.iter().map(|holder| holder.task).collect::<Vec<_>>(), [TaskId(0)]);
     let words = explained.to_string();
-    assert!(words.contains("less than was asked: the 15% of user 0 leaves no more"), "{words}");
+    assert!(words.contains("less than requested: the 15% of user 0 leaves no more"), "{words}");
 }

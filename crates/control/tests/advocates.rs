@@ -149,5 +149,5 @@ fn a_chain_passes_advice_down_and_is_bounded() {
     while chain.insert(spec("cap 50%").build(), Some(0)).is_ok() {}
     assert_eq!(chain.len(), Chain::LONGEST);
     let full = chain.insert(spec("cap 50%").build(), None).unwrap_err();
-    assert_eq!(full.to_string(), "the chain has 16 advocates, the most it can: remove one first");
+    assert_eq!(full.to_string(), "the chain has 16 advocates, which is the limit: remove one first");
 }

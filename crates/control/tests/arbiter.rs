@@ -278,9 +278,9 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let mut refused = |task, joining| arbiter.join(TaskId(task), joining, Instant::ZERO).unwrap_err().to_string();
     assert_eq!(refused(1, joining("again")), "task 1 is under the broker already");
     assert_eq!(refused(2, joining("")), "the task has no name: give it one");
-    assert_eq!(refused(2, joining(&"x".repeat(65))), "the task's name has 65 characters: 64 are the most");
+    assert_eq!(refused(2, joining(&"x".repeat(65))), "the task's name has 65 characters: at most 64 are allowed");
     assert_eq!(refused(2, joining("a\u{1b}[2J")), "the task's name has control characters: use letters and digits");
-    assert_eq!(refused(2, Joining { weight: 0, ..joining("two") }), "a weight of 0: the least is 1");
+    assert_eq!(refused(2, Joining { weight: 0, ..joining("two") }), "a weight of 0: the minimum is 1");
     assert_eq!(
         arbiter.report(TaskId(9), Status::of_cycle(Instant::ZERO, ms(1))).unwrap_err().to_string(),
         "no task 9 is under the broker: it has left, or never joined"
@@ -290,5 +290,5 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         arbiter.join(TaskId(task), joining("x"), Instant::ZERO).unwrap();
     }
     let full = arbiter.join(TaskId(9_999), joining("x"), Instant::ZERO).unwrap_err();
-    assert_eq!(full.to_string(), "4096 tasks are under the broker, the most it takes: detach one first");
+    assert_eq!(full.to_string(), "4096 tasks are under the broker, which is its limit: detach one first");
 }

@@ -95,7 +95,7 @@ impl Build {
             let mut characters = name.chars();
             let begins = characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_');
             if !begins || !characters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                let error = Diagnostic::whole(format!("no macro can be called `{}`", name.escape_debug()));
+                let error = Diagnostic::whole(format!("`{}` is not a valid macro name", name.escape_debug()));
                 return refused(
                     error.help("define NAME or NAME=VALUE, a name of letters, digits and _, such as LEVEL=2"),
                 );
@@ -103,10 +103,10 @@ impl Build {
         }
         for directory in &self.reading.includes {
             if !directory.is_dir() {
-                let what = if directory.exists() { "is no directory" } else { "is not there" };
+                let what = if directory.exists() { "is not a directory" } else { "does not exist" };
                 let error =
                     Diagnostic::whole(format!("{} {what}: no file can be included from it", directory.display()));
-                return refused(error.help("name the directory that included files are in"));
+                return refused(error.help("use the directory of the included files"));
             }
         }
         Ok(())
@@ -123,7 +123,7 @@ impl Build {
             }
             let module = module.escape_debug();
             let error = match outermost(false).any(|name| name == module.to_string()) {
-                true => format!("`{module}` is declared by the file itself: its Rust is what is to be written"),
+                true => format!("`{module}` is declared by the file itself, which is generated here"),
                 false => format!("no included file has an outermost module `{module}` that could be external"),
             };
             let known: BTreeSet<_> = outermost(true).collect();
@@ -140,7 +140,8 @@ impl Build {
     pub fn run(self) {
         let Some(directory) = std::env::var_os("OUT_DIR") else {
             fail(
-                "there is no OUT_DIR: this is for build.rs, where cargo sets it; elsewhere use `hyoshi idl FILE -o OUT`",
+                "OUT_DIR is not set: call this in build.rs, where cargo sets it; elsewhere use `hyoshi idl FILE -o \
+                    OUT`",
             );
         };
         // Even if there is no such file yet: it may come.

@@ -38,13 +38,13 @@ pub struct Program {
     pub host: HostId,
     /// The program and its arguments, at least one word.
     pub words: Vec<String>,
-    /// How often its work comes round.
+    /// The period of its work.
     pub period: Span,
     /// How soon in each period its budget is to be had; at most the period.
     pub deadline: Span,
     /// What it asks for before anything is known of it.
     pub budget: Option<Span>,
-    /// Less than that in a period is of no use to it.
+    /// The least useful budget in each period.
     pub least: Option<Span>,
     /// For policies fair and strict: larger is more.
     pub importance: u32,
@@ -68,7 +68,7 @@ pub struct AdvocateWords {
 }
 
 impl Program {
-    /// What it asks for before its advocates know it: its budget, or next to nothing, as the paper's reservations begin.
+    /// What it asks for before its advocates know it: its budget, or almost nothing, as the paper's reservations begin.
     pub fn declared(&self) -> Option<Reservation> {
         let next_to_nothing = Span::from_nanos((self.period.as_nanos() / 1_000).max(1));
         let budget = self.budget.unwrap_or(next_to_nothing.min(self.deadline));

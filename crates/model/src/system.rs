@@ -293,7 +293,7 @@ pub struct Setting {
     pub slowest: Span,
     /// Begin of the first period.
     pub phase: Span,
-    /// Release after the begin of each period, or after the trigger.
+    /// The delay of the release after the begin of each period, or after the trigger.
     pub offset: Span,
     /// Releases are late by up to this, drawn uniformly; they keep their order even if it exceeds the period.
     pub jitter: Span,
@@ -336,7 +336,7 @@ impl Deadline {
     }
 }
 
-/// Something that at most one job at a time may use.
+/// A resource that one job at a time may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
     /// Name in the file.

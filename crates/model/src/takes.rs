@@ -22,7 +22,7 @@ pub enum Takes {
         mean: Span,
         /// Standard deviation.
         deviation: Span,
-        /// Nothing shorter.
+        /// The lower limit.
         least: Span,
         /// Nothing longer.
         most: Span,

@@ -89,10 +89,10 @@ impl<T> PiMutex<T> {
                 Ok(()) => break,
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(Errno::DEADLK) => {
-                    panic!("a thread locked a PiMutex that it holds already: end the first guard's scope before")
+                    panic!("a thread locked a PiMutex that it already holds: end the first guard's scope before")
                 }
                 Err(Errno::SRCH) => {
-                    panic!("a thread ended while it held this PiMutex: a guard was forgotten, it must be dropped")
+                    panic!("a thread ended while it held this PiMutex: its guard was leaked; drop it")
                 }
                 Err(errno) => unreachable!("futex lock on a word of our own: {errno}"),
             }

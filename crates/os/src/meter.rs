@@ -217,8 +217,8 @@ impl fmt::Debug for Meter {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Source::TaskClock => "the kernel's task clock, fresh",
-            Source::CpuClock => "the CPU clock of processes, up to a tick behind",
+            Source::TaskClock => "the kernel's task clock, current",
+            Source::CpuClock => "the CPU clock of processes, up to a tick late",
         })
     }
 }

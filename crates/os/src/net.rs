@@ -371,7 +371,7 @@ fn clear_the_way(path: &Path) -> io::Result<()> {
         Ok(found) if found.file_type().is_socket() => {
             match Stream::connect(&Address::Unix(path.to_owned()), Duration::from_secs(1)) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-                _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there")),
+                _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another program already listens at this address")),
             }
         }
         _ => Ok(()),

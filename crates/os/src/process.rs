@@ -224,7 +224,7 @@ fn ends_within(process: &OwnedFd, span: Span) -> bool {
 pub fn wait_for_either(first: &Process, second: &Process) -> io::Result<usize> {
     let both = [first, second].map(|process| process.pidfd.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
     let [Some(first), Some(second)] = both else {
-        let why = "the kernel cannot tell when a process ends (pidfd_open)";
+        let why = "the kernel cannot report the end of a process (pidfd_open)";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     };
     let mut both = [first, second];
@@ -320,7 +320,7 @@ pub fn unique() -> io::Result<[u8; 16]> {
 fn stat_of(pid: u32) -> Result<Stat, NoProcess> {
     match Stat::read(&format!("/proc/{pid}")) {
         Ok(Some(stat)) => Ok(stat),
-        Ok(None) => Err(NoProcess::Unreadable(pid, "its line in /proc is not understood".into())),
+        Ok(None) => Err(NoProcess::Unreadable(pid, "its line in /proc has an unknown form".into())),
         Err(error) => Err(unread(pid, error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))),
     }
 }
@@ -393,18 +393,18 @@ impl fmt::Display for Identity {
 impl fmt::Display for NoProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NoProcess::Gone(pid) => write!(f, "there is no process {pid} (any more): `ps -e` lists those that are"),
+            NoProcess::Gone(pid) => write!(f, "no process {pid}: `ps -e` lists processes"),
             NoProcess::Reused(pid) => write!(
                 f,
-                "process {pid} has ended, and its number is another's now (or it is in another namespace of processes, such as \
-                 a container's): name that one anew if it is meant"
+                "process {pid} has ended, and another process has its number (or it is in another PID namespace, such \
+                    as a container's): select that one again if it is meant"
             ),
             NoProcess::Kernel(pid, name) => {
-                write!(f, "{pid} is {name}, a thread of the kernel: it schedules its own, and nothing is changed")
+                write!(f, "{pid} is {name}, a kernel thread, whose scheduling Hyoshi does not change")
             }
             NoProcess::Unreadable(pid, why) => write!(
                 f,
-                "/proc does not tell of process {pid}: {why}; is /proc mounted with hidepid? Then run as root"
+                "/proc does not show process {pid}: {why}; if /proc is mounted with hidepid, run as root"
             ),
         }
     }

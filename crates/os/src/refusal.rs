@@ -173,7 +173,7 @@ impl Reason {
                     .to_owned(),
             ),
             Reason::CpuNotAllowed { allowed } => Some(format!(
-                "name one of {allowed}, or widen this process's set: taskset -pc 0-$(($(nproc --all)-1)) $$"
+                "use one of {allowed}, or widen this process's set: taskset -pc 0-$(($(nproc --all)-1)) $$"
             )),
             Reason::MemoryLimit { .. } => {
                 Some(format!("{}\nor {}", set_capabilities(), raise_limit("memlock", "unlimited")))
@@ -227,7 +227,7 @@ impl fmt::Display for Reason {
                 write!(f, "the control group {} has a real-time budget of 0", group.display())
             }
             Reason::Forbidden => {
-                f.write_str("the privilege is there, but a seccomp filter or the kernel's real-time groups forbid it")
+                f.write_str("the privilege exists, but a seccomp filter or the kernel's real-time groups forbid it")
             }
             Reason::CpuNotAllowed { allowed } => write!(f, "this process may use CPU {allowed}"),
             Reason::MemoryLimit { limit } => {

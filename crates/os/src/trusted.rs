@@ -312,12 +312,13 @@ impl Mistrust {
     pub fn remedy(&self) -> String {
         match self {
             Mistrust::Open { path, .. } => format!(
-                "chmod go-w {0}, or chown it to yourself; or name a path in directories that only root and you can write to",
+                "chmod go-w {0}, or chown it to yourself; or use a path in directories that only root and you can \
+                    write to",
                 path.display()
             ),
-            Mistrust::Link(path) => format!("name the file itself instead of {}", path.display()),
-            Mistrust::Kind(_) => "name a regular file".to_owned(),
-            Mistrust::System { .. } => "name another path, in a directory that you can write to".to_owned(),
+            Mistrust::Link(path) => format!("use the file itself instead of {}", path.display()),
+            Mistrust::Kind(_) => "use a regular file".to_owned(),
+            Mistrust::System { .. } => "use another path, in a directory that you can write to".to_owned(),
         }
     }
 

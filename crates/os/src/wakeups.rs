@@ -18,7 +18,7 @@ use crate::switches::{Switched, ThreadSwitches};
 /// How wake-ups are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Each, by the kernel's records of switches.
+    /// Each, by the kernel's records of context switches.
     Switches,
     /// By looking every so often whether there was one since.
     Samples,
@@ -61,8 +61,8 @@ impl Seen {
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Seen::Switches => "the kernel's records of switches",
-            Seen::Samples => "looking every 2 ms, as the kernel's records of switches are refused",
+            Seen::Switches => "the kernel's records of context switches",
+            Seen::Samples => "samples every 2 ms, because the kernel refuses its records of context switches",
         })
     }
 }

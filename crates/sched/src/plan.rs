@@ -84,7 +84,7 @@ pub struct UnknownStrategy {
 impl fmt::Display for UnknownStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let UnknownStrategy { name, processor, known } = self;
-        write!(f, "processor {processor:?} asks for the strategy {name:?}; known are {}", known.join(", "))
+        write!(f, "processor {processor:?} has the unknown strategy {name:?}; known: {}", known.join(", "))
     }
 }
 

@@ -45,7 +45,7 @@ fn a_reservation_follows_what_the_program_takes() {
     let played = played(&system(&text));
     let held = held(&played[0]);
     assert_eq!(played[0].all.periods, 60);
-    assert_eq!(held[0], Span::from_micros(100), "next to nothing");
+    assert_eq!(held[0], Span::from_micros(100), "almost nothing");
     assert!(held[1..20].iter().all(|held| *held == MS * 21), "the demand and its headroom from the first report on");
     assert!(held[21..40].iter().all(|held| *held == Span::from_micros(31_500)), "up at once");
     assert!(held[40..44].iter().all(|held| *held > MS * 30), "down only when five reports are lower");

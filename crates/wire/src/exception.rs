@@ -70,44 +70,44 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Unknown "UNKNOWN" "Something that is no exception of the operation was raised.";
-    BadParam "BAD_PARAM" "An argument that may not be passed.";
-    NoMemory "NO_MEMORY" "Memory is used up.";
-    ImpLimit "IMP_LIMIT" "A limit of the implementation was passed.";
+    Unknown "UNKNOWN" "The operation raised an undeclared exception.";
+    BadParam "BAD_PARAM" "An invalid argument.";
+    NoMemory "NO_MEMORY" "Out of memory.";
+    ImpLimit "IMP_LIMIT" "An implementation limit was exceeded.";
     CommFailure "COMM_FAILURE" "The connection was lost after the request was sent.";
-    InvObjref "INV_OBJREF" "A reference that is none.";
-    NoPermission "NO_PERMISSION" "The caller may not.";
-    Internal "INTERNAL" "A fault of the ORB.";
-    Marshal "MARSHAL" "A message that does not hold what it should.";
-    Initialize "INITIALIZE" "The ORB could not be set up.";
-    NoImplement "NO_IMPLEMENT" "Declared, but not there.";
-    BadTypecode "BAD_TYPECODE" "A type code that is none.";
+    InvObjref "INV_OBJREF" "An invalid object reference.";
+    NoPermission "NO_PERMISSION" "The caller lacks permission.";
+    Internal "INTERNAL" "An internal error of the ORB.";
+    Marshal "MARSHAL" "A message that cannot be encoded or decoded.";
+    Initialize "INITIALIZE" "The ORB could not be initialized.";
+    NoImplement "NO_IMPLEMENT" "Declared, but not implemented.";
+    BadTypecode "BAD_TYPECODE" "An invalid type code.";
     BadOperation "BAD_OPERATION" "The object has no such operation.";
-    NoResources "NO_RESOURCES" "Something needed is used up.";
-    NoResponse "NO_RESPONSE" "The answer is not there yet.";
-    PersistStore "PERSIST_STORE" "What should be kept could not be stored.";
-    BadInvOrder "BAD_INV_ORDER" "Called at the wrong moment.";
-    Transient "TRANSIENT" "The request could not be delivered now; another time it may be.";
+    NoResources "NO_RESOURCES" "A resource is exhausted.";
+    NoResponse "NO_RESPONSE" "The answer has not arrived yet.";
+    PersistStore "PERSIST_STORE" "Persistent storage failed.";
+    BadInvOrder "BAD_INV_ORDER" "Called in the wrong order.";
+    Transient "TRANSIENT" "The request could not be delivered now; a retry may succeed.";
     FreeMem "FREE_MEM" "Memory could not be freed.";
-    InvIdent "INV_IDENT" "A name that is no IDL identifier.";
-    InvFlag "INV_FLAG" "A flag that is none.";
+    InvIdent "INV_IDENT" "A name that is not an IDL identifier.";
+    InvFlag "INV_FLAG" "An invalid flag.";
     IntfRepos "INTF_REPOS" "The interface repository cannot be reached.";
     BadContext "BAD_CONTEXT" "A context that the operation needs is missing.";
     ObjAdapter "OBJ_ADAPTER" "The adapter failed.";
-    DataConversion "DATA_CONVERSION" "A character that the connection's code set lacks.";
-    ObjectNotExist "OBJECT_NOT_EXIST" "There is no such object, and there will be none.";
+    DataConversion "DATA_CONVERSION" "A character that is not in the connection's code set.";
+    ObjectNotExist "OBJECT_NOT_EXIST" "The object does not exist.";
     TransactionRequired "TRANSACTION_REQUIRED" "A transaction is needed.";
-    TransactionRolledback "TRANSACTION_ROLLEDBACK" "The transaction was taken back.";
-    InvalidTransaction "INVALID_TRANSACTION" "The transaction is none.";
-    InvPolicy "INV_POLICY" "Policies that exclude each other.";
+    TransactionRolledback "TRANSACTION_ROLLEDBACK" "The transaction was rolled back.";
+    InvalidTransaction "INVALID_TRANSACTION" "An invalid transaction.";
+    InvPolicy "INV_POLICY" "Policies that conflict.";
     CodesetIncompatible "CODESET_INCOMPATIBLE" "Client and server share no code set.";
-    Rebind "REBIND" "The client would have to bind again, and may not.";
-    Timeout "TIMEOUT" "The time given for the call is over.";
-    TransactionUnavailable "TRANSACTION_UNAVAILABLE" "Transactions are not there.";
-    TransactionMode "TRANSACTION_MODE" "The transaction's mode does not fit.";
-    BadQos "BAD_QOS" "The quality of service asked for cannot be had.";
-    InvalidActivity "INVALID_ACTIVITY" "The activity is none.";
-    ActivityCompleted "ACTIVITY_COMPLETED" "The activity is over.";
+    Rebind "REBIND" "The client would have to rebind, which its policy forbids.";
+    Timeout "TIMEOUT" "The time limit of the call has passed.";
+    TransactionUnavailable "TRANSACTION_UNAVAILABLE" "Transactions are not available.";
+    TransactionMode "TRANSACTION_MODE" "The transaction's mode does not match.";
+    BadQos "BAD_QOS" "The requested quality of service is not available.";
+    InvalidActivity "INVALID_ACTIVITY" "An invalid activity.";
+    ActivityCompleted "ACTIVITY_COMPLETED" "The activity has ended.";
     ActivityRequired "ACTIVITY_REQUIRED" "An activity is needed.";
     ThreadCancelled "THREAD_CANCELLED" "The distributable thread was cancelled (Real-time CORBA).";
 }
@@ -147,7 +147,7 @@ impl SystemException {
         match vendor {
             minor::OMG => standard::meaning(self.kind, number),
             minor::HYOSHI => {
-                // "No adapter of that name is there (OBJECT_NOT_EXIST)."
+                // "No adapter has that name (OBJECT_NOT_EXIST)."
                 let text = minor::meaning(self.minor)?;
                 Some(text.rsplit_once(" (").map_or(text, |(text, _)| text))
             }

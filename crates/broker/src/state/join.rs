@@ -21,7 +21,7 @@ pub struct Joining {
     pub period: Option<Span>,
     /// Within the period; none for the period.
     pub deadline: Option<Span>,
-    /// What is asked for until it is known better; none for next to nothing.
+    /// What is asked for until it is known better; none for almost nothing.
     pub first: Option<Span>,
     /// The least that is of use to it in a period.
     pub least: Option<Span>,
@@ -57,7 +57,7 @@ impl Joining {
     }
 
     fn declared(&self) -> Result<Reservation, Trouble> {
-        // Reservations begin with next to nothing, as the paper's do, if nobody says otherwise.
+        // Reservations begin with almost nothing, as the paper's do, if nobody says otherwise.
         let period = self.period.unwrap_or(PROVISIONAL);
         let named = [("deadline", self.deadline), ("budget", self.first), ("least budget", self.least)];
         if let (None, Some((what, _))) = (self.period, named.iter().find(|(_, span)| span.is_some())) {

@@ -13,7 +13,7 @@ use crate::task::{Status, Values};
 
 pub(super) const MODES: Kind = Kind {
     name: "modes",
-    about: "max-decay for each mode of the application: entering a mode asks at once for what it needed last time",
+    about: "max-decay for each mode of the application: when a mode begins, requests at once what it needed last time",
     parameters: &[
         Parameter {
             name: "reports",
@@ -30,7 +30,7 @@ pub(super) const MODES: Kind = Kind {
 
 pub(super) const VALUE: Kind = Kind {
     name: "value",
-    about: "asks in proportion to a number that the application reports: so much for each target that it tracks",
+    about: "requests in proportion to a number that the application reports: so much for each target that it tracks",
     parameters: &[
         Parameter {
             name: "each",

@@ -42,7 +42,7 @@ impl fmt::Display for ChainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChainError::Full => {
-                write!(f, "the chain has {} advocates, the most it can: remove one first", Chain::LONGEST)
+                write!(f, "the chain has {} advocates, which is the limit: remove one first", Chain::LONGEST)
             }
             ChainError::NoSuch { position, of: 0 } => {
                 write!(f, "there is no advocate {position}: the chain is empty")

@@ -15,22 +15,22 @@ const fn share(about: &'static str) -> Parameter {
 
 pub(super) const RATE: Kind = Kind {
     name: "rate",
-    about: "asks for the same share of a CPU whatever was consumed, as aperiodic and continuous work wants it",
+    about: "requests the same share of a CPU whatever was consumed, for aperiodic and continuous work",
     parameters: &[share("the share of one CPU")],
     build: |settings| Box::new(Rate(Share::from_millionths(settings[0]))),
 };
 
 pub(super) const CAP: Kind = Kind {
     name: "cap",
-    about: "lets through what is asked up to a share of a CPU",
-    parameters: &[share("the most, of one CPU")],
+    about: "limits requests to a share of a CPU",
+    parameters: &[share("the limit, of one CPU")],
     build: |settings| Box::new(Cap(Share::from_millionths(settings[0]))),
 };
 
 pub(super) const FLOOR: Kind = Kind {
     name: "floor",
-    about: "asks for at least a share of a CPU",
-    parameters: &[share("the least, of one CPU")],
+    about: "requests at least a share of a CPU",
+    parameters: &[share("the least share, of one CPU")],
     build: |settings| Box::new(Floor(Share::from_millionths(settings[0]))),
 };
 

@@ -11,11 +11,11 @@ use crate::task::Status;
 
 pub(super) const KIND: Kind = Kind {
     name: "glacial",
-    about: "moves a fraction of the way to each report's demand: single spikes hardly count",
+    about: "moves a fraction of the way to each report's demand, so single spikes hardly count",
     parameters: &[
         Parameter {
             name: "fraction",
-            about: "how much of the difference each report moves it",
+            about: "the fraction of the difference that each report adds",
             measure: Measure::Share,
             least: 1_000,
             most: 1_000_000,
@@ -64,7 +64,7 @@ impl Advocate for Glacial {
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.level {
             None => f.write_str("no report yet"),
-            Some(level) => write!(f, "has come to {level:.4}"),
+            Some(level) => write!(f, "is now at {level:.4}"),
         }
     }
 }

@@ -53,7 +53,7 @@ pub enum Measure {
 /// How much more than the demand is asked, which several kinds have.
 pub(super) const HEADROOM: Parameter = Parameter {
     name: "headroom",
-    about: "how much more than the demand it asks",
+    about: "how much more than the demand it requests",
     measure: Measure::Share,
     least: 0,
     most: 1_000_000,

@@ -12,7 +12,7 @@ use crate::task::Status;
 
 pub(super) const KIND: Kind = Kind {
     name: "max-decay",
-    about: "asks for the greatest demand of the last reports: up at once, down only after as many lower ones",
+    about: "requests the greatest demand of the last reports: rises at once, falls only after as many lower ones",
     parameters: &[
         Parameter {
             name: "reports",

@@ -13,11 +13,11 @@ use crate::task::Status;
 
 pub(super) const KIND: Kind = Kind {
     name: "percentile",
-    about: "asks for what a percentage of the last reports got along with: rare spikes are left to unreserved time",
+    about: "requests what was enough for a percentage of the last reports: rare spikes use unreserved time",
     parameters: &[
         Parameter {
             name: "percentile",
-            about: "how many of the reports it is to suffice for",
+            about: "the percentage of reports for which the budget is enough",
             measure: Measure::Share,
             least: 10_000,
             most: 1_000_000,
@@ -87,7 +87,7 @@ impl Advocate for Percentile {
         let percentile = Share::from_millionths(u64::from(self.percentile));
         match self.value() {
             None => f.write_str("no report yet"),
-            Some(value) => write!(f, "{value:.4} suffice for {percentile} of the last {} reports", self.arrived.len()),
+            Some(value) => write!(f, "{value:.4} is enough for {percentile} of the last {} reports", self.arrived.len()),
         }
     }
 }

@@ -12,11 +12,12 @@ use crate::task::Status;
 
 pub(super) const KIND: Kind = Kind {
     name: "proactive",
-    about: "learns how often spikes come (garbage collections, key frames) and asks for one only when it is due",
+    about: "learns the period of spikes (garbage collections, key frames) and requests time for one only when it is \
+        due",
     parameters: &[
         Parameter {
             name: "memory",
-            about: "how many reports it learns from: four times what lies between two spikes, or more",
+            about: "how many reports it learns from: at least four times the distance of two spikes",
             measure: Measure::Count,
             least: 16,
             most: Proactive::LONGEST_MEMORY as u64,
@@ -223,18 +224,18 @@ impl Advocate for Proactive {
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(forecast) = self.forecast else { return f.write_str("no report yet") };
         let between = |f: &mut fmt::Formatter<'_>, shortest, longest| match shortest == longest {
-            true => write!(f, "spikes come every {shortest} reports"),
-            false => write!(f, "spikes come every {shortest} to {longest} reports"),
+            true => write!(f, "spikes occur every {shortest} reports"),
+            false => write!(f, "spikes occur every {shortest} to {longest} reports"),
         };
         match forecast.why {
             Why::Steady => write!(f, "no spikes: usually {:.4}", Span::from_nanos(forecast.usual)),
             Why::Careful => {
                 let demand = Span::from_nanos(forecast.demand);
-                write!(f, "spikes without a rhythm: holds {demand:.4}, the greatest of late")
+                write!(f, "spikes without a rhythm: holds {demand:.4}, the greatest recent demand")
             }
             Why::Between { more, shortest, longest } => {
                 between(f, shortest, longest)?;
-                write!(f, ": the next in {more} at the soonest")
+                write!(f, ": the next in {more} at the earliest")
             }
             Why::Due { shortest, longest } => {
                 between(f, shortest, longest)?;

@@ -100,13 +100,13 @@ impl SpecError {
                 alloc::format!("the kinds are {}", names(&mut KINDS.iter().map(|kind| kind.name)))
             }
             SpecError::Parameter { kind, .. } | SpecError::Stray { kind, .. } => parameters(kind),
-            SpecError::Twice { .. } => "leave one of them out".to_string(),
+            SpecError::Twice { .. } => "remove one of them".to_string(),
             SpecError::NoValue { kind, parameter } | SpecError::Missing { kind, parameter } => {
                 let wanted = Kind::named(kind).and_then(|kind| kind.parameters.iter().find(|p| p.name == *parameter));
                 match wanted {
                     None => parameters(kind),
                     Some(wanted) => alloc::format!(
-                        "give {}, from {} to {}",
+                        "add {}, from {} to {}",
                         wanted.about,
                         wanted.measure.write(wanted.least),
                         wanted.measure.write(wanted.most)
@@ -114,7 +114,7 @@ impl SpecError {
                 }
             }
             SpecError::Value { why, text, .. } => why.remedy(text),
-            SpecError::Range { least, most, .. } => alloc::format!("give {least} to {most}"),
+            SpecError::Range { least, most, .. } => alloc::format!("use {least} to {most}"),
         }
     }
 }
@@ -123,12 +123,12 @@ impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What others wrote is shown with its control characters escaped.
         match self {
-            SpecError::Empty => f.write_str("no advocate is named"),
-            SpecError::Kind(name) => write!(f, "there is no advocate `{}`", name.escape_debug()),
+            SpecError::Empty => f.write_str("no advocate is given"),
+            SpecError::Kind(name) => write!(f, "unknown advocate `{}`", name.escape_debug()),
             SpecError::Parameter { kind, name } => write!(f, "`{kind}` has no parameter `{}`", name.escape_debug()),
-            SpecError::Stray { kind, text } => write!(f, "`{kind}` has no place for `{}`", text.escape_debug()),
-            SpecError::Twice { kind, parameter } => write!(f, "`{parameter}` of `{kind}` is given twice"),
-            SpecError::NoValue { kind, parameter } => write!(f, "`{parameter}` of `{kind}` is given no value"),
+            SpecError::Stray { kind, text } => write!(f, "`{kind}` takes no further value `{}`", text.escape_debug()),
+            SpecError::Twice { kind, parameter } => write!(f, "`{parameter}` of `{kind}` is repeated"),
+            SpecError::NoValue { kind, parameter } => write!(f, "`{parameter}` of `{kind}` has no value"),
             SpecError::Missing { kind, parameter } => write!(f, "`{kind}` needs its `{parameter}`"),
             SpecError::Value { kind, parameter, text, why } => {
                 write!(f, "`{parameter}` of `{kind}`: `{}` {why}", text.escape_debug())
@@ -300,7 +300,7 @@ mod tests {
     fn what_is_no_advocate_is_told_what_to_write() {
         assert_eq!(
             refused("maxdecay"),
-            "there is no advocate `maxdecay`: the kinds are max-decay, glacial, percentile, proactive, rate, cap, \
+            "unknown advocate `maxdecay`: the kinds are max-decay, glacial, percentile, proactive, rate, cap, \
              floor, watchdog, modes, value, log, conditions"
         );
         assert_eq!(
@@ -312,14 +312,14 @@ mod tests {
             "`reports` of `max-decay`: `ten` is not a whole number: write a whole number, such as 10"
         );
         assert_eq!(refused("max-decay --reports 0"), "`reports` of `max-decay`: `0` is out of range: give 1 to 1000");
-        assert_eq!(refused("max-decay 3 4"), "`reports` of `max-decay` is given twice: leave one of them out");
-        assert_eq!(refused("cap"), "`cap` needs its `share`: give the most, of one CPU, from 0.0001% to 100%");
+        assert_eq!(refused("max-decay 3 4"), "`reports` of `max-decay` is repeated: remove one of them");
+        assert_eq!(refused("cap"), "`cap` needs its `share`: give the limit, of one CPU, from 0.0001% to 100%");
         assert_eq!(refused("cap 60"), "`share` of `cap`: `60` has no unit: write a percentage, such as \"75%\"");
         assert_eq!(
             refused("cap --share"),
-            "`share` of `cap` is given no value: give the most, of one CPU, from 0.0001% to 100%"
+            "`share` of `cap` has no value: give the limit, of one CPU, from 0.0001% to 100%"
         );
-        assert_eq!(refused("conditions 3"), "`conditions` has no place for `3`: it has no parameters");
-        assert!(refused("").starts_with("no advocate is named: the kinds are"));
+        assert_eq!(refused("conditions 3"), "`conditions` takes no further value `3`: it has no parameters");
+        assert!(refused("").starts_with("no advocate is given: the kinds are"));
     }
 }

@@ -14,7 +14,7 @@ pub(super) const LOG: Kind = Kind {
     about: "writes status and request to the task's log file and passes both on",
     parameters: &[Parameter {
         name: "every",
-        about: "writes one report of so many",
+        about: "writes one report of this many",
         measure: Measure::Count,
         least: 1,
         most: 1_000_000,
@@ -77,7 +77,7 @@ impl Advocate for Conditions {
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("passes status and request on to contracts")
+        f.write_str("passes status and request to contracts")
     }
 }
 

@@ -11,7 +11,7 @@ use crate::task::Status;
 
 pub(super) const KIND: Kind = Kind {
     name: "watchdog",
-    about: "asks for more when reports stay away although the task is busy: a cycle may need far more than it holds",
+    about: "requests more if reports are missing although the task is busy: a cycle may need far more than it holds",
     parameters: &[
         Parameter {
             name: "periods",
@@ -23,7 +23,7 @@ pub(super) const KIND: Kind = Kind {
         },
         Parameter {
             name: "raise",
-            about: "how much more it asks then, and again after each further period, of what is asked",
+            about: "how much more it then requests, and again after each further period, relative to the request",
             measure: Measure::Share,
             least: 10_000,
             most: 10_000_000,
@@ -102,13 +102,13 @@ impl Advocate for Watchdog {
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.raised, self.since) {
             (0, None) => f.write_str("no report yet"),
-            (0, _) if self.idle => f.write_str("reports stay away, but the task is idle"),
-            (0, _) => f.write_str("reports come"),
+            (0, _) if self.idle => f.write_str("reports are missing, but the task is idle"),
+            (0, _) => f.write_str("reports arrive"),
             (times, _) => {
                 let more = Share::from_millionths(u64::from(self.raise) * u64::from(times));
                 match self.periods + u64::from(times) - 1 {
-                    1 => write!(f, "no report for a period: asks for {more} more"),
-                    periods => write!(f, "no report for {periods} periods: asks for {more} more"),
+                    1 => write!(f, "no report for a period: requests {more} more"),
+                    periods => write!(f, "no report for {periods} periods: requests {more} more"),
                 }
             }
         }

@@ -196,9 +196,9 @@ impl Explanation {
 
     fn write_reason(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.grant.reason {
-            Reason::Granted => f.write_str("all that was asked"),
+            Reason::Granted => f.write_str("the whole request"),
             Reason::Cut(limit) => {
-                f.write_str("less than was asked: ")?;
+                f.write_str("less than requested: ")?;
                 self.write_limit(f, limit)?;
                 f.write_str(" leaves no more")?;
                 self.write_manner(f)
@@ -210,17 +210,17 @@ impl Explanation {
             }
             Reason::BelowLeast(limit, left) => {
                 self.write_limit(f, limit)?;
-                write!(f, " leaves {}, and less than {} is of no use to it", about(left), about(self.least))
+                write!(f, " leaves {}, less than the least useful budget {}", about(left), about(self.least))
             }
             Reason::NoGroup(GroupId(group)) => {
                 write!(f, "group {group} has no part of the CPU under this policy: move the task to another group")
             }
             Reason::Scheduler => match self.ceiling {
-                Some(Some(most)) => write!(f, "the scheduler takes no more than {most:.4} for it"),
-                _ => f.write_str("the scheduler takes nothing for it"),
+                Some(Some(most)) => write!(f, "the scheduler accepts no more than {most:.4} for it"),
+                _ => f.write_str("the scheduler accepts nothing for it"),
             },
-            Reason::Policy => f.write_str("the policy gives no more"),
-            Reason::Unanswered => f.write_str("the policy gave no answer for it"),
+            Reason::Policy => f.write_str("the policy grants no more"),
+            Reason::Unanswered => f.write_str("the policy returned no budget for it"),
         }
     }
 }
@@ -245,7 +245,7 @@ impl fmt::Display for Explanation {
                 }
             }
         }
-        write!(f, "\n  asks       ")?;
+        write!(f, "\n  requests   ")?;
         reserved(f, Some(self.grant.asked))?;
         write!(f, "\n               declared: {:.4}", self.declared)?;
         for Asked { name, asked, words } in &self.advocates {
@@ -276,7 +276,7 @@ impl fmt::Display for Explanation {
         if let Some(group) = &self.group {
             write!(f, ", its group {group}")?;
         }
-        write!(f, "\n               reserved altogether: {} of {}", about(self.reserved), about(self.cap))?;
+        write!(f, "\n               reserved in total: {} of {}", about(self.reserved), about(self.cap))?;
         write!(f, "\n  confirmed  ")?;
         match self.confirmed {
             None => f.write_str("nothing yet"),

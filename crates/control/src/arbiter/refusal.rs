@@ -38,14 +38,14 @@ impl fmt::Display for Refusal {
             Refusal::Twice(TaskId(id)) => write!(f, "task {id} is under the broker already"),
             Refusal::Unknown(TaskId(id)) => write!(f, "no task {id} is under the broker: it has left, or never joined"),
             Refusal::Full => {
-                write!(f, "{} tasks are under the broker, the most it takes: detach one first", Arbiter::MOST_TASKS)
+                write!(f, "{} tasks are under the broker, which is its limit: detach one first", Arbiter::MOST_TASKS)
             }
             Refusal::Name { length: 0 } => f.write_str("the task has no name: give it one"),
             Refusal::Name { length } if *length > Joining::LONGEST_NAME => {
-                write!(f, "the task's name has {length} characters: {} are the most", Joining::LONGEST_NAME)
+                write!(f, "the task's name has {length} characters: at most {} are allowed", Joining::LONGEST_NAME)
             }
             Refusal::Name { .. } => f.write_str("the task's name has control characters: use letters and digits"),
-            Refusal::NoWeight => f.write_str("a weight of 0: the least is 1"),
+            Refusal::NoWeight => f.write_str("a weight of 0: the minimum is 1"),
             Refusal::Chain(error) => error.fmt(f),
         }
     }

@@ -27,7 +27,7 @@ const ELSEWHERE: [(&str, &[&str], &str); 2] = [
         &["object", "timeout"],
         "the object's reference: \"file:adviser.ior\", \"corbaloc:...\" or \"IOR:...\"",
     ),
-    ("library", &["path"], "the library's whole path: \"/DIR/NAME.so\""),
+    ("library", &["path"], "the library's absolute path: \"/DIR/NAME.so\""),
 ];
 
 /// Whether words of a file mean an advocate in another process, or from a shared library.
@@ -53,7 +53,7 @@ pub fn advocate(words: &AdvocateWords) -> Result<(), (String, String)> {
     let mut given: Vec<&str> =
         words.parameters.iter().map(|(name, _)| if name.is_empty() { first } else { name }).collect();
     if !given.contains(&first) {
-        return Err((format!("`{kind}` needs its `{first}`"), format!("give {give}")));
+        return Err((format!("`{kind}` needs its `{first}`"), format!("add {give}")));
     }
     // A library's other parameters are its own.
     let stray = given.iter().find(|name| *kind == "external" && !known.contains(name));
@@ -66,7 +66,7 @@ pub fn advocate(words: &AdvocateWords) -> Result<(), (String, String)> {
     }
     given.sort_unstable();
     match given.windows(2).find(|two| two[0] == two[1]) {
-        Some(two) => Err((format!("`{}` of `{kind}` is given twice", two[0]), "leave one of them out".into())),
+        Some(two) => Err((format!("`{}` of `{kind}` is repeated", two[0]), "remove one of them".into())),
         None => Ok(()),
     }
 }
@@ -78,7 +78,7 @@ pub fn advocate(words: &AdvocateWords) -> Result<(), (String, String)> {
 /// Of what is no such advocate: what is wrong, and what to write.
 pub fn spec(words: &AdvocateWords) -> Result<Spec, (String, String)> {
     if words.kind == "conditions" {
-        let help = "leave it out: what it keeps is for contracts, and there are none yet";
+        let help = "remove it: it stores conditions for contracts, which do not exist yet";
         return Err(("`conditions` cannot be used in a file".into(), help.into()));
     }
     let parameters = words.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));

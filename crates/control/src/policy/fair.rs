@@ -92,7 +92,7 @@ impl Policy for Fair {
     }
 
     fn manner(&self, _: GroupId) -> &str {
-        "the more important go first, equals get equal shares"
+        "more important tasks first; equals get equal shares"
     }
 
     fn spec(&self) -> Option<PolicySpec> {

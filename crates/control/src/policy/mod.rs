@@ -93,7 +93,7 @@ pub trait Policy: fmt::Debug + Send {
         Strict.arbitrate(asks, limit, grants);
     }
 
-    /// In a few words, whom it favours in this group, for `explain`: "the more important go first".
+    /// In a few words, whom it favours in this group, for `explain`: "more important tasks first".
     fn manner(&self, group: GroupId) -> &str {
         let _ = group;
         ""
@@ -104,7 +104,7 @@ pub trait Policy: fmt::Debug + Send {
         f.write_str(self.name())
     }
 
-    /// Whether everybody gets all that was asked wherever that fits the limit altogether.
+    /// Whether everybody gets the whole request wherever that fits the limit altogether.
     /// Then most reports touch no other task, and the arbiter asks the policy only in contention.
     fn grants_all_that_fits(&self) -> bool {
         false

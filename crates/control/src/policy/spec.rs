@@ -17,9 +17,9 @@ pub static POLICIES: [(&str, &str); 4] = [
         "fair",
         "serves by importance; tasks of the same importance get equal shares, up to what they ask for; the default",
     ),
-    ("strict", "gives in the order of importance, as long as there is some"),
-    ("weighted", "lets all give way in inverse proportion to their weights"),
-    ("partition", "gives each group its part of the CPU, with a policy of its own in it"),
+    ("strict", "serves in the order of importance until nothing is left"),
+    ("weighted", "reduces all tasks in inverse proportion to their weights"),
+    ("partition", "divides the CPU among groups, each with its own policy"),
 ];
 
 /// What makes a policy.
@@ -73,7 +73,7 @@ impl PolicyError {
         match self {
             PolicyError::Twice(_) => "give each group and each part its own name",
             PolicyError::TooMany => "one partition has room for 64 groups and parts",
-            PolicyError::TooDeep => "partitions can stand in each other four deep",
+            PolicyError::TooDeep => "partitions can be nested at most four deep",
             PolicyError::LongName(_) => "use at most 32 characters",
             PolicyError::Expected { .. } => {
                 "write \"fair\", \"strict\", \"weighted\" or \"partition(NAME SHARE POLICY, ...)\", such as \
@@ -94,7 +94,7 @@ impl fmt::Display for PolicyError {
             }
             PolicyError::Twice(name) => write!(f, "the policy has two groups `{name}`"),
             PolicyError::TooMany => f.write_str("the policy has too many groups"),
-            PolicyError::TooDeep => f.write_str("the policy's partitions stand too deep in each other"),
+            PolicyError::TooDeep => f.write_str("the policy's partitions are nested too deep"),
             PolicyError::LongName(name) => write!(f, "the group's name `{name}` is too long"),
         }
     }
@@ -158,7 +158,7 @@ impl FromStr for PolicySpec {
         let policy = reader.policy(0)?;
         match reader.word() {
             "" => Ok(policy),
-            word => Err(expected("nothing more", word)),
+            word => Err(expected("the end", word)),
         }
     }
 }
@@ -273,7 +273,7 @@ mod tests {
         let deep = "partition(a% ".repeat(9);
         assert!(error(&deep).starts_with("expected a group's name"));
         let deep: String = (0..9).map(|depth| alloc::format!("partition(a{depth} 5% ")).collect();
-        assert_eq!(error(&deep), "the policy's partitions stand too deep in each other");
+        assert_eq!(error(&deep), "the policy's partitions are nested too deep");
         assert_eq!(
             error(&alloc::format!("partition({} 5% strict)", "x".repeat(33))),
             alloc::format!("the group's name `{}` is too long", "x".repeat(32))

@@ -20,7 +20,7 @@ impl Policy for Strict {
     }
 
     fn manner(&self, _: GroupId) -> &str {
-        "the more important go first"
+        "more important tasks first"
     }
 
     fn spec(&self) -> Option<PolicySpec> {

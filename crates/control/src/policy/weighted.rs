@@ -103,7 +103,7 @@ impl Policy for Weighted {
     }
 
     fn manner(&self, _: GroupId) -> &str {
-        "all give way, in inverse proportion to their weights"
+        "all tasks are reduced in inverse proportion to their weights"
     }
 
     fn spec(&self) -> Option<PolicySpec> {

@@ -61,10 +61,10 @@ pub struct NoRoom {
 
 impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} does not fit beside what the CPUs hold: ", self.asked)?;
+        write!(f, "{} does not fit beside the reservations on the CPUs: ", self.asked)?;
         match self.most {
-            None => f.write_str("nothing of this period does"),
-            Some(most) => write!(f, "{most} is the most"),
+            None => f.write_str("no budget of this period fits"),
+            Some(most) => write!(f, "the most that fits is {most}"),
         }
     }
 }

@@ -213,7 +213,7 @@ pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Resu
     }
     let names = pair.into_iter().flat_map(|(first, second)| [Some(first), second]).flatten();
     match names.into_iter().find(|name| strategies.find(name).is_none()) {
-        Some(name) => Err(Failure::new(format!("nobody knows the strategy `{name}`")).help(known(strategies))),
+        Some(name) => Err(Failure::new(format!("unknown strategy `{name}`")).help(known(strategies))),
         None => Ok(()),
     }
 }
@@ -227,5 +227,5 @@ pub(super) fn plan(system: &System, strategies: &Strategies) -> Result<Plan, Fai
 }
 
 fn known(strategies: &Strategies) -> String {
-    format!("known here: {}; a program's own are given to `hyoshi::cli`", strategies.names().join(", "))
+    format!("known: {}; a program's own are given to `hyoshi::cli`", strategies.names().join(", "))
 }

@@ -221,7 +221,7 @@ pub(super) fn cannot_read(path: &Path, error: ReadError) -> Failure {
                 ErrorKind::NotFound => "check the name; `hyoshi run FILE --record NAME` makes a recording",
                 ErrorKind::IsADirectory => "name a file in it",
                 ErrorKind::PermissionDenied => "make it readable for this user: chmod +r",
-                _ => "check that it can be read at all: cat",
+                _ => "check that it can be read: cat",
             };
             Failure::new(format!("cannot read {}: {error}", path.display())).help(help)
         }

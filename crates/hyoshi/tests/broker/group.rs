@@ -158,7 +158,7 @@ fn what_is_no_group_to_take_is_refused_and_nothing_is_left() {
         let said = ask(&place, &format!("attach {whom} --name a --period 20ms")).exits(1).err;
         assert!(said.contains(why), "{whom}: {said}");
     };
-    refused("--cgroup /no/such/group", "there is no control group /no/such/group");
+    refused("--cgroup /no/such/group", "no control group /no/such/group");
     refused("--cgroup /proc/self", "is no control group");
     refused("--unit no-such-unit", "no control group belongs to a unit no-such-unit.service");
     refused("--container 0123456789abcdef", "no control group belongs to a container 0123456789abcdef");

@@ -87,7 +87,7 @@ impl Reader<'_> {
     }
 
     fn strange(&self, wanted: &str) -> Diagnostic {
-        Diagnostic::at(self.place(), format!("in this condition {wanted} is expected here"))
+        Diagnostic::at(self.place(), format!("expected {wanted} in this condition"))
     }
 
     fn deeper(&mut self) -> Result<(), Diagnostic> {
@@ -186,7 +186,7 @@ impl Reader<'_> {
                     self.next += 1;
                 }
                 let value = super::constant::integer(text).and_then(|value| i64::try_from(value).ok());
-                value.ok_or_else(|| Diagnostic::at(at, format!("`{text}` is no number that a condition can hold")))
+                value.ok_or_else(|| Diagnostic::at(at, format!("`{text}` is not a number that a condition can use")))
             }
             _ => {
                 self.next -= 1;

@@ -163,11 +163,11 @@ pub(crate) fn fit(value: Constant, target: &Target, at: Span) -> Result<Value, D
                 (Target::Enumeration(..), Constant::Enumerator(..)) => "one of another",
                 _ => found,
             };
-            let error = Diagnostic::at(at, format!("{wanted} is expected, this is {found}"));
+            let error = Diagnostic::at(at, format!("expected {wanted}, this is {found}"));
             Err(match (target, &value) {
                 (Target::Floating { .. }, Constant::Integer(_)) => error.help("write it with a point: `1.0`"),
                 (Target::Fixed, Constant::Integer(_) | Constant::Floating(_)) => {
-                    error.help("write it with a `d` behind it: `1.5d`")
+                    error.help("add a `d`: `1.5d`")
                 }
                 (
                     Target::Char(Width::Wide) | Target::Text(Width::Wide, _),
@@ -176,7 +176,7 @@ pub(crate) fn fit(value: Constant, target: &Target, at: Span) -> Result<Value, D
                 (
                     Target::Char(Width::Narrow) | Target::Text(Width::Narrow, _),
                     Constant::Char(_, Width::Wide) | Constant::Text(_, Width::Wide),
-                ) => error.help("take the `L` before it away, or declare it wide"),
+                ) => error.help("remove the `L`, or declare it wide"),
                 (Target::Char(_), Constant::Text(..)) => error.help("write it in single quotes"),
                 (Target::Text(..), Constant::Char(..)) => error.help("write it in double quotes"),
                 _ => error,
@@ -339,7 +339,7 @@ fn literal(kind: Lexeme, texts: &[Span], sources: &Sources, at: Span) -> Result<
             Err(if octal {
                 let error =
                     Diagnostic::at(at, format!("`{first}` is octal, since it begins with 0, and has a digit above 7"));
-                error.help("take the 0 at its beginning away if it is meant as decimal")
+                error.help("if it is decimal, remove the 0 at its beginning")
             } else {
                 Diagnostic::at(at, "this number is larger than any integer type holds")
             })
@@ -371,7 +371,7 @@ fn literal(kind: Lexeme, texts: &[Span], sources: &Sources, at: Span) -> Result<
                     Err(error.help("use a `wchar` and an `L` before the literal"))
                 }
                 (None, _) => Err(Diagnostic::at(at, "there is no character between these quotes")),
-                _ => Err(Diagnostic::at(at, "more than one character stands between these quotes")
+                _ => Err(Diagnostic::at(at, "more than one character is between these quotes")
                     .help("write a string in double quotes")),
             }
         }
@@ -434,11 +434,11 @@ fn unquote(text: &str, quote: char, at: Span) -> Result<(String, Width), Diagnos
                 let most = if escape == 'x' { 2 } else { 4 };
                 let length = digits(rest, 16, most);
                 if length == 0 {
-                    let error = Diagnostic::at(at, format!("`\\{escape}` has no hexadecimal digits behind it"));
-                    return Err(error.help(format!("write {most} of them at most")));
+                    let error = Diagnostic::at(at, format!("`\\{escape}` has no hexadecimal digits after it"));
+                    return Err(error.help(format!("write at most {most} of them")));
                 }
                 if escape == 'u' && width == Width::Narrow {
-                    let error = Diagnostic::at(at, "`\\u` stands in a narrow literal");
+                    let error = Diagnostic::at(at, "`\\u` is in a narrow literal");
                     return Err(error.help("write an `L` before the literal"));
                 }
                 let code = u32::from_str_radix(&rest[..length], 16).unwrap_or(0);
@@ -446,15 +446,15 @@ fn unquote(text: &str, quote: char, at: Span) -> Result<(String, Width), Diagnos
                 code
             }
             other => {
-                let error = Diagnostic::at(at, format!("`\\{}` is no escape", other.escape_debug()));
-                return Err(error.help("a backslash itself is written `\\\\`"));
+                let error = Diagnostic::at(at, format!("`\\{}` is not an escape sequence", other.escape_debug()));
+                return Err(error.help("write a backslash as `\\\\`"));
             }
         };
         match char::from_u32(code) {
             Some(character) if width == Width::Wide || code < 256 => plain.push(character),
             _ => {
-                let error = Diagnostic::at(at, format!("{code:#x} is no character here"));
-                return Err(error.help("`char` holds 0 to 0xff; surrogates are no characters"));
+                let error = Diagnostic::at(at, format!("{code:#x} is not a character here"));
+                return Err(error.help("`char` holds 0 to 0xff; surrogates are not characters"));
             }
         }
     }

@@ -68,7 +68,7 @@ impl Macros {
             Some(left) => self.left = left,
             None => {
                 let error = Diagnostic::at(at, format!("there are more than {MOST_TOKENS} words, macros expanded"));
-                return Err(error.help("a macro that doubles itself step by step, perhaps; or cut the file in several"));
+                return Err(error.help("a macro may double itself at each step; or split the file"));
             }
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Macros {
                 continue;
             };
             if active.len() >= DEEPEST {
-                return Err(Diagnostic::at(place, format!("macros stand in macros more than {DEEPEST} deep")));
+                return Err(Diagnostic::at(place, format!("macros are nested more than {DEEPEST} deep")));
             }
             let body = match &found.parameters {
                 None => found.body.clone(),
@@ -120,7 +120,7 @@ impl Macros {
                     if arguments.len() != parameters.len() && !none {
                         let (takes, given) = (parameters.len(), arguments.len());
                         let error =
-                            Diagnostic::at(place, format!("the macro `{name}` takes {takes}, and is given {given}"));
+                            Diagnostic::at(place, format!("the macro `{name}` has {takes}, but gets {given}"));
                         let error = error.label("number of arguments");
                         return Err(match found.at {
                             Some(at) => error.other(at, "defined here"),

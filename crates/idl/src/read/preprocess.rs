@@ -192,7 +192,7 @@ impl Preprocessor<'_> {
                 let defined = match rest {
                     [name] if name.kind == Lexeme::Word => self.macros.defined(self.sources.text(name.text)),
                     _ => {
-                        let error = Diagnostic::at(at, format!("`#{which}` takes one name"));
+                        let error = Diagnostic::at(at, format!("`#{which}` needs one name"));
                         self.findings.error(error.help(format!("write `#{which} NAME`, or `#if` for more")));
                         false
                     }
@@ -228,12 +228,12 @@ impl Preprocessor<'_> {
             "define" => self.define(at, rest),
             "undef" => match rest {
                 [name] if name.kind == Lexeme::Word => self.macros.forget(self.sources.text(name.text)),
-                _ => self.findings.error(Diagnostic::at(at, "`#undef` takes one name")),
+                _ => self.findings.error(Diagnostic::at(at, "`#undef` needs one name")),
             },
             "pragma" => self.pragma(at, rest),
             "error" => {
                 let text = self.raw(rest);
-                self.findings.error(Diagnostic::at(at, format!("#error {text}")).help("the file refuses itself here"));
+                self.findings.error(Diagnostic::at(at, format!("#error {text}")).help("this line refuses the file"));
             }
             "warning" => {
                 let text = self.raw(rest);
@@ -244,7 +244,7 @@ impl Preprocessor<'_> {
             text if text.starts_with(|first: char| first.is_ascii_digit()) => {}
             text => {
                 let known = ["include", "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "pragma"];
-                let error = Diagnostic::at(at, format!("`#{text}` is no directive of the preprocessor"));
+                let error = Diagnostic::at(at, format!("`#{text}` is not a preprocessor directive"));
                 let near = similar(text, known).map(|known| format!("did you mean `#{known}`?"));
                 self.findings.error(Diagnostic { help: near, ..error });
             }
@@ -298,7 +298,7 @@ impl Preprocessor<'_> {
         };
         if let Some(strange) = body.iter().find(|token| matches!(token.kind, Lexeme::Hash | Lexeme::Paste)) {
             let error = Diagnostic::at(strange.at, "`#` and `##` are not supported in macros");
-            return self.findings.error(error.help("write the text out, or run the file through `cpp -P` first"));
+            return self.findings.error(error.help("write the text itself, or run the file through `cpp -P` first"));
         }
         let new = Macro { parameters, body: body.to_vec(), at: Some(name.at) };
         if let Some(old) = self.macros.get(&text).filter(|old| !old.same(&new, self.sources)) {
@@ -345,7 +345,7 @@ impl Preprocessor<'_> {
                     "ID" => "#pragma ID Name \"IDL:Module/Name:1.0\"",
                     _ => "#pragma version Name 1.0",
                 };
-                let error = Diagnostic::at(whole, format!("`#pragma {}` is not of its form", text[0]));
+                let error = Diagnostic::at(whole, format!("`#pragma {}` has another form", text[0]));
                 self.findings.error(error.help(format!("write `{form}`")));
             }
         }
@@ -401,7 +401,7 @@ impl Preprocessor<'_> {
                 return Ok(known.unwrap_or_else(|| self.sources.add("<orb.idl>".into(), None, ORB_IDL.into())));
             }
             let places: Vec<String> = candidates.iter().map(|dir| dir.join("").display().to_string()).collect();
-            let error = Diagnostic::at(at, format!("`{name}` is not found"));
+            let error = Diagnostic::at(at, format!("`{name}` was not found"));
             return Err(match places.is_empty() {
                 true => error.help("name the directories to search with `-I`, or `Options::includes` in build.rs"),
                 false => error.help(format!("looked in {}; add directories with `-I`", places.join(", "))),
@@ -446,11 +446,11 @@ fn is_version(text: &str) -> bool {
 fn unknown(text: &str, at: Span) -> Diagnostic {
     let mut at = at;
     match text.chars().next().unwrap_or(' ') {
-        '"' => Diagnostic::at(at, "this string has no end on its line").help("close it with `\"`"),
-        '\'' => Diagnostic::at(at, "this character has no end on its line").help("close it with `'`"),
+        '"' => Diagnostic::at(at, "this string does not end on its line").help("close it with `\"`"),
+        '\'' => Diagnostic::at(at, "this character does not end on its line").help("close it with `'`"),
         '/' => {
             at.end = at.start + 2;
-            Diagnostic::at(at, "this comment has no end").help("close it with `*/`")
+            Diagnostic::at(at, "this comment does not end").help("close it with `*/`")
         }
         first => Diagnostic::at(at, format!("`{}` has no meaning in IDL", first.escape_debug())),
     }

@@ -192,10 +192,10 @@ impl Scope<'_> {
                         Some(_) => " Which of its labels it has.",
                         None => " Any that no other variant has.",
                     };
-                    quote!(#docs #name { #[doc = #told] label: #by, #[doc = " What it holds."] value: #of },)
+                    quote!(#docs #name { #[doc = #told] label: #by, #[doc = " Its member."] value: #of },)
                 }
                 Shape::Bare => {
-                    quote!(#[doc = " Holds nothing but a discriminator that no other variant has."] #name(#by),)
+                    quote!(#[doc = " Only a discriminator that no other variant has."] #name(#by),)
                 }
             }
         });

@@ -156,7 +156,7 @@ impl Scope<'_> {
             if !attribute.readonly {
                 let value = format_ident!("value");
                 all.push(Method {
-                    docs: docs(&[format!("Sets what [`{0}`](Self::{0}) tells.", snake(&member.name))], &[]),
+                    docs: docs(&[format!("Sets the value that [`{0}`](Self::{0}) returns.", snake(&member.name))], &[]),
                     parameters: vec![Parameter { direction: Direction::In, name: value, of: &member.of }],
                     raises: &attribute.set_raises,
                     ..method(format!("_set_{}", member.name))

@@ -126,7 +126,7 @@ pub fn generate(specification: &Specification, options: &Options) -> Result<Stri
         source => format!(" from {source}"),
     };
     let Ok(mut file) = syn::parse2::<syn::File>(inside) else {
-        let error = Diagnostic::whole("what was generated is no Rust: this is a fault of the generator")
+        let error = Diagnostic::whole("the generated Rust is invalid: this is an error in the generator")
             .help("please report it with the IDL file");
         return Err(Diagnostics::one(error, specification.sources.clone()));
     };
@@ -188,8 +188,8 @@ fn refuse(of: &Specification, names: &Names, out: &BTreeSet<DefinitionId>) -> Re
             Kind::Interface(interface) if interface.local => {
                 ("the local interface ", "calls of its objects never leave the process: write a Rust trait for it")
             }
-            Kind::Interface(_) => ("the abstract interface ", "it can stand for value types, which are not supported"),
-            _ => ("", "it is made from a local or abstract interface, of which there is none"),
+            Kind::Interface(_) => ("the abstract interface ", "it can represent value types, which are not supported"),
+            _ => ("", "it depends on a local or abstract interface, which is not supported"),
         };
         let message = format!("`{}` uses {what}`{}`, which has no Rust", definition.name, of[used].name);
         let found = of.refuse(id, message, why);

@@ -14,7 +14,7 @@ impl Scope<'_> {
     pub fn raised(&self, interface: DefinitionId, method: &Method<'_>) -> TokenStream {
         let Some(error) = self.names.made(interface).errors.get(&method.wire) else { return quote!() };
         let (error, place) = (ident(error), self.names.place(interface));
-        let told = format!(" What [`{}::{}`] raises.", place.name, method.name);
+        let told = format!(" The exceptions of [`{}::{}`].", place.name, method.name);
         let names = method.raises.iter().map(|id| self.names.place(*id).name.as_str());
         // First of all the ORB's, so that an exception named `System` is the one that gives way.
         let names: Vec<_> = distinct(["System"].into_iter().chain(names), str::to_owned);

@@ -59,8 +59,8 @@ pub(super) fn pieces(log: &mut Log, declared: &[Declared<'_>]) -> Option<Vec<Pie
         pieces.add(position, one.name.value.to_string(), None, position)?;
         if pieces.pieces.len() as u64 > limits::OPERATIONS {
             log.error(one.name.place, "too many operations")
-                .label("with those that it calls")
-                .help(format!("a system has at most {}; each caller counts its methods", limits::OPERATIONS));
+                .label("with the operations that it calls")
+                .help(format!("a system has at most {} operations; each caller has its own copy of a method", limits::OPERATIONS));
             return None;
         }
     }
@@ -73,23 +73,24 @@ pub(super) fn check_requests(log: &mut Log, declared: &[Declared<'_>]) {
         if !one.requested() {
             if let Some(interval) = one.min_interval {
                 log.error(interval.place, "`min_interval` is for operations that no operation calls")
-                    .help("take it out: the period of its callers says how often it is released");
+                    .help("remove it: the callers' periods determine how often it is released");
             }
             continue;
         }
         if let Some(call) = one.calls {
             let whole = one.name.value.trim_end_matches(":call");
-            log.error(call.method.place, format!("`{whole}` calls a method, and requests release it"))
-                .help("let it trigger an operation, with `after`, that does what the method does");
+            log.error(call.method.place, format!("`{whole}` calls a method, but requests release it"))
+                .help("let it trigger an operation with `after` instead of calling the method");
         }
         if let Some(guard) = one.guard {
             log.error(guard.place, "`guard` is for triggered operations")
-                .help("take it out: no earlier job triggers what requests release");
+                .help("remove it: requests release the operation, not an earlier job");
         }
         if one.min_interval.is_none() && one.written.deadline.is_none() {
             log.error(one.name.place, format!("`{}` has no deadline", one.name.value))
                 .label("`deadline` is missing")
-                .help("add `deadline = \"10ms\"`, from the request on, or `min_interval`, which is the deadline, too");
+                .help("add `deadline = \"10ms\"`, counted from the request, or `min_interval`, which is also the \
+                    deadline");
         }
     }
 }
@@ -100,9 +101,9 @@ fn method(log: &mut Log, declared: &[Declared<'_>], names: &Names<'_>, one: &Dec
     let position = names.find(log, call.method)? as usize;
     let method = &declared[position];
     if !method.called {
-        let finding = log.error(call.method.place, format!("`{}` is not there to be called", method.name.value));
+        let finding = log.error(call.method.place, format!("`{}` is not a method", method.name.value));
         finding.also(method.name.place, "something else releases it").help(
-            "a method is released by calls alone: give it `called = true` in place of `rate`, `every` or `after`",
+            "only calls release a method: write `called = true` in place of `rate`, `every` or `after`",
         );
         return None;
     }
@@ -126,9 +127,9 @@ fn acyclic(log: &mut Log, declared: &[Declared<'_>], methods: &[Option<usize>]) 
         circle.extend((path.len() - begin > 8).then_some("..."));
         circle.push(name(&path[begin]));
         let place = declared[path[begin]].calls.map_or(declared[path[begin]].name.place, |call| call.method.place);
-        log.error(place, format!("methods call each other in a circle: {}", circle.join(" -> ")))
-            .label("part of the circle")
-            .help("such a call would never end: take one of them out");
+        log.error(place, format!("methods call each other in a cycle: {}", circle.join(" -> ")))
+            .label("part of the cycle")
+            .help("such a call would never end: remove one of the calls");
         sound = false;
     }
     let calls = |start: &usize| std::iter::successors(Some(*start), |one| methods[*one]).take(DEEPEST + 2).count() - 1;
@@ -136,7 +137,7 @@ fn acyclic(log: &mut Log, declared: &[Declared<'_>], methods: &[Option<usize>]) 
     // Only from where nothing calls: every other way is part of one of these.
     if let Some(start) = (0..declared.len()).filter(|one| !declared[*one].called).find(too_deep) {
         let place = declared[start].calls.map_or(declared[start].name.place, |call| call.method.place);
-        log.error(place, format!("more than {DEEPEST} methods call one another on from here"))
+        log.error(place, format!("calls are nested more than {DEEPEST} deep from here"))
             .help("let one of them trigger an operation instead, with `after`");
         sound = false;
     }
@@ -262,26 +263,26 @@ impl Cuts {
     ) -> Option<(Written, Written)> {
         let wcet = whole.wcet?;
         if after.value >= wcet.value {
-            log.error(after.place, format!("nothing is left of the worst case, {}, after the call", wcet.value))
+            log.error(after.place, format!("no execution time is left after the call: the worst case is {}", wcet.value))
                 .also(wcet.place, "the worst case")
                 .help(
-                    "a job ends with some work of its own, if only to take the answer: shorten `after` or raise `wcet`",
+                    "a job must run after the call to receive the answer: shorten `after` or raise `wcet`",
                 );
             return None;
         }
         let shortest = whole.takes.as_ref().map(|takes| At::new(takes.value.shortest, takes.place));
         for (least, what) in [(whole.bcet, "the best case is"), (shortest, "jobs may take")] {
             let Some(least) = least.filter(|least| least.value <= after.value) else { continue };
-            log.error(least.place, format!("{what} {}, all of it before the call", least.value))
+            log.error(least.place, format!("{what} {}, which is no longer than the work before the call", least.value))
                 .also(after.place, format!("the call comes after {}", after.value))
-                .help("every job makes its call and then ends: shorten `after`, or raise the times");
+                .help("every job must run after its call: shorten `after` or raise the times");
             return None;
         }
         let held: Span = one.uses.iter().fold(Span::ZERO, |sum, (_, span)| sum.checked_add(*span).unwrap_or(sum));
         if held > after.value {
-            log.error(one.uses_place, format!("resources are held for {held}, beyond the call"))
+            log.error(one.uses_place, format!("resources are held for {held}, longer than until the call"))
                 .also(after.place, format!("the call comes after {}", after.value))
-                .help("nothing is held while a job waits for an answer: hold them for less, or call later");
+                .help("a job must not hold resources during a call: hold them shorter, or call later");
             return None;
         }
         let fixed = |span: Span, place| Some(At::new(span, place));
@@ -311,8 +312,8 @@ impl Cuts {
                 }
                 self.times += whole.len();
                 if self.times > limits::CUT_TIMES {
-                    log.error(after.place, "too many lists of execution times are cut at calls")
-                        .help(format!("they have at most {} times together", limits::CUT_TIMES));
+                    log.error(after.place, "too many execution times in lists of operations that call")
+                        .help(format!("at most {} in all", limits::CUT_TIMES));
                     return None;
                 }
                 let cut: Arc<[Span]> = whole.iter().map(left).collect();

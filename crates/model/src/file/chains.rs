@@ -23,9 +23,9 @@ pub(super) fn chains(
         let (deadline, max_age) = (time(log, "deadline"), time(log, "max_age"));
         let max_reaction = time(log, "max_reaction");
         if ["deadline", "max_age", "max_reaction"].iter().all(|key| table.get(key).is_none()) && !table.misread {
-            log.error(name.place, format!("chain `{}` requires nothing", name.value))
+            log.error(name.place, format!("chain `{}` has no requirement", name.value))
                 .label("`deadline`, `max_age` or `max_reaction` is missing")
-                .help("add what it requires, such as `deadline = \"150ms\"`");
+                .help("add a requirement, such as `deadline = \"150ms\"`");
         }
         let Some(written) = table.read(log, "path", Given::texts) else { continue };
         refuse_twice(log, &written.value);
@@ -48,7 +48,7 @@ pub(super) fn chains(
             }
             let [from, to] = ends.map(|end| operations.name(operations.whole(end)));
             let declared = operations.of(operations.whole(ends[1])).name;
-            log.error(place, format!("`{to}` neither comes after `{from}` nor reads it"))
+            log.error(place, format!("`{to}` is neither triggered by `{from}` nor reads it"))
                 .label("the chain breaks here")
                 .also(declared.place, format!("`{}` is declared here", declared.value))
                 .help(format!(
@@ -75,15 +75,15 @@ fn follow(log: &mut Log, operations: &Operations<'_>, names: &[At<&str>]) -> Opt
         before = found.first().copied();
         if found.len() > 1 && operations.of(found[0]).method.is_some() {
             log.error(name.place, format!("{} operations call `{}`", found.len(), name.value))
-                .label("for which of them?")
+                .label("ambiguous call")
                 .help(format!("name one call, such as `{}`, or the caller before it", operations.name(found[0])));
             return None;
         }
         if found.len() > 1 {
             let (name, place) = (name.value, name.place);
             log.error(place, format!("`{name}` is a template of {} operations", found.len()))
-                .label("which of them?")
-                .help(format!("a path leads through single operations: name one, such as `{name}.1`"));
+                .label("ambiguous instance")
+                .help(format!("name one instance, such as `{name}.1`"));
             return None;
         }
         Some(At::new(found[0], name.place))

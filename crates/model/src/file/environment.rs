@@ -45,7 +45,7 @@ pub(super) fn accumulate(
             None => {
                 held += now.changed.len() + now.disabled.len();
                 if held > limits::SETTINGS {
-                    log.error(epoch.place(), "too many epochs for so many links and hosts")
+                    log.error(epoch.place(), "too many epochs for the number of links and hosts")
                         .help(format!("changed links and hosts times epochs are at most {}", limits::SETTINGS));
                     break;
                 }
@@ -129,14 +129,14 @@ impl LinkNames {
             Some(Some(position)) => return Some(*position),
             Some(None) => {
                 log.error(name.place, format!("`{written}` is the name of two links"))
-                    .help("rename a host: the dashes in host names leave open where one name ends");
+                    .help("rename a host: dashes in host names make this ambiguous");
             }
             None => {
                 let nearest = log.nearest(&name.value, self.in_order.iter().map(String::as_str));
                 let help = match (nearest, &self.in_order[..]) {
                     (Some(nearest), _) => format!("did you mean `{nearest}`?"),
                     (None, []) => "declare it: [[link]] with `between` and `delay`".to_string(),
-                    (None, names) if names.len() <= 12 => format!("declared are: {}", names.join(", ")),
+                    (None, names) if names.len() <= 12 => format!("declared: {}", names.join(", ")),
                     (None, _) => "write the names of its two hosts with a dash between them".to_string(),
                 };
                 log.error(name.place, format!("there is no link `{written}`")).label("not declared").help(help);

@@ -104,7 +104,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
             epochs.push(Declared::at_start(place));
         }
         if at >= duration {
-            log.warn(place, format!("this epoch begins at {at}, when the run of {duration} is over"))
+            log.warn(place, format!("this epoch begins at {at}, after the end of the run of {duration}"))
                 .help("raise `duration` at the top of the file, or give a longer one on the command line");
         }
         let name = table.given(log, "name", Given::text);
@@ -215,7 +215,7 @@ fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
     let written = shortened(&path.join("."));
     let like = "write \"operation.NAME.KEY\" = value";
     let (message, help) = match wrong {
-        None => (format!("`{written}` is not the address of a value"), like.to_string()),
+        None => (format!("`{written}` does not name a setting"), like.to_string()),
         Some(0) => (
             format!("`{written}` cannot be set: epochs change operations, reservations, links and hosts"),
             like.to_string(),
@@ -224,7 +224,7 @@ fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
             let segment = &path[at];
             let section = path[0].as_str();
             let known = keys::section(section).and_then(|section| section.key(segment)).is_some();
-            let what = if known { "cannot change over time".to_string() } else { format!("is no key of {section}s") };
+            let what = if known { "cannot change over time".to_string() } else { format!("is not a key of {section}s") };
             let all = settable_names(section).collect::<Vec<_>>().join(", ");
             let nearest = log.nearest(segment, settable_names(section)).filter(|_| !known);
             let help = nearest.map_or(format!("epochs set {all}"), |nearest| format!("did you mean `{nearest}`?"));
@@ -268,7 +268,7 @@ pub(super) fn accumulate(
         }
         held += operations.len() + edges;
         if held > limits::SETTINGS && index > 0 {
-            log.error(epoch.place, "too many epochs for so many operations")
+            log.error(epoch.place, "too many epochs for the number of operations")
                 .help(format!("operations and connections times epochs are at most {}", limits::SETTINGS));
             return None;
         }
@@ -305,7 +305,7 @@ impl Change<'_> {
         if matches!(key, "rate" | "every" | "jitter" | "repeat") && !operations.of(OperationId(first)).periodic() {
             let help = match operations.of(OperationId(first)).requested() {
                 true => "requests release this one",
-                false => "this one is triggered by others: change theirs",
+                false => "other operations trigger this one: change them",
             };
             log.error(self.place, format!("`{key}` is for periodic operations")).help(help);
             return;
@@ -320,7 +320,7 @@ impl Change<'_> {
         }
         if key == "repeat" && operation.calls.is_some() {
             log.error(self.place, "`repeat` is not for operations that call")
-                .help("give the load chain to another operation, which this one triggers");
+                .help("move the load chain to an operation that this one triggers");
             return;
         }
         // The value stands in a table of the file under its address: read it as if it stood under its key.
@@ -349,8 +349,8 @@ impl Change<'_> {
         let own =
             || read_deadline(&mut Log::default(), &table).is_some_and(|one| matches!(one.value, Deadline::Own(_)));
         if key == "deadline" && operation.calls.is_some() && !operation.periodic() && own() {
-            log.error(self.place, "`deadline` counts from its own release, which is over when the answer comes")
-                .help("say what it counts from: `deadline = { end_to_end = ... }`");
+            log.error(self.place, "`deadline` counts from its own release, which ends at the call")
+                .help("write `deadline = { end_to_end = ... }`");
             return;
         }
         // Instances that shared one text before share the changed one. The old ones are kept until the end:

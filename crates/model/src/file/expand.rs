@@ -58,9 +58,9 @@ impl<'a> Operations<'a> {
         for (position, name) in all.iter().enumerate().take(declared.len()) {
             if let Some(first) = seen.insert(*name, position) {
                 let (one, other) = (&declared[first], &declared[position]);
-                log.error(other.name.place, format!("two operations are called `{}`", shortened(name)))
+                log.error(other.name.place, format!("two operations are named `{}`", shortened(name)))
                     .also(one.name.place, "the other")
-                    .help("one of them is part of a call: rename the one that you named yourself");
+                    .help("a call creates an operation of this name: rename yours");
             }
         }
         let names = Names::new("operation", all);
@@ -166,7 +166,7 @@ impl<'a> Operations<'a> {
             },
             (Some(_), None) => {
                 log.error(name.place, format!("there is no operation `{}`", shortened(name.value)))
-                    .help(format!("`{template}` is no template: write `{template}`, or give it a `count`"));
+                    .help(format!("`{template}` is not a template: write `{template}`, or give it a `count`"));
                 None
             }
         }
@@ -210,7 +210,7 @@ impl<'a> Operations<'a> {
         if *edges > limits::EDGES {
             log.error(names.place, "too many connections between operations")
                 .label(format!("{edges} with these"))
-                .help(format!("a system has at most {}; put an operation in between", limits::EDGES));
+                .help(format!("a system has at most {}; insert an operation between them", limits::EDGES));
             return None;
         }
         // A template and one of its instances may both be named.
@@ -218,9 +218,9 @@ impl<'a> Operations<'a> {
         let operations = ranges.into_iter().flatten().flatten().map(OperationId);
         let operations: Vec<OperationId> = operations.filter(|operation| seen.insert(*operation)).collect();
         if operations.len() > limits::PREDECESSORS {
-            log.error(names.place, "too many operations before one")
+            log.error(names.place, "too many operations trigger one")
                 .label(format!("{} of them", operations.len()))
-                .help(format!("at most {} may trigger one; put operations in between", limits::PREDECESSORS));
+                .help(format!("at most {} may trigger one; insert operations between them", limits::PREDECESSORS));
             return None;
         }
         Some(operations)

@@ -40,15 +40,15 @@ impl InputError {
             Cause::TooLarge(_) => {
                 "describe many alike with `count`, and take long lists of times from several files".to_string()
             }
-            Cause::NotText { .. } => "save it as UTF-8, if it is text at all".to_string(),
+            Cause::NotText { .. } => "save it as UTF-8 text".to_string(),
             Cause::System(error) if error.kind() == io::ErrorKind::NotFound => {
-                "check the name; relative names start at the present directory, or at the file that names them"
+                "check the name; relative names start at the current directory, or at the file that contains them"
                     .to_string()
             }
             Cause::System(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 "make it readable for this user: chmod +r".to_string()
             }
-            Cause::System(_) => "check that it can be read at all: cat".to_string(),
+            Cause::System(_) => "check that it can be read: cat".to_string(),
         }
     }
 }

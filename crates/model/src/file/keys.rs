@@ -124,21 +124,21 @@ const fn later(name: &'static str, until_then: &'static str) -> Key {
 /// All sections, in the order in which a file is best written.
 pub const SECTIONS: &[Section] = &[
     Section { path: "", shape: Shape::Top, doc: "A system, for `hyoshi`.", keys: TOP },
-    Section { path: "host", shape: Shape::Named, doc: "A machine. Without any there is one, `local`.", keys: HOST },
+    Section { path: "host", shape: Shape::Named, doc: "A machine. Default: one, `local`.", keys: HOST },
     Section {
         path: "processor",
         shape: Shape::Named,
-        doc: "A CPU that runs operations. Without any there is one, `main`.",
+        doc: "A CPU that runs operations. Default: one, `main`.",
         keys: PROCESSOR,
     },
-    Section { path: "processor.switch", shape: Shape::Inline, doc: "When the second strategy rules.", keys: SWITCH },
+    Section { path: "processor.switch", shape: Shape::Inline, doc: "When the second strategy applies.", keys: SWITCH },
     Section {
         path: "costs",
         shape: Shape::Inline,
-        doc: "What scheduling itself costs; `hyoshi calibrate` measures it.",
+        doc: "The costs of scheduling; `hyoshi calibrate` measures them.",
         keys: COSTS,
     },
-    Section { path: "operation", shape: Shape::Named, doc: "Work that is released again and again.", keys: OPERATION },
+    Section { path: "operation", shape: Shape::Named, doc: "Work that is released repeatedly.", keys: OPERATION },
     Section { path: "operation.after", shape: Shape::Inline, doc: "What triggers it: `all` or `any`.", keys: AFTER },
     Section { path: "operation.calls", shape: Shape::Inline, doc: "A call of another's method.", keys: CALLS },
     Section { path: "operation.deadline", shape: Shape::Inline, doc: "A deadline from the origin.", keys: DEADLINE },
@@ -150,7 +150,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "resource",
         shape: Shape::Named,
-        doc: "Something that at most one job at a time may use.",
+        doc: "A resource that one job at a time may use.",
         keys: &[],
     },
     Section { path: "chain", shape: Shape::Named, doc: "An end-to-end requirement.", keys: CHAIN },
@@ -163,7 +163,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "reservation",
         shape: Shape::Named,
-        doc: "A program that nobody will change, under the CPU broker.",
+        doc: "An unmodified program under the CPU broker.",
         keys: RESERVATION,
     },
     Section { path: "link", shape: Shape::List, doc: "The network between two hosts, both ways.", keys: LINK },
@@ -217,8 +217,8 @@ const TOP: &[Key] = &[
         "Whether CPUs may sleep deeply during a run, which delays wake-ups: auto forbids it where operations are critical.",
     ),
     key("seed", Kind::Whole(0, i64::MAX as u64), Value("1"), "The same seed gives the same execution times."),
-    key("duration", Kind::Time, Value("\"10s\""), "How long a simulation or run lasts unless told otherwise."),
-    key("costs", Kind::Table("costs"), Said("those of `hyoshi calibrate`, else none"), "What scheduling itself costs."),
+    key("duration", Kind::Time, Value("\"10s\""), "The default length of a simulation or run."),
+    key("costs", Kind::Table("costs"), Said("those of `hyoshi calibrate`, else none"), "The costs of scheduling."),
     later("feedback", "rates in a range stay at their fastest"),
     key("broker", Kind::Table("broker"), Said("as its keys say"), "How programs under the CPU broker share time."),
     later("flow", "give the network's delay as a [[link]]"),
@@ -237,7 +237,7 @@ const HOST: &[Key] = &[
         "insecure",
         Kind::Truth,
         Value("false"),
-        "True: its `tcp/` endpoints may be reached from other machines, unencrypted and without proof of identity.",
+        "True: other machines may connect to its `tcp/` endpoints, without encryption or authentication.",
     ),
     key(
         "clock_error",
@@ -255,7 +255,8 @@ const BROKER: &[Key] = &[
         Value("\"fair\""),
         "\"fair\", \"strict\", \"weighted\" or \"partition(video 40% fair, rest 30% weighted)\".",
     ),
-    key("cap", Kind::Share, Said("75% of each of its CPUs"), "How much all programs may have together, of one CPU."),
+    key("cap", Kind::Share, Said("75% of each of its CPUs"), "The limit of all programs' reservations together; 100% \
+        is one CPU."),
     key(
         "cpus",
         Kind::Wholes(0, 1023),
@@ -265,31 +266,31 @@ const BROKER: &[Key] = &[
 ];
 
 const RESERVATION: &[Key] = &[
-    key("program", Kind::Texts, Required, "The program and its arguments; no shell reads them."),
+    key("program", Kind::Texts, Required, "The program and its arguments; no shell interprets them."),
     key("host", Kind::Name("host"), Said("the only host"), "The machine it runs on."),
-    key("period", Kind::Time, Required, "How often its work comes round."),
-    key("deadline", Kind::Time, Said("the period"), "How soon in each period its time is to be had."),
+    key("period", Kind::Time, Required, "The period of its work."),
+    key("deadline", Kind::Time, Said("the period"), "The deadline of its budget within each period."),
     key(
         "budget",
         Kind::Time,
-        Said("next to nothing"),
-        "What it asks for in each period before anything is known of it.",
+        Said("almost nothing"),
+        "CPU time that it requests in each period before it was measured.",
     ),
-    key("least", Kind::Time, Said("any time is"), "Less than that in a period is of no use to it."),
+    key("least", Kind::Time, Said("any budget is useful"), "The least useful budget in each period."),
     key(
         "advocate",
         Kind::Advocates,
         Said("max_decay"),
-        "What asks on its behalf, one after the other: a list of tables of one key.",
+        "Its advocates in order: a list of tables of one key.",
     ),
     key("importance", Kind::Whole(0, u32::MAX as u64), Value("1"), "For policies fair and strict; higher is more."),
-    key("weight", Kind::Whole(1, 1_000_000), Value("1"), "For policy weighted: higher is less taken away."),
+    key("weight", Kind::Whole(1, 1_000_000), Value("1"), "For policy weighted: a higher weight loses less."),
     key("group", Kind::Text, Said("the first"), "Its group, for policy partition."),
     set(
         "takes",
         Kind::TimeOr("operation.takes"),
-        Said("anything; nothing in simulation"),
-        "What it really takes in each period: `check` and simulation use it.",
+        Said("unknown; none in simulation"),
+        "Actual CPU time in each period: `check` and simulation use it.",
     ),
 ];
 
@@ -300,15 +301,16 @@ const PROCESSOR: &[Key] = &[
         "strategy",
         Kind::TextOrPair,
         Value("\"RMS\""),
-        "What orders its work: `hyoshi strategies` lists them; of a pair the second rules in overload.",
+        "Its strategy (`hyoshi strategies` lists them); the second of a pair applies in overload.",
     ),
-    key("switch", Kind::Table("processor.switch"), Said("as its keys say"), "When the second of two strategies rules."),
-    key("costs", Kind::Table("costs"), Said("the file's"), "What scheduling itself costs on this processor."),
+    key("switch", Kind::Table("processor.switch"), Said("as its keys say"), "When the second of two strategies \
+        applies."),
+    key("costs", Kind::Table("costs"), Said("the file's"), "The costs of scheduling on this processor."),
     key(
         "preemption",
         Kind::Choice(&["none", "levels", "full"]),
         Value("\"levels\""),
-        "Which jobs may interrupt others: none, those of more urgent levels, within a level too.",
+        "Which jobs may preempt others: none, those of more urgent levels, within a level too.",
     ),
     key("cancel", Kind::Truth, Value("false"), "Cancel jobs that can no longer finish in time (never critical ones)."),
     key("cap", Kind::Share, Value("\"94%\""), "The share of the CPU that all lanes may use together; 100% is no cap."),
@@ -323,7 +325,8 @@ const PROCESSOR: &[Key] = &[
         "on_hard_cap",
         Kind::Choice(&["report", "demote", "stop"]),
         Value("\"report\""),
-        "When the hard cap has paused lanes again and again for 1 s: report it, make the least important critical operation non-critical, or end the run.",
+        "When the hard cap pauses lanes repeatedly for 1 s: report it, make the least important critical operation \
+            non-critical, or end the run.",
     ),
     key("pool", Kind::Whole(1, 16), Value("1"), "Threads per lane: more than one only for bodies that block."),
 ];
@@ -335,7 +338,7 @@ const SWITCH: &[Key] = &[
         Value("\"0s\""),
         "Switch when a critical job's laxity is less than the work ahead of it plus this.",
     ),
-    key("calm", Kind::Time, Value("\"1s\""), "Switch back when that was not so for as long as this."),
+    key("calm", Kind::Time, Value("\"1s\""), "Switch back after this time without such a job."),
 ];
 
 const COSTS: &[Key] = &[
@@ -343,8 +346,8 @@ const COSTS: &[Key] = &[
     key("enqueue", Kind::Time, Value("\"0s\""), "A job enters its queue."),
     key("dequeue", Kind::Time, Value("\"0s\""), "A lane takes its next job."),
     key("cancel", Kind::Time, Value("\"0s\""), "Deciding whether a job can still finish in time."),
-    key("switch", Kind::Time, Value("\"0s\""), "The CPU goes from one lane to another."),
-    key("watchdog", Kind::Time, Value("\"0s\""), "One look of the watchdog, every 50 ms."),
+    key("switch", Kind::Time, Value("\"0s\""), "The CPU switches from one lane to another."),
+    key("watchdog", Kind::Time, Value("\"0s\""), "One check by the watchdog, every 50 ms."),
 ];
 
 const OPERATION: &[Key] = &[
@@ -353,7 +356,7 @@ const OPERATION: &[Key] = &[
         "rate",
         Kind::RateOrPair,
         Said("`every`, `after` or `called`"),
-        "How often it is released; of a pair the faster, which nothing adapts yet.",
+        "The release rate; of a pair the faster, which nothing adapts yet.",
     ),
     set(
         "every",
@@ -385,9 +388,10 @@ const OPERATION: &[Key] = &[
         Said("none"),
         "Its jobs call a method, waiting without the run token.",
     ),
-    key("reads", Kind::Names("operation"), Value("[]"), "Takes their latest value, is not triggered by them."),
+    key("reads", Kind::Names("operation"), Value("[]"), "It reads their latest values; they do not trigger it."),
     key("phase", Kind::Time, Value("\"0s\""), "When the first period begins."),
-    key("offset", Kind::Time, Value("\"0s\""), "Release after the begin of each period, or after the trigger."),
+    key("offset", Kind::Time, Value("\"0s\""), "The delay of the release after the begin of each period, or after the \
+        trigger."),
     set(
         "jitter",
         Kind::Time,
@@ -400,7 +404,7 @@ const OPERATION: &[Key] = &[
         "takes",
         Kind::TimeOr("operation.takes"),
         Said("always `wcet`"),
-        "What jobs really take, in simulation and built-in work.",
+        "Actual execution times, for simulation and built-in work.",
     ),
     set(
         "deadline",
@@ -421,26 +425,27 @@ const OPERATION: &[Key] = &[
         Said("none"),
         "Resources held one after another from its start, and how long.",
     ),
-    key("queue", Kind::Table("operation.queue"), Said("as its keys say"), "Bound of the jobs that wait."),
+    key("queue", Kind::Table("operation.queue"), Said("as its keys say"), "The limit of waiting jobs."),
     key(
         "on_overrun",
         Kind::Choice(&["report", "demote", "stop"]),
         Value("\"report\""),
         "A job beyond its wcet is only reported, goes on in idle time, or is stopped.",
     ),
-    key("on_busy", Kind::Choice(&["queue", "skip"]), Value("\"queue\""), "A release while the last job is unfinished."),
+    key("on_busy", Kind::Choice(&["queue", "skip"]), Value("\"queue\""), "What happens to a release while the last job \
+        is unfinished."),
     key(
         "guard",
         Kind::Choice(&["off", "on", "idle"]),
         Said("on after another processor, else off"),
         "Keeps triggered releases a period apart; idle: less strictly when the processor idles.",
     ),
-    key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may hand to those it triggers; at most 64KiB."),
+    key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may pass to the jobs it triggers; at most 64KiB."),
     key(
         "count",
         Kind::Whole(1, super::limits::OPERATIONS),
         Said("one, not numbered"),
-        "A template for this many alike: NAME.1, NAME.2, ...",
+        "Makes this many instances: NAME.1, NAME.2, ...",
     ),
     key(
         "stagger",
@@ -466,24 +471,24 @@ const AFTER: &[Key] = &[
 const CALLS: &[Key] = &[
     key("method", Kind::Name("operation"), Required, "The operation that is called: one with `called = true`."),
     key("after", Kind::Time, Required, "The caller's own work before the call, of every job; the rest follows."),
-    key("oneway", Kind::Truth, Value("false"), "Goes on without waiting for the method to end."),
+    key("oneway", Kind::Truth, Value("false"), "Continue without waiting for the method."),
 ];
 
 const DEADLINE: &[Key] =
     &[key("end_to_end", Kind::Time, Said("a plain time"), "From the release of the job that led to it.")];
 
 const TAKES: &[Key] = &[
-    key("uniform", Kind::TimePair, Said("another way"), "Anything between the two, evenly."),
+    key("uniform", Kind::TimePair, Said("another way"), "Uniform between the two."),
     key("normal", Kind::Table("operation.takes.normal"), Said("another way"), "Normally distributed."),
-    key("list", Kind::Times, Said("another way"), "Job by job, from the start again when it ends."),
+    key("list", Kind::Times, Said("another way"), "One for each job; the list repeats."),
     key("file", Kind::Text, Said("another way"), "The same from a file: a time in each line, # begins a comment."),
 ];
 
 const NORMAL: &[Key] = &[
     key("mean", Kind::Time, Required, "Mean."),
     key("deviation", Kind::Time, Required, "Standard deviation."),
-    key("least", Kind::Time, Said("mean - 3 deviations"), "Nothing shorter."),
-    key("most", Kind::Time, Said("mean + 3 deviations"), "Nothing longer."),
+    key("least", Kind::Time, Said("mean - 3 deviations"), "The lower limit."),
+    key("most", Kind::Time, Said("mean + 3 deviations"), "The upper limit."),
 ];
 
 const QUEUE: &[Key] = &[
@@ -492,7 +497,7 @@ const QUEUE: &[Key] = &[
         "when_full",
         Kind::Choice(&["drop-newest", "drop-oldest"]),
         Value("\"drop-newest\""),
-        "Which job gives way when one more comes.",
+        "Which job to drop when one more arrives.",
     ),
 ];
 
@@ -501,9 +506,9 @@ const BURST: &[Key] = &[
         "jobs",
         Kind::Whole(1, super::limits::OPERATIONS),
         Required,
-        "How many come at most, as instances NAME.1, NAME.2, ...",
+        "The most jobs in a period, as instances NAME.1, NAME.2, ...",
     ),
-    key("within", Kind::Time, Required, "How long after the begin of the period the last of them comes at most."),
+    key("within", Kind::Time, Required, "The latest arrival of the last one, from the begin of the period."),
 ];
 
 const REPEAT: &[Key] = &[
@@ -526,8 +531,8 @@ const CHAIN: &[Key] = &[
 
 const LINK: &[Key] = &[
     key("between", Kind::Pair("host"), Required, "The two hosts."),
-    set("delay", Kind::TimeOrPair, Required, "How long an event takes; a pair: anything between, evenly."),
-    set("loss", Kind::Share, Value("\"0%\""), "The share of events that are lost, each independently of the others."),
+    set("delay", Kind::TimeOrPair, Required, "The delay of an event; a pair: uniform between the two."),
+    set("loss", Kind::Share, Value("\"0%\""), "The share of events that are lost, independently."),
     later("bandwidth", "give the delay that it causes"),
 ];
 
@@ -549,8 +554,8 @@ const CALIBRATION: &[Section] = &[
         shape: Shape::Top,
         doc: "What `hyoshi calibrate` measured.",
         keys: &[
-            key("costs", Kind::Table("calibration.costs"), Required, "What scheduling itself costs."),
-            key("measured", Kind::Table("calibration.measured"), Said("not told"), "How that is known."),
+            key("costs", Kind::Table("calibration.costs"), Required, "The costs of scheduling."),
+            key("measured", Kind::Table("calibration.measured"), Said("unknown"), "How they were measured."),
         ],
     },
     Section { path: "calibration.costs", shape: Shape::Inline, doc: "All of them.", keys: CALIBRATED },
@@ -559,11 +564,11 @@ const CALIBRATION: &[Section] = &[
         shape: Shape::Inline,
         doc: "Where they come from.",
         keys: &[
-            key("date", Kind::Text, Said("not told"), "When."),
-            key("kernel", Kind::Text, Said("not told"), "Under which kernel."),
-            key("cpu", Kind::Text, Said("not told"), "On which CPU."),
-            key("how", Kind::Text, Said("not told"), "How."),
-            key("real_time", Kind::Truth, Said("not told"), "Whether at real-time priorities."),
+            key("date", Kind::Text, Said("unknown"), "When."),
+            key("kernel", Kind::Text, Said("unknown"), "Under which kernel."),
+            key("cpu", Kind::Text, Said("unknown"), "On which CPU."),
+            key("how", Kind::Text, Said("unknown"), "How."),
+            key("real_time", Kind::Truth, Said("unknown"), "Whether at real-time priorities."),
         ],
     },
 ];

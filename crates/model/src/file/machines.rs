@@ -31,12 +31,12 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
                 };
                 log.error(endpoint.place, whose)
                     .label("taken")
-                    .also(first, "here first")
+                    .also(first, "first here")
                     .help("one node listens at each endpoint: give each host its own");
             }
             if endpoint.value.is_exposed() && !insecure {
                 log.error(endpoint.place, format!("`{}` is not encrypted and not on loopback", endpoint.value))
-                    .label("other machines can read and forge what it carries")
+                    .label("other machines can read and forge its messages")
                     .help(format!(
                         "write \"{}\", or `insecure = true` in [host.{}] if the network is trusted",
                         endpoint.value.to_string().replacen("tcp/", "tls/", 1),
@@ -126,7 +126,7 @@ fn processor(
     let pointless = strategy.is_some() && overload.is_none() && table.get("switch").is_some();
     if pointless {
         log.error(table.place_of("switch"), "`switch` without a second strategy")
-            .help("name two, strategy = [\"RMS\", \"RMS+MLF\"], or take `switch` out");
+            .help("name two, strategy = [\"RMS\", \"RMS+MLF\"], or remove `switch`");
     }
     let overload = overload.and_then(|overload| switching(log, table, overload.value));
     let costs = self::costs(log, table).unwrap_or(costs);
@@ -170,14 +170,14 @@ fn strategies<'a>(given: Given<'a>) -> Read<[Option<At<&'a str>>; 2]> {
         [one, other] if !one.value.eq_ignore_ascii_case(other.value) => Ok([Some(one), Some(other)]),
         [_, other] => Err(Complaint {
             message: "names one strategy twice".to_string(),
-            help: "name two, [\"RMS\", \"RMS+MLF\"]: the second rules in overload".to_string(),
+            help: "name two, [\"RMS\", \"RMS+MLF\"]: the second applies in overload".to_string(),
             place: Some(other.place),
         }),
-        _ => complain("is not one strategy or two", "write [\"RMS\", \"RMS+MLF\"]: the second rules in overload"),
+        _ => complain("must be one or two strategies", "write [\"RMS\", \"RMS+MLF\"]: the second applies in overload"),
     }
 }
 
-/// When the second strategy rules.
+/// When the second strategy applies.
 fn switching(log: &mut Log, table: &Table<'_>, strategy: &str) -> Option<Overload> {
     let empty = toml::de::DeTable::new();
     let given = table.inner(log, "switch");
@@ -192,8 +192,8 @@ pub(super) fn costs(log: &mut Log, table: &Table<'_>) -> Option<Costs> {
     let costs = table.inner(log, "costs")?;
     let believable = |given: Given<'_>| match given.time()? {
         time if time > limits::COST => complain(
-            format!("is more than {}, which no scheduling costs", limits::COST),
-            "write what one of them takes, such as \"10us\"; `hyoshi calibrate` measures it",
+            format!("is above {}, the largest plausible cost", limits::COST),
+            "write the cost of one, such as \"10us\"; `hyoshi calibrate` measures it",
         ),
         time => Ok(time),
     };
@@ -224,9 +224,9 @@ fn strategy_is_known(log: &mut Log, table: &Table<'_>, known: &Known) {
         let place = if given.get_ref().is_array() { named.place } else { whole };
         let meant = log.nearest(named.value, known.iter().map(String::as_str));
         let meant = meant.map_or(String::new(), |meant| format!("did you mean \"{meant}\"? "));
-        log.error(place, format!("nobody knows the strategy `{}`", shortened(named.value)))
+        log.error(place, format!("unknown strategy `{}`", shortened(named.value)))
             .label("unknown")
-            .help(format!("{meant}known here: {}", known.join(", ")));
+            .help(format!("{meant}known: {}", known.join(", ")));
     }
 }
 

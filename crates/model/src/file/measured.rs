@@ -46,7 +46,7 @@ pub fn read_costs(text: &str, file: &str) -> Result<MeasuredCosts, FileErrors> {
         let top = Table::open(&mut log, "calibration", "", Place::default(), &tree)?;
         if top.get("costs").is_none() {
             log.error(Place::default(), "the file has no [costs]")
-                .help("`hyoshi calibrate` writes one; a system's own costs stand in its file and need no flag");
+                .help("`hyoshi calibrate` writes one; the [costs] of a system file need no flag");
         }
         let costs = machines::costs(&mut log, &top);
         let told = top.inner(&mut log, "measured");
@@ -72,8 +72,8 @@ impl MeasuredCosts {
     /// The file, as [`read_costs`] takes it.
     pub fn to_toml(&self) -> String {
         let mut text = String::from(
-            "# What scheduling costs on this machine, as `hyoshi check` and `hyoshi sim` use it.\n\
-             # Written by `hyoshi calibrate`; docs/calibrating.md tells what each cost is.\n\n[measured]\n",
+            "# The costs of scheduling on this machine, for `hyoshi check` and `hyoshi sim`.\n# Written by `hyoshi \
+                calibrate`; docs/calibrating.md explains each cost.\n\n[measured]\n",
         );
         let told = [("date", &self.date), ("kernel", &self.kernel), ("cpu", &self.cpu), ("how", &self.how)];
         for (key, said) in told.into_iter().filter(|(_, said)| !said.is_empty()) {

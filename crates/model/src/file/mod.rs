@@ -146,14 +146,14 @@ fn parse<'a>(log: &mut Log, text: &'a str) -> Option<DeTable<'a>> {
             "duplicate key" => "each key and each table is written once: keep one of them",
             _ if nested => "a comma is missing, or the bracket that closes the list or table",
             _ if ["float", "integer", "fraction", "zero"].iter().any(|word| message.contains(word)) => {
-                "a quantity stands between quotes: \"2.5ms\""
+                "write quantities in quotes: \"2.5ms\""
             }
-            _ if message.contains("string") => "a text stands between two quotes, in one line: \"2.5ms\"",
-            _ if message.contains("recurs") => "nothing in this file is nested more than five deep",
+            _ if message.contains("string") => "write text in quotes, on one line: \"2.5ms\"",
+            _ if message.contains("recurs") => "tables are nested at most five deep",
             _ => "lines are `key = value`; tables begin with [name], lists of them with [[name]]",
         };
         let message = if message == "duplicate key" {
-            format!("`{written}` is given twice")
+            format!("`{written}` is repeated")
         } else {
             format!("not TOML: {message}")
         };
@@ -231,8 +231,8 @@ fn assemble(
     }
     let (order, written) = (order?, written?);
     let Some(roots) = graph::roots(&triggers, &order) else {
-        log.error(Place::default(), "too many operations lead to too many others")
-            .help(format!("operations times the periodic ones behind them are at most {}", limits::ROOTS));
+        log.error(Place::default(), "too many operations depend on too many others")
+            .help(format!("the number of operations times the periodic ones behind them is at most {}", limits::ROOTS));
         return None;
     };
 
@@ -305,10 +305,10 @@ fn tell_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec<V
         let help = if cycle.len() == 1 {
             "one that triggers itself several times a period is periodic, with `repeat = { legs = 4 }`"
         } else {
-            "take one of the triggers out, or let one of the operations `read` the other; for a load chain, see `repeat`"
+            "remove one trigger, or let one of the operations `read` the other; for a load chain, see `repeat`"
         };
-        log.error(place, format!("operations trigger each other in a circle: {}", path.join(" -> ")))
-            .label("part of the circle")
+        log.error(place, format!("operations trigger each other in a cycle: {}", path.join(" -> ")))
+            .label("part of the cycle")
             .help(help);
     }
 }

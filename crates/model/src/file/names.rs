@@ -37,7 +37,7 @@ impl<'a> Names<'a> {
         let help = match (nearest, self.in_order.as_slice()) {
             (Some(nearest), _) => format!("did you mean `{nearest}`?"),
             (None, []) => format!("declare it: [{}.{}]", self.what, shortened(name.value)),
-            (None, names @ [_, ..]) if names.len() <= 12 => format!("declared are: {}", names.join(", ")),
+            (None, names @ [_, ..]) if names.len() <= 12 => format!("declared: {}", names.join(", ")),
             _ => format!("declare it: [{}.{}]", self.what, shortened(name.value)),
         };
         log.error(name.place, format!("there is no {} `{}`", self.what, shortened(name.value)))
@@ -53,7 +53,7 @@ impl<'a> Names<'a> {
             (None, names) => {
                 let key = if self.what == "processor" { "on" } else { self.what };
                 let first = names.first().copied().unwrap_or("...");
-                log.error(at.place, format!("`{}` does not say on which {}", shortened(at.value), self.what))
+                log.error(at.place, format!("`{}` does not name its {}", shortened(at.value), self.what))
                     .label(format!("`{key}` is missing"))
                     .help(format!("there are {} of them; add `{key} = \"{first}\"`", names.len()));
                 None

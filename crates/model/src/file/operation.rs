@@ -81,48 +81,48 @@ impl<'a> Declared<'a> {
         let (calls, triggered) = (table.get("calls").is_some(), table.get("after").is_some());
         let called = table.get("called").is_some();
         if !called {
-            refuse("min_interval", "is for operations that requests release", "add `called = true`, or take it out");
+            refuse("min_interval", "is for operations that requests release", "add `called = true`, or remove it");
         }
         if called || calls {
             let many = if called { "is not for methods" } else { "is not for operations that call" };
             refuse("count", many, "declare them one by one");
         }
         if calls {
-            let chain = "give the load chain to another operation, which this one triggers";
+            let chain = "move the load chain to an operation that this one triggers";
             refuse("repeat", "is not for operations that call", chain);
         }
         if let (true, OnBusy::Skip) = (calls, self.on_busy) {
-            let queue = "take it out: `queue` bounds the jobs that wait";
-            refuse("on_busy", "cannot look beyond a call: while a job waits for its answer, it is not there", queue);
+            let queue = "remove it: `queue` limits the waiting jobs";
+            refuse("on_busy", "cannot see a job that waits in a call", queue);
         }
         if calls && (triggered || called) {
-            let limit =
-                "leave it out, or say what it counts from: a chain's deadline, or `deadline = { end_to_end = ... }`";
+            let limit = "remove it, or use a chain's deadline or `deadline = { end_to_end = ... }`";
             if self.written.deadline.is_some_and(|deadline| matches!(deadline.value, Deadline::Own(_))) {
-                refuse("deadline", "counts from its own release, which is over when the answer comes", limit);
+                refuse("deadline", "counts from its own release, which ends at the call", limit);
             }
         }
         if triggered || called {
             refuse("phase", "is for periodic operations", "use `offset` for a fixed time after the trigger");
-            refuse("jitter", "is for periodic operations", "give it to those that trigger this one, or to a [[link]]");
+            refuse("jitter", "is for periodic operations", "set it on the operations that trigger this one, or on a \
+                [[link]]");
             refuse("stagger", "is for periodic operations", "stagger those that trigger this one");
             refuse("repeat", "is for periodic operations", "give the load chain a period of its own");
         } else if !calls {
-            refuse("guard", "is for triggered operations", "take it out: time itself keeps periodic releases apart");
+            refuse("guard", "is for triggered operations", "remove it: periodic releases need no guard");
         }
         if table.get("burst").is_some() {
             if triggered || called || calls {
                 refuse(
                     "burst",
                     "is for periodic operations without calls",
-                    "give it to the one that triggers this one",
+                    "set it on the operation that triggers this one",
                 );
             }
-            refuse("count", "cannot stand beside `burst`", "keep one: `burst` makes as many instances as it has jobs");
+            refuse("count", "cannot be combined with `burst`", "keep one: `burst` makes as many instances as it has jobs");
             refuse(
                 "jitter",
-                "cannot stand beside `burst`",
-                "take it out: `within` says how late a job of the burst comes",
+                "cannot be combined with `burst`",
+                "remove it: `within` limits how late a job of the burst arrives",
             );
         }
         if table.get("count").is_none() {
@@ -163,7 +163,7 @@ fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<Call<'a>> {
 fn read_called(log: &mut Log, table: &Table<'_>) -> bool {
     let called = table.given(log, "called", |given| match given.truth()? {
         true => Ok(true),
-        false => complain("is false", "leave it out: what releases the operation says that it is not called"),
+        false => complain("is false", "remove it: false is implied"),
     });
     called.is_some()
 }
@@ -175,7 +175,7 @@ pub(super) fn read_deadline(log: &mut Log, table: &Table<'_>) -> Option<At<Deadl
     }
     let inner = table.inner(log, "deadline")?;
     if inner.get("end_to_end").is_none() && !inner.misread {
-        log.error(inner.place, "`deadline` does not say how long")
+        log.error(inner.place, "`deadline` has no time")
             .help("write deadline = \"25ms\", or { end_to_end = \"25ms\" } from the release that led to it");
     }
     inner.given(log, "end_to_end", |given| given.positive_time().map(Deadline::Origin))
@@ -202,7 +202,7 @@ fn one_release(log: &mut Log, name: At<&str>, table: &Table<'_>) {
         [first, second, ..] => {
             log.error(table.place_of(second), format!("`{first}` and `{second}` both release it"))
                 .also(table.place_of(first), "released by this")
-                .help("keep one; what it only takes the latest value of belongs in `reads`");
+                .help("keep one; list operations whose latest value is enough in `reads`");
         }
     }
 }
@@ -214,7 +214,7 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
         (None, Some(names)) => (false, names),
         (Some(_), Some(any)) => {
             log.error(any.place, "`after` has both `all` and `any`")
-                .help("keep one; a condition of both kinds needs an operation in between");
+                .help("keep one; to combine them, insert an operation");
             return None;
         }
         (None, None) => {
@@ -240,7 +240,7 @@ pub(super) fn refuse_twice(log: &mut Log, names: &[At<&str>]) {
         if let Some(first) = first_of.insert(name.value, name.place) {
             log.error(name.place, format!("`{}` is named twice", super::value::shortened(name.value)))
                 .also(first, "here first")
-                .help("take one out");
+                .help("remove one");
         }
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn read(
     for (count, (name, table)) in top.named(log, "reservation").iter().enumerate() {
         if count == limits::PROGRAMS {
             log.error(name.place, format!("more than {} reservations", limits::PROGRAMS))
-                .help("a broker takes no more: let one program do the work of several");
+                .help("this is a broker's limit: combine programs");
             break;
         }
         let host = table.given(log, "host", Given::text);
@@ -118,7 +118,7 @@ fn numbers(given: Given<'_>) -> Read<Vec<u32>> {
     let named = cpus.len();
     cpus.dedup();
     match cpus.len() {
-        0 => complain("names no CPU", "name at least one, [0], or leave it out"),
+        0 => complain("names no CPU", "name at least one, [0], or remove it"),
         different if different < named => complain("names a CPU twice", "name each CPU once"),
         _ => Ok(cpus),
     }
@@ -149,7 +149,7 @@ fn program(
 ) -> Option<Program> {
     if let Some(odd) = name.value.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))) {
         log.error(name.place, format!("a reservation's name cannot have `{}`", odd.escape_debug()))
-            .help("the broker knows it by this name: use letters, digits, `-` and `_`");
+            .help("use letters, digits, `-` and `_`");
     }
     let words = table.read(log, "program", words);
     let time = |log: &mut Log, key| table.given(log, key, Given::positive_time);
@@ -161,7 +161,7 @@ fn program(
         && !groups.iter().any(|known| known == group.value)
     {
         let help = match groups.as_slice() {
-            [] => format!("the policy \"{}\" has no groups: leave it out", broker.broker.policy),
+            [] => format!("the policy \"{}\" has no groups: remove it", broker.broker.policy),
             groups => format!("the policy's groups are {}", groups.join(", ")),
         };
         log.error(group.place, format!("there is no group `{}`", shortened(group.value))).help(help);
@@ -221,17 +221,17 @@ impl Places {
 fn words(given: Given<'_>) -> Read<Vec<String>> {
     if let Given::Text(text) = given {
         let words: Vec<_> = text.split_whitespace().map(|word| format!("{word:?}")).collect();
-        return complain("is one text, and no shell reads it", format!("write [{}]", words.join(", ")));
+        return complain("is one text, but no shell splits it", format!("write [{}]", words.join(", ")));
     }
     let words = given.texts()?;
     match words.first() {
         None => complain("names no program", "write [\"./recogniser\", \"--model\", \"edges\"]"),
-        Some(first) if first.value.trim().is_empty() => complain("begins with nothing", "name the program first"),
+        Some(first) if first.value.trim().is_empty() => complain("has an empty first word", "name the program first"),
         Some(_) if words.len() > limits::WORDS => {
-            complain(format!("has more than {} words", limits::WORDS), "let the program read a file")
+            complain(format!("has more than {} words", limits::WORDS), "pass the words in a file")
         }
         Some(_) => match words.iter().find(|word| word.value.contains('\0')) {
-            Some(word) => complain("has a word with a zero character", "no program can be given one")
+            Some(word) => complain("has a word with a zero character", "remove the zero character")
                 .map_err(|complaint| complaint.within(word.place)),
             None => Ok(words.into_iter().map(|word| word.value.to_string()).collect()),
         },
@@ -249,7 +249,7 @@ fn advocates(log: &mut Log, table: &Table<'_>, laws: Option<Laws>) -> Vec<Advoca
     let Some(list) = list else { return Vec::new() };
     if list.value.len() > limits::ADVOCATES {
         log.error(list.place, format!("a chain of {} advocates", list.value.len()))
-            .help(format!("{} are the most", limits::ADVOCATES));
+            .help(format!("at most {} are allowed", limits::ADVOCATES));
         return Vec::new();
     }
     let mut advocates = Vec::new();

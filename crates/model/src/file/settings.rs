@@ -20,7 +20,7 @@ impl Written {
         {
             log.error(bcet.place, format!("the best case is longer than the worst case, {}", wcet.value))
                 .also(wcet.place, "the worst case")
-                .help("swap them, or leave `bcet` out");
+                .help("swap them, or remove `bcet`");
         }
         let held: Span = operation.uses.iter().fold(Span::ZERO, |sum, (_, span)| sum.checked_add(*span).unwrap_or(sum));
         if held > wcet.value {
@@ -32,14 +32,14 @@ impl Written {
         if takes.value.longest > wcet.value {
             log.warn(takes.place, format!("jobs may take {}, longer than the worst case", takes.value.longest))
                 .also(wcet.place, format!("the worst case, {}", wcet.value))
-                .help("such a job is an overrun (see `on_overrun`); what `check` proves does not cover it");
+                .help("such a job is an overrun (see `on_overrun`); the proofs of `check` exclude it");
         }
         if let Some(bcet) = self.bcet
             && takes.value.shortest < bcet.value
         {
             log.warn(takes.place, format!("jobs may take {}, less than the best case", takes.value.shortest))
                 .also(bcet.place, format!("the best case, {}", bcet.value))
-                .help("what `check` proves does not cover such a job: lower `bcet` or leave it out");
+                .help("the proofs of `check` exclude such a job: lower or remove `bcet`");
         }
     }
 
@@ -55,7 +55,7 @@ impl Written {
         } else if operation.critical && critical.value < legs {
             log.error(critical.place, "all legs of a critical operation are critical")
                 .also(operation.name.place, "`critical = true`")
-                .help("leave this out, or make the operation not critical");
+                .help("remove it, or make the operation not critical");
         }
     }
 
@@ -121,7 +121,7 @@ impl Ground<'_> {
                 let deadline = setting.deadline.span();
                 let finding =
                     log.warn(one.wcet_place(), format!("the worst case is longer than the deadline, {deadline}"));
-                finding.help("a job that takes that long misses its deadline even on an idle processor");
+                finding.help("such a job misses its deadline even on an idle processor");
                 if let Some(deadline) = one.deadline {
                     finding.also(deadline.place, "the deadline");
                 }

@@ -37,7 +37,7 @@ impl<'a> Table<'a> {
                     if let Kind::Later(until_then) = key.kind {
                         log.error(place, format!("`{}` is not supported yet", key.name))
                             .label("comes with a later version")
-                            .help(format!("take it out; until then {until_then}"));
+                            .help(format!("remove it; until then {until_then}"));
                     }
                 }
                 None => table.misread |= table.refuse(log, written.get_ref(), place),
@@ -76,7 +76,7 @@ impl<'a> Table<'a> {
         if all.is_empty() {
             help += &format!("{} takes no keys", self.title());
         } else if help.is_empty() {
-            help += &format!("known here: {}", all.join(", "));
+            help += &format!("known: {}", all.join(", "));
         }
         log.error(place, format!("unknown key `{}` in {}", shortened(written), self.title()))
             .label("unknown")
@@ -223,7 +223,7 @@ fn check_name(log: &mut Log, section: &str, name: At<&str>) {
         Some('.') => "has a dot, which is kept for instances of templates (`name.1`)".to_string(),
         Some(bad) => format!("has a character that names cannot have, `{}`", bad.escape_debug()),
         None if name.value.trim().len() != name.value.len() || name.value.is_empty() => {
-            "begins or ends with nothing to be seen".to_string()
+            "begins or ends with white space".to_string()
         }
         None if name.value.split(['@', ':']).any(|name| name.chars().count() > super::limits::NAME) => {
             format!("is longer than {} characters", super::limits::NAME)

@@ -37,7 +37,7 @@ impl<'d> TimesFiles<'d> {
     fn get(&mut self, log: &mut Log, name: At<&str>) -> Option<Arc<[Span]>> {
         let given = self.given.iter().find(|(known, _)| known == name.value);
         if self.dir.is_none() && given.is_none() {
-            log.error(name.place, "`file` cannot be followed here: this text was not read from a directory")
+            log.error(name.place, "`file` cannot be read: this text has no directory")
                 .help("write the times as `takes = { list = [...] }`");
             return None;
         }
@@ -116,7 +116,7 @@ pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>
                 .also(table.place_of(given[0]), "given here")
                 .help("keep one");
         } else {
-            log.error(place, "`takes` does not say how times are drawn")
+            log.error(place, "`takes` has no distribution")
                 .help("write takes = \"1ms\", or { uniform = [...] }, { normal = {...} }, { list = [...] }, { file = \"...\" }");
         }
         return None;

@@ -139,7 +139,7 @@ impl<'a> Given<'a> {
     /// A time that is not zero.
     pub fn positive_time(self) -> Read<Span> {
         match self.time()? {
-            Span::ZERO => complain("is zero", "write a time greater than that, such as \"25ms\""),
+            Span::ZERO => complain("is zero", "write a longer time, such as \"25ms\""),
             span => Ok(span),
         }
     }

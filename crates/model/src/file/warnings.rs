@@ -47,10 +47,10 @@ fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Option<Sp
             if system.epochs.len() > 1 { format!(" in epoch `{}`", system.epochs[epoch].name) } else { String::new() };
         let percent = format!("{}.{}%", ppm / 10_000, ppm / 1_000 % 10);
         log.warn(top.place_in("processor", &processor.name), format!(
-            "processor `{}` is asked for {percent} of its time{when}",
+            "processor `{}` has a load of {percent}{when}",
             processor.name
         ))
-        .help("not all deadlines can be met: what is not critical will miss or be cancelled first, if the strategy knows it");
+        .help("not all deadlines can be met: strategies that know criticality miss or cancel non-critical jobs first");
     }
 }
 
@@ -80,13 +80,13 @@ fn merges_and_joins(log: &mut Log, system: &System, operations: &Operations<'_>,
             let (shortest, longest) = periods(joined);
             if shortest != longest {
                 log.warn(after.names.place, format!("this joins operations with periods of {shortest} and {longest}"))
-                    .help("completions of the faster pile up: take them by `reads`, which gives the latest value");
+                    .help("completions of the faster pile up: use `reads`, which takes the latest value");
             }
         }
         Trigger::Any(merged) if merged.len() > 1 && system.operation(id).guard != Guard::Off => {
             let place = declared.guard.map_or(after.names.place, |guard| guard.place);
             log.warn(place, "the guard lets one release through in a period, and several operations trigger this one")
-                .help("releases pile up behind it: take the guard out, or merge before it");
+                .help("remove the guard, or merge before it: releases pile up");
         }
         _ => {}
     }

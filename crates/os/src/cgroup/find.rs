@@ -15,7 +15,7 @@ use super::mounts::{self, Hierarchy};
 pub enum NoGroup {
     /// No hierarchy has it.
     Nowhere(String),
-    /// It is no control group's folder.
+    /// It is not a control group's folder.
     NoGroup(PathBuf),
     /// All processes of the machine are in it.
     Root(PathBuf),
@@ -188,20 +188,21 @@ impl NoGroup {
     pub fn remedy(&self) -> String {
         match self {
             NoGroup::Nowhere(_) | NoGroup::NoGroup(_) => {
-                "name a folder below /sys/fs/cgroup; /proc/PID/cgroup has the one of a process, `systemd-cgls` shows all".into()
+                "use a folder below /sys/fs/cgroup; /proc/PID/cgroup has the group of a process, `systemd-cgls` lists \
+                    all".into()
             }
-            NoGroup::Root(_) | NoGroup::Own(_) => "name a group of the programs that are meant".into(),
+            NoGroup::Root(_) | NoGroup::Own(_) => "use a control group of the programs to serve".into(),
             NoGroup::Empty(_) => "start the program first, or with `hyoshi exec`".into(),
-            NoGroup::Unreadable(..) => "name the group above it, or run the broker as root".into(),
+            NoGroup::Unreadable(..) => "use the group above it, or run the broker as root".into(),
             // As sd_booted(3) finds it out.
             NoGroup::Unit(_) if !Path::new("/run/systemd/system").is_dir() => {
-                "systemd does not run here: name a process, or its control group with --cgroup (/proc/PID/cgroup has it)".into()
+                "systemd does not run here: use a process, or its control group with --cgroup (see /proc/PID/cgroup)".into()
             }
-            NoGroup::Unit(name) => format!("is it running? `systemctl status {name}` tells"),
+            NoGroup::Unit(name) => format!("check that it runs: `systemctl status {name}`"),
             NoGroup::Container(_) => {
-                "is it running? `docker ps` and `podman ps` show containers, and their numbers".into()
+                "check that it runs: `docker ps` and `podman ps` list containers and their ids".into()
             }
-            NoGroup::Several(..) => "name one of them with --cgroup".into(),
+            NoGroup::Several(..) => "select one of them with --cgroup".into(),
         }
     }
 }
@@ -209,16 +210,16 @@ impl NoGroup {
 impl fmt::Display for NoGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NoGroup::Nowhere(path) => write!(f, "there is no control group {}", path.escape_debug()),
-            NoGroup::NoGroup(folder) => write!(f, "{} is no control group", folder.display()),
+            NoGroup::Nowhere(path) => write!(f, "no control group {}", path.escape_debug()),
+            NoGroup::NoGroup(folder) => write!(f, "{} is not a control group", folder.display()),
             NoGroup::Root(folder) => write!(f, "{} is the root of all control groups", folder.display()),
             NoGroup::Own(folder) => write!(f, "the broker itself is in {}", folder.display()),
-            NoGroup::Empty(folder) => write!(f, "nobody is in the control group {}", folder.display()),
-            NoGroup::Unreadable(folder, why) => write!(f, "who is in {} cannot be read: {why}", folder.display()),
+            NoGroup::Empty(folder) => write!(f, "the control group {} is empty", folder.display()),
+            NoGroup::Unreadable(folder, why) => write!(f, "the processes of {} cannot be read: {why}", folder.display()),
             NoGroup::Unit(name) => write!(f, "no control group belongs to a unit {}", name.escape_debug()),
             NoGroup::Container(id) => write!(f, "no control group belongs to a container {}", id.escape_debug()),
             NoGroup::Several(name, all) => {
-                write!(f, "several control groups are called {}:", name.escape_debug())?;
+                write!(f, "several control groups match {}:", name.escape_debug())?;
                 all.iter().take(4).try_for_each(|one| write!(f, " {}", one.display()))
             }
         }

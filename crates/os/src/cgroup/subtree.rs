@@ -31,7 +31,7 @@ impl Subtree {
     /// The reason why there is none, in words, with what to do.
     pub fn find() -> Result<Subtree, String> {
         let group = CpuGroup::of_this_process();
-        let version = group.version.ok_or("no control groups are mounted here")?;
+        let version = group.version.ok_or("no control groups are mounted")?;
         let mut refusals = Vec::new();
         for folder in candidates(&group) {
             match Subtree::at(&folder, version) {
@@ -41,8 +41,8 @@ impl Subtree {
         }
         refusals.dedup();
         let remedy =
-            "start it as root, or in a group of its own: `systemd-run --user --scope -p Delegate=yes hyoshi broker`";
-        Err(format!("no control groups can be made, {}; {remedy}", refusals.join(", ")))
+            "start it as root, or in its own group: `systemd-run --user --scope -p Delegate=yes hyoshi broker`";
+        Err(format!("the broker cannot create control groups, {}; {remedy}", refusals.join(", ")))
     }
 
     /// In this folder, if one can be made in it and would have the CPU controller.
@@ -53,7 +53,7 @@ impl Subtree {
     pub fn at(folder: &Path, version: Version) -> Result<Subtree, String> {
         let may = |path: &Path| access(path, Access::WRITE_OK).is_ok();
         if !may(folder) || !may(&folder.join("cgroup.procs")) {
-            return Err("it is not delegated to this user".into());
+            return Err("this group is not delegated to this user".into());
         }
         static TRIED: AtomicU32 = AtomicU32::new(0);
         let number = TRIED.fetch_add(1, Ordering::Relaxed);
@@ -131,10 +131,10 @@ fn passes_on(folder: &Path) -> bool {
 /// Whether this process would have to leave before the controller can be passed on.
 fn leaves_first(folder: &Path) -> Result<bool, String> {
     if !has_cpu(&folder.join("cgroup.controllers")) {
-        return Err("it has no CPU controller: the group above does not pass it on".into());
+        return Err("it has no CPU controller: the parent group does not delegate it".into());
     }
     if access(folder.join("cgroup.subtree_control"), Access::WRITE_OK).is_err() {
-        return Err("passing the CPU controller on is not delegated".into());
+        return Err("this user may not delegate the CPU controller".into());
     }
     // The hierarchy's true root may have both.
     let inside = listed(folder);
@@ -143,7 +143,7 @@ fn leaves_first(folder: &Path) -> Result<bool, String> {
     }
     match inside.iter().find(|pid| **pid != std::process::id()) {
         None => Ok(true),
-        Some(other) => Err(format!("other processes are in it, such as {other}")),
+        Some(other) => Err(format!("it contains other processes, such as {other}")),
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
         let without = group("without", "memory\n", "", "");
         assert!(Subtree::at(&without.0, Version::Two).unwrap_err().contains("the group above does not pass it on"));
         let shared = group("shared", "cpu\n", "", "1\n");
-        assert_eq!(Subtree::at(&shared.0, Version::Two).unwrap_err(), "other processes are in it, such as 1");
+        assert_eq!(Subtree::at(&shared.0, Version::Two).unwrap_err(), "it contains other processes, such as 1");
         assert!(Subtree::at(&shared.0.join("nowhere"), Version::One).unwrap_err().contains("not delegated"));
     }
 

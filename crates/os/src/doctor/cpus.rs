@@ -14,12 +14,12 @@ fn judge_count(online: &str, allowed: &[u32]) -> Finding {
     let found = format!("{online} online, {} for this process", cpu_list(allowed));
     let finding = |verdict, consequence: &str| Finding::new("CPUs", verdict, found, consequence);
     match allowed {
-        [] | [_] => finding(Degraded, "everything, the display of a run too, shares one CPU with the lanes")
+        [] | [_] => finding(Degraded, "all threads share one CPU with the lanes, also the display of a run")
             .remedy("give the virtual machine or container two CPUs (docker run --cpuset-cpus 0-1 ...)"),
         _ if parse_cpu_list(online).is_some_and(|online| online.len() > allowed.len()) => {
-            finding(Info, "processors of a file can be on the CPUs of this process only")
+            finding(Info, "only this process's CPUs can run processors of a file")
         }
-        _ => finding(Granted, "processors of a file can be on any of them"),
+        _ => finding(Granted, "all CPUs can run processors of a file"),
     }
 }
 
@@ -35,13 +35,13 @@ fn judge_isolation(isolated: &str, nohz_full: &str, allowed: &[u32]) -> Finding 
     let found = format!("isolated {}, without tick {}", word(isolated), word(nohz_full));
     let finding = |verdict, consequence| Finding::new("isolation", verdict, found, consequence);
     if set(isolated) {
-        return finding(Granted, "put processors on isolated CPUs: no other program is placed there");
+        return finding(Granted, "put processors on isolated CPUs: the kernel places no other program there");
     }
     let finding = finding(Info, "other programs and kernel threads share the CPUs of lanes, below them");
     match allowed {
         [.., last] if allowed.len() > 1 => finding.remedy(format!(
-            "for the last microseconds add to the kernel's command line: \
-             isolcpus=managed_irq,domain,{last} nohz_full={last} rcu_nocbs={last} irqaffinity=0"
+            "to save the last microseconds, add to the kernel's command line: isolcpus=managed_irq,domain,{last} \
+                nohz_full={last} rcu_nocbs={last} irqaffinity=0"
         )),
         _ => finding,
     }
@@ -65,7 +65,7 @@ fn judge_siblings(groups: &[Vec<u32>], allowed: &[u32]) -> Finding {
     let found = format!("siblings {}", shared.join(" and "));
     let consequence = "a job takes up to twice as long while the sibling is busy: declared worst cases may not hold";
     Finding::new("hyper-threading", Degraded, found, consequence)
-        .remedy("echo off | sudo tee /sys/devices/system/cpu/smt/control, or leave one of each pair idle")
+        .remedy("echo off | sudo tee /sys/devices/system/cpu/smt/control, or leave one CPU of each pair idle")
 }
 
 pub(super) fn governor() -> Option<Finding> {
@@ -79,9 +79,9 @@ fn judge_governor(governors: &[String]) -> Finding {
     names.dedup();
     let finding = |verdict, found: &str, consequence| Finding::new("frequency", verdict, found, consequence);
     match names.as_slice() {
-        [] => finding(Info, "not controlled by this kernel", "the host or the firmware decides how fast a CPU goes"),
+        [] => finding(Info, "not controlled by this kernel", "the host or the firmware sets the frequency of a CPU"),
         [only] if only == "performance" => finding(Granted, "performance", "CPUs keep their highest frequency"),
-        _ => finding(Degraded, &names.join(", "), "a job after a quiet time runs slower: calibrated work takes longer")
+        _ => finding(Degraded, &names.join(", "), "a job after an idle time runs slower: calibrated work takes longer")
             .remedy("sudo cpupower frequency-set -g performance"),
     }
 }
@@ -99,14 +99,14 @@ fn judge_machine(cpuinfo: &str, stat: &str, xen: bool) -> Finding {
     let mut flags = cpuinfo.lines().filter_map(|line| line.strip_prefix("flags")?.split_once(':'));
     let flagged = flags.next().is_some_and(|(_, flags)| flags.split_whitespace().any(|flag| flag == "hypervisor"));
     if !flagged && !xen && stolen == 0 {
-        return Finding::new("machine", Granted, "no sign of a hypervisor", "nobody takes a CPU away from the kernel");
+        return Finding::new("machine", Granted, "no sign of a hypervisor", "no hypervisor takes a CPU from the kernel");
     }
     let per_mille = stolen.saturating_mul(1_000) / total.max(1);
     let found = format!("virtual, {}.{} % of its time stolen so far", per_mille / 10, per_mille % 10);
     let consequence =
-        "the host may take a CPU for milliseconds: no worst case can be promised, reports name stolen time";
+        "the host may take a CPU for milliseconds: no worst case can be promised; reports show stolen time";
     Finding::new("machine", Degraded, found, consequence)
-        .remedy("for hard deadlines run on the bare machine, or let the host pin each virtual CPU to a core of its own")
+        .remedy("for hard deadlines run on the bare machine, or let the host pin each virtual CPU to its own core")
 }
 
 #[cfg(test)]

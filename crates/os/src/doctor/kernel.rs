@@ -101,7 +101,7 @@ fn judge_preemption(model: Option<Preemption>) -> Finding {
         Some(Preemption::None) => {
             finding(Degraded, "none", "a long system call of another program delays a lane until it ends").remedy(FULL)
         }
-        None => finding(Info, "unknown", "the measured wake-ups below tell more")
+        None => finding(Info, "unknown", "see the measured wake-ups below")
             .remedy("to see it: sudo mount -t debugfs none /sys/kernel/debug, and look as root"),
     }
 }
@@ -115,7 +115,7 @@ pub(super) fn tick() -> Option<Finding> {
 fn judge_tick(tick: Span) -> Finding {
     let hertz = 1_000_000_000 / tick.as_nanos().max(1);
     let found = format!("{tick}, {hertz} Hz");
-    let consequence = "CPU time of threads that run elsewhere, and budgets of SCHED_DEADLINE, are known to this much";
+    let consequence = "CPU time of threads on other CPUs, and budgets of SCHED_DEADLINE, have this precision";
     Finding::new("tick", Info, found, consequence)
 }
 
@@ -135,7 +135,7 @@ fn judge_clock_source(source: &str, nanos: u64) -> Finding {
     if nanos <= 250 {
         return Finding::new("clock source", Granted, found, "the clock is read in user space");
     }
-    let consequence = "the clock is read through the kernel or from a device: every job's stamps cost that";
+    let consequence = "the clock is read through the kernel or from a device: every job's stamps have this cost";
     let remedy = "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource; \
                   if the kernel has marked it unstable (dmesg | grep -i tsc), boot with tsc=reliable";
     Finding::new("clock source", Degraded, found, consequence).remedy(remedy)

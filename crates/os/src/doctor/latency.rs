@@ -47,7 +47,7 @@ fn judge_idle_states(held: std::io::Result<()>) -> Finding {
         ),
         Err(error) => {
             let found = format!("{CPU_DMA_LATENCY} cannot be held: {error}");
-            let consequence = "a CPU that sleeps deeply wakes up late, by tens of microseconds on most machines";
+            let consequence = "a CPU in deep sleep wakes up late, by tens of microseconds on most machines";
             let finding = Finding::new(topic, Degraded, found, consequence);
             match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
@@ -64,11 +64,11 @@ fn judge_wake_up(mut late: Vec<Span>, policy: Policy) -> Finding {
     let at = |percent: usize| micros(late[(late.len() - 1) * percent / 100]);
     let found = format!("median {}, p99 {}, worst of {} {}, at {policy}", at(50), at(99), late.len(), at(100));
     if late[(late.len() - 1) * 99 / 100] <= GOOD {
-        return Finding::new("wake-up", Granted, found, "how late a job starts on this machine as it is now");
+        return Finding::new("wake-up", Granted, found, "how late a job starts on this machine now");
     }
-    let consequence = "jobs start late by this much on this machine as it is now: leave room in deadlines";
+    let consequence = "jobs start this late on this machine now: leave room in deadlines";
     let remedy = match policy {
-        Policy::Fifo(_) => "see preemption, machine and frequency above; look again on a quiet machine",
+        Policy::Fifo(_) => "see preemption, machine and frequency above; try again on an idle machine",
         Policy::Other | Policy::Idle => "see CAP_SYS_NICE above: at a real-time priority wake-ups are more punctual",
     };
     Finding::new("wake-up", Degraded, found, consequence).remedy(remedy)

@@ -22,9 +22,9 @@ fn judge_throttle((runtime, period): (i64, i64)) -> Finding {
         }
         0 => finding(Refused, "no thread gets a real-time priority").remedy(RESTORE),
         _ if runtime.saturating_mul(100) < period.saturating_mul(95) => {
-            finding(Degraded, "lanes are stopped for the rest of each period once they have used this").remedy(RESTORE)
+            finding(Degraded, "lanes are stopped for the rest of each period after they used this").remedy(RESTORE)
         }
-        _ => finding(Granted, "lanes are capped below this, so that the kernel never has to stop them"),
+        _ => finding(Granted, "lanes are capped below this, so the kernel never has to stop them"),
     }
 }
 
@@ -67,7 +67,7 @@ fn judge_group(group: &CpuGroup) -> Finding {
     let finding =
         |verdict, found: String, consequence: &str| Finding::new("control group", verdict, found, consequence);
     match (group.version, group.rt_budget) {
-        (None, _) => finding(Info, "none".to_owned(), "reservations for groups of programs are not to be had"),
+        (None, _) => finding(Info, "none".to_owned(), "groups of programs cannot have reservations"),
         (Some(Version::Two), _) => {
             finding(Info, format!("version 2, {folder}"), "real-time threads need no budget of the group")
         }
@@ -83,9 +83,9 @@ fn judge_group(group: &CpuGroup) -> Finding {
             }
             if runtime > 0 && runtime.saturating_mul(2) < period {
                 let remedy = format!("echo 950000 | sudo tee {folder}/cpu.rt_runtime_us   (parents first)");
-                return finding(Degraded, found, "lanes together get this share of a CPU, no more").remedy(remedy);
+                return finding(Degraded, found, "all lanes together get at most this share of a CPU").remedy(remedy);
             }
-            finding(Granted, found, "real-time threads run in this group; new groups below it begin with a budget of 0")
+            finding(Granted, found, "real-time threads run in this group; new groups below it start with a budget of 0")
         }
     }
 }
@@ -98,7 +98,7 @@ pub(super) fn priorities() -> Option<Finding> {
         band(LANES),
         band(WINDOWS)
     );
-    let consequence = "programs of yours above 79 delay lanes, those below 40 never do";
+    let consequence = "programs above 79 delay lanes, those below 40 never do";
     Some(Finding::new("priority map", Info, found, consequence))
 }
 

@@ -36,7 +36,7 @@ fn judge_rtprio(privileges: Privileges) -> Finding {
     let remedy = || raise_limit("rtprio", "99");
     match privileges.rtprio {
         99.. => finding(Granted, "every priority of the map is allowed".to_owned()),
-        limit if privileges.sys_nice => finding(Info, format!("CAP_SYS_NICE stands above the limit of {limit}")),
+        limit if privileges.sys_nice => finding(Info, format!("CAP_SYS_NICE overrides the limit of {limit}")),
         0 => finding(Refused, "no real-time priority without CAP_SYS_NICE".to_owned()).remedy(remedy()),
         limit => finding(
             Degraded,
@@ -78,7 +78,7 @@ fn judge_fifo(tried: &[(u8, Option<Place>)]) -> Finding {
     let found = words.collect::<Vec<_>>().join(", ");
     let finding = |verdict, consequence: String| Finding::new("SCHED_FIFO", verdict, found, consequence);
     let Some((_, place)) = tried.iter().find(|(_, place)| !granted(place)) else {
-        return finding(Granted, "tried on a thread: the whole map of priorities is there".to_owned());
+        return finding(Granted, "a thread got the whole map of priorities".to_owned());
     };
     let reason = place.as_ref().and_then(|place| place.refused.first()).map(|refused| refused.reason());
     let reason = reason.unwrap_or_else(|| Reason::Kernel("no thread could be started".to_owned()));
@@ -117,15 +117,15 @@ fn judge_switches(sight: Result<Sight, String>) -> Finding {
                   cap_sys_nice,cap_ipc_lock,cap_perfmon+ep $(command -v hyoshi)";
     match sight {
         Ok(Sight::Everything) => {
-            finding(Granted, "every one is seen".into(), "a recording tells who had the CPU at each instant")
+            finding(Granted, "every one is recorded".into(), "a recording shows which thread had the CPU at each instant")
         }
         Ok(Sight::OwnThreads) => {
-            let consequence = "a recording tells when a lane lost the CPU, not to whom";
+            let consequence = "a recording shows when a lane lost the CPU, but not to which thread";
             finding(Degraded, "of this process's threads only".into(), consequence).remedy(remedy)
         }
         Ok(Sight::Nothing) | Err(_) => {
             let found = sight.err().map_or("none".into(), |error| format!("none ({error})"));
-            let consequence = "what a job lacks between its start and its end is inferred from its CPU time";
+            let consequence = "waiting time of a job is inferred from its CPU time";
             finding(Degraded, found, consequence).remedy(remedy)
         }
     }

@@ -77,7 +77,7 @@ fn last_error() -> String {
     // SAFETY: the text is this thread's own until its next call of the loader (dlerror(3)).
     let text: *const c_char = unsafe { libc::dlerror() };
     match text.is_null() {
-        true => "the loader does not say why".to_owned(),
+        true => "the loader reports no reason".to_owned(),
         // SAFETY: as above, and it ends with a zero.
         false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
     }

@@ -82,17 +82,17 @@ impl NotLoaded {
     pub fn remedy(&self) -> String {
         match self {
             NotLoaded::Relative(_) | NotLoaded::Missing(..) | NotLoaded::NoFile(_) | NotLoaded::Nul => {
-                "give the library's whole path: --path /usr/local/lib/hyoshi/NAME.so".to_owned()
+                "use the library's absolute path: --path /usr/local/lib/hyoshi/NAME.so".to_owned()
             }
             NotLoaded::Open { path, .. } => {
-                format!("chown root {0} and chmod go-w {0}, or keep it where only root writes", path.display())
+                format!("chown root {0} and chmod go-w {0}, or store it where only root can write", path.display())
             }
             NotLoaded::Loader { .. } => "build it as a shared library for this machine: cc -shared -fPIC".to_owned(),
             NotLoaded::NoFunction { .. } | NotLoaded::NoTable { .. } => {
-                "export it as hyoshi-plugin.h declares it".to_owned()
+                "export it as hyoshi-plugin.h declares".to_owned()
             }
-            NotLoaded::Version { .. } => "build it anew with this version's hyoshi-plugin.h".to_owned(),
-            NotLoaded::Unwilling { .. } => "give it the parameters that it takes: --NAME VALUE".to_owned(),
+            NotLoaded::Version { .. } => "rebuild it with this version's hyoshi-plugin.h".to_owned(),
+            NotLoaded::Unwilling { .. } => "add its parameters: --NAME VALUE".to_owned(),
         }
     }
 }
@@ -101,25 +101,25 @@ impl fmt::Display for NotLoaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NotLoaded::Relative(path) => write!(f, "the library's path must begin with /: {}", path.display()),
-            NotLoaded::Missing(path, error) => write!(f, "{} cannot be looked at: {error}", path.display()),
-            NotLoaded::NoFile(path) => write!(f, "{} is no file", path.display()),
+            NotLoaded::Missing(path, error) => write!(f, "{} cannot be read: {error}", path.display()),
+            NotLoaded::NoFile(path) => write!(f, "{} is not a file", path.display()),
             NotLoaded::Open { path, owner, mode } => write!(
                 f,
-                "others could have put something into the library: {} belongs to user {owner} and has mode {mode:o}",
+                "other users could have changed the library: {} belongs to user {owner} and has mode {mode:o}",
                 path.display()
             ),
             NotLoaded::Loader { path, why } => write!(f, "{} cannot be loaded: {why}", path.display()),
             NotLoaded::NoFunction { path, function } => write!(f, "{} has no function {function}", path.display()),
-            NotLoaded::NoTable { path } => write!(f, "{} has no whole table of functions", path.display()),
+            NotLoaded::NoTable { path } => write!(f, "{} has an incomplete table of functions", path.display()),
             NotLoaded::Version { path, version } => write!(
                 f,
-                "{} was made for version {version} of the interface, this broker speaks {}",
+                "{} was built for version {version} of the interface, this broker has version {}",
                 path.display(),
                 abi::VERSION
             ),
             NotLoaded::Unwilling { path, why } if why.is_empty() => write!(f, "{} refuses", path.display()),
             NotLoaded::Unwilling { path, why } => write!(f, "{} refuses: {why}", path.display()),
-            NotLoaded::Nul => f.write_str("a path or a parameter has a zero in it"),
+            NotLoaded::Nul => f.write_str("a path or a parameter contains a zero byte"),
         }
     }
 }

@@ -218,10 +218,10 @@ impl Surroundings<'_> {
         let pairs = segments.iter().flat_map(|segment| segment.path.windows(2));
         let mut passed = pairs.filter(|pair| self.works[pair[1].index()].joins());
         let why = |pair: &&[OperationId]| match requirement {
-            _ if segments.len() > 1 => Some("no analysis of what samples it"),
+            _ if segments.len() > 1 => Some("no analysis of operations that sample it"),
             Requirement::MaxReaction => Some("no analysis of reactions through it"),
             Requirement::Deadline if join::gives_up(&self.works[pair[1].index()], pair[0]) => Some(
-                "values of a faster root are given up before it, so not each of them has an output: ask for max_age",
+                "it drops values of a faster root, so not every input has an output: use max_age",
             ),
             Requirement::Deadline | Requirement::MaxAge => None,
         };

@@ -75,18 +75,18 @@ pub(super) fn settle(system: &System, works: &mut [Work], order: &[OperationId])
 fn pattern(works: &[Work], predecessors: &[Hop]) -> Result<Pattern, &'static str> {
     let all = || predecessors.iter().map(|hop| &works[hop.from]);
     if all().any(|from| from.streams.len() > 1) {
-        return Err("some of it comes from an `any` trigger: no analysis of what goes together then");
+        return Err("an `any` trigger leads to it: no analysis of which completions match");
     }
     if let Some(Source::Unclear(_)) = all().map(|from| &from.source).find(|source| matches!(source, Source::Unclear(_)))
     {
-        return Err("something before it has no analysis");
+        return Err("an operation before it has no analysis");
     }
     if all().any(|from| from.sporadic) {
-        return Err("requests lead to some of it, at times of their own");
+        return Err("requests, which arrive at any time, lead to it");
     }
     if all().any(|from| from.phase.is_none()) {
         return Err(
-            "the file has several regions, and what is left of one may go together with what comes in the next",
+            "the file has several regions, and completions of one may match those of the next",
         );
     }
     let first = all().next().map_or(0, |from| from.period);

@@ -179,7 +179,7 @@ impl fmt::Display for Assumption {
             Assumption::Phases => "phases are over-approximated: any alignment of releases is counted as possible",
             Assumption::FastestRates => "rate ranges count at their fastest",
             Assumption::Requests => {
-                "requests come at least `min_interval` apart, and ask for the declared deadline and importance"
+                "requests arrive at least `min_interval` apart, with the declared deadline and importance"
             }
             Assumption::ClockErrors => "the clock of each host is within its `clock_error`",
             Assumption::NothingLost => "jobs and values that are lost with a host or on a link are not counted",
@@ -188,8 +188,8 @@ impl fmt::Display for Assumption {
             }
             Assumption::Cancellation => "a cancelled job is counted as if it ran",
             Assumption::Joins => {
-                "what a join of several roots waits for comes from the start on, with the phases as written: \
-                 the oldest completion of each goes together (first in, first out)"
+                "predecessors of a join of several roots start at once, with the declared phases; it matches the \
+                    oldest completion of each (first in, first out)"
             }
             Assumption::BestCases => "no job takes less than its declared best case",
             Assumption::Sections => "a job's resource sections follow each other from its start and block as one",

@@ -108,7 +108,7 @@ impl fmt::Display for Inapplicable {
             Inapplicable::ConstrainedDeadline => "a deadline is shorter than the period",
             Inapplicable::NotPeriodic => "releases jitter or are triggered",
             Inapplicable::Resources => "jobs share resources",
-            Inapplicable::Cap => "the cap may hold jobs back",
+            Inapplicable::Cap => "the cap may delay jobs",
             Inapplicable::Overheads => "scheduling costs time",
         })
     }

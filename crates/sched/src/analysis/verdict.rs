@@ -315,18 +315,19 @@ impl fmt::Display for Missing {
             Missing::DemandExceedsWindow { window } => {
                 let micros = window.as_nanos().div_ceil(1_000);
                 let window = hyoshi_model::Span::from_micros(micros);
-                write!(f, "more work than fits may fall due within some {window}, in a behaviour that may not occur")
+                write!(f, "could overload a window of {window}; not shown to happen")
             }
-            Missing::Overload => f.write_str("it and what is more urgent need more than the CPU"),
+            Missing::Overload => f.write_str("it and more urgent operations need more than the CPU"),
             Missing::OverloadAcross => {
-                f.write_str("what may be as urgent on either side of a switch or change needs more than the CPU")
+                f.write_str("operations that may be as urgent on either side of a switch or change need more than the \
+                    CPU")
             }
             Missing::FullLoad => {
                 f.write_str("utilisation of exactly 1 with jitter or blocking: no bound on the busy window")
             }
             Missing::LongWindow => f.write_str("the busy window is too long to search: utilisation is very close to 1"),
             Missing::LargeLevel { operations } => {
-                write!(f, "its level has {operations} operations, too many to search each by itself")
+                write!(f, "its level has {operations} operations, too many to search one by one")
             }
             Missing::Overflow => f.write_str("times too long for 64 bits of nanoseconds"),
             Missing::Interference { name } => write!(f, "no bound on how often {name} interferes"),
@@ -334,14 +335,14 @@ impl fmt::Display for Missing {
                 write!(f, "no bound on how often requests release {name}: add `min_interval` to it")
             }
             Missing::RareRequests { name } => {
-                write!(f, "no bound on how long no request leads to {name}, whose values are sampled")
+                write!(f, "no bound on the time between requests that lead to {name}, whose values are sampled")
             }
             Missing::ClockErrors => f.write_str(
                 "the bound exceeds the deadline only because hosts' clocks may differ: lower their `clock_error`",
             ),
-            Missing::Predecessor { name } => write!(f, "no bound on the response of {name}, which comes before it"),
+            Missing::Predecessor { name } => write!(f, "no bound on the response of {name}, which precedes it"),
             Missing::Trigger { name } => write!(f, "no analysis of how {name} is triggered"),
-            Missing::Join { name, why } => write!(f, "no bound on how long {name} waits for what it joins: {why}"),
+            Missing::Join { name, why } => write!(f, "no bound on how long {name} waits for its predecessors: {why}"),
             Missing::Streams => f.write_str("no analysis of a guard, or of very many paths, behind an `any` trigger"),
             Missing::TestedOnly => {
                 f.write_str("tested, not proved: the bound is within the deadline and held in every simulation")
@@ -354,45 +355,45 @@ impl fmt::Display for Missing {
                 let jobs = if *unfinished == 1 { "the job".into() } else { alloc::format!("{unfinished} jobs") };
                 write!(
                     f,
-                    "{jobs} of {name} before may be unfinished at a release, which on_busy = \"skip\" drops: a job may \
-                     take until {finish} after its root's release; shorten that, or let it \"queue\""
+                    "{jobs} of {name} before may be unfinished at a release, which on_busy = \"skip\" then drops: a job may \
+                     finish {finish} after its root's release; shorten that, or write on_busy = \"queue\""
                 )
             }
             Missing::Full { name, at_once, limit } => {
                 write!(
                     f,
-                    "{at_once} jobs of {name} may be there at once, its queue.limit is {limit}, and one more is dropped: \
-                     raise it to {at_once}"
+                    "{at_once} jobs of {name} may be pending, but its queue.limit is {limit}, so one is dropped: raise \
+                        it to {at_once}"
                 )
             }
             Missing::PassedOver { name } => {
                 write!(
                     f,
-                    "what {name} joins may come out of order over a link, and numbers that seem lost are passed over: \
-                     its delay must vary by less than a period"
+                    "completions for {name} may arrive out of order over a link, and late numbers are skipped: its \
+                        delay must vary by less than a period"
                 )
             }
             Missing::Unbounded { name } => {
                 write!(f, "some jobs of {name} have no bound: they may pile up, fill its queue and drop releases")
             }
             Missing::CancelledBefore { name } => {
-                write!(f, "jobs of {name} may be cancelled, so that not every release comes through")
+                write!(f, "jobs of {name} may be cancelled, so not every release completes")
             }
             Missing::Cap { processor, held: None, enough, keys, .. } => {
-                write!(f, "the cap of {processor} may hold its jobs back: raise {keys} to {enough} %")
+                write!(f, "the cap of {processor} may delay its jobs: raise {keys} to {enough} %")
             }
             Missing::Cap { processor, held: Some(held), resource: Some(resource), enough, keys } => {
                 write!(
                     f,
-                    "the cap of {processor} may hold {held} back while it holds {resource}: raise {keys} to {enough} %, \
-                     or make {held} critical"
+                    "the cap of {processor} may delay {held} while it holds {resource}: raise {keys} to {enough} %, or \
+                        make {held} critical"
                 )
             }
             Missing::Cap { processor, held: Some(held), resource: None, enough, keys } => {
                 write!(
                     f,
-                    "the cap of {processor} may hold {held} back, which is as urgent or more: raise {keys} to {enough} %, \
-                     or make {held} critical"
+                    "the cap of {processor} may delay {held}, which is as urgent or more: raise {keys} to {enough} %, \
+                        or make {held} critical"
                 )
             }
             Missing::HardCap { processor } => write!(
@@ -404,9 +405,9 @@ impl fmt::Display for Missing {
             }
             Missing::LegOrder => f.write_str("its non-critical legs are more urgent than its critical ones"),
             Missing::Cancelled => {
-                f.write_str("late jobs are cancelled, which is no failure of a non-critical operation")
+                f.write_str("late jobs are cancelled; for a non-critical operation this is not a failure")
             }
-            Missing::Change { what } => write!(f, "no analysis of an epoch's beginning that changes {what}"),
+            Missing::Change { what } => write!(f, "no analysis of an epoch that changes {what}"),
             Missing::ShortRegion { name } => {
                 write!(f, "region {name} is so short that jobs of the one before it may meet those of the next")
             }
@@ -415,7 +416,7 @@ impl fmt::Display for Missing {
                 write!(f, "jobs of {name} may overtake each other, so that its latest value is not the newest")
             }
             Missing::SwitchedOff { name } => {
-                write!(f, "{name} is switched off, and what it left behind goes on ageing")
+                write!(f, "{name} is switched off, and its last value ages")
             }
             Missing::NoPeriod => f.write_str("a period of zero"),
         }

@@ -209,7 +209,7 @@ impl Unjoined {
         match self {
             Unjoined::Unbounded(id) => format!("the response of {} has no bound", name(id)),
             Unjoined::Lost(id) => {
-                format!("a job of {} may be dropped or cancelled, and what goes together shifts", name(id))
+                format!("a job of {} may be dropped or cancelled, which shifts the matching of completions", name(id))
             }
             Unjoined::Overtaking(id) => format!("completions of {} may overtake each other", name(id)),
             Unjoined::Full { of, needs, room } => {
@@ -222,8 +222,8 @@ impl Unjoined {
                 let (slow, fast) = (name(slow), name(fast));
                 let (wait, spread, period) = (span(wait), span(spread), span(period));
                 format!(
-                    "{slow} may wait {wait} for {fast} and comes up to {spread} late, which together must stay below \
-                     its period of {period}: roots of nearly one rate drift past each other, so give them one period"
+                    "{slow} may wait {wait} for {fast} and be {spread} late; the sum must stay below its period of \
+                        {period}: roots of nearly one rate drift, so give them one period"
                 )
             }
         }

@@ -328,7 +328,7 @@ fn the_cap_leaves_critical_levels_proved_and_what_it_may_hold_unknown() {
     let Missing::Cap { held: None, resource: None, enough, .. } = &cap else { panic!("{cap:?}") };
     let with = |percent: u32| missing_or_proved(&capped("RMS+MLF", percent * 10_000), "log");
     assert!(with(*enough).is_none() && with(enough - 1).is_some(), "{enough}");
-    assert_eq!(cap.to_string(), format!("the cap of cpu0 may hold its jobs back: raise `cap` to {enough} %"));
+    assert_eq!(cap.to_string(), format!("the cap of cpu0 may delay its jobs: raise `cap` to {enough} %"));
     // In one queue with held work, or alone above the cap, critical work is not proved.
     let beside = missing(&capped("EDF", 800_000), "steer");
     assert!(matches!(&beside, Missing::Cap { held: Some(held), resource: None, .. } if held == "log"), "{beside}");

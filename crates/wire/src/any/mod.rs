@@ -114,7 +114,7 @@ impl fmt::Debug for Any {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value() {
             Ok(value) => write!(f, "Any({} {value:?})", self.code),
-            Err(error) => write!(f, "Any({} that is broken: {error})", self.code),
+            Err(error) => write!(f, "Any({} that is damaged: {error})", self.code),
         }
     }
 }
@@ -131,7 +131,7 @@ impl Encode for Any {
         match carry::carry(&self.code, &mut Decoder::kept(&self.octets), to) {
             Ok(()) => Ok(()),
             Err(Fault::Write(error)) => Err(error),
-            Err(Fault::Read(_)) => Err(EncodeError::Value("an any that does not hold what its type code tells of")),
+            Err(Fault::Read(_)) => Err(EncodeError::Value("an any that does not match its type code")),
         }
     }
 }

@@ -90,7 +90,7 @@ impl Value {
     }
 
     fn write(&self, nodes: &[Node], of: TypeIndex, to: &mut Encoder) -> Result<(), EncodeError> {
-        const OTHER: EncodeError = EncodeError::Value("a value of another type than its type code tells of");
+        const OTHER: EncodeError = EncodeError::Value("a value of another type than its type code");
         let of = unaliased(nodes, of);
         let Some(node) = of.place().map(|place| &nodes[place]) else {
             return match (of.simple(), self) {

@@ -83,7 +83,7 @@ enum Alignment {
 /// Where the data of a fragment of GIOP 1.1 stands in it: behind its header.
 const FRAGMENT_DATA: usize = 12;
 
-const UNKNOWN: DecodeErrorKind = DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers can be read in two ways");
+const UNKNOWN: DecodeErrorKind = DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers are ambiguous");
 const CUT: DecodeErrorKind = DecodeErrorKind::Value("a number in two fragments of GIOP 1.1");
 
 impl<'a> Decoder<'a> {
@@ -438,7 +438,7 @@ fn spare(octets: usize) -> usize {
     octets.saturating_mul(8).saturating_add(4096)
 }
 
-const TOO_MANY: DecodeErrorKind = DecodeErrorKind::Value("more values without octets than a message may have");
+const TOO_MANY: DecodeErrorKind = DecodeErrorKind::Value("more values without octets than a message may contain");
 
 /// What IDL can bound, for [`Decoder::bounded`].
 pub trait Counted {

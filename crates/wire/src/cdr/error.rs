@@ -28,10 +28,10 @@ pub enum EncodeError {
 impl fmt::Display for EncodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            EncodeError::NulInString => f.write_str("a string holds a NUL, which CDR cannot carry"),
+            EncodeError::NulInString => f.write_str("a string contains a NUL, which CDR cannot encode"),
             EncodeError::NotInCharSet(c) => write!(f, "the connection's character set has no {c:?}"),
             EncodeError::Bound { most, got } => write!(f, "{got} elements where the IDL allows {most}"),
-            EncodeError::TooLong(got) => write!(f, "{got} octets are more than a length holds"),
+            EncodeError::TooLong(got) => write!(f, "{got} octets are more than a length can express"),
             EncodeError::NotInVersion(what) => write!(f, "this version of GIOP has no {what}"),
             EncodeError::Value(what) => write!(f, "{what}"),
         }
@@ -83,7 +83,7 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             DecodeErrorKind::Short { needed, left } => write!(f, "{needed} octets needed, {left} left")?,
-            DecodeErrorKind::Bound { most, got } => write!(f, "{got} elements where at most {most} may be")?,
+            DecodeErrorKind::Bound { most, got } => write!(f, "{got} elements where at most {most} are allowed")?,
             DecodeErrorKind::Depth(most) => write!(f, "nested deeper than {most}")?,
             DecodeErrorKind::String => f.write_str("a string that does not end in its only NUL")?,
             DecodeErrorKind::CharSet => f.write_str("text that is not in the connection's character set")?,

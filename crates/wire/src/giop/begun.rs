@@ -5,7 +5,7 @@ use crate::cdr::{EncodeError, Encoder};
 
 /// A message whose header is written and whose size is not known yet.
 #[derive(Debug)]
-#[must_use = "the size in the header is wrong until `end`"]
+#[must_use = "the size in the header is wrong until `end` is called is called"]
 pub struct Begun {
     /// Where the message begins in the encoder.
     start: usize,

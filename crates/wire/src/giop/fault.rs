@@ -96,26 +96,26 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::Magic([22, 3, ..]) => {
-                f.write_str("the peer speaks TLS where plain GIOP is expected: use ssliop, or its other port")
+                f.write_str("the peer uses TLS where plain GIOP is expected: use ssliop, or its other port")
             }
-            Fault::Magic(magic) => write!(f, "\"{}\" is no GIOP: another protocol", magic.escape_ascii()),
-            Fault::Version { major, minor } => write!(f, "GIOP {major}.{minor} is not spoken here, 1.0 to 1.2 are"),
+            Fault::Magic(magic) => write!(f, "\"{}\" is not GIOP: another protocol", magic.escape_ascii()),
+            Fault::Version { major, minor } => write!(f, "GIOP {major}.{minor} is not supported; 1.0 to 1.2 are"),
             Fault::Kind { kind, version } => write!(f, "GIOP {version} has no message of kind {kind}"),
             Fault::NotFragmentable { kind, version } => write!(f, "GIOP {version} has no fragments of {kind:?}"),
             Fault::TooLarge { size, most } => write!(f, "a message of {size} octets, the limit is {most}"),
             Fault::TooMany { most } => write!(f, "more than {most} messages in fragments at once"),
             Fault::TooMuch { size, most } => {
-                write!(f, "messages in fragments hold {size} octets together, the limit is {most}")
+                write!(f, "messages in fragments hold {size} octets in total, the limit is {most}")
             }
             Fault::Stray { id: Some(id) } => write!(f, "a fragment of message {id}, which has not begun"),
             Fault::Stray { id: None } => f.write_str("a fragment of a message that has not begun"),
             Fault::Unfinished { id: Some(id) } => {
-                write!(f, "message {id} begins anew before its last fragment has come")
+                write!(f, "message {id} begins again before its last fragment")
             }
             Fault::Unfinished { id: None } => f.write_str("a message begins before the last fragment of another"),
-            Fault::Order => f.write_str("a fragment in another byte order than the message it belongs to"),
+            Fault::Order => f.write_str("a fragment in another byte order than its message"),
             Fault::Short(header) => {
-                write!(f, "a {:?} of {} octets is too short to be one", header.kind, header.size)
+                write!(f, "a {:?} of {} octets is too short", header.kind, header.size)
             }
         }
     }

@@ -114,7 +114,7 @@ impl<'a> LocateReply<'a> {
         let most = if from.version() < Version::V1_2 { 3 } else { LocateStatus::ALL.len() };
         match LocateStatus::ALL.get(status) {
             Some(known) if status < most => Ok(LocateReply { id, status: *known, body: from }),
-            _ => Err(from.error(DecodeErrorKind::Value("a locate status that is none"))),
+            _ => Err(from.error(DecodeErrorKind::Value("an unknown locate status"))),
         }
     }
 }

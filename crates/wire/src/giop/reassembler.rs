@@ -132,7 +132,7 @@ impl Reassembler {
     ///
     /// If there was less room.
     pub fn filled(&mut self, count: usize) {
-        assert!(self.held + count <= self.tail.len(), "{count} octets do not fit into the room there was");
+        assert!(self.held + count <= self.tail.len(), "{count} octets do not fit into the room that was reserved");
         self.held += count;
     }
 

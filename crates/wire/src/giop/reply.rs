@@ -59,7 +59,7 @@ impl Decode<'_> for ReplyStatus {
         let most = if from.version() < Version::V1_2 { 4 } else { ReplyStatus::ALL.len() };
         match ReplyStatus::ALL.get(status) {
             Some(known) if status < most => Ok(*known),
-            _ => Err(from.error(DecodeErrorKind::Value("a reply status that is none"))),
+            _ => Err(from.error(DecodeErrorKind::Value("an unknown reply status"))),
         }
     }
 }

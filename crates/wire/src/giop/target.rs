@@ -50,7 +50,7 @@ impl Decode<'_> for Addressing {
             0 => Ok(Addressing::Key),
             1 => Ok(Addressing::Profile),
             2 => Ok(Addressing::Reference),
-            _ => Err(from.error(DecodeErrorKind::Value("a form of addressing that is none"))),
+            _ => Err(from.error(DecodeErrorKind::Value("an unknown form of addressing"))),
         }
     }
 }

@@ -89,7 +89,7 @@ impl PriorityModel {
         let client_propagated = match u32::decode(&mut from)? {
             0 => true,
             1 => false,
-            _ => return Err(from.error(DecodeErrorKind::Value("a priority model that is none"))),
+            _ => return Err(from.error(DecodeErrorKind::Value("an unknown priority model"))),
         };
         Ok(Some(PriorityModel { client_propagated, priority: i16::decode(&mut from)? }))
     }

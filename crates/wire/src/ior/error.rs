@@ -39,7 +39,7 @@ pub enum ReferenceErrorKind {
     Path,
     /// A `%` without two hexadecimal digits.
     Escape,
-    /// A character that has to be written as `%` and two digits.
+write     /// A character that as `%` and two digits.
     Unescaped(char),
     /// A text that is no octets of UTF-8 where a name is expected.
     Utf8,
@@ -58,35 +58,35 @@ impl fmt::Display for ReferenceError {
         let at = self.at;
         match &self.kind {
             ReferenceErrorKind::Scheme => f.write_str("a reference begins with IOR:, corbaloc: or corbaname:")?,
-            ReferenceErrorKind::Hex(c) => write!(f, "{c:?} is no hexadecimal digit")?,
-            ReferenceErrorKind::HalfOctet => f.write_str("an odd number of digits: the reference was cut off")?,
+            ReferenceErrorKind::Hex(c) => write!(f, "{c:?} is not a hexadecimal digit")?,
+            ReferenceErrorKind::HalfOctet => f.write_str("an odd number of digits: the reference is incomplete")?,
             ReferenceErrorKind::Octets(error) => {
-                return write!(f, "the octets are no reference: {error} (character {at}); was it cut off?");
+                return write!(f, "the octets are not a reference: {error} (character {at}); it may be incomplete");
             }
             ReferenceErrorKind::Protocol => {
-                f.write_str("no protocol that is known: iiop:, ssliop:, omniunix:/path: or rir:")?;
+                f.write_str("unknown protocol; known: iiop:, ssliop:, omniunix:/path: and rir:")?;
             }
-            ReferenceErrorKind::Version => f.write_str("no version that is spoken: 1.0@, 1.1@ or 1.2@")?,
-            ReferenceErrorKind::Brackets => f.write_str("an IPv6 address stands in brackets, [::1]:2809")?,
+            ReferenceErrorKind::Version => f.write_str("unsupported version; supported: 1.0@, 1.1@ and 1.2@")?,
+            ReferenceErrorKind::Brackets => f.write_str("an IPv6 address needs brackets, [::1]:2809")?,
             ReferenceErrorKind::Port => f.write_str("a port is a number from 1 to 65535")?,
-            ReferenceErrorKind::RirAmongOthers => f.write_str("rir: stands alone, without other addresses")?,
+            ReferenceErrorKind::RirAmongOthers => f.write_str("rir: cannot be combined with other addresses")?,
             ReferenceErrorKind::Path => {
                 f.write_str("the path of a Unix socket ends in a colon, omniunix:/path:/key")?
             }
             ReferenceErrorKind::Escape => f.write_str("% is followed by two hexadecimal digits")?,
             ReferenceErrorKind::Unescaped(c) => {
-                write!(f, "{c:?} has to be written as ")?;
+                write!(f, "write {c:?} as ")?;
                 c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|octet| write!(f, "%{octet:02x}"))?;
             }
             ReferenceErrorKind::Utf8 => f.write_str("the name is not UTF-8")?,
-            ReferenceErrorKind::Nul => f.write_str("paths and names hold no NUL: leave it out")?,
+            ReferenceErrorKind::Nul => f.write_str("paths and names cannot contain a NUL: remove it")?,
             ReferenceErrorKind::NameDots => {
                 f.write_str("a component of a name is id, id.kind or .kind; write other dots as \\.")?;
             }
             ReferenceErrorKind::NameEmpty => {
-                f.write_str("a component of a name is empty; one without id and kind is written as a dot")?;
+                f.write_str("a component of a name is empty; write one without id and kind as a dot")?;
             }
-            ReferenceErrorKind::NameEscape => f.write_str("\\ stands before a dot, a slash or another \\")?,
+            ReferenceErrorKind::NameEscape => f.write_str("\\ is only allowed before a dot, a slash or another \\")?,
         }
         write!(f, ", at character {at}")
     }

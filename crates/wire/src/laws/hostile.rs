@@ -109,7 +109,7 @@ fn nesting_has_an_end() {
 
 #[test]
 fn indirections_lead_back_within_the_type_code() {
-    const ASTRAY: DecodeErrorKind = DecodeErrorKind::Value("an indirection to where no type code began");
+    const ASTRAY: DecodeErrorKind = DecodeErrorKind::Value("an indirection to an octet where no type code began");
     let sequence_of = |write: &dyn Fn(&mut Encoder)| {
         let octets = message(|to| {
             words(to, &[TypeKind::Long as u32]);
@@ -198,7 +198,7 @@ fn a_union_has_no_wide_labels_where_the_version_has_no_wide_characters() {
 
 #[test]
 fn a_union_is_switched_by_what_has_values_and_can_be_compared() {
-    const NONE: DecodeErrorKind = DecodeErrorKind::Value("a union's discriminator of a type that cannot be one");
+    const NONE: DecodeErrorKind = DecodeErrorKind::Value("a union's discriminator of an invalid type");
     let enumeration = |to: &mut Encoder, names: &[&str]| {
         capsule(to, TypeKind::Enum, |to| {
             ["", ""].iter().for_each(|name| name.encode(to).unwrap());
@@ -261,7 +261,7 @@ fn a_fixed_type_of_no_digits_has_no_values() {
 
 #[test]
 fn a_type_that_holds_itself_has_no_values() {
-    const ENDLESS: DecodeErrorKind = DecodeErrorKind::Value("a type that holds itself other than through a sequence");
+    const ENDLESS: DecodeErrorKind = DecodeErrorKind::Value("a type that contains itself other than through a sequence");
     let octets = message(|to| {
         structure(to, 1, |to| {
             "".encode(to).unwrap();
@@ -348,7 +348,7 @@ fn what_refers_to_itself_twice_stays_small() {
 
 #[test]
 fn values_without_octets_are_counted() {
-    const MANY: DecodeErrorKind = DecodeErrorKind::Value("more values without octets than a message may have");
+    const MANY: DecodeErrorKind = DecodeErrorKind::Value("more values without octets than a message may contain");
     let array = |to: &mut Encoder, of: &dyn Fn(&mut Encoder), length: u32| {
         capsule(to, TypeKind::Array, |to| {
             of(to);

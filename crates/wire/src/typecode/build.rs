@@ -214,7 +214,7 @@ impl Types {
     }
 
     pub(super) fn finish(self, root: TypeIndex) -> TypeCode {
-        assert!(is_finite(&self.nodes), "a type that holds itself other than through a sequence");
+        assert!(is_finite(&self.nodes), "a type that contains itself other than through a sequence");
         let nodes = root.place().map(|place| {
             assert!(place < self.nodes.len(), "a type of other types");
             self.nodes.into()

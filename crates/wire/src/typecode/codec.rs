@@ -2,7 +2,7 @@
 //!
 //! A small message must not become much work: a type code takes memory in proportion to its octets, because an
 //! indirection is an index here and never a copy; it nests, through indirections too, at most as deep as
-//! [`Limits::depth`](crate::Limits::depth); and a type that holds itself other than through a sequence is refused.
+//! [`Limits::depth`](crate::Limits::depth); and a type that contains itself other than through a sequence is refused.
 
 use alloc::{borrow::Cow, boxed::Box, string::String, vec, vec::Vec};
 
@@ -234,9 +234,9 @@ pub(crate) fn read_label(
     })
 }
 
-const NO_DISCRIMINATOR: &str = "a union's discriminator of a type that cannot be one";
+const NO_DISCRIMINATOR: &str = "a union's discriminator of an invalid type";
 
-const ENDLESS: DecodeErrorKind = DecodeErrorKind::Value("a type that holds itself other than through a sequence");
+const ENDLESS: DecodeErrorKind = DecodeErrorKind::Value("a type that contains itself other than through a sequence");
 
 struct Reader {
     nodes: Vec<Node>,
@@ -273,7 +273,7 @@ impl Reader {
             return self.follow(from);
         }
         let Some(kind) = TypeKind::from_number(number) else {
-            return Err(start.error(DecodeErrorKind::Value("a type code of a kind that is none")));
+            return Err(start.error(DecodeErrorKind::Value("a type code of an unknown kind")));
         };
         match kind {
             TypeKind::String => {
@@ -352,7 +352,7 @@ impl Reader {
 
     /// The type code that began earlier within the same outermost one.
     fn follow(&mut self, from: &mut Decoder<'_>) -> Result<TypeIndex, DecodeError> {
-        const BAD: DecodeErrorKind = DecodeErrorKind::Value("an indirection to where no type code began");
+        const BAD: DecodeErrorKind = DecodeErrorKind::Value("an indirection to an octet where no type code began");
         let start = from.clone();
         let offset = i32::decode(from)?;
         let target = (from.position() as u32 - 4).checked_add_signed(offset).filter(|_| offset < 0);

@@ -131,7 +131,7 @@ pub(crate) fn unaliased(nodes: &[Node], mut at: TypeIndex) -> TypeIndex {
     at
 }
 
-/// True if every circle of types goes through a sequence; otherwise a value would have no end.
+/// True if every circle of types goes through a sequence; otherwise a value would be infinite.
 fn is_finite(nodes: &[Node]) -> bool {
     // Kahn 1962: take away what nothing points at until nothing is left.
     let inside = |node: &Node, found: &mut dyn FnMut(TypeIndex)| match node {

@@ -263,7 +263,7 @@ impl<'a> Cursor<'a> {
             }
             _ => format!("found `{}`", shorten(self.text())),
         };
-        let error = Diagnostic::at(self.at(), format!("expected {wanted}, {found}")).label("not expected here");
+        let error = Diagnostic::at(self.at(), format!("expected {wanted}, {found}")).label("unexpected");
         self.findings.error(error);
         Lost
     }
@@ -305,10 +305,10 @@ impl<'a> Cursor<'a> {
                 let how = if keyword == text {
                     "is a keyword".into()
                 } else {
-                    format!("differs from the keyword `{keyword}` in case only")
+                    format!("differs from the keyword `{keyword}` only in case")
                 };
                 let error = Diagnostic::at(at, format!("`{text}` cannot be the name of {of}: it {how}"));
-                self.findings.error(error.help(format!("write `_{text}`: the name stays `{text}` everywhere else")));
+                self.findings.error(error.help(format!("write `_{text}`: the name is `{text}` everywhere else")));
                 // A name was meant if a declaration goes on behind it.
                 let declares = matches!(
                     self.ahead(1).kind,
@@ -330,8 +330,9 @@ impl<'a> Cursor<'a> {
             return Ok(Name { text: text.to_string(), at });
         };
         if !escaped.starts_with(|first: char| first.is_ascii_alphabetic()) {
-            let error = Diagnostic::at(at, format!("`{text}` is no name: one underscore may stand before a letter"));
-            self.findings.error(error.help("names begin with a letter; `_name` is `name`, kept from being a keyword"));
+            let error = Diagnostic::at(at, format!("`{text}` is not a name: only one underscore is allowed, before a \
+                letter"));
+            self.findings.error(error.help("names begin with a letter; `_name` means `name`, but never a keyword"));
         }
         self.bump();
         Ok(Name { text: escaped.to_string(), at })
@@ -385,7 +386,7 @@ impl<'a> Cursor<'a> {
     pub fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
         if self.depth >= DEEPEST {
             let error = Diagnostic::at(self.at(), format!("this is nested more than {DEEPEST} deep"));
-            self.findings.error(error.help("give the inner parts names of their own"));
+            self.findings.error(error.help("name the inner parts"));
             return Err(Lost);
         }
         self.depth += 1;

@@ -39,7 +39,7 @@ impl Cursor<'_> {
             }
             // A brace too many: nothing is open here.
             let error = Diagnostic::at(self.at(), "this `}` closes nothing");
-            self.findings.error(error.help("take it away, or look for a `}` too many before it"));
+            self.findings.error(error.help("remove it, or find a `}` too many before it"));
             self.bump();
             self.sign(Lexeme::Semicolon);
         }
@@ -66,7 +66,7 @@ impl Cursor<'_> {
 
     fn definition(&mut self) -> Read<Option<Item>> {
         if self.sign(Lexeme::Semicolon).is_some() {
-            let help = "take it away: a definition ends with one `;`";
+            let help = "remove it: a definition ends with one `;`";
             self.refuse(self.last(), "this `;` ends nothing", help);
             return Ok(None);
         }
@@ -89,7 +89,7 @@ impl Cursor<'_> {
                     let member = matches!(text, "void" | "oneway" | "attribute" | "readonly");
                     if member || [1, 2].into_iter().any(|by| self.ahead(by).kind == Lexeme::Left) {
                         let help = "put it into an interface";
-                        return Err(self.refuse(at, "operations and attributes stand in interfaces", help));
+                        return Err(self.refuse(at, "operations and attributes belong into interfaces", help));
                     }
                     Err(self.strange_among("a definition", &DEFINITIONS))
                 }
@@ -156,12 +156,12 @@ impl Cursor<'_> {
                 let help = "use `#include` with the file that declares it";
                 return Err(self.refuse(
                     at,
-                    "`import` is not supported: it takes names out of an interface repository",
+                    "`import` is not supported: it imports names from an interface repository",
                     help,
                 ));
             }
             "native" => {
-                let help = "declare a struct, or an interface: a native type has no form on the wire";
+                let help = "declare a struct or an interface: a native type cannot be sent";
                 self.unsupported("a native type", "native types are not supported", help)?
             }
             "valuetype" | "custom" => self.unsupported("a value type", "value types are not supported", VALUES)?,
@@ -206,13 +206,13 @@ impl Cursor<'_> {
         self.bump();
         let name = self.name("the module")?;
         if self.sign(Lexeme::Less).is_some() {
-            let help = "write the module out for each type that it is used with";
+            let help = "write the module for each type that it is used with";
             return Err(self.refuse(self.last(), "template modules are not supported", help));
         }
         let open = self.expect(Lexeme::Open, "`{` and the module's definitions")?;
         if self.kind() == Lexeme::Close {
             let error = Diagnostic::at(name.at, format!("the module `{}` is empty", name.text));
-            self.findings.error(error.help("a module holds one definition at least"));
+            self.findings.error(error.help("a module has at least one definition"));
         }
         let mut items = Vec::new();
         self.definitions(&mut items);
@@ -266,7 +266,7 @@ impl Cursor<'_> {
         while self.kind() == Lexeme::At {
             let start = self.bump().at;
             if self.is("annotation") {
-                let help = "take it away: annotations are kept without being declared";
+                let help = "remove it: annotations need no declaration";
                 return Err(self.refuse(start, "annotations cannot be declared", help));
             }
             let name = self.annotation_name()?;

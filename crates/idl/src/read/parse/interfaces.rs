@@ -32,7 +32,7 @@ impl Cursor<'_> {
         } else if self.sign(Lexeme::Semicolon).is_some() {
             return Ok(Item::Interface(InterfaceSyntax { front, name, local, is_abstract, bases, items: None }));
         }
-        let open = self.expect(Lexeme::Open, "`{` and what the interface offers")?;
+        let open = self.expect(Lexeme::Open, "`{` and the contents of the interface")?;
         let mut items = Vec::new();
         loop {
             items.extend(self.events().into_iter().map(Item::Event));
@@ -68,7 +68,7 @@ impl Cursor<'_> {
             "attribute" | "readonly" => self.attribute(front),
             "module" | "interface" => {
                 let help = "close this one first";
-                let message = format!("`{}` cannot stand in an interface", self.text());
+                let message = format!("`{}` is not allowed in an interface", self.text());
                 Err(self.refuse(self.at(), &message, help))
             }
             "oneway" | "void" => self.operation(front),
@@ -102,11 +102,11 @@ impl Cursor<'_> {
         }
         if matches!(self.text(), "raises" | "getraises" | "setraises") {
             let help = "`readonly` attributes have `raises`; others have `getraises`, then `setraises`";
-            let message = format!("`{}` cannot stand here", self.text());
+            let message = format!("`{}` is not allowed here", self.text());
             return Err(self.refuse(self.at(), &message, help));
         }
         if names.len() > 1 && !(get_raises.is_empty() && set_raises.is_empty()) {
-            let error = Diagnostic::at(names[1].at, "an attribute that raises is declared alone");
+            let error = Diagnostic::at(names[1].at, "an attribute with exceptions is declared alone");
             self.findings.error(error.help("write one declaration for each"));
         }
         self.semicolon()?;
@@ -170,14 +170,14 @@ impl Cursor<'_> {
                 let help = "write `()`";
                 return Err(self.refuse(
                     self.at(),
-                    "an operation without parameters has nothing in its parentheses",
+                    "an operation without parameters has empty parentheses",
                     help,
                 ));
             }
             _ => {
                 let error = Diagnostic::at(self.at(), "this parameter has no direction");
-                let error = error.label("`in`, `out` or `inout` is expected here");
-                self.findings.error(error.help("`in` goes to the object, `out` comes back, `inout` does both"));
+                let error = error.label("expected `in`, `out` or `inout`");
+                self.findings.error(error.help("`in` is sent to the object, `out` is returned, `inout` both"));
                 return Err(Lost);
             }
         };
@@ -185,7 +185,7 @@ impl Cursor<'_> {
         let of = self.a_type(false)?;
         let name = self.name("the parameter")?;
         if self.kind() == Lexeme::LeftSquare {
-            let help = "give the array a name with `typedef`, and use that";
+            let help = "name the array with `typedef`, and use that";
             return Err(self.refuse(self.at(), "a parameter cannot be declared as an array", help));
         }
         Ok(ParameterSyntax { front, direction, direction_at, of, name })

@@ -108,10 +108,10 @@ impl Cursor<'_> {
             "ValueBase" => return Err(self.refuse(at, "value types are not supported", VALUES)),
             "void" => {
                 let help = "only an operation's result is `void`";
-                return Err(self.refuse(at, "`void` is no type", help));
+                return Err(self.refuse(at, "`void` is not a type", help));
             }
             "map" if self.ahead(1).kind == Lexeme::Less => {
-                let help = "use a sequence of structs with a key and a value: every CORBA program can read it";
+                let help = "use a sequence of structs with a key and a value, which every CORBA program supports";
                 return Err(self.refuse(at, "maps (IDL 4.2, extended data types) are not supported", help));
             }
             _ => return Ok(TypeWhat::Named(self.scoped_name("a type")?)),
@@ -134,7 +134,7 @@ impl Cursor<'_> {
                 let (next, after) = (self.kind(), self.ahead(1).kind);
                 if base.is_none() && (next, after) == (Lexeme::Open, Lexeme::Close) {
                     let error = Diagnostic::at(name.at, format!("the struct `{}` has no members", name.text));
-                    self.findings.error(error.help("a struct has one member at least"));
+                    self.findings.error(error.help("a struct has at least one member"));
                 }
                 Construction::Struct { base, members: self.members(word)? }
             }
@@ -192,7 +192,7 @@ impl Cursor<'_> {
         let mut dimensions = Vec::new();
         while self.sign(Lexeme::LeftSquare).is_some() {
             if self.kind() == Lexeme::RightSquare {
-                let help = "give the number of elements, or use a sequence";
+                let help = "add the number of elements, or use a sequence";
                 return Err(self.refuse(self.at(), "an array needs its number of elements", help));
             }
             dimensions.push(self.expression()?);
@@ -212,7 +212,7 @@ impl Cursor<'_> {
         self.expect(Lexeme::Open, "`{` and the cases of the union")?;
         if self.kind() == Lexeme::Close {
             let error = Diagnostic::at(self.at(), "this union has no members");
-            self.findings.error(error.help("a union has one case at least"));
+            self.findings.error(error.help("a union has at least one case"));
         }
         let mut cases = Vec::new();
         while !matches!(self.kind(), Lexeme::Close | Lexeme::End) {
@@ -240,7 +240,7 @@ impl Cursor<'_> {
             } else {
                 break;
             }
-            self.expect(Lexeme::Colon, "`:` behind the label")?;
+            self.expect(Lexeme::Colon, "`:` after the label")?;
         }
         if labels.is_empty() {
             return Err(self.strange_among("`case` or `default`", &["case", "default"]));
@@ -273,8 +273,8 @@ impl Cursor<'_> {
         let mut names = Vec::new();
         loop {
             if self.kind() == Lexeme::Close && !names.is_empty() {
-                let help = "take the comma before it away";
-                self.refuse(self.last(), "a comma stands before `}` in this enumeration", help);
+                let help = "remove the comma before it";
+                self.refuse(self.last(), "a comma is before `}` in this enumeration", help);
                 break;
             }
             let mut front = self.front()?;

@@ -121,7 +121,7 @@ impl Resolver<'_> {
     /// The members of the struct that one extends, with the place of its name.
     fn base_members(&mut self, base: &ScopedName) -> Option<Vec<(Member, Span)>> {
         let Entity::Definition(id) = self.scopes.look_up(self.here, base, self.findings)? else {
-            self.findings.error(Diagnostic::at(base.at, format!("`{}` is no struct", base.text())));
+            self.findings.error(Diagnostic::at(base.at, format!("`{}` is not a struct", base.text())));
             return None;
         };
         match (&self.of(id).kind, self.of(id).what) {
@@ -242,7 +242,7 @@ impl Resolver<'_> {
             | Type::Boolean => Some(of),
             _ => {
                 let error = Diagnostic::at(switch_at, "a union cannot be switched by this type");
-                let help = "integers, `char`, `wchar`, `boolean`, `octet` and enumerations can tell its members apart";
+                let help = "use an integer, `char`, `wchar`, `boolean`, `octet` or an enumeration";
                 self.findings.error(error.help(help));
                 None
             }
@@ -298,8 +298,8 @@ impl Resolver<'_> {
         }
         let values = discriminator.and_then(|of| self.count_of_values(of));
         if let Some((at, count)) = default.zip(values).filter(|(_, count)| seen.len() as u64 >= *count) {
-            let error = Diagnostic::at(at, "this `default` can never hold: each of the values has its case");
-            self.findings.error(error.label(format!("all {count} have one")).help("take it away"));
+            let error = Diagnostic::at(at, "this `default` is unreachable: each of the values has its case");
+            self.findings.error(error.label(format!("all {count} have one")).help("remove it"));
         }
         sound.then_some(cases)
     }

@@ -43,7 +43,7 @@ impl Resolver<'_> {
             Entity::Module(scope) => self.modules.get(&scope).copied(),
             _ => {
                 let error = Diagnostic::at(name.at, format!("`{}` has no repository id", name.text()));
-                self.findings.error(error.help("modules, interfaces, types, constants and exceptions have one"));
+                self.findings.error(error.help("only only modules, interfaces, types, constants and exceptions have one"));
                 None
             }
         }
@@ -65,14 +65,14 @@ impl Resolver<'_> {
         let form = id.len() <= LONGEST
             && id.split_once(':').is_some_and(|(format, rest)| !format.is_empty() && !rest.is_empty());
         if !form || id.chars().any(|character| character.is_whitespace() || character.is_control()) {
-            let error = Diagnostic::at(at, format!("`{}` is no repository id", id.escape_debug()));
-            return self.findings.error(error.help("it looks like `IDL:omg.org/CosNaming/NamingContext:1.0`"));
+            let error = Diagnostic::at(at, format!("`{}` is not a repository id", id.escape_debug()));
+            return self.findings.error(error.help("write it like `IDL:omg.org/CosNaming/NamingContext:1.0`"));
         }
         let Some(definition) = self.identified(name) else { return };
         let draft = &mut self.drafts[definition.0 as usize];
         match &draft.identity.whole {
             Some((old, other)) if *old != id => {
-                let error = Diagnostic::at(at, format!("`{}` has another repository id already", draft.name));
+                let error = Diagnostic::at(at, format!("`{}` already has another repository id", draft.name));
                 self.findings.error(error.other(*other, "given here"));
             }
             _ => draft.identity.whole = Some((id, at)),
@@ -85,14 +85,14 @@ impl Resolver<'_> {
         let draft = &mut self.drafts[definition.0 as usize];
         match &draft.identity.version {
             Some((old, other)) if *old != version => {
-                let error = Diagnostic::at(at, format!("`{}` has version {old} already", draft.name));
-                self.findings.error(error.other(*other, "given here").help("give it one, once"));
+                let error = Diagnostic::at(at, format!("`{}` already has version {old}", draft.name));
+                self.findings.error(error.other(*other, "given here").help("keep one"));
             }
             _ if draft.identity.whole.as_ref().is_some_and(|(id, _)| !id.ends_with(&format!(":{version}"))) => {
                 let other = draft.identity.whole.as_ref().map_or(at, |(_, other)| *other);
                 let error = Diagnostic::at(at, format!("the repository id of `{}` has another version", draft.name));
                 self.findings
-                    .error(error.other(other, "given here").help("the version is part of the id: give one of them"));
+                    .error(error.other(other, "given here").help("the version is part of the id: keep one of them"));
             }
             _ => draft.identity.version = Some((version, at)),
         }
@@ -110,7 +110,7 @@ impl Resolver<'_> {
                 self.type_prefixes.insert(scope, prefix);
             }
             None => {
-                let error = Diagnostic::at(name.at, format!("`{}` holds no definitions", name.text()));
+                let error = Diagnostic::at(name.at, format!("`{}` contains no definitions", name.text()));
                 self.findings.error(error.help("`typeprefix` is for modules and interfaces"));
             }
         }

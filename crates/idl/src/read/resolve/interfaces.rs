@@ -102,9 +102,9 @@ impl Resolver<'_> {
         let (was_local, was_abstract) = (self.of(id).local, self.abstracts.contains(&id));
         if (was_local, was_abstract) != (local, is_abstract) {
             let error =
-                Diagnostic::at(name.at, format!("`{}` is declared `local` or `abstract` at one place only", name.text));
+                Diagnostic::at(name.at, format!("`{}` is `local` or `abstract` in only one of its declarations", name.text));
             let at = self.of(id).at;
-            self.findings.error(error.other(at, "declared here").help("write it at both places, or at none"));
+            self.findings.error(error.other(at, "declared here").help("write it in both, or in none"));
         }
     }
 
@@ -124,17 +124,17 @@ impl Resolver<'_> {
                     }
                 },
                 _ => {
-                    self.findings.error(Diagnostic::at(name.at, format!("`{}` is no interface", name.text())));
+                    self.findings.error(Diagnostic::at(name.at, format!("`{}` is not an interface", name.text())));
                     continue;
                 }
             };
             let (base_at, base_local, complete) = (self.of(id).at, self.of(id).local, self.of(id).complete);
             let wrong = if !complete {
-                let error = Diagnostic::at(name.at, format!("`{}` is only declared so far", name.text()));
+                let error = Diagnostic::at(name.at, format!("`{}` is only declared yet", name.text()));
                 Some(error.other(base_at, "declared here").help("define it before interfaces that inherit it"))
             } else if let Some(other) = places.get(&id) {
                 let error = Diagnostic::at(name.at, format!("`{}` is inherited twice", name.text()));
-                Some(error.other(*other, "first here").help("take one of them away"))
+                Some(error.other(*other, "first here").help("remove one of them"))
             } else if base_local && !local {
                 let error = Diagnostic::at(name.at, format!("`{}` is local, and this interface is not", name.text()));
                 Some(error.other(base_at, "declared here").help("write `local` before this one too"))
@@ -237,8 +237,8 @@ impl Resolver<'_> {
             sound &= self.scopes.declare(self.here, &parameter.name, Entity::Parameter, self.findings);
             if oneway.is_some() && parameter.direction != Direction::In {
                 let error = Diagnostic::at(parameter.direction_at, "a `oneway` operation has `in` parameters only");
-                let error = error.label("nothing comes back");
-                self.findings.error(error.help("write `in`, or take `oneway` away"));
+                let error = error.label("it has no reply");
+                self.findings.error(error.help("write `in`, or remove `oneway`"));
             }
             let Some(of) = of else { continue };
             let Front { docs, annotations } = parameter.front;
@@ -250,12 +250,12 @@ impl Resolver<'_> {
         if let Some(oneway) = oneway {
             if let Some(at) = result_at {
                 let error = Diagnostic::at(at, "a `oneway` operation has no result").other(oneway, "declared `oneway`");
-                self.findings.error(error.help("write `void`, or take `oneway` away"));
+                self.findings.error(error.help("write `void`, or remove `oneway`"));
             }
             if let Some(first) = raises.first() {
                 let error =
                     Diagnostic::at(first.at, "a `oneway` operation raises nothing").other(oneway, "declared `oneway`");
-                self.findings.error(error.help("take `raises` away, or `oneway`"));
+                self.findings.error(error.help("remove `raises` or `oneway`"));
             }
         }
         let Front { docs, annotations } = front;
@@ -297,11 +297,11 @@ impl Resolver<'_> {
                 Entity::Definition(id) if self.of(id).what == What::Exception => {
                     if let Some(other) = places.insert(id, name.at) {
                         let warning = Diagnostic::at(name.at, format!("`{}` is raised twice", name.text()));
-                        self.findings.warn(warning.other(other, "first here").help("take one of them away"));
+                        self.findings.warn(warning.other(other, "first here").help("remove one of them"));
                         continue;
                     }
                     if self.of(id).local && !local {
-                        let error = Diagnostic::at(name.at, format!("`{}` holds a local interface", name.text()));
+                        let error = Diagnostic::at(name.at, format!("`{}` contains a local interface", name.text()));
                         let error = error.label("cannot be raised by an interface that is not local");
                         let at = self.of(id).at;
                         self.findings
@@ -315,7 +315,7 @@ impl Resolver<'_> {
                     self.findings.error(error.label("cannot be raised").other(at, "declared here"));
                 }
                 _ => {
-                    let error = Diagnostic::at(name.at, format!("`{}` is no exception", name.text()));
+                    let error = Diagnostic::at(name.at, format!("`{}` is not an exception", name.text()));
                     self.findings.error(error.label("cannot be raised"));
                 }
             }

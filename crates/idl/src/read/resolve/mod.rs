@@ -223,7 +223,7 @@ impl Resolver<'_> {
         {
             let warning = Diagnostic::at(name.at, format!("the module `{}` had another prefix before", name.text));
             let warning = warning.other(first.at, "first opened here");
-            self.findings.warn(warning.help("`#pragma prefix` should be the same wherever a module is opened"));
+            self.findings.warn(warning.help("use the same `#pragma prefix` wherever a module is opened"));
         }
         let id = self.draft(&name, What::Module, front);
         let outside = (self.here, self.prefix.clone());
@@ -249,7 +249,7 @@ impl Resolver<'_> {
         self.drafts.push(draft);
         if self.drafts.len() == MOST_DEFINITIONS + 1 {
             let error = Diagnostic::at(at, format!("there are more than {MOST_DEFINITIONS} definitions"));
-            self.findings.error(error.help("read the files one by one, each with what it includes"));
+            self.findings.error(error.help("read the files one by one, each with its includes"));
         }
         DefinitionId(self.drafts.len() as u32 - 1)
     }
@@ -274,7 +274,7 @@ impl Resolver<'_> {
                 continue;
             }
             let (name, noun) = (&draft.name, draft.what.noun());
-            let message = format!("`{name}` is declared forward and never defined");
+            let message = format!("`{name}` has a forward declaration but no definition");
             if draft.what == What::Interface {
                 draft.kind = Some(Kind::Interface(crate::tree::Interface {
                     forward: true,

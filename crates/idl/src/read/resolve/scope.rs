@@ -160,8 +160,8 @@ impl Scopes {
             let error = if entry.name == *text {
                 Diagnostic::at(name.at, format!("`{text}` is declared twice")).label("again here")
             } else {
-                let error = Diagnostic::at(name.at, format!("`{text}` and `{}` differ in case only", entry.name));
-                error.label("clashes").help("IDL keeps such names apart nowhere: rename one of them")
+                let error = Diagnostic::at(name.at, format!("`{text}` and `{}` differ only in case", entry.name));
+                error.label("clashes").help("IDL names must differ in more than case: rename one of them")
             };
             findings.error(first(error, entry.at, "first here"));
             return false;
@@ -178,27 +178,27 @@ impl Scopes {
             )
         {
             let (what, help) = match here.name == *text {
-                true => (format!("`{text}` has the name of the scope that it stands in"), "rename one of them"),
+                true => (format!("`{text}` has the name of its enclosing scope"), "rename one of them"),
                 false => (
-                    format!("`{text}` and `{}`, the scope that it stands in, differ in case only", here.name),
-                    "IDL keeps such names apart nowhere: rename one of them",
+                    format!("`{text}` and `{}`, its enclosing scope, differ only in case", here.name),
+                    "IDL names must differ in more than case: rename one of them",
                 ),
             };
-            findings.error(Diagnostic::at(name.at, what).label("cannot be told from it").help(help));
+            findings.error(Diagnostic::at(name.at, what).label("must differ in more than case").help(help));
             return false;
         }
         if let Some((used, at)) = here.used.get(&key) {
             let error = if used == text {
-                Diagnostic::at(name.at, format!("`{text}` is used before with another meaning in this scope"))
+                Diagnostic::at(name.at, format!("`{text}` was used before with another meaning in this scope"))
             } else {
                 Diagnostic::at(
                     name.at,
-                    format!("`{text}` and `{used}`, which is used in this scope, differ in case only"),
+                    format!("`{text}` and `{used}`, which is used in this scope, differ only in case"),
                 )
             };
             let error =
-                error.label("declared here").other(*at, "used here, where it means something of an outer scope");
-            findings.error(error.help("rename this one, or write the use with its scope: `::Module::Name`"));
+                error.label("declared here").other(*at, "used here, with the meaning of an outer scope");
+            findings.error(error.help("rename this one, or qualify the use: `::Module::Name`"));
             return false;
         }
         let callable = |what: Entity| matches!(what, Entity::Operation | Entity::Attribute);
@@ -207,7 +207,7 @@ impl Scopes {
             if callable(entry.what) {
                 let what = match entry.name == *text {
                     true => format!("`{text}` is inherited, and cannot be declared again"),
-                    false => format!("`{text}` and `{}`, which is inherited, differ in case only", entry.name),
+                    false => format!("`{text}` and `{}`, which is inherited, differ only in case", entry.name),
                 };
                 let error = Diagnostic::at(name.at, what);
                 let error = error.label("again here").help("rename it: an interface cannot redefine what it inherits");
@@ -266,7 +266,7 @@ impl Scopes {
                 _ => None,
             };
             let Some(inside) = inside else {
-                let error = Diagnostic::at(part.at, format!("`{}` has nothing inside", entry.name));
+                let error = Diagnostic::at(part.at, format!("`{}` contains nothing", entry.name));
                 findings.error(match entry.at {
                     Some(at) => error.other(at, "declared here"),
                     None => error,
@@ -277,10 +277,10 @@ impl Scopes {
                 Found::One(entry) => entry,
                 Found::Wrong => return None,
                 Found::Nothing => {
-                    let error = Diagnostic::at(part.at, format!("there is no `{}` in `{}`", part.text, entry.name));
+                    let error = Diagnostic::at(part.at, format!("no `{}` in `{}`", part.text, entry.name));
                     let near = similar(&part.text, self.entries(inside).map(|entry| entry.name.as_str()));
                     let help = near.map(|near| format!("did you mean `{near}`?"));
-                    findings.error(Diagnostic { help, ..error.label("unknown here") });
+                    findings.error(Diagnostic { help, ..error.label("unknown name") });
                     return None;
                 }
             };
@@ -326,7 +326,7 @@ impl Scopes {
         let Some((_, entry)) = found.first() else { return Found::Nothing };
         if found.len() > 1 {
             let error = Diagnostic::at(name.at, format!("`{}` is inherited from several interfaces", name.text));
-            let error = found.iter().fold(error.label("which one?"), |error, (scope, entry)| match entry.at {
+            let error = found.iter().fold(error.label("ambiguous"), |error, (scope, entry)| match entry.at {
                 Some(at) => error.other(at, format!("from `{}`", self.scopes[scope.0].name)),
                 None => error,
             });
@@ -374,9 +374,9 @@ impl Scopes {
         let near = near.or_else(|| similar(&first.text, known).map(str::to_string));
         let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
-            None => "names are declared before they are used; `#include` the file that declares it".into(),
+            None => "declare names before their use; `#include` the file that declares it".into(),
         };
-        let error = Diagnostic::at(first.at, format!("`{}` is not declared", first.text)).label("unknown here");
+        let error = Diagnostic::at(first.at, format!("`{}` is not declared", first.text)).label("unknown name");
         findings.error(error.help(help));
     }
 }

@@ -27,7 +27,7 @@ impl Resolver<'_> {
             }
             TypeWhat::Fixed(None) => {
                 let error = Diagnostic::at(syntax.at, "`fixed` needs its digits and scale here");
-                self.findings.error(error.help("write `fixed<9, 2>` for nine digits, two of them behind the point"));
+                self.findings.error(error.help("write `fixed<9, 2>` for nine digits, two of them after the point"));
                 return None;
             }
             TypeWhat::Fixed(Some((digits, scale))) => {
@@ -36,18 +36,18 @@ impl Resolver<'_> {
                 let scale = self.value(scale, &Target::unsigned("unsigned long", 32));
                 let (Some(Value::Integer(digits)), Some(Value::Integer(scale))) = (digits, scale) else { return None };
                 if digits > DIGITS.into() {
-                    let error = Diagnostic::at(digits_at, format!("a fixed-point number has {DIGITS} digits at most"));
+                    let error = Diagnostic::at(digits_at, format!("a fixed-point number has at most {DIGITS} digits"));
                     self.findings.error(error);
                     return None;
                 }
                 if digits == 0 {
-                    self.findings.error(Diagnostic::at(digits_at, "a fixed-point number has one digit at least"));
+                    self.findings.error(Diagnostic::at(digits_at, "a fixed-point number has at least one digit"));
                     return None;
                 }
                 if scale > digits {
                     let error = Diagnostic::at(
                         scale_at,
-                        format!("more digits stand behind the point ({scale}) than there are ({digits})"),
+                        format!("more digits are after the point ({scale}) than there are ({digits})"),
                     );
                     self.findings.error(error.help("the first number counts all digits"));
                     return None;
@@ -90,7 +90,7 @@ impl Resolver<'_> {
         let wrong = match self.scopes.look_up(self.here, name, self.findings)? {
             Entity::Unsupported(what) => {
                 let error = Diagnostic::at(name.at, format!("`{}` is {what}, which is not supported", name.text()));
-                self.findings.error(error.label("used here").help("use a type that every CORBA program can read"));
+                self.findings.error(error.label("used here").help("use a type that every CORBA program supports"));
                 return None;
             }
             Entity::TypeCode => return Some(Type::TypeCode),
@@ -108,7 +108,7 @@ impl Resolver<'_> {
             Entity::Attribute => ("an attribute", None),
         };
         let error = Diagnostic::at(name.at, format!("`{}` is {}, not a type", name.text(), wrong.0));
-        let error = error.label("a type is expected here");
+        let error = error.label("expected a type");
         self.findings.error(match wrong.1 {
             Some(at) => error.other(at, "declared here"),
             None => error,
@@ -128,13 +128,13 @@ impl Resolver<'_> {
             std::iter::successors(Some(self.here), |scope| self.scopes.parent(*scope)).any(|around| around == scope)
         });
         let error = if inside {
-            let error = Diagnostic::at(at, format!("`{name}` holds itself"));
+            let error = Diagnostic::at(at, format!("`{name}` contains itself"));
             error
-                .label("would have no end")
+                .label("would be infinite")
                 .help(format!("use `sequence<{name}>`, or `sequence<{name}, 1>` for one or none"))
         } else {
-            let error = Diagnostic::at(at, format!("`{name}` is used by {user} before it is defined"));
-            error.label("not complete here").help(format!("define it before, or use `sequence<{name}>`"))
+            let error = Diagnostic::at(at, format!("`{name}` is used by {user} before its definition"));
+            error.label("incomplete here").help(format!("define it before, or use `sequence<{name}>`"))
         };
         self.findings.error(error.other(declared, "declared here"));
         None
@@ -157,8 +157,8 @@ impl Resolver<'_> {
         let found = self.type_in_use(syntax, of)?;
         if let Some(missing) = self.incomplete(&found) {
             let draft = self.of(missing);
-            let error = Diagnostic::at(syntax.at, format!("{of} holds `{}`, which is not defined yet", draft.name));
-            let error = error.other(draft.at, "only declared so far").help("define it before");
+            let error = Diagnostic::at(syntax.at, format!("{of} contains `{}`, which is not defined yet", draft.name));
+            let error = error.other(draft.at, "only declared yet").help("define it before");
             self.findings.error(error);
             return None;
         }
@@ -182,14 +182,14 @@ impl Resolver<'_> {
     pub fn measured(&mut self, of: &Type, at: Span) -> Option<(u16, u64)> {
         let (depth, least) = self.measure(of);
         if depth > DEEPEST {
-            let error = Diagnostic::at(at, format!("types stand in one another more than {DEEPEST} deep here"));
+            let error = Diagnostic::at(at, format!("types are nested more than {DEEPEST} deep"));
             self.findings.error(error);
             return None;
         }
         if least >= LONGEST {
             let error = Diagnostic::at(
                 at,
-                format!("a value of this has {least} octets or more, and a message holds fewer than {LONGEST}"),
+                format!("a value of this type has at least {least} octets, and a message fewer than {LONGEST}"),
             );
             self.findings.error(error.help("use a sequence, or send it in parts"));
             return None;

@@ -32,8 +32,8 @@ impl Resolver<'_> {
                     if let Some(Value::String(text)) = &value {
                         self.text += text.len();
                         if self.text > MOST_TEXT {
-                            let error = Diagnostic::at(place, "the string constants are too long, together");
-                            self.findings.error(error.help(format!("they may have {MOST_TEXT} octets")));
+                            let error = Diagnostic::at(place, "the string constants together are too long");
+                            self.findings.error(error.help(format!("at most {MOST_TEXT} octets are allowed")));
                             return self.declare(&name, What::Constant, front);
                         }
                     }
@@ -115,7 +115,7 @@ impl Resolver<'_> {
             Value::Integer(value) if value > 0 => u32::try_from(value).ok(),
             _ => {
                 let error = Diagnostic::at(expression.at, format!("{of} cannot be 0"));
-                self.findings.error(error.help("give a number from 1 up"));
+                self.findings.error(error.help("use a number from 1"));
                 None
             }
         }
@@ -128,7 +128,7 @@ impl Resolver<'_> {
             Entity::Enumerator(of, place) => return Some(Constant::Enumerator(of, place)),
             Entity::Definition(id) => id,
             _ => {
-                self.findings.error(Diagnostic::at(name.at, format!("`{}` is no constant", name.text())));
+                self.findings.error(Diagnostic::at(name.at, format!("`{}` is not a constant", name.text())));
                 return None;
             }
         };

@@ -226,7 +226,7 @@ fn parts(stream: &[u8], chunk: usize, like: &[Part]) -> Result<Vec<Part>, crate:
 }
 
 const TWO_WAYS: crate::DecodeErrorKind =
-    crate::DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers can be read in two ways");
+    crate::DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers are ambiguous");
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
@@ -386,14 +386,14 @@ fn what_is_wrong_is_told_and_answered() {
     let huge = big(Version::V1_2, 1, &[0; 5000]);
     let halves = pieces(&huge, 2048);
     let table: &[(Fault, Answer, &str)] = &[
-        (fault(&[b"GET / HTTP/1.1\r\n"]), Answer::Close, r#""GET " is no GIOP: another protocol"#),
+        (fault(&[b"GET / HTTP/1.1\r\n"]), Answer::Close, r#""GET " is not GIOP: another protocol"#),
         (
             fault(&[b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03aaa"]),
             Answer::Close,
-            "the peer speaks TLS where plain GIOP is expected: use ssliop, or its other port",
+            "the peer uses TLS where plain GIOP is expected: use ssliop, or its other port",
         ),
-        (fault(&[&edit(5, 3)]), Answer::MessageError(Version::V1_2), "GIOP 1.3 is not spoken here, 1.0 to 1.2 are"),
-        (fault(&[&edit(4, 2)]), Answer::MessageError(Version::V1_0), "GIOP 2.2 is not spoken here, 1.0 to 1.2 are"),
+        (fault(&[&edit(5, 3)]), Answer::MessageError(Version::V1_2), "GIOP 1.3 is not supported; 1.0 to 1.2 are"),
+        (fault(&[&edit(4, 2)]), Answer::MessageError(Version::V1_0), "GIOP 2.2 is not supported; 1.0 to 1.2 are"),
         (fault(&[&edit(7, 8)]), Answer::MessageError(Version::V1_2), "GIOP 1.2 has no message of kind 8"),
         (
             fault(&[b"GIOP\x01\0\0\x07\0\0\0\0"]),
@@ -424,7 +424,7 @@ fn what_is_wrong_is_told_and_answered() {
         (
             fault(&[&parts[0], &parts[0]]),
             Answer::MessageError(Version::V1_2),
-            "message 1 begins anew before its last fragment has come",
+            "message 1 begins again before its last fragment",
         ),
         (
             fault(&[&old, &old]),
@@ -434,12 +434,12 @@ fn what_is_wrong_is_told_and_answered() {
         (
             fault(&[&parts[0], &little[0]]),
             Answer::MessageError(Version::V1_2),
-            "a fragment in another byte order than the message it belongs to",
+            "a fragment in another byte order than its message",
         ),
         (
             fault(&[b"GIOP\x01\x02\0\x07\0\0\0\x03abc"]),
             Answer::MessageError(Version::V1_2),
-            "a Fragment of 3 octets is too short to be one",
+            "a Fragment of 3 octets is too short",
         ),
     ];
     for (fault, answer, text) in table {
