@@ -72,7 +72,7 @@ impl Advocate for Plugin {
     fn advise(&mut self, status: &Status, asked: Reservation) -> Advice {
         let answered = self.plugin.advise(&to_abi(status), &reservation(asked));
         let answered = answered.map_err(|number| format!("it failed with {number}")).and_then(|answer| {
-            let abi::Reservation { budget, period, deadline } = answer;
+            let abi::PluginReservation { budget, period, deadline } = answer;
             advised(&wire::Reservation { budget, period, deadline }, asked)
         });
         match answered {
@@ -95,7 +95,7 @@ impl Advocate for Plugin {
     fn granted(&mut self, grant: &Grant) {
         let held = grant.reservation.unwrap_or(grant.asked.with_budget(Span::ZERO));
         let budget = grant.reservation.map_or(0, |held| held.budget().as_nanos());
-        self.plugin.granted(&reservation(grant.asked), &abi::Reservation { budget, ..reservation(held) });
+        self.plugin.granted(&reservation(grant.asked), &abi::PluginReservation { budget, ..reservation(held) });
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,19 +106,19 @@ impl Advocate for Plugin {
     }
 }
 
-fn reservation(one: Reservation) -> abi::Reservation {
+fn reservation(one: Reservation) -> abi::PluginReservation {
     let nanos = Span::as_nanos;
-    abi::Reservation { budget: nanos(one.budget()), period: nanos(one.period()), deadline: nanos(one.deadline()) }
+    abi::PluginReservation { budget: nanos(one.budget()), period: nanos(one.period()), deadline: nanos(one.deadline()) }
 }
 
-fn to_abi(status: &Status) -> abi::Status {
+fn to_abi(status: &Status) -> abi::PluginStatus {
     let values = status.values.as_slice();
     let mut numbers = [0; 8];
     numbers[..values.len()].copy_from_slice(values);
-    abi::Status {
+    abi::PluginStatus {
         at: status.at.as_nanos(),
         consumed: status.consumed.as_nanos(),
-        held: status.held.map_or(abi::Reservation::default(), reservation),
+        held: status.held.map_or(abi::PluginReservation::default(), reservation),
         mode: status.mode.map_or(-1, i64::from),
         cycles: status.cycles,
         count: values.len() as u32,

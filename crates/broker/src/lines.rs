@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyoshi_os::trusted::{Folder, For};
-use hyoshi_os::{PiMutex, Spawn, Thread, Wake};
+use hyoshi_os::{PiMutex, Spawn, SpawnedThread, Wake};
 
 /// When a file is begun anew, in octets.
 pub const LARGEST: u64 = 16 << 20;
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Lines {
     desk: Arc<Desk>,
-    thread: Option<Thread<()>>,
+    thread: Option<SpawnedThread<()>>,
     /// Whether all has to be written before the end.
     all: bool,
 }

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use hyoshi_control::upkeep::Demand;
-use hyoshi_control::{AccountId, Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId, Upkeep};
+use hyoshi_control::upkeep::ServiceDemand;
+use hyoshi_control::{AccountId, Advocate, Arbiter, Backlog, Carried, AdvocateChain, Confirmation, TaskId, Upkeep};
 use hyoshi_model::{Instant, Reservation, Span, printable};
 use hyoshi_os::Wake;
 
@@ -239,8 +239,8 @@ impl State {
         }
     }
 
-    fn chain(&self, settings: &[Setting], id: TaskId, name: &str) -> Result<Chain, Trouble> {
-        let mut chain = Chain::default();
+    fn chain(&self, settings: &[Setting], id: TaskId, name: &str) -> Result<AdvocateChain, Trouble> {
+        let mut chain = AdvocateChain::default();
         for setting in settings {
             let advocate = self.advocate(setting, id, name)?;
             chain.insert(advocate, None).map_err(|error| Trouble::refused(error, "leave some of the advocates out"))?;
@@ -304,7 +304,7 @@ impl State {
                         task.why = Some(why);
                         return Carried::Refused(None);
                     }
-                    let demand = Demand { period: reservation.period(), threads: kernel.threads(id) };
+                    let demand = ServiceDemand { period: reservation.period(), threads: kernel.threads(id) };
                     // Tasks of root's and operators' have no account.
                     unsettled.extend(upkeep.set(id, task.owner, demand, task.account.is_none()));
                     if let Some(refused) = upkeep.unserved(id) {

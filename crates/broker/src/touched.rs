@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use hyoshi_os::cgroup::is_group_path;
 use hyoshi_os::cgroup::own::{dissolve, send_home};
-use hyoshi_os::process::{Identity, identity_of_thread, is_same};
+use hyoshi_os::process::{ProcessIdentity, identity_of_thread, is_same};
 use hyoshi_os::scheduling::{Affinity, Scheduling};
 use hyoshi_os::trusted::{Folder, For, Mistrust};
 
@@ -31,9 +31,9 @@ use lines::Line;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
     /// Its process.
-    pub process: Identity,
+    pub process: ProcessIdentity,
     /// Itself.
-    pub thread: Identity,
+    pub thread: ProcessIdentity,
     /// How it was scheduled.
     pub scheduling: Scheduling,
     /// Where it could run.
@@ -55,8 +55,8 @@ pub struct Touched {
     journal: Journal,
     /// Held for as long as this lives; also through renames of the file.
     _lock: File,
-    threads: BTreeMap<Identity, Before>,
-    moved: BTreeMap<Identity, PathBuf>,
+    threads: BTreeMap<ProcessIdentity, Before>,
+    moved: BTreeMap<ProcessIdentity, PathBuf>,
     /// With where whoever is left in it goes.
     groups: BTreeMap<PathBuf, PathBuf>,
 }
@@ -156,7 +156,7 @@ impl Touched {
     /// # Errors
     ///
     /// If it cannot be written: then it must stay where it is.
-    pub fn moved(&mut self, process: Identity, from: &Path) -> io::Result<()> {
+    pub fn moved(&mut self, process: ProcessIdentity, from: &Path) -> io::Result<()> {
         self.append(&lines::moved(process, from))?;
         self.moved.insert(process, from.to_owned());
         Ok(())
@@ -179,12 +179,12 @@ impl Touched {
     }
 
     /// The group that a process came from.
-    pub fn came_from(&self, process: Identity) -> Option<&Path> {
+    pub fn came_from(&self, process: ProcessIdentity) -> Option<&Path> {
         self.moved.get(&process).map(PathBuf::as_path)
     }
 
     /// A thread or process is as it was, or has ended.
-    pub fn done(&mut self, whose: Identity) {
+    pub fn done(&mut self, whose: ProcessIdentity) {
         let known = self.threads.remove(&whose).is_some() | self.moved.remove(&whose).is_some();
         if known {
             // A line too few does no harm: what is as it was is found to be so.

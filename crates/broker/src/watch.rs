@@ -15,9 +15,9 @@ use std::sync::Arc;
 use hyoshi_control::period::attention::{Wish, share_out};
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::process::{Identity, threads_of};
+use hyoshi_os::process::{ProcessIdentity, threads_of};
 use hyoshi_os::wakeups::{Wakeups, Woken};
-use hyoshi_os::{Clock, MonotonicClock, PiMutex, Policy, Spawn, Thread, Wake, priority};
+use hyoshi_os::{Clock, MonotonicClock, PiMutex, ThreadPolicy, Spawn, SpawnedThread, Wake, priority};
 
 use crate::kernel::Watching;
 use crate::members::Members;
@@ -39,7 +39,7 @@ const MOST_HEARD: usize = 16_384;
 pub(crate) struct Watches {
     desk: Arc<Desk>,
     limit: usize,
-    thread: Option<Thread<()>>,
+    thread: Option<SpawnedThread<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ struct Tray {
 #[derive(Debug, Default)]
 struct Slot {
     owner: u32,
-    processes: Arc<[Identity]>,
+    processes: Arc<[ProcessIdentity]>,
     standing: Watching,
     /// Wake-ups are seen otherwise than before: what was found until then is of no use.
     anew: bool,
@@ -84,7 +84,7 @@ impl Watches {
         }
         if self.thread.is_none() {
             let (desk, limit) = (self.desk.clone(), self.limit);
-            let below = Policy::Fifo(priority::WINDOWS.start() - 1);
+            let below = ThreadPolicy::Fifo(priority::WINDOWS.start() - 1);
             // Without a thread, tasks wait, and are told so.
             self.thread = Spawn::new("wake-ups").policy(below).spawn(move || Attention::new(limit).pay(&desk)).ok();
         }
@@ -134,7 +134,7 @@ impl Drop for Watches {
         self.desk.tray.lock().ends = true;
         self.desk.wake.post();
         // A panic of the thread would have been told by itself.
-        let _ = self.thread.take().map(Thread::join);
+        let _ = self.thread.take().map(SpawnedThread::join);
     }
 }
 
@@ -150,7 +150,7 @@ struct Attention {
 #[derive(Debug, Default)]
 struct Watched {
     owner: u32,
-    processes: Arc<[Identity]>,
+    processes: Arc<[ProcessIdentity]>,
     wakeups: Wakeups,
     /// How many threads it has, and how many of them are to be watched.
     there: usize,
@@ -297,7 +297,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use hyoshi_os::process::Process;
-    use hyoshi_os::wakeups::Seen;
+    use hyoshi_os::wakeups::WakeupSource;
 
     use super::*;
 
@@ -323,7 +323,7 @@ mod tests {
     fn for_whom_nothing_is_left_waits_and_users_have_equal_parts() {
         let mut watches = Watches::new(2);
         let nappers: Vec<Napper> = (0..3).map(|_| Napper::start()).collect();
-        let mut finders: Vec<Finder> = (0..3).map(|_| Finder::new(Seen::Switches.shortest())).collect();
+        let mut finders: Vec<Finder> = (0..3).map(|_| Finder::new(WakeupSource::Switches.shortest())).collect();
         // Two of one user's, then one of another's.
         for (task, owner) in [(0, 1000), (1, 1000), (2, 2000)] {
             watches.watch(TaskId(task), owner);
@@ -339,7 +339,7 @@ mod tests {
                     Watching::By(_) => Some(true),
                 });
                 let heard = (0..3).all(|task| wanted[task] != Some(true) || finders[task].seen() > 3);
-                if standing.contains(&Watching::By(Seen::Samples)) {
+                if standing.contains(&Watching::By(WakeupSource::Samples)) {
                     eprintln!("not tested: records of switches are refused here");
                     return;
                 }

@@ -17,9 +17,9 @@ use hyoshi_broker::touched::Touched;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::own::move_to;
-use hyoshi_os::cgroup::{CpuGroup, Version};
+use hyoshi_os::cgroup::{CpuGroup, CgroupVersion};
 use hyoshi_os::process::Process;
-use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
+use hyoshi_os::scheduling::{Affinity, SchedulingClass, Scheduling};
 use hyoshi_os::{Clock, MonotonicClock};
 
 use common::said::Said;
@@ -108,7 +108,7 @@ fn all_fair(process: &Process) -> bool {
     let mut threads = Vec::new();
     process.threads(&mut threads);
     let class = |tid: &u32| Scheduling::of(*tid).map(|scheduling| scheduling.class);
-    threads.iter().all(|tid| class(tid).is_ok_and(|class| matches!(class, Class::Fair(_))))
+    threads.iter().all(|tid| class(tid).is_ok_and(|class| matches!(class, SchedulingClass::Fair(_))))
 }
 
 /// Groups of brokers of this process.
@@ -181,7 +181,7 @@ fn who_may_not_leave_a_cap_stays_and_the_others_of_the_task_are_held() {
     let own = CpuGroup::of_this_process();
     let place = Place::new("stays");
     let Some(mut machine) = machine(&place, "weights", false) else { return };
-    if own.version != Some(Version::One) || own.capped_by().is_some() {
+    if own.version != Some(CgroupVersion::One) || own.capped_by().is_some() {
         return println!("skipped, needs version 1 of control groups, and no cap above");
     }
     let capped = Capped(own.top.join(format!("hyoshi-test-capped-{}", std::process::id())));
@@ -416,7 +416,7 @@ struct Delegated(PathBuf);
 impl Delegated {
     fn new(name: &str, passes_on: bool) -> Option<Delegated> {
         let own = CpuGroup::of_this_process();
-        if own.version != Some(Version::Two) {
+        if own.version != Some(CgroupVersion::Two) {
             println!("skipped, needs version 2 of control groups: `.ci/v2` runs it");
             return None;
         }

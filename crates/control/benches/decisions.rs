@@ -3,8 +3,8 @@
 
 use divan::{Bencher, black_box};
 use hyoshi_control::advocate::KINDS;
-use hyoshi_control::window::placement::{Cpu, Placement};
-use hyoshi_control::{Arbiter, Chain, Joining, PolicySpec, Spec, Status, TaskId, Window};
+use hyoshi_control::window::placement::{Cpu, WindowPlacement};
+use hyoshi_control::{Arbiter, AdvocateChain, Joining, PolicySpec, Spec, Status, TaskId, Window};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
 fn main() {
@@ -14,9 +14,9 @@ fn main() {
 /// Under them none, or about two thirds, of what is asked.
 const POLICIES: [&str; 4] = ["fair", "strict", "weighted", "partition(a 30% strict, b 30% weighted)"];
 
-fn chain(words: &str) -> Chain {
+fn chain(words: &str) -> AdvocateChain {
     if words.is_empty() {
-        return Chain::default();
+        return AdvocateChain::default();
     }
     Spec::chain(&[Spec::from_words(words.split_whitespace()).expect("an advocate")]).expect("one")
 }
@@ -115,7 +115,7 @@ fn look(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn admit_with_20_on_each_of_4(bencher: Bencher<'_, '_>) {
     let cpu = |number| Cpu { number, promises: Vec::new(), cap: Share::from_percent(95) };
-    let mut placement = Placement::new((0..4).map(cpu), Span::from_micros(20));
+    let mut placement = WindowPlacement::new((0..4).map(cpu), Span::from_micros(20));
     let window = |task: u32| {
         let period = Span::from_millis([33, 50, 100, 250][task as usize % 4] + u64::from(task) / 4);
         Reservation::new(Span::from_micros(800), period).expect("within the period")

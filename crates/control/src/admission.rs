@@ -4,22 +4,22 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{Instant, Share};
 
-use crate::arbiter::{Arbiter, Change, Joining, Refusal};
+use crate::arbiter::{Arbiter, ReservationChange, Joining, Refusal};
 use crate::backlog::{Backlog, Carried};
 use crate::policy::AnyPolicy;
 use crate::task::{Confirmation, Status, TaskId};
-use crate::window::placement::{Cpu, Placement, Seat};
+use crate::window::placement::{Cpu, WindowPlacement, Seat};
 
-/// An [`Arbiter`] whose scheduler is a [`Placement`]: what fits its CPUs is held, the rest is refused and settled anew,
+/// An [`Arbiter`] whose scheduler is a [`WindowPlacement`]: what fits its CPUs is held, the rest is refused and settled anew,
 /// as the broker does with its machine.
 ///
 /// `check` admits a file's reservations with it, and simulation plays them.
 #[derive(Debug)]
 pub struct Admission {
     arbiter: Arbiter,
-    placement: Placement,
+    placement: WindowPlacement,
     backlog: Backlog,
-    done: Vec<Change>,
+    done: Vec<ReservationChange>,
 }
 
 impl Admission {
@@ -28,24 +28,24 @@ impl Admission {
 
     /// Nothing is reserved yet.
     pub fn new(policy: AnyPolicy, cap: Share, cpus: impl IntoIterator<Item = Cpu>) -> Self {
-        let placement = Placement::new(cpus, Placement::SWITCHING);
+        let placement = WindowPlacement::new(cpus, WindowPlacement::SWITCHING);
         Admission { arbiter: Arbiter::new(policy, cap), placement, backlog: Backlog::default(), done: Vec::new() }
     }
 
     /// A task comes. What changed is returned in the order in which it was carried out.
-    pub fn join(&mut self, task: TaskId, joining: Joining, now: Instant) -> Result<&[Change], Refusal> {
+    pub fn join(&mut self, task: TaskId, joining: Joining, now: Instant) -> Result<&[ReservationChange], Refusal> {
         self.backlog.add(self.arbiter.join(task, joining, now)?);
         Ok(self.carry_out(now))
     }
 
     /// A task's report, or a look at it.
-    pub fn report(&mut self, task: TaskId, status: Status) -> Result<&[Change], Refusal> {
+    pub fn report(&mut self, task: TaskId, status: Status) -> Result<&[ReservationChange], Refusal> {
         self.backlog.add(self.arbiter.report(task, status)?);
         Ok(self.carry_out(status.at))
     }
 
     /// Everything that was refused is tried again.
-    pub fn reconsider(&mut self, now: Instant) -> &[Change] {
+    pub fn reconsider(&mut self, now: Instant) -> &[ReservationChange] {
         self.backlog.add(self.arbiter.reconsider(|_| ()));
         self.carry_out(now)
     }
@@ -56,7 +56,7 @@ impl Admission {
     }
 
     /// What is where.
-    pub fn placement(&self) -> &Placement {
+    pub fn placement(&self) -> &WindowPlacement {
         &self.placement
     }
 
@@ -65,7 +65,7 @@ impl Admission {
         self.placement.seats()
     }
 
-    fn carry_out(&mut self, now: Instant) -> &[Change] {
+    fn carry_out(&mut self, now: Instant) -> &[ReservationChange] {
         let Admission { arbiter, placement, backlog, done } = self;
         done.clear();
         backlog.carry_out(arbiter, |change| {

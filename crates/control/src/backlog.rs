@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 
 use hyoshi_model::Reservation;
 
-use crate::arbiter::{Arbiter, Change, Decision};
+use crate::arbiter::{Arbiter, ReservationChange, Decision};
 use crate::task::{Confirmation, TaskId};
 
 /// Changes on their way from the [`Arbiter`] to a scheduler, in the order in which they are to be carried out.
@@ -16,11 +16,11 @@ use crate::task::{Confirmation, TaskId};
 ///            └───── the arbiter settles anew ◄──────────────┘◄─ refused, of what was pending
 /// ```
 #[derive(Debug, Default)]
-pub struct Backlog(VecDeque<Step>);
+pub struct Backlog(VecDeque<BacklogStep>);
 
 #[derive(Debug)]
-enum Step {
-    Carry(Change),
+enum BacklogStep {
+    Carry(ReservationChange),
     Refused(TaskId, Reservation, Option<Reservation>),
 }
 
@@ -45,27 +45,27 @@ impl Backlog {
     }
 
     /// One change more.
-    pub fn push(&mut self, change: Change) {
-        self.0.push_back(Step::Carry(change));
+    pub fn push(&mut self, change: ReservationChange) {
+        self.0.push_back(BacklogStep::Carry(change));
     }
 
     /// What was pending or held for a task is refused now; the most that the scheduler would take. It is settled with what is
     /// to be carried out, unless something else is granted by then.
     pub fn refused(&mut self, task: TaskId, what: Reservation, most: Option<Reservation>) {
-        self.0.push_back(Step::Refused(task, what, most));
+        self.0.push_back(BacklogStep::Refused(task, what, most));
     }
 
     fn extend(&mut self, decision: Decision<'_>) {
-        self.0.extend(decision.changes.iter().copied().map(Step::Carry));
+        self.0.extend(decision.changes.iter().copied().map(BacklogStep::Carry));
     }
 
     /// Has everything carried out, and what is decided anew where something is refused. False if too much was: from then on
     /// tasks keep what they held before, or nothing if that is lost, and are tried again when something makes room.
-    pub fn carry_out(&mut self, arbiter: &mut Arbiter, mut carry: impl FnMut(Change) -> Carried) -> bool {
+    pub fn carry_out(&mut self, arbiter: &mut Arbiter, mut carry: impl FnMut(ReservationChange) -> Carried) -> bool {
         let mut refusals = 0;
         while let Some(step) = self.0.pop_front() {
             let (task, what, most) = match step {
-                Step::Carry(change) => match carry(change) {
+                BacklogStep::Carry(change) => match carry(change) {
                     Carried::Held(confirmation) => {
                         arbiter.confirmed(change.task, confirmation);
                         continue;
@@ -73,8 +73,8 @@ impl Backlog {
                     Carried::Pending => continue,
                     Carried::Refused(most) => (change.task, change.to, most),
                 },
-                Step::Refused(task, what, most) if arbiter.lost(task, what) => (task, Some(what), most),
-                Step::Refused(..) => continue,
+                BacklogStep::Refused(task, what, most) if arbiter.lost(task, what) => (task, Some(what), most),
+                BacklogStep::Refused(..) => continue,
             };
             refusals += 1;
             if arbiter.held(task) != what {
@@ -87,11 +87,11 @@ impl Backlog {
                 if let Ok(decision) = arbiter.refused(task, most) {
                     self.extend(decision);
                 }
-            } else if !self.0.iter().any(|later| matches!(later, Step::Carry(later) if later.task == task))
+            } else if !self.0.iter().any(|later| matches!(later, BacklogStep::Carry(later) if later.task == task))
                 && arbiter.keep(task).is_none()
             {
                 // The scheduler may have something for it still that it refuses to keep.
-                self.0.push_front(Step::Carry(Change { task, from: what, to: None }));
+                self.0.push_front(BacklogStep::Carry(ReservationChange { task, from: what, to: None }));
             }
         }
         refusals <= Backlog::MOST_REFUSALS

@@ -61,12 +61,12 @@ pub mod window;
 
 pub use accounts::{AccountId, Accounts};
 pub use admission::Admission;
-pub use advocate::{Advice, Advocate, Chain, Emission, Spec};
-pub use arbiter::{Arbiter, Change, Decision, Explanation, Joining, Refusal};
+pub use advocate::{Advice, Advocate, AdvocateChain, Emission, Spec};
+pub use arbiter::{Arbiter, ReservationChange, Decision, Explanation, Joining, Refusal};
 pub use backlog::{Backlog, Carried};
-pub use period::{Finder, Finding};
+pub use period::{Finder, PeriodEstimate};
 pub use policy::{AnyPolicy, Ask, Fair, Partition, Policy, PolicySpec, Strict, Weighted};
 pub use rate::Rate;
 pub use task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId, Values};
 pub use upkeep::Upkeep;
-pub use window::{Rest, Step, Window};
+pub use window::{WindowAlarm, WindowStep, Window};

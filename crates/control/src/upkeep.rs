@@ -15,14 +15,14 @@ use crate::task::TaskId;
 
 /// The cost of serving a task, before measurements correct it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Demand {
+pub struct ServiceDemand {
     /// The task's period.
     pub period: Span,
     /// Its threads.
     pub threads: usize,
 }
 
-impl Demand {
+impl ServiceDemand {
     /// Once a period: the look at the window, the report, and a part of the wake-up.
     pub const LOOK: Span = Span::from_micros(16);
     /// For each thread: raised and lowered once a period.
@@ -30,7 +30,7 @@ impl Demand {
 
     /// Its part of one CPU; at most a thousand CPUs.
     pub fn share(self) -> Share {
-        let each = Demand::LOOK.as_nanos() + Demand::THREAD.as_nanos() * self.threads.min(1 << 20) as u64;
+        let each = ServiceDemand::LOOK.as_nanos() + ServiceDemand::THREAD.as_nanos() * self.threads.min(1 << 20) as u64;
         let millionths = u128::from(each) * u128::from(Share::CPU.as_millionths());
         let millionths = millionths.div_ceil(u128::from(self.period.as_nanos().max(1)));
         Share::from_millionths(u64::try_from(millionths).unwrap_or(u64::MAX).min(MOST))
@@ -44,9 +44,9 @@ const MOST: u64 = 1_000_000_000;
 pub type User = u32;
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct UpkeepEntry {
     user: User,
-    demand: Demand,
+    demand: ServiceDemand,
     served: bool,
     /// It is served in any case, and takes nothing from the parts of users.
     exempt: bool,
@@ -89,7 +89,7 @@ pub struct Upkeep {
     /// Parts of users that differ from [`Share::CPU`]; only their proportions matter.
     shares: BTreeMap<User, Share>,
     /// By number, which is the order in which they joined.
-    tasks: BTreeMap<TaskId, Entry>,
+    tasks: BTreeMap<TaskId, UpkeepEntry>,
     /// Each user's part, and how much of it is used.
     parts: BTreeMap<User, (Share, Share)>,
     /// The measured cost, in hundredths of the model's; never below a hundred.
@@ -128,13 +128,13 @@ impl Upkeep {
 
     /// From now on a task has this cost. An `exempt` one, of root's or an operator's, is served in any case, and takes nothing from
     /// users' parts. Returns the tasks that are no longer served or are served again, perhaps this one among them.
-    pub fn set(&mut self, task: TaskId, user: User, demand: Demand, exempt: bool) -> Vec<TaskId> {
+    pub fn set(&mut self, task: TaskId, user: User, demand: ServiceDemand, exempt: bool) -> Vec<TaskId> {
         let before = self.tasks.get(&task).copied();
         if before.is_some_and(|before| (before.user, before.demand) == (user, demand)) {
             return Vec::new();
         }
         let served = before.is_none_or(|before| before.served);
-        self.tasks.insert(task, Entry { user, demand, served, exempt });
+        self.tasks.insert(task, UpkeepEntry { user, demand, served, exempt });
         self.settle()
     }
 
@@ -156,7 +156,7 @@ impl Upkeep {
     /// same tasks as [`Upkeep::set`].
     ///
     /// The `demands` are those of tasks at present: their threads come and go.
-    pub fn measured(&mut self, share: Share, demands: impl IntoIterator<Item = (TaskId, Demand)>) -> Vec<TaskId> {
+    pub fn measured(&mut self, share: Share, demands: impl IntoIterator<Item = (TaskId, ServiceDemand)>) -> Vec<TaskId> {
         for (task, demand) in demands {
             if let Some(entry) = self.tasks.get_mut(&task) {
                 entry.demand = demand;
@@ -176,7 +176,7 @@ impl Upkeep {
         self.settle()
     }
 
-    fn cost(&self, demand: Demand) -> Share {
+    fn cost(&self, demand: ServiceDemand) -> Share {
         Share::from_millionths(demand.share().as_millionths().saturating_mul(self.scale) / 100)
     }
 
@@ -231,8 +231,8 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    fn demand(millis: u64, threads: usize) -> Demand {
-        Demand { period: Span::from_millis(millis), threads }
+    fn demand(millis: u64, threads: usize) -> ServiceDemand {
+        ServiceDemand { period: Span::from_millis(millis), threads }
     }
 
     #[test]

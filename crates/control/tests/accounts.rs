@@ -1,7 +1,7 @@
 //! The law of accounts: the tasks of one account never hold more than its share together, and what they hold does not
 //! depend on other accounts as long as all shares fit.
 
-use hyoshi_control::{AccountId, Accounts, Arbiter, Chain, Joining, Limit, PolicySpec, Reason, Spec, Status, TaskId};
+use hyoshi_control::{AccountId, Accounts, Arbiter, AdvocateChain, Joining, Limit, PolicySpec, Reason, Spec, Status, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn joining(wish: &Wish) -> Joining {
         importance: wish.importance,
         weight: wish.weight,
         least: Share::from_percent(wish.least),
-        ..Joining::new("x", declared, Chain::default())
+        ..Joining::new("x", declared, AdvocateChain::default())
     }
 }
 

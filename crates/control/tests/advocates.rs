@@ -1,7 +1,7 @@
 //! The laws of advocates, over every line of the table.
 
 use hyoshi_control::advocate::{KINDS, Words};
-use hyoshi_control::{Advocate, Chain, Spec, Status, Values};
+use hyoshi_control::{Advocate, AdvocateChain, Spec, Status, Values};
 use hyoshi_model::{Instant, Reservation, Span};
 use proptest::prelude::*;
 
@@ -147,7 +147,7 @@ fn a_chain_passes_advice_down_and_is_bounded() {
     assert_eq!(chain.remove(4).unwrap_err().to_string(), "there is no advocate 4: they are numbered 0 to 3");
     assert_eq!(chain.remove(1).unwrap().name(), "log");
     while chain.insert(spec("cap 50%").build(), Some(0)).is_ok() {}
-    assert_eq!(chain.len(), Chain::LONGEST);
+    assert_eq!(chain.len(), AdvocateChain::LONGEST);
     let full = chain.insert(spec("cap 50%").build(), None).unwrap_err();
     assert_eq!(full.to_string(), "the chain has 16 advocates, which is the limit: remove one first");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hyoshi_control::{
     Arbiter, Decision, Joining, Limit, Policy, PolicySpec, Reason, Refusal, Spec, Status, Strict, TaskId,
 };
-use hyoshi_control::{Ask, Chain, Grant};
+use hyoshi_control::{Ask, AdvocateChain, Grant};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use proptest::prelude::*;
 
@@ -172,7 +172,7 @@ fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
     let mut arbiter = new();
     let joining = |name: &str, budget, importance| Joining {
         importance,
-        ..Joining::new(name, of(budget, 100), Chain::default())
+        ..Joining::new(name, of(budget, 100), AdvocateChain::default())
     };
     let budgets = |arbiter: &Arbiter| {
         [1, 2, 3].map(|task| arbiter.held(TaskId(task)).map_or(0, |held| held.budget().as_nanos() / 1_000_000))
@@ -198,7 +198,7 @@ fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
 fn a_task_that_is_kept_out_has_nothing_whatever_it_asks_and_whoever_leaves() {
     let mut arbiter = new();
     for task in 1..=2 {
-        arbiter.join(TaskId(task), Joining::new("x", of(60, 100), Chain::default()), Instant::ZERO).unwrap();
+        arbiter.join(TaskId(task), Joining::new("x", of(60, 100), AdvocateChain::default()), Instant::ZERO).unwrap();
     }
     let held = |arbiter: &Arbiter| [1, 2].map(|task| arbiter.held(TaskId(task)).is_some());
     assert_eq!(held(&arbiter), [true, true]);
@@ -255,7 +255,7 @@ fn a_policy_that_keeps_no_law_is_held_to_it() {
     for lawless in 0..4 {
         let mut arbiter = Arbiter::new(Box::new(Lawless(lawless)), Share::from_percent(75));
         for task in 0..4 {
-            arbiter.join(TaskId(task), Joining::new("x", of(30, 100), Chain::default()), Instant::ZERO).unwrap();
+            arbiter.join(TaskId(task), Joining::new("x", of(30, 100), AdvocateChain::default()), Instant::ZERO).unwrap();
             assert!(arbiter.reserved() <= arbiter.cap());
             for (task, _) in arbiter.tasks() {
                 let grant = arbiter.grant(task).unwrap();
@@ -273,7 +273,7 @@ fn a_policy_that_keeps_no_law_is_held_to_it() {
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let mut arbiter = new();
-    let joining = |name: &str| Joining::new(name, of(30, 100), Chain::default());
+    let joining = |name: &str| Joining::new(name, of(30, 100), AdvocateChain::default());
     arbiter.join(TaskId(1), joining("one"), Instant::ZERO).unwrap();
     let mut refused = |task, joining| arbiter.join(TaskId(task), joining, Instant::ZERO).unwrap_err().to_string();
     assert_eq!(refused(1, joining("again")), "task 1 is under the broker already");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_control::{Arbiter, Backlog, Carried, Chain, Confirmation, Joining, Status, Strict, TaskId};
+use hyoshi_control::{Arbiter, Backlog, Carried, AdvocateChain, Confirmation, Joining, Status, Strict, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use proptest::prelude::*;
 
@@ -70,7 +70,7 @@ proptest! {
         let mut last = 0;
         for (budget, importance, leaves) in tasks {
             last += 1;
-            let joining = Joining { importance, ..Joining::new("x", of(budget, 100), Chain::default()) };
+            let joining = Joining { importance, ..Joining::new("x", of(budget, 100), AdvocateChain::default()) };
             backlog.add(arbiter.join(TaskId(last), joining, Instant::ZERO).unwrap());
             if let Ok(decision) = arbiter.leave(TaskId(leaves as u32)) {
                 backlog.add(decision);
@@ -97,7 +97,7 @@ proptest! {
         let mut narrow = Narrow { room: Share::from_percent(room), held: BTreeMap::new(), refusals: 0 };
         let (mut backlog, mut pending) = (Backlog::default(), Vec::new());
         for ((budget, importance), task) in tasks.iter().zip(1..).map(|(task, id)| (*task, TaskId(id))) {
-            let joining = Joining { importance, ..Joining::new("x", of(budget, 100), Chain::default()) };
+            let joining = Joining { importance, ..Joining::new("x", of(budget, 100), AdvocateChain::default()) };
             backlog.add(arbiter.join(task, joining, Instant::ZERO).unwrap());
             loop {
                 backlog.carry_out(&mut arbiter, |change| {
@@ -133,7 +133,7 @@ fn of_many_that_are_refused_at_once_all_are_told_and_tried_again() {
     let many = 4 * Backlog::MOST_REFUSALS as u32;
     // All of them fit the cap; half of them the scheduler.
     for task in 1..=many {
-        let joining = Joining::new("x", of(1, 300), Chain::default());
+        let joining = Joining::new("x", of(1, 300), AdvocateChain::default());
         backlog.add(arbiter.join(TaskId(task), joining, Instant::ZERO).unwrap());
     }
     let agree = |arbiter: &Arbiter, narrow: &Narrow| {
@@ -153,7 +153,7 @@ fn of_many_that_are_refused_at_once_all_are_told_and_tried_again() {
 fn what_is_pending_is_not_confirmed() {
     let mut arbiter = Arbiter::new(Box::new(Strict), Share::CPU);
     let mut backlog = Backlog::default();
-    backlog.add(arbiter.join(TaskId(1), Joining::new("x", of(1, 10), Chain::default()), Instant::ZERO).unwrap());
+    backlog.add(arbiter.join(TaskId(1), Joining::new("x", of(1, 10), AdvocateChain::default()), Instant::ZERO).unwrap());
     assert!(backlog.carry_out(&mut arbiter, |_| Carried::Pending));
     assert!(arbiter.explain(TaskId(1), Instant::ZERO).unwrap().confirmed.is_none());
     backlog.add(arbiter.report(TaskId(1), Status::of_cycle(Instant::ZERO, Span::ZERO)).unwrap());
@@ -168,7 +168,7 @@ fn of_many_that_are_displaced_at_once_the_arbiter_and_the_scheduler_hold_the_sam
         let mut backlog = Backlog::default();
         let many = 4 * Backlog::MOST_REFUSALS as u32;
         for task in 1..=many {
-            let joining = Joining::new("x", of(1, 300), Chain::default());
+            let joining = Joining::new("x", of(1, 300), AdvocateChain::default());
             backlog.add(arbiter.join(TaskId(task), joining, Instant::ZERO).unwrap());
         }
         assert!(backlog.carry_out(&mut arbiter, |change| narrow.carry(change.task, change.to)));
@@ -198,7 +198,7 @@ fn what_is_refused_when_something_else_is_granted_changes_nothing() {
     let (task, before, now) = (TaskId(1), of(40, 100), of(30, 50));
     let mut arbiter = Arbiter::new(Box::new(Strict), Share::CPU);
     let mut backlog = Backlog::default();
-    backlog.add(arbiter.join(task, Joining::new("x", before, Chain::default()), Instant::ZERO).unwrap());
+    backlog.add(arbiter.join(task, Joining::new("x", before, AdvocateChain::default()), Instant::ZERO).unwrap());
     backlog.add(arbiter.declare(task, now, Instant::ZERO).unwrap());
     // At once: what comes after it is in the backlog.
     assert!(backlog.carry_out(&mut arbiter, |change| match change.to {
@@ -302,7 +302,7 @@ proptest! {
         let one = |of: usize| TaskId((of % tasks) as u32);
         for task in 0..tasks {
             let importance = task as u32 % 3;
-            let joining = Joining { importance, ..Joining::new("x", reservation(10, 0), Chain::default()) };
+            let joining = Joining { importance, ..Joining::new("x", reservation(10, 0), AdvocateChain::default()) };
             backlog.add(arbiter.join(one(task), joining, Instant::ZERO).unwrap());
         }
         let last = [Happens::Answers(0, ALL), Happens::Told(0, ALL)].into_iter().cycle().take(1_000);

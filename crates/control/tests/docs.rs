@@ -5,14 +5,14 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use hyoshi_control::advocate::{KINDS, Parameter};
+use hyoshi_control::advocate::{KINDS, AdvocateParameter};
 use hyoshi_control::policy::POLICIES;
 
 const BEGIN: &str = "<!-- advocates: checked against the table in crates/control/src/advocate/table.rs -->\n";
 const END: &str = "<!-- end of advocates -->\n";
 
-fn parameter(parameter: &Parameter) -> String {
-    let Parameter { name, about, measure, least, most, default } = parameter;
+fn parameter(parameter: &AdvocateParameter) -> String {
+    let AdvocateParameter { name, about, measure, least, most, default } = parameter;
     let default = default.map_or("to be given".to_owned(), |value| measure.write(value));
     format!("`{name}`: {about} ({}-{}; {default})", measure.write(*least), measure.write(*most))
 }

@@ -1,7 +1,7 @@
 //! A file's programs under the laws: what they come to ask, and what a host's CPUs admit.
 
 use hyoshi_control::Reason;
-use hyoshi_control::file::{Admitted, HostAdmission, Verdict, admit, advocate, groups, most, policy, promises, spec};
+use hyoshi_control::file::{Admitted, HostAdmission, AdmissionVerdict, admit, advocate, groups, most, policy, promises, spec};
 use hyoshi_model::{AdvocateWords, HostId, ProgramId, Share, Span, System, read};
 use proptest::prelude::*;
 
@@ -71,15 +71,15 @@ fn the_paper_s_figure_5_is_admitted_on_one_cpu() {
     assert_eq!((held(0), held(2)), (Some(MS * 95), Some(MS * 40)));
     assert_eq!(held(1), Some(Span::from_micros(97_500)));
     let second = &admission.programs[1];
-    assert_eq!((second.verdict(), second.because[0].0), (Verdict::Refused, ProgramId(0)));
-    assert_eq!(admission.programs[0].verdict(), Verdict::Admitted);
+    assert_eq!((second.verdict(), second.because[0].0), (AdmissionVerdict::Refused, ProgramId(0)));
+    assert_eq!(admission.programs[0].verdict(), AdmissionVerdict::Admitted);
 }
 
 #[test]
 fn less_than_asked_is_enough_if_the_file_says_so() {
     let second = program("second", 100, 50, 1).replace("takes", "least = '20ms'\ntakes");
     let admission = of(&system(&(program("first", 100, 40, 2) + &second)));
-    assert_eq!(admission.programs[1].verdict(), Verdict::Cut);
+    assert_eq!(admission.programs[1].verdict(), AdmissionVerdict::Cut);
     assert!(matches!(admission.programs[1].reason, Reason::Cut(_)));
 }
 
@@ -88,7 +88,7 @@ fn lanes_of_the_same_cpu_come_first() {
     let lanes = "[processor.main]\ncpu = 0\n[operation.steer]\nevery = '20ms'\nwcet = '10ms'\n";
     let of_lanes = |text: &str| of(&system(&format!("{text}{}", program("p", 50, 20, 1))));
     let alone = of_lanes("");
-    assert_eq!(alone.programs[0].verdict(), Verdict::Admitted);
+    assert_eq!(alone.programs[0].verdict(), AdmissionVerdict::Admitted);
     assert_eq!(
         alone.programs[0].response,
         Some(Span::from_micros(44_200)),
@@ -98,14 +98,14 @@ fn lanes_of_the_same_cpu_come_first() {
     assert_eq!(beside.lanes, [(0, Share::from_percent(50))]);
     let one = &beside.programs[0];
     // Two whole jobs of the lane, or three, if the first came late: 20 ms of 50 ms are not left for sure.
-    assert_eq!((one.verdict(), one.reason), (Verdict::Refused, Reason::Scheduler));
+    assert_eq!((one.verdict(), one.reason), (AdmissionVerdict::Refused, Reason::Scheduler));
     assert!(one.held.is_some_and(|held| held.budget() < MS * 20 && held.budget() > MS * 10), "{one:?}");
     let elsewhere = of_lanes(&format!("broker = {{ cpus = [1] }}\n{lanes}"));
-    assert_eq!(elsewhere.programs[0].verdict(), Verdict::Admitted);
+    assert_eq!(elsewhere.programs[0].verdict(), AdmissionVerdict::Admitted);
     assert_eq!(elsewhere.programs[0].seat.map(|seat| seat.cpu), Some(1));
     // One that names no CPU may be on any.
     let anywhere = of_lanes(&format!("broker = {{ cpus = [1] }}\n{}", lanes.replace("cpu = 0\n", "")));
-    assert_eq!(anywhere.programs[0].verdict(), Verdict::Refused);
+    assert_eq!(anywhere.programs[0].verdict(), AdmissionVerdict::Refused);
 }
 
 #[test]
@@ -155,7 +155,7 @@ proptest! {
                 prop_assert!(one.response.is_some_and(|response| response <= one.asked.deadline()));
             }
             let Admitted { least, .. } = one;
-            if one.verdict() == Verdict::Cut {
+            if one.verdict() == AdmissionVerdict::Cut {
                 prop_assert!(one.held.map(|held| held.budget()) >= *least);
             }
         }

@@ -1,6 +1,6 @@
 //! Periods found from wake-ups of made-up programs.
 
-use hyoshi_control::{Finder, Finding};
+use hyoshi_control::{Finder, PeriodEstimate};
 use hyoshi_model::{Instant, Span};
 use proptest::prelude::*;
 
@@ -76,7 +76,7 @@ fn heard(instants: &[u64]) -> Finder {
 }
 
 /// Within so many thousandths of a period in us, and believed in.
-fn is(finding: Finding, period: u64, thousandths: u64) -> bool {
+fn is(finding: PeriodEstimate, period: u64, thousandths: u64) -> bool {
     let near = |found: Span| found.as_nanos().abs_diff(period * 1_000) <= period * thousandths;
     finding.confidence > 0 && finding.period.is_some_and(near)
 }
@@ -215,7 +215,7 @@ fn a_program_that_becomes_aperiodic_has_none_any_more() {
     listen(&mut finder, &random);
     let lost = finder.finding();
     assert_eq!(lost.confidence, 0);
-    assert!(is(Finding { confidence: 1, ..lost }, 10_000, 20), "it keeps the last one: {lost:?}");
+    assert!(is(PeriodEstimate { confidence: 1, ..lost }, 10_000, 20), "it keeps the last one: {lost:?}");
 }
 
 #[test]

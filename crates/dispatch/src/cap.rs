@@ -22,7 +22,7 @@ pub const OPEN: u8 = u8::MAX;
 
 /// The law of the cap: observed busy and idle times in, the first gated lane and a timer out.
 #[derive(Clone, Debug)]
-pub struct Cap {
+pub struct CapEnforcer {
     window: Span,
     budget: Span,
     /// For each lane what must stay possible above it, in parts per million; never decreasing.
@@ -33,11 +33,11 @@ pub struct Cap {
     gate: u8,
 }
 
-impl Cap {
+impl CapEnforcer {
     /// A cap of `cap_ppm` parts per million in each `window`, or `None` for no cap at all.
-    pub fn new(cap_ppm: u32, window: Span, lanes: usize) -> Option<Cap> {
+    pub fn new(cap_ppm: u32, window: Span, lanes: usize) -> Option<CapEnforcer> {
         let budget = share(cap_ppm, window);
-        let cap = Cap {
+        let cap = CapEnforcer {
             window,
             budget,
             reserve_ppm: alloc::vec![0; lanes],
@@ -91,7 +91,7 @@ impl Cap {
         self.gate != before
     }
 
-    /// When to call [`Cap::account`] next if nothing else happens.
+    /// When to call [`CapEnforcer::account`] next if nothing else happens.
     pub fn timer(&self) -> Instant {
         match (self.busy_since, self.candidate()) {
             // used + (t - since) + reserve (end - t) reaches the budget at t.
@@ -137,15 +137,15 @@ mod tests {
         Instant::ZERO + Span::from_millis(millis)
     }
 
-    fn two_lanes() -> Cap {
-        let mut cap = Cap::new(900_000, Span::from_millis(100), 2).unwrap();
+    fn two_lanes() -> CapEnforcer {
+        let mut cap = CapEnforcer::new(900_000, Span::from_millis(100), 2).unwrap();
         cap.reserve([300_000, 300_000].into_iter());
         cap
     }
 
     #[test]
     fn a_cap_of_the_whole_cpu_is_no_cap() {
-        assert!(Cap::new(1_000_000, Span::from_millis(100), 1).is_none());
+        assert!(CapEnforcer::new(1_000_000, Span::from_millis(100), 1).is_none());
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
             reserves in prop::collection::vec(0u64..=1_000_000, 1..4),
         ) {
             let (window, budget) = (100, 90);
-            let mut cap = Cap::new(900_000, Span::from_millis(window), reserves.len()).unwrap();
+            let mut cap = CapEnforcer::new(900_000, Span::from_millis(window), reserves.len()).unwrap();
             cap.reserve(reserves.iter().copied());
             let monotone = reserves.iter().scan(0, |floor, reserve| {
                 *floor = (*reserve).min(899_999).max(*floor);
@@ -238,7 +238,7 @@ mod tests {
         /// for the debt of the last one.
         #[test]
         fn over_many_windows_the_cap_holds(critical_ms in 0u64..80, late in 0u64..100, windows in 10u64..40) {
-            let mut cap = Cap::new(900_000, Span::from_millis(100), 1).unwrap();
+            let mut cap = CapEnforcer::new(900_000, Span::from_millis(100), 1).unwrap();
             cap.reserve([critical_ms * 10_000].into_iter());
             let (mut critical, mut used) = (0, 0);
             for ms in 0..100 * windows {
@@ -261,7 +261,7 @@ mod tests {
             critical_ppm in 0u32..800_000, seed in prop::collection::vec(1u64..20, 1..40)
         ) {
             let window = Span::from_millis(100);
-            let mut cap = Cap::new(900_000, window, 1).unwrap();
+            let mut cap = CapEnforcer::new(900_000, window, 1).unwrap();
             cap.reserve([u64::from(critical_ppm)].into_iter());
             let mut now = Instant::ZERO;
             for step in seed {
@@ -279,7 +279,7 @@ mod tests {
         fn less_urgent_lanes_are_gated_no_later_than_more_urgent_ones(
             reserves in prop::collection::vec(0u64..1_000_000, 1..8), run in 0u64..100
         ) {
-            let mut cap = Cap::new(900_000, Span::from_millis(100), reserves.len()).unwrap();
+            let mut cap = CapEnforcer::new(900_000, Span::from_millis(100), reserves.len()).unwrap();
             cap.reserve(reserves.iter().copied());
             cap.account(Instant::ZERO, true);
             cap.account(at_ms(run), true);

@@ -34,7 +34,7 @@ pub struct Effects {
     /// After `LaneRuns`: the job that the lane runs from now on; `None` if it goes on with what it has, or with nothing.
     pub run: Option<Run>,
     /// After `Observe`: what becomes of the job.
-    pub overrun: Overrun,
+    pub overrun: OverrunAction,
     /// After `Acquire` and `Release`: the level at which the job runs from now on.
     pub level: u8,
     /// After `Signal`: it was dropped, because no operation of this processor matches it. After `Invoke`: the request was
@@ -46,12 +46,12 @@ pub struct Effects {
     /// The run ends: critical overload has lasted, and the file says so.
     pub stop: bool,
     /// What the input made the scheduler do.
-    pub work: Work,
+    pub work: SchedulerWork,
 }
 
 /// What one input made the scheduler do: each of these costs time ([`hyoshi_model::Costs`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct SchedulerWork {
     /// Jobs that entered a queue, or came back to one after they blocked.
     pub enqueued: u32,
     /// Those of them that were released because the processor was idle (rule 3 of the guard).
@@ -79,7 +79,7 @@ pub struct Run {
 
 /// What becomes of a job that was observed beyond, or not yet at, its worst case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Overrun {
+pub enum OverrunAction {
     /// It is within its worst case.
     #[default]
     Within,

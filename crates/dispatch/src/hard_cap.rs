@@ -32,9 +32,9 @@ const RING: usize = STEPS + 1;
 
 /// The law of the hard cap: times at which lanes use the CPU go in; gates, pauses and a timer come out.
 #[derive(Clone, Debug)]
-pub struct HardCap {
-    all: Meter,
-    critical: Meter,
+pub struct HardCapEnforcer {
+    all: UsageWindow,
+    critical: UsageWindow,
     /// The first and the latest pause of those that follow each other closely.
     first: Instant,
     latest: Instant,
@@ -44,7 +44,7 @@ pub struct HardCap {
 
 /// What accounting has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum HardCapChange {
     /// Nothing.
     None,
     /// Non-critical work is gated from now on, or no longer.
@@ -58,17 +58,17 @@ pub enum Change {
     Open,
 }
 
-impl HardCap {
+impl HardCapEnforcer {
     /// The law of one processor, or `None` for no hard cap.
     ///
     /// # Panics
     ///
     /// If the share is below 1 %, which the file's reader refuses.
-    pub fn new(share: Share) -> Option<HardCap> {
+    pub fn new(share: Share) -> Option<HardCapEnforcer> {
         assert!(share.ppm >= 10_000, "a hard cap below 1 % never lets lanes run");
-        share.is_on().then(|| HardCap {
-            all: Meter::new(share),
-            critical: Meter::new(share),
+        share.is_on().then(|| HardCapEnforcer {
+            all: UsageWindow::new(share),
+            critical: UsageWindow::new(share),
             first: Instant::ZERO,
             latest: Instant::ZERO,
             pauses: 0,
@@ -95,27 +95,27 @@ impl HardCap {
     }
 
     /// From `now` on lanes use the CPU or not, and critical work does or not. Call it again until it returns
-    /// [`Change::None`]: each change may change what uses the CPU.
+    /// [`HardCapChange::None`]: each change may change what uses the CPU.
     #[inline]
-    pub fn account(&mut self, now: Instant, any: bool, critical: bool) -> Change {
+    pub fn account(&mut self, now: Instant, any: bool, critical: bool) -> HardCapChange {
         let gate = self.all.account(now.as_nanos(), any);
         if self.critical.account(now.as_nanos(), critical) {
             return self.pause(now);
         }
-        if gate { Change::Gate } else { Change::None }
+        if gate { HardCapChange::Gate } else { HardCapChange::None }
     }
 
-    /// When to call [`HardCap::account`] next if nothing else happens.
+    /// When to call [`HardCapEnforcer::account`] next if nothing else happens.
     #[inline]
     pub fn timer(&self) -> Instant {
         Instant::from_nanos(self.all.due.min(self.critical.due))
     }
 
     #[cold]
-    fn pause(&mut self, now: Instant) -> Change {
+    fn pause(&mut self, now: Instant) -> HardCapChange {
         if !self.paused() {
             self.spent_paused += now.since(self.latest);
-            return Change::Open;
+            return HardCapChange::Open;
         }
         self.pauses += 1;
         if now.since(self.latest) > WINDOW * 2 || self.pauses == 1 {
@@ -126,13 +126,13 @@ impl HardCap {
         if lasting {
             self.first = now;
         }
-        Change::Pause { lasting }
+        HardCapChange::Pause { lasting }
     }
 }
 
 /// What was used of the CPU in the last window, by steps of it.
 #[derive(Clone, Debug)]
-struct Meter {
+struct UsageWindow {
     threshold: u64,
     hysteresis: u64,
     /// By step, and the sum.
@@ -149,9 +149,9 @@ struct Meter {
     due: u64,
 }
 
-impl Meter {
-    fn new(share: Share) -> Meter {
-        Meter {
+impl UsageWindow {
+    fn new(share: Share) -> UsageWindow {
+        UsageWindow {
             threshold: share.threshold().as_nanos(),
             hysteresis: share.hysteresis().as_nanos(),
             used: vec![0; RING].into_boxed_slice(),
@@ -267,8 +267,8 @@ mod tests {
         Share { ppm: percent * 10_000, ..Share::OFF }
     }
 
-    fn cap() -> HardCap {
-        HardCap::new(share(94)).unwrap()
+    fn cap() -> HardCapEnforcer {
+        HardCapEnforcer::new(share(94)).unwrap()
     }
 
     fn at_us(micros: u64) -> Instant {
@@ -280,7 +280,7 @@ mod tests {
 
     /// A processor whose critical work wants the CPU for so long after it was idle for so long, in microseconds, one
     /// after the other. In each pause, `held` microseconds of it run nevertheless. Returns when it ran and paused.
-    fn run(cap: &mut HardCap, wanted: &[(u64, u64)], held: u64) -> (Spans, Spans) {
+    fn run(cap: &mut HardCapEnforcer, wanted: &[(u64, u64)], held: u64) -> (Spans, Spans) {
         let (mut ran, mut pauses) = (Spans::new(), Spans::new());
         let (mut now, mut spare) = (0, 0);
         for (idle, work) in wanted {
@@ -290,16 +290,16 @@ mod tests {
                 let wants = now >= begins;
                 let busy = wants && (!cap.paused() || spare > 0);
                 match cap.account(Instant::from_nanos(now), busy, busy) {
-                    Change::Pause { .. } => {
+                    HardCapChange::Pause { .. } => {
                         spare = held * 1_000;
                         pauses.push((now, now));
                         continue;
                     }
-                    Change::Open => {
+                    HardCapChange::Open => {
                         spare = 0;
                         continue;
                     }
-                    Change::Gate | Change::None => {}
+                    HardCapChange::Gate | HardCapChange::None => {}
                 }
                 let stops = match (wants, busy) {
                     (false, _) => begins,
@@ -339,21 +339,21 @@ mod tests {
 
     #[test]
     fn a_share_of_the_whole_cpu_is_no_hard_cap() {
-        assert!(HardCap::new(Share::OFF).is_none());
+        assert!(HardCapEnforcer::new(Share::OFF).is_none());
     }
 
     #[test]
     fn a_busy_processor_pauses_after_its_budget_and_goes_on_once_some_of_it_is_back() {
         let mut cap = cap();
         cap.account(at_us(0), true, true);
-        assert_eq!(cap.account(at_us(93_899), true, true), Change::None);
+        assert_eq!(cap.account(at_us(93_899), true, true), HardCapChange::None);
         assert_eq!(cap.timer(), at_us(93_900));
-        assert_eq!(cap.account(at_us(93_900), true, true), Change::Pause { lasting: false });
+        assert_eq!(cap.account(at_us(93_900), true, true), HardCapChange::Pause { lasting: false });
         assert!(cap.gated());
         cap.account(at_us(93_900), false, false);
         // The first five steps have left the window, which begins with a step.
         assert_eq!(cap.timer(), at_us(100_500));
-        assert_eq!(cap.account(at_us(100_500), true, true), Change::Open);
+        assert_eq!(cap.account(at_us(100_500), true, true), HardCapChange::Open);
         assert_eq!(cap.pauses(Instant::ZERO), (1, Span::from_micros(6_600)));
         assert!(Span::from_micros(6_600) <= share(94).longest_pause());
     }
@@ -382,9 +382,9 @@ mod tests {
         let (mut now, mut lasting) = (0, Vec::new());
         while now < 3_400_000_000 {
             match cap.account(Instant::from_nanos(now), !cap.paused(), !cap.paused()) {
-                Change::Pause { lasting: true } => lasting.push(now / 100_000_000),
-                Change::None => now = cap.timer().as_nanos(),
-                Change::Pause { .. } | Change::Open | Change::Gate => {}
+                HardCapChange::Pause { lasting: true } => lasting.push(now / 100_000_000),
+                HardCapChange::None => now = cap.timer().as_nanos(),
+                HardCapChange::Pause { .. } | HardCapChange::Open | HardCapChange::Gate => {}
             }
         }
         assert_eq!(lasting, [10, 21, 31]);
@@ -394,10 +394,10 @@ mod tests {
     fn a_processor_seen_late_has_used_all_of_the_window() {
         let mut cap = cap();
         cap.account(at_us(0), true, true);
-        assert_eq!(cap.account(at_us(5_000_050), true, true), Change::Pause { lasting: false });
+        assert_eq!(cap.account(at_us(5_000_050), true, true), HardCapChange::Pause { lasting: false });
         assert_eq!(cap.critical.sum, STEPS as u64 * STEP + 50_000);
         cap.account(at_us(5_000_050), false, false);
-        assert_eq!(cap.account(at_us(9_000_000), false, false), Change::Open);
+        assert_eq!(cap.account(at_us(9_000_000), false, false), HardCapChange::Open);
         assert_eq!((cap.critical.sum, cap.critical.used.iter().map(|used| u64::from(*used)).sum::<u64>()), (0, 0));
     }
 
@@ -418,7 +418,7 @@ mod tests {
         fn no_window_contains_more_than_the_budget_and_the_overshoot(
             wanted in demand(), percent in 30u32..100, held in prop_oneof![Just(0u64), 1u64..5_000]
         ) {
-            let mut cap = HardCap::new(share(percent)).unwrap();
+            let mut cap = HardCapEnforcer::new(share(percent)).unwrap();
             let (ran, pauses) = run(&mut cap, &wanted, held);
             let most = most(&ran, NANOS);
             prop_assert!(most <= share(percent).budget().as_nanos() + held * 1_000, "{most} ns with {} pauses", pauses.len());
@@ -427,7 +427,7 @@ mod tests {
         /// No starvation: pauses of any window together last no longer than the analysis counts on.
         #[test]
         fn pauses_withhold_no_more_than_the_analysis_subtracts(wanted in demand(), percent in 30u32..100) {
-            let mut cap = HardCap::new(share(percent)).unwrap();
+            let mut cap = HardCapEnforcer::new(share(percent)).unwrap();
             let (_, pauses) = run(&mut cap, &wanted, 0);
             let longest = share(percent).longest_pause().as_nanos();
             prop_assert!(most(&pauses, NANOS) <= longest);
@@ -437,7 +437,7 @@ mod tests {
         /// It acts where it must: work that always wants the CPU gets all but the longest pause of every window.
         #[test]
         fn work_that_wants_more_gets_the_budget(percent in 30u32..100, windows in 3u64..20) {
-            let mut cap = HardCap::new(share(percent)).unwrap();
+            let mut cap = HardCapEnforcer::new(share(percent)).unwrap();
             let (ran, pauses) = run(&mut cap, &[(0, 100_000 * windows)], 0);
             let end = ran.last().unwrap().1;
             let paused: u64 = pauses.iter().map(|(from, to)| to - from).sum();
@@ -451,7 +451,7 @@ mod tests {
         fn non_critical_work_runs_only_while_all_use_is_below_the_budget(
             wanted in prop::collection::vec((any::<bool>(), 0u64..20_000, 1u64..60_000), 1..60), percent in 30u32..100
         ) {
-            let mut cap = HardCap::new(share(percent)).unwrap();
+            let mut cap = HardCapEnforcer::new(share(percent)).unwrap();
             let budget = share(percent).budget().as_nanos();
             let (mut all, mut critical, mut low) = (Vec::new(), Vec::new(), Vec::new());
             let mut now = 0u64;
@@ -460,7 +460,7 @@ mod tests {
                 while left > 0 {
                     let held = if is_critical { cap.paused() } else { cap.gated() };
                     let busy = now >= begins && !held;
-                    if cap.account(Instant::from_nanos(now), busy, busy && is_critical) != Change::None {
+                    if cap.account(Instant::from_nanos(now), busy, busy && is_critical) != HardCapChange::None {
                         continue;
                     }
                     let stops = if now < begins { begins } else if busy { now + left } else { u64::MAX };
@@ -484,7 +484,7 @@ mod tests {
         /// The ring's sum is what a plain log of the accounted window says.
         #[test]
         fn the_sum_is_the_use_of_the_accounted_window(steps in prop::collection::vec((1u64..3_000_000, any::<bool>()), 1..400)) {
-            let mut cap = HardCap::new(Share { ppm: 999_999, ..Share::OFF }).unwrap();
+            let mut cap = HardCapEnforcer::new(Share { ppm: 999_999, ..Share::OFF }).unwrap();
             let (mut now, mut busy, mut log) = (0u64, false, Vec::new());
             for (span, next) in steps {
                 if busy {

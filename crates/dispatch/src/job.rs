@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use hyoshi_model::{Instant, JobId, Span};
 use hyoshi_trace::Slot;
 
-use crate::tickets::Set;
+use crate::tickets::TicketSet;
 
 /// The state of one job, from release to end; [`Transition`] numbers the arrows.
 ///
@@ -22,7 +22,7 @@ use crate::tickets::Set;
 ///
 /// Not drawn: 7 and 8 from Ready, 8 from Suspended (a stopped body), 9 from each state, 10 from Ready to Ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum JobState {
     /// Waits for its release guard.
     Held,
     /// Waits in its lane's queue.
@@ -62,8 +62,8 @@ pub enum Transition {
 
 impl Transition {
     /// True if it can happen in this state.
-    pub const fn is_possible(self, state: State) -> bool {
-        use State::{Demoted, Held, Ready, Running, Suspended};
+    pub const fn is_possible(self, state: JobState) -> bool {
+        use JobState::{Demoted, Held, Ready, Running, Suspended};
         match self {
             Transition::Hold | Transition::Release => matches!(state, Held),
             Transition::Start | Transition::Requeue => matches!(state, Ready),
@@ -76,13 +76,13 @@ impl Transition {
     }
 
     /// The state that it leads to; `None` if the job ends.
-    pub const fn leads_to(self) -> Option<State> {
+    pub const fn leads_to(self) -> Option<JobState> {
         match self {
-            Transition::Hold => Some(State::Held),
-            Transition::Release | Transition::Preempt | Transition::Resume | Transition::Requeue => Some(State::Ready),
-            Transition::Start => Some(State::Running),
-            Transition::Suspend => Some(State::Suspended),
-            Transition::Demote => Some(State::Demoted),
+            Transition::Hold => Some(JobState::Held),
+            Transition::Release | Transition::Preempt | Transition::Resume | Transition::Requeue => Some(JobState::Ready),
+            Transition::Start => Some(JobState::Running),
+            Transition::Suspend => Some(JobState::Suspended),
+            Transition::Demote => Some(JobState::Demoted),
             Transition::Complete | Transition::Drop => None,
         }
     }
@@ -125,7 +125,7 @@ pub struct Job {
     /// Rank among operations and requests; higher is more important.
     pub(crate) importance: u32,
     /// Its place under the strategy that does not rule.
-    pub other: hyoshi_sched::Place,
+    pub other: hyoshi_sched::LevelPosition,
     /// The levels of critical and other legs under the second strategy, if there is one.
     pub(crate) legs_at: (u8, u8),
     /// It had started when the strategy changed: it finishes at its old level, before what waits there.
@@ -135,7 +135,7 @@ pub struct Job {
     /// Whether it is critical.
     pub critical: bool,
     /// Where it is in its life.
-    pub state: State,
+    pub state: JobState,
     /// It went below the lanes at some point.
     pub demoted: bool,
     /// It exceeded its worst case and must end.
@@ -145,7 +145,7 @@ pub struct Job {
     /// It has had the run token.
     pub(crate) started: bool,
     /// The tickets of what triggered it.
-    pub(crate) tickets: Set,
+    pub(crate) tickets: TicketSet,
 }
 
 impl Job {
@@ -235,7 +235,7 @@ impl JobTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use State::{Demoted, Held, Ready, Running, Suspended};
+    use JobState::{Demoted, Held, Ready, Running, Suspended};
 
     #[test]
     fn the_token_is_taken_from_the_queue_only_and_given_up_only_by_its_holder() {

@@ -6,12 +6,12 @@ use hyoshi_model::Preemption;
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::Slot;
 
-use crate::operation::Operation;
-use crate::queue::{LaneQueue, Rank};
+use crate::operation::OperationState;
+use crate::queue::{LaneQueue, QueueRank};
 
 /// One lane of a processor.
 #[derive(Debug)]
-pub struct Lane {
+pub struct LaneState {
     /// Its levels, most urgent first; one, unless the processor is without preemption.
     pub levels: core::ops::Range<u8>,
     /// Whether a waiting job may take the token from the running one.
@@ -25,17 +25,17 @@ pub struct Lane {
     other_jobs: LaneQueue,
 }
 
-impl Lane {
-    pub(crate) fn of(plan: &ProcessorPlan, operations: &[Operation]) -> Vec<Lane> {
+impl LaneState {
+    pub(crate) fn of(plan: &ProcessorPlan, operations: &[OperationState]) -> Vec<LaneState> {
         let make = |levels: core::ops::Range<u8>| {
-            let fits = |(position, _): &(usize, &Operation)| {
+            let fits = |(position, _): &(usize, &OperationState)| {
                 levels_of(plan, *position).iter().any(|level| levels.contains(&level))
             };
-            let capacity = |(_, operation): (usize, &Operation)| operation.queue.most_jobs();
+            let capacity = |(_, operation): (usize, &OperationState)| operation.queue.most_jobs();
             let capacity: usize = operations.iter().enumerate().filter(fits).map(capacity).sum();
             let mut all = plans(plan).flat_map(|plan| plan.levels.iter().zip(0u8..));
             let critical = all.any(|(level, index)| levels.contains(&index) && level.critical);
-            Lane {
+            LaneState {
                 levels,
                 preemptive: plan.preemption == Preemption::Full,
                 critical,
@@ -48,14 +48,14 @@ impl Lane {
     }
 
     /// The lane that a level belongs to.
-    pub(crate) fn index_of(lanes: &[Lane], level: u8) -> u8 {
+    pub(crate) fn index_of(lanes: &[LaneState], level: u8) -> u8 {
         // One lane for all levels, or one for each.
         if lanes.len() == 1 { 0 } else { level }
     }
 
     /// The best waiting job, of the critical ones only while the cap gates the lane.
     #[inline]
-    pub(crate) fn best(&self, critical_only: bool) -> Option<(Rank, Slot)> {
+    pub(crate) fn best(&self, critical_only: bool) -> Option<(QueueRank, Slot)> {
         let critical = self.critical_jobs.peek();
         if critical_only {
             return critical;
@@ -95,7 +95,7 @@ impl Lane {
     }
 
     /// Every waiting job, in no order.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = (Rank, Slot)> + '_ {
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (QueueRank, Slot)> + '_ {
         self.critical_jobs.iter().chain(self.other_jobs.iter())
     }
 }

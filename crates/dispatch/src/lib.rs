@@ -27,8 +27,8 @@ pub mod timers;
 pub mod transport;
 
 pub use dispatcher::Dispatcher;
-pub use effects::{Effects, Overrun, Run, Work};
-pub use job::{Job, State};
+pub use effects::{Effects, OverrunAction, Run, SchedulerWork};
+pub use job::{Job, JobState};
 pub use kernel::Kernel;
-pub use lane::{Lane, LaneMask, lanes_of, levels_of, plans};
-pub use transport::{InFlight, Transport};
+pub use lane::{LaneState, LaneMask, lanes_of, levels_of, plans};
+pub use transport::{InFlight, CompletionTransport};

@@ -13,12 +13,12 @@ use hyoshi_sched::{Placement, ProcessorPlan, Traits};
 use hyoshi_trace::{Slot, Ticket};
 
 use crate::guard::ReleaseGuard;
-use crate::join::{Join, Token};
+use crate::join::{JoinState, CompletionToken};
 use crate::tickets::Tickets;
 
 /// An operation of this processor: its setting in the present epoch, and its state.
 #[derive(Debug)]
-pub(crate) struct Operation {
+pub(crate) struct OperationState {
     pub id: OperationId,
     pub critical: bool,
     pub importance: u32,
@@ -81,7 +81,7 @@ pub(crate) enum Intake {
     /// Each completion releases it: `any`, or `all` of one.
     Each,
     /// All of several.
-    Join(Join),
+    Join(JoinState),
 }
 
 /// Where a completion goes.
@@ -93,7 +93,7 @@ pub(crate) enum Successor {
     There { to: OperationId, processor: ProcessorId, position: u16 },
 }
 
-impl Operation {
+impl OperationState {
     /// `downstream` names what `id` triggers, and as which of its predecessors; `numbered_by` is from [`numbered_by`].
     pub fn new(
         system: &System,
@@ -109,7 +109,7 @@ impl Operation {
         let intake = match &operation.trigger {
             Trigger::Periodic => Intake::Timer,
             Trigger::All(all) if all.len() > 1 => {
-                Intake::Join(Join::new(all.len(), by_number, operation.queue.limit as usize))
+                Intake::Join(JoinState::new(all.len(), by_number, operation.queue.limit as usize))
             }
             Trigger::All(_) | Trigger::Any(_) => Intake::Each,
         };
@@ -125,7 +125,7 @@ impl Operation {
         let place = |plan: &ProcessorPlan| {
             plan.placement(0, id).unwrap_or(Placement { critical: Default::default(), other: Default::default() })
         };
-        let mut new = Operation {
+        let mut new = OperationState {
             id,
             critical: operation.critical,
             importance: operation.importance,
@@ -268,8 +268,8 @@ impl Operation {
     }
 
     /// The token of a periodic release.
-    pub fn own_token(&self, release: Instant) -> Token {
-        Token { number: self.next_number, origin: release, period: self.period, ticket: None }
+    pub fn own_token(&self, release: Instant) -> CompletionToken {
+        CompletionToken { number: self.next_number, origin: release, period: self.period, ticket: None }
     }
 }
 

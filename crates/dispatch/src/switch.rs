@@ -27,7 +27,7 @@ use hyoshi_model::{Instant, Span};
 
 /// One static level of the second strategy, as it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Level {
+pub struct LevelLoad {
     /// Worst-case work that waits at this level, legs that will follow included.
     pub waiting: Span,
     /// The earliest deadline of the critical jobs that wait there.
@@ -40,7 +40,7 @@ pub struct Level {
 
 /// What may still be released at one level and above it, in the present operating region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Coming {
+pub struct UpcomingLoad {
     /// Work a second that can come before a job of this level, in parts per million of the CPU.
     pub share_ppm: u64,
     /// One job of each operation at this level or above it.
@@ -52,7 +52,7 @@ pub struct Coming {
 /// True if some critical job could miss its deadline were the second strategy to rule from now on;
 /// `spare` is the time that may pass until that is asked again, and the margin. `levels` come
 /// most urgent first.
-pub fn endangered(now: Instant, levels: impl Iterator<Item = (Level, Coming)>, spare: Span) -> bool {
+pub fn endangered(now: Instant, levels: impl Iterator<Item = (LevelLoad, UpcomingLoad)>, spare: Span) -> bool {
     let mut ahead = u128::from(spare.as_nanos());
     for (level, coming) in levels {
         let late = |ahead: u128, left: Span| {
@@ -116,8 +116,8 @@ mod tests {
         Instant::ZERO + ms(millis)
     }
 
-    fn one(waiting: u64, due: u64) -> (Level, Coming) {
-        (Level { waiting: ms(waiting), due: Some(at(due)), ..Level::default() }, Coming::default())
+    fn one(waiting: u64, due: u64) -> (LevelLoad, UpcomingLoad) {
+        (LevelLoad { waiting: ms(waiting), due: Some(at(due)), ..LevelLoad::default() }, UpcomingLoad::default())
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn what_will_be_released_before_the_deadline_counts() {
         let (level, _) = one(40, 100);
-        let coming = |share_ppm| Coming { share_ppm, ..Coming::default() };
+        let coming = |share_ppm| UpcomingLoad { share_ppm, ..UpcomingLoad::default() };
         assert!(!endangered(at(0), [(level, coming(600_000))].into_iter(), Span::ZERO));
         assert!(endangered(at(0), [(level, coming(600_100))].into_iter(), Span::ZERO));
     }
@@ -156,9 +156,9 @@ mod tests {
             levels in prop::collection::vec((0u64..50, prop::option::of(0u64..200), 0u64..20, 0u64..500_000, 0u64..10), 1..6),
             more in 0usize..6, spare in 0u64..20, later in 0u64..50,
         ) {
-            let levels: Vec<(Level, Coming)> = levels.into_iter().map(|(waiting, due, started, share_ppm, once)| {
-                let level = Level { waiting: ms(waiting), due: due.map(at), started: ms(started), started_due: None };
-                (level, Coming { share_ppm, once: ms(once), deadline: None })
+            let levels: Vec<(LevelLoad, UpcomingLoad)> = levels.into_iter().map(|(waiting, due, started, share_ppm, once)| {
+                let level = LevelLoad { waiting: ms(waiting), due: due.map(at), started: ms(started), started_due: None };
+                (level, UpcomingLoad { share_ppm, once: ms(once), deadline: None })
             }).collect();
             let before = endangered(at(0), levels.iter().copied(), ms(spare));
             let mut worse = levels.clone();

@@ -14,7 +14,7 @@ pub(crate) struct Tickets {
 
 /// A job's set; none by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Set(Option<core::num::NonZeroU32>);
+pub(crate) struct TicketSet(Option<core::num::NonZeroU32>);
 
 impl Tickets {
     /// Sets for `jobs` jobs that live at a time, each triggered by `width` predecessors.
@@ -30,21 +30,21 @@ impl Tickets {
     }
 
     /// An empty set.
-    pub fn take(&mut self) -> Set {
-        Set(self.free.pop().and_then(core::num::NonZeroU32::new))
+    pub fn take(&mut self) -> TicketSet {
+        TicketSet(self.free.pop().and_then(core::num::NonZeroU32::new))
     }
 
     /// The tickets of a set, by position of the predecessor; none for no set.
-    pub fn of(&self, set: Set) -> &[Option<Ticket>] {
+    pub fn of(&self, set: TicketSet) -> &[Option<Ticket>] {
         set.0.map_or(&[], |set| &self.places[(set.get() as usize - 1) * self.width..][..self.width])
     }
 
-    pub fn of_mut(&mut self, set: Set) -> &mut [Option<Ticket>] {
+    pub fn of_mut(&mut self, set: TicketSet) -> &mut [Option<Ticket>] {
         set.0.map_or(&mut [], |set| &mut self.places[(set.get() as usize - 1) * self.width..][..self.width])
     }
 
     /// The set is needed no longer: its tickets go to `returned`.
-    pub fn give_back(&mut self, set: Set, returned: &mut Vec<Ticket>) {
+    pub fn give_back(&mut self, set: TicketSet, returned: &mut Vec<Ticket>) {
         returned.extend(self.of_mut(set).iter_mut().filter_map(Option::take));
         self.free.extend(set.0.map(core::num::NonZeroU32::get));
     }
@@ -60,7 +60,7 @@ mod tests {
         let ticket = |number| NonZeroU32::new(number).map(Ticket);
         let mut tickets = Tickets::new(1, 2);
         let (one, two) = (tickets.take(), tickets.take());
-        assert_eq!(tickets.take(), Set::default());
+        assert_eq!(tickets.take(), TicketSet::default());
         tickets.of_mut(one)[1] = ticket(7);
         tickets.of_mut(two).copy_from_slice(&[ticket(8), ticket(9)]);
         assert_eq!(tickets.of(one), [None, ticket(7)]);
@@ -69,6 +69,6 @@ mod tests {
         assert_eq!(returned, [ticket(8).unwrap(), ticket(9).unwrap()]);
         assert_eq!(tickets.take(), two);
         assert_eq!(tickets.of(two), [None, None]);
-        assert!(tickets.of(Set::default()).is_empty());
+        assert!(tickets.of(TicketSet::default()).is_empty());
     }
 }

@@ -9,7 +9,7 @@ use hyoshi_model::{Instant, ProcessorId};
 use hyoshi_trace::Signal;
 
 /// One processor's end of what connects processors. `Data` travels with each completion.
-pub trait Transport: Debug {
+pub trait CompletionTransport: Debug {
     /// What travels beside a signal.
     type Data;
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_model::{Instant, JobId, OperationId, Preemption, Span, System, Trigger};
-use hyoshi_sched::{Discipline, Place, ProcessorPlan, Strategies, Traits, Urgency};
+use hyoshi_sched::{Discipline, LevelPosition, ProcessorPlan, Strategies, Traits, Urgency};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Request, Slot};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ struct Job {
     started: bool,
     at: Where,
     critical: bool,
-    place: Place,
+    place: LevelPosition,
     /// Of a request: the relative deadline and the importance that it asks for.
     asked: Option<(Span, u32)>,
 }
@@ -38,7 +38,7 @@ pub struct Naive {
     /// Present periods.
     periods: BTreeMap<OperationId, Span>,
     /// Where new jobs go, critical ones and others; and operations that wait until none of their started jobs is left.
-    places: BTreeMap<(OperationId, bool), Place>,
+    places: BTreeMap<(OperationId, bool), LevelPosition>,
     stay: BTreeSet<OperationId>,
     request: Option<Request>,
     /// By number of a request: whether it is critical, and what it asks for.
@@ -95,7 +95,7 @@ impl Naive {
     }
 
     /// Within its class a level for each rank, in order; the class begins where the plan's does.
-    fn place(&self, urgency: Urgency) -> Place {
+    fn place(&self, urgency: Urgency) -> LevelPosition {
         let all = || self.all().filter(|(_, _, other)| other.class == urgency.class);
         let begins = all().map(|(id, critical, _)| {
             let placement = self.plan.placement(0, id).expect("of this processor");
@@ -110,7 +110,7 @@ impl Naive {
             if critical { placement.critical.level } else { placement.other.level }
         });
         let last = next.min().map_or(last.expect("it has levels"), |next| usize::from(next) - 1);
-        Place { level: level.min(last as u8), tie: self.plan.ranking.place(&urgency).tie }
+        LevelPosition { level: level.min(last as u8), tie: self.plan.ranking.place(&urgency).tie }
     }
 
     /// Whose numbers an operation's jobs have.
@@ -152,7 +152,7 @@ impl Naive {
         let here = |id: &JobId| self.plan.preemption == Preemption::None || self.jobs[id].place.level == lane;
         let waiting = self.jobs.iter().filter(|(id, job)| job.at == Where::Waits && here(id));
         let first = waiting.min_by_key(|(_, job)| {
-            let Place { level, tie } = job.place;
+            let LevelPosition { level, tie } = job.place;
             let key = match self.plan.levels[usize::from(level)].discipline {
                 Discipline::Fifo => 0,
                 Discipline::Deadline => job.deadline.as_nanos(),

@@ -5,7 +5,7 @@ mod naive;
 
 use std::num::NonZeroU32;
 
-use hyoshi_dispatch::{Dispatcher, Effects, Overrun, State};
+use hyoshi_dispatch::{Dispatcher, Effects, OverrunAction, JobState};
 use hyoshi_model::{Instant, JobId, OperationId, Span, System, Trigger, read};
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
@@ -248,11 +248,11 @@ impl<'a> Caller<'a> {
         }
     }
 
-    fn slots(&self, state: impl Fn(State) -> bool) -> Vec<Slot> {
+    fn slots(&self, state: impl Fn(JobState) -> bool) -> Vec<Slot> {
         self.dispatcher.jobs().filter(|(_, job)| state(job.state)).map(|(slot, _)| slot).collect()
     }
 
-    fn choose(&self, among: usize, state: impl Fn(State) -> bool) -> Option<Slot> {
+    fn choose(&self, among: usize, state: impl Fn(JobState) -> bool) -> Option<Slot> {
         let slots = self.slots(state);
         (!slots.is_empty()).then(|| slots[among % slots.len()])
     }
@@ -267,7 +267,7 @@ impl<'a> Caller<'a> {
                     while let Some(slot) = self.dispatcher.overdue(self.now) {
                         let consumed = self.dispatcher.job(slot).wcet;
                         self.handle(Input::Observe { slot, consumed });
-                        if self.effects.overrun == Overrun::Stop {
+                        if self.effects.overrun == OverrunAction::Stop {
                             self.complete(slot, consumed);
                         }
                     }
@@ -282,21 +282,21 @@ impl<'a> Caller<'a> {
                 self.handle(Input::LaneRuns { lane, executed });
             }
             Action::Complete(among) => {
-                let Some(slot) = self.choose(among, |state| matches!(state, State::Running | State::Demoted)) else {
+                let Some(slot) = self.choose(among, |state| matches!(state, JobState::Running | JobState::Demoted)) else {
                     return;
                 };
                 self.complete(slot, Span::from_micros(700));
             }
             Action::Suspend(among) => {
-                let Some(slot) = self.choose(among, |state| state == State::Running) else { return };
+                let Some(slot) = self.choose(among, |state| state == JobState::Running) else { return };
                 self.handle(Input::Suspend { slot });
             }
             Action::Resume(among) => {
-                let Some(slot) = self.choose(among, |state| state == State::Suspended) else { return };
+                let Some(slot) = self.choose(among, |state| state == JobState::Suspended) else { return };
                 self.handle(Input::Resume { slot, consumed: Span::from_micros(300) });
             }
             Action::Lock(among) | Action::Unlock(among) => {
-                let Some(slot) = self.choose(among, |state| state == State::Running) else { return };
+                let Some(slot) = self.choose(among, |state| state == JobState::Running) else { return };
                 let uses = &self.system.operation(self.dispatcher.job(slot).id.operation).uses;
                 let Some((resource, _)) = uses.first().copied() else { return };
                 let before = self.dispatcher.job(slot).level;

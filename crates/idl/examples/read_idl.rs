@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use hyoshi_idl::{Options, read};
+use hyoshi_idl::{ReadOptions, read};
 
 fn main() -> ExitCode {
-    let (mut options, mut sound) = (Options::default(), true);
+    let (mut options, mut sound) = (ReadOptions::default(), true);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         if let Some(name) = argument.strip_prefix("-D") {

@@ -6,8 +6,8 @@ use std::process::exit;
 use std::sync::Arc;
 
 use crate::rust::{self, generate};
-use crate::tree::Kind;
-use crate::{Diagnostic, Diagnostics, Options, Specification, read};
+use crate::tree::DefinitionKind;
+use crate::{IdlDiagnostic, Diagnostics, ReadOptions, Specification, read};
 
 /// Writes `OUT_DIR/tracker.rs` from `tracker.idl`; this is all that the `main` of a `build.rs` needs:
 ///
@@ -36,14 +36,14 @@ pub fn build(file: impl Into<PathBuf>) {
 #[must_use = "nothing is written before `run`"]
 pub struct Build {
     file: PathBuf,
-    reading: Options,
+    reading: ReadOptions,
     writing: rust::Options,
 }
 
 impl Build {
     /// From a file, relative to the crate's directory.
     pub fn new(file: impl Into<PathBuf>) -> Self {
-        Build { file: file.into(), reading: Options::default(), writing: rust::Options::default() }
+        Build { file: file.into(), reading: ReadOptions::default(), writing: rust::Options::default() }
     }
 
     /// Looks for included files in a directory, too.
@@ -95,7 +95,7 @@ impl Build {
             let mut characters = name.chars();
             let begins = characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_');
             if !begins || !characters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                let error = Diagnostic::whole(format!("`{}` is not a valid macro name", name.escape_debug()));
+                let error = IdlDiagnostic::whole(format!("`{}` is not a valid macro name", name.escape_debug()));
                 return refused(
                     error.help("define NAME or NAME=VALUE, a name of letters, digits and _, such as LEVEL=2"),
                 );
@@ -105,7 +105,7 @@ impl Build {
             if !directory.is_dir() {
                 let what = if directory.exists() { "is not a directory" } else { "does not exist" };
                 let error =
-                    Diagnostic::whole(format!("{} {what}: no file can be included from it", directory.display()));
+                    IdlDiagnostic::whole(format!("{} {what}: no file can be included from it", directory.display()));
                 return refused(error.help("use the directory of the included files"));
             }
         }
@@ -115,7 +115,7 @@ impl Build {
     fn check_externals(&self, all: &Specification) -> Result<(), Diagnostics> {
         let outermost = |included: bool| {
             let modules = all.definitions.iter().filter(move |one| one.included == included && one.scope.is_empty());
-            modules.filter(|one| matches!(one.kind, Kind::Module(_))).map(|one| one.name.as_str())
+            modules.filter(|one| matches!(one.kind, DefinitionKind::Module(_))).map(|one| one.name.as_str())
         };
         for module in self.writing.externals.keys() {
             if outermost(true).any(|name| name == module) {
@@ -131,7 +131,7 @@ impl Build {
                 true => "there is none: the file includes no module".to_owned(),
                 false => format!("they have {}", known.into_iter().collect::<Vec<_>>().join(", ")),
             };
-            return Err(Diagnostics::one(Diagnostic::whole(error).help(help), all.sources.clone()));
+            return Err(Diagnostics::one(IdlDiagnostic::whole(error).help(help), all.sources.clone()));
         }
         Ok(())
     }

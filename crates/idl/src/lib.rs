@@ -27,5 +27,5 @@ pub mod rust;
 pub mod tree;
 
 pub use build::{Build, Generated, build};
-pub use read::{Diagnostic, Diagnostics, Options, Place, Sources, Span, read, read_text, render};
-pub use tree::{Definition, DefinitionId, Kind, Specification, Type};
+pub use read::{IdlDiagnostic, Diagnostics, ReadOptions, SourcePosition, Sources, SourceSpan, read, read_text, render};
+pub use tree::{Definition, DefinitionId, DefinitionKind, Specification, Type};

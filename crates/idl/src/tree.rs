@@ -3,7 +3,7 @@
 use std::ops::Index;
 use std::sync::Arc;
 
-use crate::read::{Diagnostic, Diagnostics, Sources, Span};
+use crate::read::{IdlDiagnostic, Diagnostics, Sources, SourceSpan};
 
 /// Everything that one IDL file and what it includes declare.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Specification {
 impl Specification {
     /// An error about a definition, as a generator finds them: shown with its line and a caret.
     pub fn refuse(&self, id: DefinitionId, message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
-        Diagnostics::one(Diagnostic::at(self[id].at, message).help(help), Arc::clone(&self.sources))
+        Diagnostics::one(IdlDiagnostic::at(self[id].at, message).help(help), Arc::clone(&self.sources))
     }
 }
 
@@ -55,18 +55,18 @@ pub struct Definition {
     /// True if it stands in an included file: known, but not generated.
     pub included: bool,
     /// Where its name stands.
-    pub at: Span,
+    pub at: SourceSpan,
     /// What it declares.
-    pub kind: Kind,
+    pub kind: DefinitionKind,
 }
 
 /// What a definition declares.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum DefinitionKind {
     /// One opening of a module.
     Module(Vec<DefinitionId>),
     /// `const`.
-    Constant(Type, Value),
+    Constant(Type, ConstantValue),
     /// `typedef`, one for each declarator.
     Alias(Type),
     /// `struct`; the members of the one that it extends stand first.
@@ -116,7 +116,7 @@ pub struct Union {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// Its labels; none for one that has `default` only.
-    pub labels: Vec<Value>,
+    pub labels: Vec<ConstantValue>,
     /// True if `default` is among its labels.
     pub default: bool,
     /// What it holds.
@@ -137,14 +137,14 @@ pub struct Interface {
     /// Types, constants and exceptions declared inside, in order.
     pub definitions: Vec<DefinitionId>,
     /// Its own operations, in order.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<IdlOperation>,
     /// Its own attributes, in order.
     pub attributes: Vec<Attribute>,
 }
 
 /// An operation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Operation {
+pub struct IdlOperation {
     /// As written.
     pub name: String,
     /// The comment before it.
@@ -254,7 +254,7 @@ pub enum Type {
 
 /// A constant's value, or a union's label.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum ConstantValue {
     /// Of any integer type, and `octet`.
     Integer(i128),
     /// `float`, `double`, `long double`.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hyoshi_idl::{DefinitionId, Kind, Options, Specification, read};
+use hyoshi_idl::{DefinitionId, DefinitionKind, ReadOptions, Specification, read};
 
 /// Files that we take and omniidl refuses, and why.
 const WE_TAKE: [(&str, &str); 3] = [
@@ -64,7 +64,7 @@ fn the_standards_services_are_read_as_by_omniidl() {
     }
     let services = Path::new(SERVICES);
     let includes = vec![services.to_path_buf(), services.join("COS")];
-    let options = Options { includes, defines: vec![("__OMNIIDL__".into(), "1".into())] };
+    let options = ReadOptions { includes, defines: vec![("__OMNIIDL__".into(), "1".into())] };
     let back_end = format!("-p{}", tests().join("omniidl").display());
     let arguments: [&str; 4] = [&format!("-I{SERVICES}"), &format!("-I{SERVICES}/COS"), &back_end, "-brepository_ids"];
     let directories =
@@ -100,7 +100,7 @@ fn the_standards_services_are_read_as_by_omniidl() {
 }
 
 fn ours(path: &Path) -> Option<Specification> {
-    read(path, &Options { includes: vec![tests().join("good")], ..Options::default() }).ok()
+    read(path, &ReadOptions { includes: vec![tests().join("good")], ..ReadOptions::default() }).ok()
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn verdicts_are_those_of_omniidl_but_for_what_is_listed() {
 /// The ids of the file itself, those of what was only declared left out.
 fn ids(specification: &Specification) -> BTreeSet<String> {
     let own = (0..specification.definitions.len()).map(|index| &specification[DefinitionId(index as u32)]);
-    let forward = |kind: &Kind| matches!(kind, Kind::Interface(interface) if interface.forward);
+    let forward = |kind: &DefinitionKind| matches!(kind, DefinitionKind::Interface(interface) if interface.forward);
     own.filter(|each| !each.included && !forward(&each.kind)).map(|each| each.repository_id.clone()).collect()
 }
 

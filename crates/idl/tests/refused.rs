@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hyoshi_idl::{Options, read};
+use hyoshi_idl::{ReadOptions, read};
 
 /// The IDL files of a directory beside this one, in order.
 fn files(dir: &str) -> Vec<PathBuf> {
@@ -24,7 +24,7 @@ fn each_bad_file_is_refused_in_the_words_beside_it() {
     let files = files("bad");
     assert!(files.len() >= 60);
     for path in files {
-        let Err(errors) = read(&path, &Options::default()) else { panic!("{} is taken", path.display()) };
+        let Err(errors) = read(&path, &ReadOptions::default()) else { panic!("{} is taken", path.display()) };
         assert!(!errors.errors.is_empty());
         // Where the repository lies is nobody's business.
         let dir = format!("{}/", path.parent().unwrap().display());
@@ -42,7 +42,7 @@ fn each_bad_file_is_refused_in_the_words_beside_it() {
 #[test]
 fn each_good_file_is_taken() {
     let includes = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/good")];
-    let options = Options { includes, ..Options::default() };
+    let options = ReadOptions { includes, ..ReadOptions::default() };
     for path in files("good") {
         if let Err(errors) = read(&path, &options) {
             panic!("{errors}");

@@ -9,7 +9,7 @@ use hyoshi_model::{Endpoint, Span};
 use hyoshi_orb::{ClientLimits, Orb, OrbError, Scope, SystemException, SystemKind, Timeouts, TlsClient, minor};
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::{Folder, Mistrust};
-use hyoshi_os::{Clock, Policy, set_own_policy};
+use hyoshi_os::{Clock, ThreadPolicy, set_own_policy};
 use hyoshi_runtime::Departures;
 
 use crate::agreement::Progress;
@@ -128,9 +128,9 @@ pub(crate) fn keep(shared: &Shared, at: usize, dial: &Dial) {
                     pause = FIRST_PAUSE;
                     peer.sends_at.store(endpoint, Ordering::Release);
                     // Without permission, the thread keeps ordinary priority.
-                    let _ = set_own_policy(Policy::Fifo(RELEASE));
+                    let _ = set_own_policy(ThreadPolicy::Fifo(RELEASE));
                     let (link, because) = compare(shared, at, dial, endpoint, welcome.session);
-                    let _ = set_own_policy(Policy::Other);
+                    let _ = set_own_policy(ThreadPolicy::Other);
                     peer.session_over(&mut peer.known.lock());
                     if shared.is_over() {
                         let _ = dial.endpoints[endpoint].1.leave(welcome.session);

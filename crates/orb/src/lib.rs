@@ -73,12 +73,12 @@ pub use transport::{TransportRuleError, TransportRules};
 pub use waits::around_waits;
 
 // What generated code needs of the wire, so that one path suffices.
-pub use hyoshi_os::Policy;
+pub use hyoshi_os::ThreadPolicy;
 pub use hyoshi_wire::giop::{ServiceContext, ServiceContexts};
-pub use hyoshi_wire::ior::{Endpoint, Ior};
+pub use hyoshi_wire::ior::{IorEndpoint, Ior};
 pub use hyoshi_wire::minor;
 pub use hyoshi_wire::{
-    Any, ByteOrder, CharSet, Completed, Counted, Decimal, Decode, DecodeError, DecodeErrorKind, Decoder, Encode,
+    Any, ByteOrder, CharSet, Completed, Counted, FixedDecimal, Decode, DecodeError, DecodeErrorKind, Decoder, Encode,
     EncodeError, Encoder, Fixed, FixedError, FromIor, LongDouble, SystemException, SystemKind, ToIor, TypeCode,
     TypeIndex, TypeKind, Typed, Types, UserException, Value, Version, WChar, WString,
 };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hyoshi_os::{Address, Credentials, May, PiMutex, Stream};
+use hyoshi_os::{SocketAddress, Credentials, May, PiMutex, SocketStream};
 use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, Connection, PeerIncompatible};
 
@@ -22,13 +22,13 @@ const CHUNK: usize = 16 << 10;
 /// See the module.
 #[derive(Debug)]
 pub(crate) enum Link {
-    Plain(Stream),
+    Plain(SocketStream),
     Tls(Box<Secure>),
 }
 
 /// A connection whose handshake is over.
 pub(crate) struct Secure {
-    socket: Stream,
+    socket: SocketStream,
     /// Never held while anybody waits for the peer.
     session: PiMutex<Session>,
     /// Microseconds; [`FOREVER`] for none.
@@ -50,9 +50,9 @@ const FOREVER: u64 = u64::MAX;
 
 impl Link {
     /// Connects, with the handshake of TLS if `dial` says with whom, all within `timeout`.
-    pub(crate) fn connect(to: &Address, timeout: Duration, dial: Option<&Dial>) -> io::Result<Link> {
+    pub(crate) fn connect(to: &SocketAddress, timeout: Duration, dial: Option<&Dial>) -> io::Result<Link> {
         let until = Instant::now() + timeout;
-        let socket = Stream::connect(to, timeout)?;
+        let socket = SocketStream::connect(to, timeout)?;
         let Some(dial) = dial else { return Ok(Link::Plain(socket)) };
         let mut handshake = Handshake::new(socket, dial.begin()?.into());
         loop {
@@ -317,7 +317,7 @@ impl AsFd for Link {
 }
 
 /// A socket whose octets TLS takes and gives without waiting.
-pub(crate) struct Unwaiting<'a>(pub(crate) &'a Stream);
+pub(crate) struct Unwaiting<'a>(pub(crate) &'a SocketStream);
 
 impl Read for Unwaiting<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -336,7 +336,7 @@ impl Write for Unwaiting<'_> {
 }
 
 /// Sends what TLS has to say. False if the socket takes no more now.
-fn flush(tls: &mut Connection, socket: &Stream) -> io::Result<bool> {
+fn flush(tls: &mut Connection, socket: &SocketStream) -> io::Result<bool> {
     while tls.wants_write() {
         match tls.write_tls(&mut Unwaiting(socket)) {
             Ok(_) => {}
@@ -348,7 +348,7 @@ fn flush(tls: &mut Connection, socket: &Stream) -> io::Result<bool> {
 }
 
 /// Looks at what was read, and sends what TLS itself answers: alerts, new keys.
-fn process(tls: &mut Connection, socket: &Stream) -> io::Result<()> {
+fn process(tls: &mut Connection, socket: &SocketStream) -> io::Result<()> {
     let done = tls.process_new_packets();
     // What does not go now goes with what is written next.
     let _ = flush(tls, socket);
@@ -368,7 +368,7 @@ fn process(tls: &mut Connection, socket: &Stream) -> io::Result<()> {
 
 /// Why nothing can be written: perhaps the peer has said so before it closed.
 #[cold]
-fn why(tls: &mut Connection, socket: &Stream, error: io::Error) -> io::Error {
+fn why(tls: &mut Connection, socket: &SocketStream, error: io::Error) -> io::Error {
     loop {
         let came = tls.read_tls(&mut Unwaiting(socket));
         // Also if nothing came: a reader may have heard of it already, and TLS repeats what it failed for.
@@ -382,7 +382,7 @@ fn why(tls: &mut Connection, socket: &Stream, error: io::Error) -> io::Error {
 
 /// A handshake under way; never waits.
 pub(crate) struct Handshake {
-    socket: Stream,
+    socket: SocketStream,
     tls: Connection,
 }
 
@@ -396,7 +396,7 @@ pub(crate) enum Next {
 }
 
 impl Handshake {
-    pub(crate) fn new(socket: Stream, tls: Connection) -> Self {
+    pub(crate) fn new(socket: SocketStream, tls: Connection) -> Self {
         Handshake { socket, tls }
     }
 
@@ -438,12 +438,12 @@ impl Handshake {
 
     /// After it failed: the socket, on which nothing more is said. What the peer still sends is to be read until it
     /// ends, or the kernel would take back what it was told.
-    pub(crate) fn give_up(self) -> Stream {
+    pub(crate) fn give_up(self) -> SocketStream {
         self.socket.close_writing();
         self.socket
     }
 
-    pub(crate) fn socket(&self) -> &Stream {
+    pub(crate) fn socket(&self) -> &SocketStream {
         &self.socket
     }
 }

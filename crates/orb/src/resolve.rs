@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyoshi_wire::giop::{ReplyStatus, Response};
-use hyoshi_wire::ior::{Address, Corbaloc, Ior, NameComponent, Reference};
+use hyoshi_wire::ior::{CorbalocAddress, Corbaloc, Ior, NameComponent, Reference};
 use hyoshi_wire::{Decode, Encode, Encoder, SystemException, SystemKind};
 
 use crate::client::{RemoteObject, Request, invoke};
@@ -70,7 +70,7 @@ fn resolve_name(orb: &Arc<Shared>, context: Ior, name: &[NameComponent]) -> Resu
 }
 
 fn of(orb: &Arc<Shared>, corbaloc: &Corbaloc, deep: u32) -> Result<Ior, SystemException> {
-    if corbaloc.addresses.contains(&Address::Rir) {
+    if corbaloc.addresses.contains(&CorbalocAddress::Rir) {
         return initial(orb, &corbaloc.key, deep);
     }
     corbaloc.ior("").map_err(|_| bad())?.ok_or_else(bad)

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use divan::Bencher;
 use hyoshi_os::process::Process;
 use hyoshi_os::{
-    Clock, MonotonicClock, PiMutex, Policy, Scheduled, Spawn, StealReader, Thread, Wake, allowed_cpus, fifo_limit,
+    Clock, MonotonicClock, PiMutex, ThreadPolicy, Scheduled, Spawn, StealReader, SpawnedThread, Wake, allowed_cpus, fifo_limit,
     own_cpu_time,
 };
 
@@ -98,7 +98,7 @@ fn change_policy_of_a_sleeping_thread(bencher: Bencher) {
     let mut raised = false;
     bencher.bench_local(|| {
         raised = !raised;
-        let _ = sleeper.thread.handle.set_policy(if raised { Policy::Fifo(41) } else { Policy::Other });
+        let _ = sleeper.thread.handle.set_policy(if raised { ThreadPolicy::Fifo(41) } else { ThreadPolicy::Other });
     });
     sleeper.end();
 }
@@ -115,7 +115,7 @@ fn ask_for_the_fifo_limit(bencher: Bencher) {
 }
 
 struct Sleeper {
-    thread: Thread<()>,
+    thread: SpawnedThread<()>,
     wake: Arc<Wake>,
 }
 
@@ -140,7 +140,7 @@ fn print_wake_latency() {
     let cpu = *allowed_cpus().last().expect("a CPU to run on");
     let (wake, ready) = (Arc::new(Wake::new()), Arc::new(Wake::new()));
     let (stamp, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let woken = Spawn::new("woken").cpu(cpu).policy(Policy::Fifo(51)).spawn({
+    let woken = Spawn::new("woken").cpu(cpu).policy(ThreadPolicy::Fifo(51)).spawn({
         let (wake, ready, stamp, done) = (wake.clone(), ready.clone(), stamp.clone(), done.clone());
         move || {
             while !done.load(Ordering::Acquire) {
@@ -151,7 +151,7 @@ fn print_wake_latency() {
             ready.post();
         }
     });
-    let poster = Spawn::new("poster").cpu(cpu).policy(Policy::Fifo(50)).spawn(move || {
+    let poster = Spawn::new("poster").cpu(cpu).policy(ThreadPolicy::Fifo(50)).spawn(move || {
         let mut nanos: Vec<u64> = Vec::with_capacity(WAKES);
         for _ in 0..WAKES {
             ready.wait();

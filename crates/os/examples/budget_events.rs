@@ -17,7 +17,7 @@ use hyoshi_model::Span;
 use hyoshi_os::meter::Meter;
 use hyoshi_os::process::Process;
 use hyoshi_os::scheduling::{Affinity, raise};
-use hyoshi_os::{Clock, MonotonicClock, Policy, Poller, allowed_cpus, own_cpu_time, set_own_policy};
+use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, Poller, allowed_cpus, own_cpu_time, set_own_policy};
 use perf_event::events::Software;
 use perf_event::{Builder, Counter, Sampler};
 
@@ -52,7 +52,7 @@ fn main() {
     println!("{:<44} {:>8} {:>8} {:>8} {:>8} {:>8}", "lateness in us", "median", "p90", "p99", "most", "cpu");
     for (where_, receiver) in [("the other CPU", own), ("the same CPU", cpu)] {
         Affinity::to([receiver]).put(hyoshi_os::own_thread()).unwrap();
-        set_own_policy(Policy::Fifo(90)).unwrap();
+        set_own_policy(ThreadPolicy::Fifo(90)).unwrap();
         let all: [(&str, Begin); 6] = [
             ("sleep for the budget, look again", Sleep::begin),
             ("task-clock of the thread, epoll", Polled::of_thread),

@@ -6,14 +6,14 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use hyoshi_os::plugin::abi::{AdvocateTable, Parameter, Reservation, Status, VERSION};
+use hyoshi_os::plugin::abi::{AdvocateTable, PluginParameter, PluginReservation, PluginStatus, VERSION};
 
 /// In ns.
 struct Steps(u64);
 
 unsafe extern "C" fn create(
     _task: *const c_char,
-    parameters: *const Parameter,
+    parameters: *const PluginParameter,
     count: usize,
     why: *mut c_char,
     room: usize,
@@ -42,9 +42,9 @@ unsafe extern "C" fn create(
 
 unsafe extern "C" fn advise(
     this: *mut c_void,
-    _how: *const Status,
-    asked: *const Reservation,
-    wanted: *mut Reservation,
+    _how: *const PluginStatus,
+    asked: *const PluginReservation,
+    wanted: *mut PluginReservation,
 ) -> c_int {
     // SAFETY: `this` is what `create` returned, and the others hold during the call.
     unsafe {

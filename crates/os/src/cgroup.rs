@@ -26,7 +26,7 @@ pub use subtree::Subtree;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuGroup {
     /// Of the hierarchy that has the CPU controller; `None` where no control groups are mounted.
-    pub version: Option<Version>,
+    pub version: Option<CgroupVersion>,
     /// Its folder, for remedies to name.
     pub folder: PathBuf,
     /// The hierarchy's uppermost group that can be seen from here.
@@ -37,7 +37,7 @@ pub struct CpuGroup {
 
 /// Of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// One hierarchy for each controller.
     One,
     /// The unified hierarchy.
@@ -101,7 +101,7 @@ fn scheduling(groups: &str, hierarchies: &[Hierarchy]) -> Option<(Hierarchy, Pat
         return first(path, |hierarchy| hierarchy.has("cpu"));
     }
     let path = path_of(|number, controllers| number == "0" && controllers.is_empty())?;
-    first(path, |hierarchy| hierarchy.version == Version::Two)
+    first(path, |hierarchy| hierarchy.version == CgroupVersion::Two)
 }
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
     const V2_MOUNTS: &str = "24 23 0:20 / /proc rw - proc proc rw\n35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
 
-    fn find(groups: &str, mounts: &str) -> Option<(Version, PathBuf, PathBuf)> {
+    fn find(groups: &str, mounts: &str) -> Option<(CgroupVersion, PathBuf, PathBuf)> {
         let (hierarchy, folder) = scheduling(groups, &mounted(mounts))?;
         Some((hierarchy.version, hierarchy.point, folder))
     }
@@ -123,7 +123,7 @@ mod tests {
     fn version_1_is_found_by_its_controller_beside_a_unified_hierarchy() {
         let groups = "9:name=systemd:/\n4:memory:/x\n2:cpu,cpuacct:/jobs/a:b\n0::/elsewhere\n";
         let top = PathBuf::from("/sys/fs/cgroup/cpu,cpuacct");
-        assert_eq!(find(groups, V1_MOUNTS), Some((Version::One, top.clone(), top.join("jobs/a:b"))));
+        assert_eq!(find(groups, V1_MOUNTS), Some((CgroupVersion::One, top.clone(), top.join("jobs/a:b"))));
         assert_eq!(find("2:cpu,cpuacct:/\n", V1_MOUNTS).map(|(_, _, folder)| folder), Some(top));
     }
 
@@ -132,7 +132,7 @@ mod tests {
         let groups = "0::/user.slice/user-1000.slice/session-2.scope\n";
         let top = PathBuf::from("/sys/fs/cgroup");
         let folder = top.join("user.slice/user-1000.slice/session-2.scope");
-        assert_eq!(find(groups, V2_MOUNTS), Some((Version::Two, top, folder)));
+        assert_eq!(find(groups, V2_MOUNTS), Some((CgroupVersion::Two, top, folder)));
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         let cap = |folder: &Path, quota: &str| fs::write(folder.join("cpu.cfs_quota_us"), quota).unwrap();
         cap(&above, "1000\n");
         cap(&folder, "-1\n");
-        let group = CpuGroup { version: Some(Version::One), folder: folder.clone(), top: top.clone(), rt_budget: None };
+        let group = CpuGroup { version: Some(CgroupVersion::One), folder: folder.clone(), top: top.clone(), rt_budget: None };
         assert_eq!(group.capped_by(), None);
         cap(&top, "50000\n");
         assert_eq!(group.capped_by(), Some(top.as_path()));

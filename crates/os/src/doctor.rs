@@ -1,7 +1,7 @@
 //! What this machine grants, what it does not, what follows, and what to type about it.
 //!
 //! Each probe asks a feature, never a version number: kernels are patched, containers lie about
-//! neither. A probe reads (thin) and a judgement turns what was read into a [`Finding`] (pure,
+//! neither. A probe reads (thin) and a judgement turns what was read into a [`DoctorFinding`] (pure,
 //! tested on texts of other machines).
 
 mod cpus;
@@ -16,13 +16,13 @@ use serde::Serialize;
 
 /// One thing about the machine that matters to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// What it is about; unique and stable, for programs that read the report.
     pub topic: &'static str,
     /// What the machine says.
     pub found: String,
     /// How good that is.
-    pub verdict: Verdict,
+    pub verdict: DoctorVerdict,
     /// What follows for a run.
     pub consequence: String,
     /// What to type or to write where. Every refusal has one.
@@ -32,7 +32,7 @@ pub struct Finding {
 /// How good a finding is for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum DoctorVerdict {
     /// Worth knowing.
     Info,
     /// As a run wishes it.
@@ -45,12 +45,12 @@ pub enum Verdict {
 
 /// Everything, in the order in which a report shows it. Takes about half a second, most of it for
 /// the measured wake-ups; changes nothing on the machine.
-pub fn probe() -> Vec<Finding> {
+pub fn probe() -> Vec<DoctorFinding> {
     PROBES.iter().filter_map(|probe| probe()).collect()
 }
 
 /// A further probe is a function and a line here. `None`: the machine has no such thing.
-const PROBES: &[fn() -> Option<Finding>] = &[
+const PROBES: &[fn() -> Option<DoctorFinding>] = &[
     privilege::nice,
     privilege::rtprio,
     privilege::memory,
@@ -75,9 +75,9 @@ const PROBES: &[fn() -> Option<Finding>] = &[
     latency::wake_up,
 ];
 
-impl Finding {
-    fn new(topic: &'static str, verdict: Verdict, found: impl Into<String>, consequence: impl Into<String>) -> Self {
-        Finding { topic, found: found.into(), verdict, consequence: consequence.into(), remedy: None }
+impl DoctorFinding {
+    fn new(topic: &'static str, verdict: DoctorVerdict, found: impl Into<String>, consequence: impl Into<String>) -> Self {
+        DoctorFinding { topic, found: found.into(), verdict, consequence: consequence.into(), remedy: None }
     }
 
     fn remedy(mut self, remedy: impl Into<String>) -> Self {
@@ -105,7 +105,7 @@ mod tests {
         for finding in &findings {
             println!("{}", serde_json::to_string(finding).unwrap());
             assert!(!finding.found.is_empty() && !finding.consequence.is_empty(), "{finding:?}");
-            assert!(finding.verdict != Verdict::Refused || finding.remedy.is_some(), "{finding:?}");
+            assert!(finding.verdict != DoctorVerdict::Refused || finding.remedy.is_some(), "{finding:?}");
         }
     }
 }

@@ -8,9 +8,9 @@ use hyoshi_model::{Instant, Span};
 use rustix::io::Errno;
 
 use crate::clock::Clock;
-use crate::refusal::{Asked, Refused};
+use crate::refusal::{KernelRequest, Refused};
 use crate::switches::{Sight, SwitchSource, Switched};
-use crate::thread::{Policy, Scheduled};
+use crate::thread::{ThreadPolicy, Scheduled};
 
 /// A clock that stands still until it is told to go on; a sleep moves it to the instant slept for.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Clock for FakeClock {
 #[derive(Debug, Default)]
 pub struct FakeThread {
     refuses_fifo: bool,
-    policies: Mutex<Vec<Policy>>,
+    policies: Mutex<Vec<ThreadPolicy>>,
     consumed: AtomicU64,
 }
 
@@ -69,15 +69,15 @@ impl FakeThread {
     }
 
     /// The policies it was given, in order.
-    pub fn policies(&self) -> Vec<Policy> {
+    pub fn policies(&self) -> Vec<ThreadPolicy> {
         self.policies.lock().unwrap_or_else(|broken| broken.into_inner()).clone()
     }
 }
 
 impl Scheduled for FakeThread {
-    fn set_policy(&self, policy: Policy) -> Result<(), Refused> {
-        if self.refuses_fifo && matches!(policy, Policy::Fifo(_)) {
-            return Err(Refused::new(Asked::Policy(policy), Errno::PERM));
+    fn set_policy(&self, policy: ThreadPolicy) -> Result<(), Refused> {
+        if self.refuses_fifo && matches!(policy, ThreadPolicy::Fifo(_)) {
+            return Err(Refused::new(KernelRequest::Policy(policy), Errno::PERM));
         }
         self.policies.lock().unwrap_or_else(|broken| broken.into_inner()).push(policy);
         Ok(())
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn a_fake_thread_refuses_as_the_kernel_does_and_records_the_rest() {
         let thread = FakeThread::unprivileged();
-        assert!(thread.set_policy(Policy::Fifo(50)).is_err());
-        assert_eq!(thread.set_policy(Policy::Idle), Ok(()));
-        assert_eq!(thread.policies(), [Policy::Idle]);
+        assert!(thread.set_policy(ThreadPolicy::Fifo(50)).is_err());
+        assert_eq!(thread.set_policy(ThreadPolicy::Idle), Ok(()));
+        assert_eq!(thread.policies(), [ThreadPolicy::Idle]);
     }
 }

@@ -53,14 +53,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::net::{Address, Listener, May, Stream};
+    use crate::net::{SocketAddress, Listener, May, SocketStream};
     use crate::thread::Spawn;
 
     #[test]
     fn a_kick_ends_a_read_that_lingers_and_no_other() {
         allow_kicks().unwrap();
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        let client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         let server = listener.accept().unwrap().unwrap();
         server.read_timeout(Some(Duration::from_secs(60))).unwrap();
         let thread = Spawn::new("lingers")

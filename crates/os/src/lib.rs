@@ -72,26 +72,26 @@ pub mod wakeups;
 pub use alarm::{Alarm, Alarms, Rang};
 pub use clock::{Clock, MonotonicClock};
 pub use cpu::allowed_cpus;
-pub use doctor::{Finding, Verdict, probe};
+pub use doctor::{DoctorFinding, DoctorVerdict, probe};
 pub use environment::{secure_var, secure_var_os};
 pub use input::wait_for_input;
 pub use kick::{allow_kicks, handle_signals};
 pub use lock::{PiGuard, PiMutex};
 pub use memory::{lock_memory, prefault};
-pub use net::{Address, Credentials, Lack, Listener, May, Stream, host_name, raise_file_limit};
+pub use net::{SocketAddress, Credentials, Lack, Listener, May, SocketStream, host_name, raise_file_limit};
 pub use notify::Notifier;
 pub use poller::{Poller, Ready};
-pub use refusal::{Asked, Reason, Refused};
+pub use refusal::{KernelRequest, RefusalReason, Refused};
 pub use signals::{Hangup, Interrupt};
 pub use steal::StealReader;
 pub use switches::{CpuSwitches, Sight, SwitchSource, Switched, thread_name};
 pub use thread::{
-    Granted, Policy, Scheduled, Spawn, Thread, ThreadHandle, may_leave_idle, own_cpu, own_cpu_time, own_thread, pin_to,
+    Granted, ThreadPolicy, Scheduled, Spawn, SpawnedThread, ThreadHandle, may_leave_idle, own_cpu, own_cpu_time, own_thread, pin_to,
     set_own_policy,
 };
 pub use throttle::{FifoLimit, LimitedBy, fifo_limit};
-pub use waits::Wait;
-pub use wake::{Wake, Woken};
+pub use waits::BlockedOn;
+pub use wake::{Wake, WaitOutcome};
 
 #[cfg(test)]
 #[path = "../tests/common/privileges.rs"]

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use rustix::io::Errno;
 use rustix::mm::{MlockAllFlags, mlockall};
 
-use crate::refusal::{Asked, Privileges, Refused};
+use crate::refusal::{KernelRequest, Privileges, Refused};
 
 /// Smaller than or equal to every page size of Linux: touching each of these touches each page.
 const PAGE: usize = 4096;
@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 /// Without CAP_IPC_LOCK and with a finite RLIMIT_MEMLOCK it refuses even where the kernel would
 /// agree: once the limit is reached, later allocations fail, and a run would end in mid-air.
 pub fn lock_memory() -> Result<(), Refused> {
-    let refused = |errno| Refused::new(Asked::LockedMemory, errno);
+    let refused = |errno| Refused::new(KernelRequest::LockedMemory, errno);
     if !Privileges::of_this_process().may_lock_all_memory() {
         return Err(refused(Errno::PERM));
     }

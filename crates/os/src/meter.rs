@@ -16,12 +16,12 @@ use perf_event::events::Software;
 use perf_event::{Builder, Counter};
 use serde::Serialize;
 
-use crate::process::{Identity, Process, is_same};
+use crate::process::{ProcessIdentity, Process, is_same};
 
 /// Where readings come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Source {
+pub enum MeterSource {
     /// The kernel's task clock: fresh, and with all that is born of the metered threads.
     TaskClock,
     /// The CPU clock of each process: up to a tick behind while it runs.
@@ -42,7 +42,7 @@ pub struct Meter {
 }
 
 struct ProcessClock {
-    identity: Identity,
+    identity: ProcessIdentity,
     at_start: Span,
     last: Span,
 }
@@ -112,8 +112,8 @@ impl Meter {
     }
 
     /// Where the next reading comes from.
-    pub fn source(&self) -> Source {
-        if self.fresh { Source::TaskClock } else { Source::CpuClock }
+    pub fn source(&self) -> MeterSource {
+        if self.fresh { MeterSource::TaskClock } else { MeterSource::CpuClock }
     }
 
     /// Drops what belongs to processes that have ended; their consumption stays counted.
@@ -214,11 +214,11 @@ impl fmt::Debug for Meter {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for MeterSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Source::TaskClock => "the kernel's task clock, current",
-            Source::CpuClock => "the CPU clock of processes, up to a tick late",
+            MeterSource::TaskClock => "the kernel's task clock, current",
+            MeterSource::CpuClock => "the CPU clock of processes, up to a tick late",
         })
     }
 }
@@ -267,7 +267,7 @@ mod tests {
             let last = meter.read();
             meter.forget_ended();
             assert!(meter.read() >= last && last >= first);
-            if meter.source() == Source::TaskClock {
+            if meter.source() == MeterSource::TaskClock {
                 assert!(last >= first + Span::from_millis(10), "{first} then {last} by {}", meter.source());
             }
         }
@@ -278,7 +278,7 @@ mod tests {
         let (mut shell, process) = Shell::run(&format!("read go; for n in 1 2 3 4; do ({SPIN}) & done; wait"));
         let mut meter = Meter::new();
         meter.add(&process, false);
-        if meter.source() != Source::TaskClock {
+        if meter.source() != MeterSource::TaskClock {
             return missing("the task clock of other processes");
         }
         let before = meter.read();

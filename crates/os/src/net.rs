@@ -27,7 +27,7 @@ const BACKLOG: i32 = 4096;
 
 /// Where a socket listens or connects to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Address {
+pub enum SocketAddress {
     /// TCP over IPv4 or IPv6.
     Tcp(SocketAddr),
     /// A Unix socket in the file system.
@@ -48,7 +48,7 @@ pub enum May {
 
 /// A connected stream socket.
 #[derive(Debug)]
-pub struct Stream {
+pub struct SocketStream {
     socket: OwnedFd,
     tcp: bool,
 }
@@ -84,17 +84,17 @@ const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 const UNACKNOWLEDGED_MS: u32 = 30_000;
 
-impl Stream {
+impl SocketStream {
     /// Connects within `timeout`.
-    pub fn connect(to: &Address, timeout: Duration) -> io::Result<Stream> {
+    pub fn connect(to: &SocketAddress, timeout: Duration) -> io::Result<SocketStream> {
         let stream = match to {
-            Address::Tcp(address) => Stream { socket: TcpStream::connect_timeout(address, timeout)?.into(), tcp: true },
-            Address::Unix(path) => {
+            SocketAddress::Tcp(address) => SocketStream { socket: TcpStream::connect_timeout(address, timeout)?.into(), tcp: true },
+            SocketAddress::Unix(path) => {
                 let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
                 // A full backlog makes connect(2) wait, for as long as sending may.
                 sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
                 connect(&socket, &SocketAddrUnix::new(path)?)?;
-                Stream { socket, tcp: false }
+                SocketStream { socket, tcp: false }
             }
         };
         stream.tune()?;
@@ -280,7 +280,7 @@ fn at_least_something(timeout: Option<Duration>) -> Option<Duration> {
     timeout.map(|timeout| timeout.max(Duration::from_micros(1)))
 }
 
-impl AsFd for Stream {
+impl AsFd for SocketStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -289,12 +289,12 @@ impl AsFd for Stream {
 /// A socket that takes connections; never waits for one.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Bound,
-    address: Address,
+    socket: ListeningSocket,
+    address: SocketAddress,
 }
 
 #[derive(Debug)]
-enum Bound {
+enum ListeningSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
@@ -302,35 +302,35 @@ enum Bound {
 impl Listener {
     /// Listens; port 0 lets the kernel choose. A Unix socket that a program left behind is
     /// replaced, one that answers is not.
-    pub fn bind(address: &Address) -> io::Result<Listener> {
+    pub fn bind(address: &SocketAddress) -> io::Result<Listener> {
         match address {
-            Address::Tcp(address) => {
+            SocketAddress::Tcp(address) => {
                 let socket = TcpListener::bind(address)?;
                 socket.set_nonblocking(true)?;
                 // Rust's default is 128, less than a burst of connections (it may be changed later: listen(2)).
                 rustix::net::listen(&socket, BACKLOG)?;
-                let address = Address::Tcp(socket.local_addr()?);
-                Ok(Listener { socket: Bound::Tcp(socket), address })
+                let address = SocketAddress::Tcp(socket.local_addr()?);
+                Ok(Listener { socket: ListeningSocket::Tcp(socket), address })
             }
-            Address::Unix(path) => {
+            SocketAddress::Unix(path) => {
                 clear_the_way(path)?;
                 let socket = UnixListener::bind(path)?;
                 socket.set_nonblocking(true)?;
-                Ok(Listener { socket: Bound::Unix(socket), address: address.clone() })
+                Ok(Listener { socket: ListeningSocket::Unix(socket), address: address.clone() })
             }
         }
     }
 
     /// Where it listens, with the port that the kernel chose.
-    pub fn address(&self) -> &Address {
+    pub fn address(&self) -> &SocketAddress {
         &self.address
     }
 
     /// The next connection, if one is there.
-    pub fn accept(&self) -> io::Result<Option<Stream>> {
+    pub fn accept(&self) -> io::Result<Option<SocketStream>> {
         let accepted = match &self.socket {
-            Bound::Tcp(socket) => socket.accept().map(|(socket, _)| Stream { socket: socket.into(), tcp: true }),
-            Bound::Unix(socket) => socket.accept().map(|(socket, _)| Stream { socket: socket.into(), tcp: false }),
+            ListeningSocket::Tcp(socket) => socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: true }),
+            ListeningSocket::Unix(socket) => socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: false }),
         };
         match accepted {
             Ok(stream) => {
@@ -369,7 +369,7 @@ fn clear_the_way(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match path.symlink_metadata() {
         Ok(found) if found.file_type().is_socket() => {
-            match Stream::connect(&Address::Unix(path.to_owned()), Duration::from_secs(1)) {
+            match SocketStream::connect(&SocketAddress::Unix(path.to_owned()), Duration::from_secs(1)) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
                 _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another program already listens at this address")),
             }
@@ -383,7 +383,7 @@ impl Drop for Listener {
         // A child that another thread just forks has a copy of the descriptor until it runs its program: closing
         // alone would leave the port open for as long, and who connects then would wait for nobody.
         let _ = rustix::net::shutdown(&*self, rustix::net::Shutdown::Read);
-        if let Address::Unix(path) = &self.address {
+        if let SocketAddress::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -392,17 +392,17 @@ impl Drop for Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
-            Bound::Tcp(socket) => socket.as_fd(),
-            Bound::Unix(socket) => socket.as_fd(),
+            ListeningSocket::Tcp(socket) => socket.as_fd(),
+            ListeningSocket::Unix(socket) => socket.as_fd(),
         }
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for SocketAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp(address) => address.fmt(f),
-            Address::Unix(path) => path.display().fmt(f),
+            SocketAddress::Tcp(address) => address.fmt(f),
+            SocketAddress::Unix(path) => path.display().fmt(f),
         }
     }
 }
@@ -411,9 +411,9 @@ impl fmt::Display for Address {
 mod tests {
     use super::*;
 
-    fn pair() -> (Stream, Stream) {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        let client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+    fn pair() -> (SocketStream, SocketStream) {
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         (client, listener.accept().unwrap().unwrap())
     }
 
@@ -452,10 +452,10 @@ mod tests {
         let path = std::env::temp_dir().join(format!("hyoshi-net-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         drop(UnixListener::bind(&path).unwrap());
-        let address = Address::Unix(path.clone());
+        let address = SocketAddress::Unix(path.clone());
         let listener = Listener::bind(&address).unwrap();
         assert_eq!(Listener::bind(&address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        let client = Stream::connect(&address, Duration::from_secs(5)).unwrap();
+        let client = SocketStream::connect(&address, Duration::from_secs(5)).unwrap();
         client.write_all(b"x").unwrap();
         let mut accepted = listener.accept().unwrap();
         while accepted

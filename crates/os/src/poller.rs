@@ -144,16 +144,16 @@ fn flags(output: bool) -> epoll::EventFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::{Address, Listener, Stream};
+    use crate::net::{SocketAddress, Listener, SocketStream};
 
     #[test]
     fn a_source_is_told_once_until_it_is_armed_again() {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let poller = Poller::new().unwrap();
         poller.add(&listener, 7, false).unwrap();
         let brief = Some(Duration::from_millis(1));
         assert_eq!(poller.wait(brief).unwrap(), None);
-        let _client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let _client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         assert!(poller.is_ready(None).unwrap() && poller.is_ready(brief).unwrap());
         assert_eq!(poller.wait(None).unwrap(), Some(Ready::Source(7)));
         assert!(!poller.is_ready(brief).unwrap());
@@ -166,10 +166,10 @@ mod tests {
 
     #[test]
     fn a_source_added_unarmed_is_reported_once_it_is_armed() {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let poller = Poller::new().unwrap();
         poller.add_unarmed(&listener, 7).unwrap();
-        let _client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let _client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         assert_eq!(poller.wait(Some(Duration::from_millis(20))).unwrap(), None);
         poller.arm(&listener, 7, false).unwrap();
         assert_eq!(poller.wait(None).unwrap(), Some(Ready::Source(7)));
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn a_source_whose_other_end_has_ended_says_so_beside_what_it_sent() {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let poller = Poller::new().unwrap();
-        let client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         let server = listener.accept().unwrap().unwrap();
         client.write_all(b"x").unwrap();
         poller.add(&server, 1, false).unwrap();
@@ -195,11 +195,11 @@ mod tests {
 
     #[test]
     fn several_that_are_ready_are_found_at_once() {
-        let listeners = [(); 3].map(|()| Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap());
+        let listeners = [(); 3].map(|()| Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap());
         let poller = Poller::new().unwrap();
         listeners.iter().zip(1..).for_each(|(listener, number)| poller.add(listener, number, false).unwrap());
         let address = |at: usize| listeners[at].address();
-        let _clients = [0, 2].map(|at| Stream::connect(address(at), Duration::from_secs(5)).unwrap());
+        let _clients = [0, 2].map(|at| SocketStream::connect(address(at), Duration::from_secs(5)).unwrap());
         poller.poke();
         let mut found = [(Ready::Poked, true); 4];
         assert_eq!(poller.wait_for_some(None, &mut found).unwrap(), 3);

@@ -27,7 +27,7 @@ pub use credentials::{Owner, set_no_new_privileges};
 /// Names a process or a thread for good: numbers are used again, pairs of number and start are not
 /// within the kernel's resolution of 10 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// The kernel's number of it.
     pub number: u32,
     /// When it started, in clock ticks since the machine did.
@@ -37,7 +37,7 @@ pub struct Identity {
 /// A process that was there when it was opened.
 #[derive(Debug)]
 pub struct Process {
-    identity: Identity,
+    identity: ProcessIdentity,
     session: u32,
     name: String,
     /// `None` where the kernel or a filter has no such descriptors: then /proc is asked.
@@ -96,7 +96,7 @@ impl Process {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let tasks = open(format!("/proc/{pid}/task"), flags, Mode::empty()).map_err(|errno| unread(pid, errno))?;
-        let identity = Identity { number: pid, start: stat.start };
+        let identity = ProcessIdentity { number: pid, start: stat.start };
         let process = Process { identity, session: stat.session, name: stat.name, pidfd, tasks };
         if process.has_ended() { Err(NoProcess::Gone(pid)) } else { Ok(process) }
     }
@@ -106,13 +106,13 @@ impl Process {
     /// # Errors
     ///
     /// As of [`Process::open`], and if it is another.
-    pub fn open_same(meant: Identity) -> Result<Self, NoProcess> {
+    pub fn open_same(meant: ProcessIdentity) -> Result<Self, NoProcess> {
         let found = Process::open(meant.number)?;
         if found.identity == meant { Ok(found) } else { Err(NoProcess::Reused(meant.number)) }
     }
 
     /// Who it is.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ProcessIdentity {
         self.identity
     }
 
@@ -261,7 +261,7 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// Whether a process or thread can have this number, and can have started (`PID_MAX_LIMIT`, proc_sys_kernel(5)).
     pub fn is_possible(self) -> bool {
         (1..=1 << 22).contains(&self.number) && self.start <= start_of_now()
@@ -273,18 +273,18 @@ impl Identity {
 /// # Errors
 ///
 /// If nobody has.
-pub fn identity(number: u32) -> Result<Identity, NoProcess> {
-    stat_of(number).map(|stat| Identity { number, start: stat.start })
+pub fn identity(number: u32) -> Result<ProcessIdentity, NoProcess> {
+    stat_of(number).map(|stat| ProcessIdentity { number, start: stat.start })
 }
 
 /// True if the process or thread of this number is still the one that was meant.
-pub fn is_same(meant: Identity) -> bool {
+pub fn is_same(meant: ProcessIdentity) -> bool {
     identity(meant.number).is_ok_and(|found| found == meant)
 }
 
 /// The numbers of a process's threads, about `most` of them; none once it has ended. For one that is not open: 5 us and 0.3 us a
 /// thread.
-pub fn threads_of(meant: Identity, most: usize) -> Vec<u32> {
+pub fn threads_of(meant: ProcessIdentity, most: usize) -> Vec<u32> {
     let there = fs::read_dir(format!("/proc/{}/task", meant.number)).ok().filter(|_| is_same(meant));
     let names = there.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     names.take(most).collect()
@@ -292,12 +292,12 @@ pub fn threads_of(meant: Identity, most: usize) -> Vec<u32> {
 
 /// The identity of a thread of a process; `None` if that has no such thread now, or one that has ended while
 /// others go on.
-pub fn identity_of_thread(pid: u32, tid: u32) -> Option<Identity> {
+pub fn identity_of_thread(pid: u32, tid: u32) -> Option<ProcessIdentity> {
     let stat = Stat::read(&format!("/proc/{pid}/task/{tid}")).ok()??;
-    (!stat.has_ended()).then_some(Identity { number: tid, start: stat.start })
+    (!stat.has_ended()).then_some(ProcessIdentity { number: tid, start: stat.start })
 }
 
-/// What an [`Identity`] has for a start of now.
+/// What an [`ProcessIdentity`] has for a start of now.
 pub fn start_of_now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let ticks = clock_ticks_per_second();
@@ -384,7 +384,7 @@ fn realtime_limit(limits: &str) -> Option<Span> {
     line.split_ascii_whitespace().next()?.parse().ok().map(Span::from_micros)
 }
 
-impl fmt::Display for Identity {
+impl fmt::Display for ProcessIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.number)
     }
@@ -508,7 +508,7 @@ mod tests {
     #[test]
     fn a_number_that_another_has_is_refused() {
         let sleeper = Sleeper::start();
-        let meant = Identity { start: 1, ..Process::open(sleeper.0.id()).unwrap().identity() };
+        let meant = ProcessIdentity { start: 1, ..Process::open(sleeper.0.id()).unwrap().identity() };
         assert_eq!(Process::open_same(meant).unwrap_err(), NoProcess::Reused(sleeper.0.id()));
         assert!(!is_same(meant));
     }

@@ -12,13 +12,13 @@ use serde::Serialize;
 use crate::cgroup::CpuGroup;
 use crate::cpu::{allowed_cpus, cpu_list};
 use crate::scheduling::Bandwidth;
-use crate::thread::Policy;
+use crate::thread::ThreadPolicy;
 
 /// What was asked of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Asked {
+pub enum KernelRequest {
     /// A scheduling policy (sched_setscheduler(2)).
-    Policy(Policy),
+    Policy(ThreadPolicy),
     /// To run on this CPU only (sched_setaffinity(2)).
     Cpu(u32),
     /// CPU time of a thread's own (SCHED_DEADLINE).
@@ -32,14 +32,14 @@ pub enum Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// The request.
-    pub asked: Asked,
+    pub asked: KernelRequest,
     /// The kernel's error number.
     pub errno: i32,
 }
 
 /// Why a request was refused, as far as this machine's settings tell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Reason {
+pub enum RefusalReason {
     /// Neither CAP_SYS_NICE nor a sufficient RLIMIT_RTPRIO.
     NoPrivilege {
         /// The highest priority that the limit allows.
@@ -74,7 +74,7 @@ pub enum Reason {
 }
 
 impl Refused {
-    pub(crate) fn new(asked: Asked, errno: Errno) -> Self {
+    pub(crate) fn new(asked: KernelRequest, errno: Errno) -> Self {
         Refused { asked, errno: errno.raw_os_error() }
     }
 
@@ -85,16 +85,16 @@ impl Refused {
 
     /// True when the thread may run on none of the CPUs that were asked for: its cpuset has others (EINVAL).
     pub fn is_elsewhere(&self) -> bool {
-        matches!(self.asked, Asked::Cpu(_)) && self.errno == Errno::INVAL.raw_os_error()
+        matches!(self.asked, KernelRequest::Cpu(_)) && self.errno == Errno::INVAL.raw_os_error()
     }
 
     /// Looks for the reason in this process's limits and control group.
-    pub fn reason(&self) -> Reason {
+    pub fn reason(&self) -> RefusalReason {
         reason(self, Privileges::of_this_process(), &CpuGroup::of_this_process(), &allowed_cpus())
     }
 
     /// Looks for the reason why it was refused for a thread of another process: in that one's control group.
-    pub fn reason_for(&self, pid: u32) -> Reason {
+    pub fn reason_for(&self, pid: u32) -> RefusalReason {
         reason(self, Privileges::of_this_process(), &CpuGroup::of_process(pid), &allowed_cpus())
     }
 }
@@ -132,53 +132,53 @@ impl Privileges {
     }
 }
 
-fn reason(refused: &Refused, privileges: Privileges, group: &CpuGroup, allowed: &[u32]) -> Reason {
+fn reason(refused: &Refused, privileges: Privileges, group: &CpuGroup, allowed: &[u32]) -> RefusalReason {
     match (refused.asked, Errno::from_raw_os_error(refused.errno)) {
-        (_, Errno::SRCH) => Reason::Gone,
-        (Asked::Policy(Policy::Fifo(priority)), Errno::PERM) if privileges.highest_fifo() < priority => {
-            Reason::NoPrivilege { rtprio: privileges.rtprio }
+        (_, Errno::SRCH) => RefusalReason::Gone,
+        (KernelRequest::Policy(ThreadPolicy::Fifo(priority)), Errno::PERM) if privileges.highest_fifo() < priority => {
+            RefusalReason::NoPrivilege { rtprio: privileges.rtprio }
         }
-        (Asked::Policy(Policy::Fifo(_)), Errno::PERM) if group.forbids_fifo() => no_group_budget(group),
-        (Asked::Deadline(_), Errno::PERM) if !privileges.sys_nice => Reason::NoCapability,
-        (_, Errno::PERM) if refused.asked != Asked::LockedMemory => Reason::Forbidden,
-        (Asked::Cpu(_), Errno::INVAL) => Reason::CpuNotAllowed { allowed: cpu_list(allowed) },
-        (Asked::LockedMemory, _) if !privileges.may_lock_all_memory() => {
-            Reason::MemoryLimit { limit: privileges.memlock.unwrap_or(u64::MAX) }
+        (KernelRequest::Policy(ThreadPolicy::Fifo(_)), Errno::PERM) if group.forbids_fifo() => no_group_budget(group),
+        (KernelRequest::Deadline(_), Errno::PERM) if !privileges.sys_nice => RefusalReason::NoCapability,
+        (_, Errno::PERM) if refused.asked != KernelRequest::LockedMemory => RefusalReason::Forbidden,
+        (KernelRequest::Cpu(_), Errno::INVAL) => RefusalReason::CpuNotAllowed { allowed: cpu_list(allowed) },
+        (KernelRequest::LockedMemory, _) if !privileges.may_lock_all_memory() => {
+            RefusalReason::MemoryLimit { limit: privileges.memlock.unwrap_or(u64::MAX) }
         }
-        (_, errno) => Reason::Kernel(errno.to_string()),
+        (_, errno) => RefusalReason::Kernel(errno.to_string()),
     }
 }
 
 /// For a group in which every real-time priority is refused.
-pub(crate) fn no_group_budget(group: &CpuGroup) -> Reason {
-    Reason::NoGroupBudget { group: group.folder.clone(), top: group.top.clone() }
+pub(crate) fn no_group_budget(group: &CpuGroup) -> RefusalReason {
+    RefusalReason::NoGroupBudget { group: group.folder.clone(), top: group.top.clone() }
 }
 
-impl Reason {
+impl RefusalReason {
     /// What an administrator types, or writes where, to be granted it next time.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            Reason::NoPrivilege { .. } => Some(format!("{}\nor {}", set_capabilities(), raise_limit("rtprio", "99"))),
-            Reason::NoCapability => Some(set_capabilities()),
-            Reason::NoGroupBudget { group, top } => Some(format!(
+            RefusalReason::NoPrivilege { .. } => Some(format!("{}\nor {}", set_capabilities(), raise_limit("rtprio", "99"))),
+            RefusalReason::NoCapability => Some(set_capabilities()),
+            RefusalReason::NoGroupBudget { group, top } => Some(format!(
                 "echo 950000 | sudo tee {}/cpu.rt_runtime_us   (parents first)\n\
                  or leave the group: echo $$ | sudo tee {}/cgroup.procs",
                 group.display(),
                 top.display()
             )),
-            Reason::Forbidden => Some(
+            RefusalReason::Forbidden => Some(
                 "in a container: docker run --cap-add SYS_NICE --ulimit rtprio=99 ...\n\
                  on a kernel with CONFIG_RT_GROUP_SCHED and cgroup version 2: boot with rt_group_sched=0, or \
                  echo $$ | sudo tee /sys/fs/cgroup/cgroup.procs"
                     .to_owned(),
             ),
-            Reason::CpuNotAllowed { allowed } => Some(format!(
+            RefusalReason::CpuNotAllowed { allowed } => Some(format!(
                 "use one of {allowed}, or widen this process's set: taskset -pc 0-$(($(nproc --all)-1)) $$"
             )),
-            Reason::MemoryLimit { .. } => {
+            RefusalReason::MemoryLimit { .. } => {
                 Some(format!("{}\nor {}", set_capabilities(), raise_limit("memlock", "unlimited")))
             }
-            Reason::Gone | Reason::Kernel(_) => None,
+            RefusalReason::Gone | RefusalReason::Kernel(_) => None,
         }
     }
 }
@@ -199,13 +199,13 @@ pub(crate) fn raise_limit(item: &str, value: &str) -> String {
     )
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for KernelRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Asked::Policy(policy) => write!(f, "{policy}"),
-            Asked::Cpu(cpu) => write!(f, "CPU {cpu}"),
-            Asked::Deadline(bandwidth) => write!(f, "SCHED_DEADLINE {bandwidth}"),
-            Asked::LockedMemory => f.write_str("locked memory"),
+            KernelRequest::Policy(policy) => write!(f, "{policy}"),
+            KernelRequest::Cpu(cpu) => write!(f, "CPU {cpu}"),
+            KernelRequest::Deadline(bandwidth) => write!(f, "SCHED_DEADLINE {bandwidth}"),
+            KernelRequest::LockedMemory => f.write_str("locked memory"),
         }
     }
 }
@@ -218,27 +218,27 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-impl fmt::Display for Reason {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::NoPrivilege { rtprio } => write!(f, "no CAP_SYS_NICE, and RLIMIT_RTPRIO is {rtprio}"),
-            Reason::NoCapability => f.write_str("no CAP_SYS_NICE"),
-            Reason::NoGroupBudget { group, .. } => {
+            RefusalReason::NoPrivilege { rtprio } => write!(f, "no CAP_SYS_NICE, and RLIMIT_RTPRIO is {rtprio}"),
+            RefusalReason::NoCapability => f.write_str("no CAP_SYS_NICE"),
+            RefusalReason::NoGroupBudget { group, .. } => {
                 write!(f, "the control group {} has a real-time budget of 0", group.display())
             }
-            Reason::Forbidden => {
+            RefusalReason::Forbidden => {
                 f.write_str("the privilege exists, but a seccomp filter or the kernel's real-time groups forbid it")
             }
-            Reason::CpuNotAllowed { allowed } => write!(f, "this process may use CPU {allowed}"),
-            Reason::MemoryLimit { limit } => {
+            RefusalReason::CpuNotAllowed { allowed } => write!(f, "this process may use CPU {allowed}"),
+            RefusalReason::MemoryLimit { limit } => {
                 write!(
                     f,
                     "no CAP_IPC_LOCK, and RLIMIT_MEMLOCK is {} KiB: once reached, allocations would fail",
                     limit >> 10
                 )
             }
-            Reason::Gone => f.write_str("the thread has ended"),
-            Reason::Kernel(text) => f.write_str(text),
+            RefusalReason::Gone => f.write_str("the thread has ended"),
+            RefusalReason::Kernel(text) => f.write_str(text),
         }
     }
 }
@@ -253,48 +253,48 @@ mod tests {
 
     fn group(rt_budget: Option<(i64, i64)>) -> CpuGroup {
         CpuGroup {
-            version: Some(crate::cgroup::Version::One),
+            version: Some(crate::cgroup::CgroupVersion::One),
             folder: "/cg/cpu/jobs".into(),
             top: "/cg/cpu".into(),
             rt_budget,
         }
     }
 
-    fn why(asked: Asked, errno: Errno, privileges: Privileges, rt_budget: Option<(i64, i64)>) -> Reason {
+    fn why(asked: KernelRequest, errno: Errno, privileges: Privileges, rt_budget: Option<(i64, i64)>) -> RefusalReason {
         reason(&Refused::new(asked, errno), privileges, &group(rt_budget), &[0, 1])
     }
 
     #[test]
     fn one_error_number_is_three_different_reasons() {
-        let fifo = Asked::Policy(Policy::Fifo(50));
+        let fifo = KernelRequest::Policy(ThreadPolicy::Fifo(50));
         let no_budget = no_group_budget(&group(None));
-        assert_eq!(why(fifo, Errno::PERM, NOBODY, None), Reason::NoPrivilege { rtprio: 20 });
+        assert_eq!(why(fifo, Errno::PERM, NOBODY, None), RefusalReason::NoPrivilege { rtprio: 20 });
         assert_eq!(why(fifo, Errno::PERM, ROOT, Some((0, 1_000_000))), no_budget);
-        assert_eq!(why(fifo, Errno::PERM, ROOT, None), Reason::Forbidden);
-        let within_the_limit = Asked::Policy(Policy::Fifo(20));
+        assert_eq!(why(fifo, Errno::PERM, ROOT, None), RefusalReason::Forbidden);
+        let within_the_limit = KernelRequest::Policy(ThreadPolicy::Fifo(20));
         assert_eq!(why(within_the_limit, Errno::PERM, NOBODY, Some((0, 1_000_000))), no_budget);
     }
 
     #[test]
     fn other_requests_have_their_own_reasons() {
-        let no_cpu = Reason::CpuNotAllowed { allowed: "0-1".into() };
-        assert_eq!(why(Asked::Cpu(9), Errno::INVAL, ROOT, None), no_cpu);
-        assert_eq!(why(Asked::LockedMemory, Errno::PERM, NOBODY, None), Reason::MemoryLimit { limit: 8 << 20 });
-        assert_eq!(why(Asked::Policy(Policy::Other), Errno::SRCH, ROOT, None), Reason::Gone);
-        let deadline = Asked::Deadline(Bandwidth { runtime: 1, deadline: 2, period: 2, flags: 0 });
-        assert_eq!(why(deadline, Errno::PERM, NOBODY, None), Reason::NoCapability);
-        assert_eq!(why(deadline, Errno::PERM, ROOT, None), Reason::Forbidden);
+        let no_cpu = RefusalReason::CpuNotAllowed { allowed: "0-1".into() };
+        assert_eq!(why(KernelRequest::Cpu(9), Errno::INVAL, ROOT, None), no_cpu);
+        assert_eq!(why(KernelRequest::LockedMemory, Errno::PERM, NOBODY, None), RefusalReason::MemoryLimit { limit: 8 << 20 });
+        assert_eq!(why(KernelRequest::Policy(ThreadPolicy::Other), Errno::SRCH, ROOT, None), RefusalReason::Gone);
+        let deadline = KernelRequest::Deadline(Bandwidth { runtime: 1, deadline: 2, period: 2, flags: 0 });
+        assert_eq!(why(deadline, Errno::PERM, NOBODY, None), RefusalReason::NoCapability);
+        assert_eq!(why(deadline, Errno::PERM, ROOT, None), RefusalReason::Forbidden);
     }
 
     #[test]
     fn every_reason_that_has_a_cure_names_a_command() {
         let reasons = [
-            Reason::NoPrivilege { rtprio: 0 },
-            Reason::NoCapability,
+            RefusalReason::NoPrivilege { rtprio: 0 },
+            RefusalReason::NoCapability,
             no_group_budget(&group(None)),
-            Reason::Forbidden,
-            Reason::CpuNotAllowed { allowed: "0".into() },
-            Reason::MemoryLimit { limit: 65536 },
+            RefusalReason::Forbidden,
+            RefusalReason::CpuNotAllowed { allowed: "0".into() },
+            RefusalReason::MemoryLimit { limit: 65536 },
         ];
         for reason in reasons {
             let remedy = reason.remedy().unwrap();

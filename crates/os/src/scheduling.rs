@@ -19,21 +19,21 @@ use rustix::process::{Pid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::progress::is_throttled;
-use crate::refusal::{Asked, Refused};
-use crate::thread::{Policy, last_errno};
+use crate::refusal::{KernelRequest, Refused};
+use crate::thread::{ThreadPolicy, last_errno};
 
 /// How a thread is scheduled, as the kernel tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduling {
     /// Its class and what belongs to that.
-    pub class: Class,
+    pub class: SchedulingClass,
     /// Its children do not inherit a real-time class, nor a nice value below 0.
     pub reset_on_fork: bool,
 }
 
 /// The classes of sched(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-pub enum Class {
+pub enum SchedulingClass {
     /// SCHED_OTHER, SCHED_BATCH, SCHED_IDLE or SCHED_EXT, by the kernel's number: they share time.
     Fair(u32),
     /// SCHED_FIFO at a priority.
@@ -85,18 +85,18 @@ struct Attributes {
     period: u64,
 }
 
-impl Class {
+impl SchedulingClass {
     /// Whether a kernel has such a class: of those that share time, SCHED_OTHER, SCHED_BATCH, SCHED_IDLE and SCHED_EXT.
     pub fn is_known(&self) -> bool {
         const EXT: u32 = 7;
         let fair = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32, libc::SCHED_IDLE as u32, EXT];
-        !matches!(self, Class::Fair(number) if !fair.contains(number))
+        !matches!(self, SchedulingClass::Fair(number) if !fair.contains(number))
     }
 }
 
 impl Scheduling {
     /// SCHED_OTHER, as threads are born.
-    pub const ORDINARY: Scheduling = Scheduling { class: Class::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false };
+    pub const ORDINARY: Scheduling = Scheduling { class: SchedulingClass::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false };
 
     /// Of a thread, by its number. 0.4 us.
     ///
@@ -110,19 +110,19 @@ impl Scheduling {
         // SAFETY: the kernel writes at most `size` bytes behind the pointer, during the call only.
         let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut found, size, 0) };
         if done != 0 {
-            return Err(Refused::new(Asked::Policy(Policy::Other), last_errno()));
+            return Err(Refused::new(KernelRequest::Policy(ThreadPolicy::Other), last_errno()));
         }
         let priority = found.priority.min(99) as u8;
         let class = match found.policy as i32 {
-            libc::SCHED_FIFO => Class::Fifo(priority),
-            libc::SCHED_RR => Class::RoundRobin(priority),
-            libc::SCHED_DEADLINE => Class::Deadline(Bandwidth {
+            libc::SCHED_FIFO => SchedulingClass::Fifo(priority),
+            libc::SCHED_RR => SchedulingClass::RoundRobin(priority),
+            libc::SCHED_DEADLINE => SchedulingClass::Deadline(Bandwidth {
                 runtime: found.runtime,
                 deadline: found.deadline,
                 period: found.period,
                 flags: found.flags & (RECLAIM | DL_OVERRUN),
             }),
-            _ => Class::Fair(found.policy),
+            _ => SchedulingClass::Fair(found.policy),
         };
         Ok(Scheduling { class, reset_on_fork: found.flags & RESET_ON_FORK != 0 })
     }
@@ -139,7 +139,7 @@ impl Scheduling {
         number(tid)?;
         // The calling thread does not sleep; were it throttled between the two calls, it would be for hours, and not to be killed.
         if tid != crate::own_thread()
-            && let Ok(Scheduling { class: Class::Deadline(_), .. }) = Scheduling::of(tid)
+            && let Ok(Scheduling { class: SchedulingClass::Deadline(_), .. }) = Scheduling::of(tid)
         {
             set_deadline(tid, LEAST, true)?;
         }
@@ -156,7 +156,7 @@ impl Scheduling {
                 return Ok(());
             }
         }
-        Err(Refused::new(Asked::Policy(Policy::Other), rustix::io::Errno::AGAIN))
+        Err(Refused::new(KernelRequest::Policy(ThreadPolicy::Other), rustix::io::Errno::AGAIN))
     }
 
     /// As [`Scheduling::put_back`], for a thread that hangs ([`crate::progress`]): leaving with the bandwidth that it has, long
@@ -172,20 +172,20 @@ impl Scheduling {
 
     fn give(&self, tid: u32) -> Result<(), Refused> {
         match self.class {
-            Class::Fair(number) => set_scheduler(tid, number as i32, 0, self.reset_on_fork, Policy::Other),
-            Class::Fifo(priority) => {
-                set_scheduler(tid, libc::SCHED_FIFO, priority, self.reset_on_fork, Policy::Fifo(priority))
+            SchedulingClass::Fair(number) => set_scheduler(tid, number as i32, 0, self.reset_on_fork, ThreadPolicy::Other),
+            SchedulingClass::Fifo(priority) => {
+                set_scheduler(tid, libc::SCHED_FIFO, priority, self.reset_on_fork, ThreadPolicy::Fifo(priority))
             }
-            Class::RoundRobin(priority) => {
-                set_scheduler(tid, libc::SCHED_RR, priority, self.reset_on_fork, Policy::Fifo(priority))
+            SchedulingClass::RoundRobin(priority) => {
+                set_scheduler(tid, libc::SCHED_RR, priority, self.reset_on_fork, ThreadPolicy::Fifo(priority))
             }
-            Class::Deadline(bandwidth) => set_deadline(tid, bandwidth, self.reset_on_fork),
+            SchedulingClass::Deadline(bandwidth) => set_deadline(tid, bandwidth, self.reset_on_fork),
         }
     }
 
     /// True of SCHED_OTHER and its like: what a window may raise.
     pub fn is_fair(&self) -> bool {
-        matches!(self.class, Class::Fair(_))
+        matches!(self.class, SchedulingClass::Fair(_))
     }
 }
 
@@ -195,7 +195,7 @@ impl Scheduling {
 ///
 /// If the thread is gone, without the privilege, or in a control group without real-time budget.
 pub fn raise(tid: u32, priority: u8) -> Result<(), Refused> {
-    set_scheduler(tid, libc::SCHED_FIFO, priority, true, Policy::Fifo(priority))
+    set_scheduler(tid, libc::SCHED_FIFO, priority, true, ThreadPolicy::Fifo(priority))
 }
 
 /// Gives a thread bandwidth of its own; what is born of it is ordinary.
@@ -216,7 +216,7 @@ pub fn reserve(tid: u32, runtime: Span, deadline: Span, period: Span) -> Result<
 ///
 /// If there is no such thread.
 pub fn nice_of(tid: u32) -> Result<i32, Refused> {
-    getpriority_process(Some(number(tid)?)).map_err(|errno| Refused::new(Asked::Policy(Policy::Other), errno))
+    getpriority_process(Some(number(tid)?)).map_err(|errno| Refused::new(KernelRequest::Policy(ThreadPolicy::Other), errno))
 }
 
 /// Gives a thread a nice value.
@@ -225,17 +225,17 @@ pub fn nice_of(tid: u32) -> Result<i32, Refused> {
 ///
 /// If the thread is gone, or without the privilege.
 pub fn set_nice(tid: u32, nice: i32) -> Result<(), Refused> {
-    setpriority_process(Some(number(tid)?), nice).map_err(|errno| Refused::new(Asked::Policy(Policy::Other), errno))
+    setpriority_process(Some(number(tid)?), nice).map_err(|errno| Refused::new(KernelRequest::Policy(ThreadPolicy::Other), errno))
 }
 
 /// By system call: musl's sched_setscheduler always fails, and glibc's is the same call. Thread 0 is the calling one.
-pub(crate) fn set_scheduler(tid: u32, number: i32, priority: u8, reset: bool, asked: Policy) -> Result<(), Refused> {
+pub(crate) fn set_scheduler(tid: u32, number: i32, priority: u8, reset: bool, asked: ThreadPolicy) -> Result<(), Refused> {
     // A struct of one int, on Linux, whatever else musl's type has.
     let priority = libc::c_int::from(priority);
     let number = if reset { number | libc::SCHED_RESET_ON_FORK } else { number };
     // SAFETY: the kernel reads one int behind the pointer, during the call only.
     let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, number, &raw const priority) };
-    if done == 0 { Ok(()) } else { Err(Refused::new(Asked::Policy(asked), last_errno())) }
+    if done == 0 { Ok(()) } else { Err(Refused::new(KernelRequest::Policy(asked), last_errno())) }
 }
 
 fn set_deadline(tid: u32, bandwidth: Bandwidth, reset: bool) -> Result<(), Refused> {
@@ -250,7 +250,7 @@ fn set_deadline(tid: u32, bandwidth: Bandwidth, reset: bool) -> Result<(), Refus
     };
     // SAFETY: the kernel reads `size` bytes behind the pointer, during the call only.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0) };
-    if done == 0 { Ok(()) } else { Err(Refused::new(Asked::Deadline(bandwidth), last_errno())) }
+    if done == 0 { Ok(()) } else { Err(Refused::new(KernelRequest::Deadline(bandwidth), last_errno())) }
 }
 
 impl Affinity {
@@ -260,7 +260,7 @@ impl Affinity {
     ///
     /// If there is no such thread.
     pub fn of(tid: u32) -> Result<Self, Refused> {
-        sched_getaffinity(Some(number(tid)?)).map(Affinity).map_err(|errno| Refused::new(Asked::Cpu(0), errno))
+        sched_getaffinity(Some(number(tid)?)).map(Affinity).map_err(|errno| Refused::new(KernelRequest::Cpu(0), errno))
     }
 
     /// These CPUs; those that no set can hold are left out.
@@ -277,7 +277,7 @@ impl Affinity {
     /// If the thread is gone, without the privilege, or if none of the CPUs is allowed to it.
     pub fn put(&self, tid: u32) -> Result<(), Refused> {
         let first = self.cpus().next().unwrap_or_default();
-        sched_setaffinity(Some(number(tid)?), &self.0).map_err(|errno| Refused::new(Asked::Cpu(first), errno))
+        sched_setaffinity(Some(number(tid)?), &self.0).map_err(|errno| Refused::new(KernelRequest::Cpu(first), errno))
     }
 
     /// True if the CPU is among them.
@@ -298,7 +298,7 @@ impl Affinity {
 
 fn number(tid: u32) -> Result<Pid, Refused> {
     // 0 would be the calling thread.
-    i32::try_from(tid).ok().and_then(Pid::from_raw).ok_or(Refused::new(Asked::Cpu(0), Errno::SRCH))
+    i32::try_from(tid).ok().and_then(Pid::from_raw).ok_or(Refused::new(KernelRequest::Cpu(0), Errno::SRCH))
 }
 
 impl fmt::Debug for Affinity {
@@ -307,18 +307,18 @@ impl fmt::Debug for Affinity {
     }
 }
 
-impl fmt::Display for Class {
+impl fmt::Display for SchedulingClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Class::Fair(number) => match *number as i32 {
+            SchedulingClass::Fair(number) => match *number as i32 {
                 libc::SCHED_OTHER => f.write_str("SCHED_OTHER"),
                 libc::SCHED_BATCH => f.write_str("SCHED_BATCH"),
                 libc::SCHED_IDLE => f.write_str("SCHED_IDLE"),
                 _ => write!(f, "policy {number}"),
             },
-            Class::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
-            Class::RoundRobin(priority) => write!(f, "SCHED_RR {priority}"),
-            Class::Deadline(bandwidth) => write!(f, "SCHED_DEADLINE {bandwidth}"),
+            SchedulingClass::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
+            SchedulingClass::RoundRobin(priority) => write!(f, "SCHED_RR {priority}"),
+            SchedulingClass::Deadline(bandwidth) => write!(f, "SCHED_DEADLINE {bandwidth}"),
         }
     }
 }
@@ -337,7 +337,7 @@ mod tests {
 
     use super::*;
     use crate::privileges::missing;
-    use crate::progress::Progress;
+    use crate::progress::ThreadProgress;
 
     struct Sleeper(Child);
 
@@ -364,15 +364,15 @@ mod tests {
         let tid = sleeper.tid();
         set_nice(tid, 3).unwrap();
         let before = Scheduling::of(tid).unwrap();
-        assert_eq!(before, Scheduling { class: Class::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false });
+        assert_eq!(before, Scheduling { class: SchedulingClass::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false });
         if let Err(refused) = raise(tid, 21) {
             return missing(format_args!("root or CAP_SYS_NICE: {refused}"));
         }
-        assert_eq!(Scheduling::of(tid).unwrap(), Scheduling { class: Class::Fifo(21), reset_on_fork: true });
+        assert_eq!(Scheduling::of(tid).unwrap(), Scheduling { class: SchedulingClass::Fifo(21), reset_on_fork: true });
         set_nice(tid, 7).unwrap();
         before.put_back(tid).unwrap();
         assert_eq!((Scheduling::of(tid).unwrap(), nice_of(tid).unwrap()), (before, 7));
-        for class in [Class::Fair(libc::SCHED_BATCH as u32), Class::Fair(libc::SCHED_IDLE as u32), Class::RoundRobin(3)]
+        for class in [SchedulingClass::Fair(libc::SCHED_BATCH as u32), SchedulingClass::Fair(libc::SCHED_IDLE as u32), SchedulingClass::RoundRobin(3)]
         {
             let other = Scheduling { class, reset_on_fork: true };
             other.put_back(tid).unwrap();
@@ -420,7 +420,7 @@ mod tests {
 
     /// Of a thread that computes without end: how much more it has computed after a while.
     fn runs_on(tid: u32) -> bool {
-        let ran = || Progress::of(tid).unwrap().ran;
+        let ran = || ThreadProgress::of(tid).unwrap().ran;
         let before = ran();
         (0..10).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -472,7 +472,7 @@ mod tests {
         if let Err(refused) = reserve(probe.tid(), Span::from_millis(1), period, period) {
             return missing(format_args!("root and SCHED_DEADLINE: {refused}"));
         }
-        Scheduling { class: Class::Fair(0), reset_on_fork: false }.put_back(probe.tid()).unwrap();
+        Scheduling { class: SchedulingClass::Fair(0), reset_on_fork: false }.put_back(probe.tid()).unwrap();
         let free = admitted(probe.tid());
         let cpus = fs::read_to_string("/proc/cpuinfo").map_or(1, |text| text.matches("processor\t").count());
         for round in 0..cpus * 10 {
@@ -480,7 +480,7 @@ mod tests {
             let before = Scheduling::of(sleeper.tid()).unwrap();
             if free >= 400_000 {
                 reserve(sleeper.tid(), budget, period, period).unwrap_or_else(|refused| panic!("{round}: {refused}"));
-                assert!(matches!(Scheduling::of(sleeper.tid()).unwrap().class, Class::Deadline(_)));
+                assert!(matches!(Scheduling::of(sleeper.tid()).unwrap().class, SchedulingClass::Deadline(_)));
             }
             if round % 2 == 0 {
                 before.put_back(sleeper.tid()).unwrap();

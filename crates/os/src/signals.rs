@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
 use crate::clock::MonotonicClock;
-use crate::wake::{Wake, Woken};
+use crate::wake::{Wake, WaitOutcome};
 
 /// A request to stop, from the keyboard, another process, or this program itself.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ impl Hangup {
     pub fn wait_until(&self, clock: &MonotonicClock, at: Instant) -> bool {
         // A leftover post is not a request.
         while !self.asked.swap(false, Ordering::AcqRel) {
-            if self.wake.wait_until(clock, at) == Woken::TimedOut {
+            if self.wake.wait_until(clock, at) == WaitOutcome::TimedOut {
                 return false;
             }
         }
@@ -111,7 +111,7 @@ mod tests {
         low_level::raise(SIGTERM).unwrap();
         let clock = MonotonicClock::start();
         let limit: Instant = clock.now() + Span::from_secs(10);
-        assert_eq!(wake.wait_until(&clock, limit), Woken::Posted);
+        assert_eq!(wake.wait_until(&clock, limit), WaitOutcome::Posted);
         assert!(interrupt.requested());
     }
 }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Where every switch is seen, and the kernel shows where its functions are (CAP_SYSLOG, or `kernel.kptr_restrict` 0),
-//! a thread that gives its CPU up by its own will is seen to wait for something, too ([`Wait`]): the same event then
+//! a thread that gives its CPU up by its own will is seen to wait for something, too ([`BlockedOn`]): the same event then
 //! samples the kernel's call chain at each switch.
 
 use std::fmt;
@@ -21,7 +21,7 @@ use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 use serde::Serialize;
 
-use crate::waits::{Functions, Wait};
+use crate::waits::{Functions, BlockedOn};
 
 /// How much of the switches can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -53,7 +53,7 @@ pub enum Switched {
         preempted: bool,
     },
     /// The thread that has the CPU gives it up, with the switch that follows, to wait for this.
-    Waits(Wait),
+    Waits(BlockedOn),
     /// So many records did not fit into the ring.
     Lost(u64),
 }
@@ -70,7 +70,7 @@ pub trait SwitchSource: fmt::Debug + Send {
 pub struct CpuSwitches {
     sampler: Sampler,
     sight: Sight,
-    chains: Chains,
+    chains: CallStacks,
 }
 
 /// Bytes of a ring, and what to try where so much memory cannot be locked. 2 MiB hold 8,000 switches with their call
@@ -102,7 +102,7 @@ impl CpuSwitches {
             match builder.build().and_then(|counter| counter.sampled(ring)) {
                 Ok(mut sampler) => {
                     sampler.enable()?;
-                    return Ok(CpuSwitches { sampler, sight, chains: Chains { functions, last: None } });
+                    return Ok(CpuSwitches { sampler, sight, chains: CallStacks { functions, last: None } });
                 }
                 Err(error) => refused = error,
             }
@@ -152,16 +152,16 @@ impl ThreadSwitches {
 
 /// The calls that a thread is in when it gives its CPU up: the kernel samples them just before it reports the switch.
 #[derive(Debug)]
-struct Chains {
+struct CallStacks {
     functions: Option<&'static Functions>,
     /// What the thread of the last sample waits for.
-    last: Option<(u32, Wait)>,
+    last: Option<(u32, BlockedOn)>,
 }
 
 /// So many calls are sampled, the innermost. Those that say what a thread waits for are ten deep at most; each costs 0.1 us.
 const DEEPEST: u16 = 16;
 
-impl Chains {
+impl CallStacks {
     fn record(&mut self, kind: u32, misc: u16, body: &[u8], each: &mut dyn FnMut(u64, Switched)) {
         if kind == RECORD_SAMPLE {
             self.last = self.functions.and_then(|functions| sampled(functions, body));
@@ -180,7 +180,7 @@ impl Chains {
 }
 
 /// A sample: pid, tid, time, the number of calls, and where each is.
-fn sampled(functions: &Functions, body: &[u8]) -> Option<(u32, Wait)> {
+fn sampled(functions: &Functions, body: &[u8]) -> Option<(u32, BlockedOn)> {
     let calls = body.get(24..)?.chunks_exact(8).map(|call| u64::from_ne_bytes(call.try_into().unwrap_or_default()));
     Some((u32_at(body, 4)?, functions.wait(calls)?))
 }
@@ -287,13 +287,13 @@ mod tests {
         let Some(functions) = Functions::of_kernel() else {
             return crate::privileges::missing("addresses of functions");
         };
-        let sleeps = functions.first_of(Wait::Sleep);
+        let sleeps = functions.first_of(BlockedOn::Sleep);
         let sample = |tid: u32| {
             let words = [60, tid, 5, 0, 2, 0].into_iter().flat_map(u32::to_ne_bytes);
             words.chain([u64::MAX - 127, sleeps].into_iter().flat_map(u64::to_ne_bytes)).collect::<Vec<u8>>()
         };
         let reported = |sampled: u32, misc: u16| {
-            let (mut chains, mut all) = (Chains { functions: Some(functions), last: None }, Vec::new());
+            let (mut chains, mut all) = (CallStacks { functions: Some(functions), last: None }, Vec::new());
             chains.record(RECORD_SAMPLE, 0, &sample(sampled), &mut |_, switched| all.push(switched));
             let switch = record(&[70, 71], [60, 61], 5);
             for _ in 0..2 {
@@ -302,7 +302,7 @@ mod tests {
             all
         };
         let to = |preempted| Switched::To { tid: 71, preempted };
-        assert_eq!(reported(61, MISC_SWITCH_OUT), [Switched::Waits(Wait::Sleep), to(false), to(false)]);
+        assert_eq!(reported(61, MISC_SWITCH_OUT), [Switched::Waits(BlockedOn::Sleep), to(false), to(false)]);
         assert_eq!(reported(62, MISC_SWITCH_OUT), [to(false), to(false)]);
         assert_eq!(reported(61, MISC_SWITCH_OUT | MISC_SWITCH_OUT_PREEMPT), [to(true), to(true)]);
         for length in 0..sample(61).len() {
@@ -331,7 +331,7 @@ mod tests {
             assert!(at >= last);
             last = at;
             came += u32::from(matches!(switched, Switched::To { tid: to, .. } if to == tid));
-            slept += u32::from(switched == Switched::Waits(Wait::Sleep));
+            slept += u32::from(switched == Switched::Waits(BlockedOn::Sleep));
         });
         assert!(came >= 20, "{came} of {tid} {switches:?}");
         match switches.chains.functions {

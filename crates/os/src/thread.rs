@@ -21,12 +21,12 @@ use serde::Serialize;
 use crate::clock::span_of;
 use crate::lock::{PiMutex, tid};
 use crate::memory::prefault_stack;
-use crate::refusal::{Asked, Refused};
+use crate::refusal::{KernelRequest, Refused};
 use crate::scheduling::set_scheduler;
 
 /// How the kernel orders a thread among others (sched(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-pub enum Policy {
+pub enum ThreadPolicy {
     /// SCHED_FIFO at a priority from 1 to 99: runs until it sleeps or a higher one wakes up.
     Fifo(u8),
     /// SCHED_OTHER: an ordinary thread.
@@ -39,7 +39,7 @@ pub enum Policy {
 pub trait Scheduled {
     /// Changes the policy at once, also while the thread runs on another CPU. Allocates nothing;
     /// about 1 us for a thread that sleeps, 10 us for one that runs elsewhere.
-    fn set_policy(&self, policy: Policy) -> Result<(), Refused>;
+    fn set_policy(&self, policy: ThreadPolicy) -> Result<(), Refused>;
     /// What the thread has consumed; `None` once it has ended.
     fn cpu_time(&self) -> Option<Span>;
 }
@@ -50,12 +50,12 @@ pub struct Spawn {
     name: String,
     stack: usize,
     cpu: Option<u32>,
-    policy: Policy,
+    policy: ThreadPolicy,
 }
 
 /// A thread that runs.
 #[derive(Debug)]
-pub struct Thread<T> {
+pub struct SpawnedThread<T> {
     /// To schedule and meter it.
     pub handle: ThreadHandle,
     /// What it was given.
@@ -67,7 +67,7 @@ pub struct Thread<T> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Granted {
     /// The policy it runs at.
-    pub policy: Policy,
+    pub policy: ThreadPolicy,
     /// The one CPU it runs on; `None` if it may roam.
     pub cpu: Option<u32>,
     /// What it was not given.
@@ -102,7 +102,7 @@ impl Spawn {
     /// 15 bytes of the name.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into().replace('\0', "?");
-        Spawn { name, stack: 256 << 10, cpu: None, policy: Policy::Other }
+        Spawn { name, stack: 256 << 10, cpu: None, policy: ThreadPolicy::Other }
     }
 
     /// The size of the stack in bytes, at least 64 KiB. It is touched before the body runs, so
@@ -120,14 +120,14 @@ impl Spawn {
 
     /// Runs at this policy. Threads that it spawns by other means start at normal priority
     /// (SCHED_RESET_ON_FORK): a body's helper thread must not slip in among the lanes.
-    pub fn policy(mut self, policy: Policy) -> Self {
+    pub fn policy(mut self, policy: ThreadPolicy) -> Self {
         self.policy = policy;
         self
     }
 
     /// Starts the thread; returns when it is pinned, prefaulted and scheduled, just before the
     /// body runs. Fails only when there can be no further thread at all.
-    pub fn spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> io::Result<Thread<T>> {
+    pub fn spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> io::Result<SpawnedThread<T>> {
         let (tell, told) = mpsc::sync_channel(1);
         let Spawn { name, stack, cpu, policy } = self;
         let join = thread::Builder::new().name(name).stack_size(stack).spawn(move || {
@@ -139,13 +139,13 @@ impl Spawn {
             call(body)
         })?;
         match told.recv() {
-            Ok((handle, granted)) => Ok(Thread { handle, granted, join }),
+            Ok((handle, granted)) => Ok(SpawnedThread { handle, granted, join }),
             Err(_) => Err(io::Error::other("a new thread ended before its body ran")),
         }
     }
 }
 
-impl<T> Thread<T> {
+impl<T> SpawnedThread<T> {
     /// Waits for the end of the thread; an error is the body's panic.
     pub fn join(self) -> thread::Result<T> {
         self.join.join()
@@ -192,10 +192,10 @@ impl ThreadHandle {
 }
 
 impl Scheduled for ThreadHandle {
-    fn set_policy(&self, policy: Policy) -> Result<(), Refused> {
+    fn set_policy(&self, policy: ThreadPolicy) -> Result<(), Refused> {
         let _held = self.thread.changing.lock();
         if self.thread.ended.load(Ordering::Relaxed) {
-            return Err(Refused::new(Asked::Policy(policy), Errno::SRCH));
+            return Err(Refused::new(KernelRequest::Policy(policy), Errno::SRCH));
         }
         set_policy_of(self.thread.tid, policy)
     }
@@ -220,7 +220,7 @@ pub fn own_cpu() -> u32 {
 }
 
 /// Sets the policy of the calling thread, which may be one that [`Spawn`] did not make.
-pub fn set_own_policy(policy: Policy) -> Result<(), Refused> {
+pub fn set_own_policy(policy: ThreadPolicy) -> Result<(), Refused> {
     set_policy_of(0, policy)
 }
 
@@ -228,13 +228,13 @@ pub fn set_own_policy(policy: Policy) -> Result<(), Refused> {
 /// (sched(7)). Tried on a thread of its own.
 pub fn may_leave_idle() -> bool {
     let tried = std::thread::Builder::new()
-        .spawn(|| set_own_policy(Policy::Idle).is_ok() && set_own_policy(Policy::Other).is_ok());
+        .spawn(|| set_own_policy(ThreadPolicy::Idle).is_ok() && set_own_policy(ThreadPolicy::Other).is_ok());
     tried.is_ok_and(|thread| thread.join().unwrap_or(false))
 }
 
 /// Lets the calling thread run on one CPU only.
 pub fn pin_to(cpu: u32) -> Result<(), Refused> {
-    let refused = |errno| Refused::new(Asked::Cpu(cpu), errno);
+    let refused = |errno| Refused::new(KernelRequest::Cpu(cpu), errno);
     let mut one = CpuSet::new();
     if cpu as usize >= CpuSet::MAX_CPU {
         return Err(refused(Errno::INVAL));
@@ -266,7 +266,7 @@ impl Drop for EndOfLife {
 }
 
 /// Pins and schedules the calling thread as far as the kernel lets it.
-fn take_place(cpu: Option<u32>, policy: Policy) -> Granted {
+fn take_place(cpu: Option<u32>, policy: ThreadPolicy) -> Granted {
     let mut granted = Granted { policy, cpu, refused: Vec::new() };
     if let Some(Err(refused)) = cpu.map(pin_to) {
         granted.cpu = None;
@@ -276,18 +276,18 @@ fn take_place(cpu: Option<u32>, policy: Policy) -> Granted {
     // real-time threads never are. Set for all: a lane may be demoted.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     if let Err(refused) = set_own_policy(policy) {
-        granted.policy = Policy::Other;
+        granted.policy = ThreadPolicy::Other;
         granted.refused.push(refused);
-        let _ = set_own_policy(Policy::Other);
+        let _ = set_own_policy(ThreadPolicy::Other);
     }
     granted
 }
 
-fn set_policy_of(tid: u32, policy: Policy) -> Result<(), Refused> {
+fn set_policy_of(tid: u32, policy: ThreadPolicy) -> Result<(), Refused> {
     let (number, priority) = match policy {
-        Policy::Fifo(priority) => (libc::SCHED_FIFO, priority),
-        Policy::Other => (libc::SCHED_OTHER, 0),
-        Policy::Idle => (libc::SCHED_IDLE, 0),
+        ThreadPolicy::Fifo(priority) => (libc::SCHED_FIFO, priority),
+        ThreadPolicy::Other => (libc::SCHED_OTHER, 0),
+        ThreadPolicy::Idle => (libc::SCHED_IDLE, 0),
     };
     set_scheduler(tid, number, priority, true, policy)
 }
@@ -310,12 +310,12 @@ pub(crate) fn last_errno() -> Errno {
     Errno::from_raw_os_error(io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
 
-impl fmt::Display for Policy {
+impl fmt::Display for ThreadPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Policy::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
-            Policy::Other => f.write_str("normal priority"),
-            Policy::Idle => f.write_str("SCHED_IDLE"),
+            ThreadPolicy::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
+            ThreadPolicy::Other => f.write_str("normal priority"),
+            ThreadPolicy::Idle => f.write_str("SCHED_IDLE"),
         }
     }
 }
@@ -335,9 +335,9 @@ mod tests {
 
     #[test]
     fn a_thread_gets_its_place_or_is_told_what_it_did_not_get() {
-        let thread = Spawn::new("placed").cpu(0).policy(Policy::Fifo(45)).spawn(rustix::thread::sched_getcpu).unwrap();
+        let thread = Spawn::new("placed").cpu(0).policy(ThreadPolicy::Fifo(45)).spawn(rustix::thread::sched_getcpu).unwrap();
         let granted = thread.granted.clone();
-        assert_eq!(granted.in_full(), granted.policy == Policy::Fifo(45) && granted.cpu == Some(0));
+        assert_eq!(granted.in_full(), granted.policy == ThreadPolicy::Fifo(45) && granted.cpu == Some(0));
         let cpu = thread.join().unwrap();
         assert!(granted.cpu.is_none() || cpu == 0);
     }
@@ -347,7 +347,7 @@ mod tests {
         for cpu in [1000, 100_000] {
             let thread = Spawn::new("nowhere").cpu(cpu).spawn(|| 7).unwrap();
             assert_eq!((thread.granted.cpu, thread.granted.refused.len()), (None, 1));
-            assert_eq!(thread.granted.refused[0].asked, Asked::Cpu(cpu));
+            assert_eq!(thread.granted.refused[0].asked, KernelRequest::Cpu(cpu));
             assert_eq!(thread.join().unwrap(), 7);
         }
     }
@@ -381,17 +381,17 @@ mod tests {
         });
         let thread = thread.unwrap();
         let handle = thread.handle.clone();
-        handle.set_policy(Policy::Idle).unwrap();
+        handle.set_policy(ThreadPolicy::Idle).unwrap();
         wake.post();
         ending.wait();
         assert_eq!(thread.join().unwrap(), libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK);
-        assert!(handle.set_policy(Policy::Other).unwrap_err().is_gone());
+        assert!(handle.set_policy(ThreadPolicy::Other).unwrap_err().is_gone());
         assert_eq!(handle.cpu_time(), None);
     }
 
     #[test]
     fn threads_that_a_body_starts_do_not_inherit_its_priority() {
-        let thread = Spawn::new("parent").policy(Policy::Fifo(41)).spawn(|| {
+        let thread = Spawn::new("parent").policy(ThreadPolicy::Fifo(41)).spawn(|| {
             // SAFETY: no pointers are passed.
             std::thread::spawn(|| unsafe { libc::sched_getscheduler(0) }).join().unwrap()
         });

@@ -114,11 +114,11 @@ impl Folder {
     }
 
     fn of_user(path: &Path, make: Option<u32>, user: u32) -> Result<Folder, Mistrust> {
-        let Found { descriptor, stat, path } = walk(path, make, user)?;
+        let OpenedPath { descriptor, stat, path } = walk(path, make, user)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(system(&path, Errno::NOTDIR));
         }
-        check(&stat, &path, user, Place::Last)?;
+        check(&stat, &path, user, PathComponent::Last)?;
         Ok(Folder { descriptor, path, user })
     }
 
@@ -149,7 +149,7 @@ impl Folder {
             })?;
         let stat = fstat(&opened).map_err(|errno| system(&path, errno))?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => check(&stat, &path, self.user, Place::Last)?,
+            FileType::RegularFile => check(&stat, &path, self.user, PathComponent::Last)?,
             FileType::CharacterDevice if purpose == For::Appending => {}
             _ => return Err(Mistrust::Kind(path)),
         }
@@ -203,15 +203,15 @@ pub fn file(path: &Path) -> Result<PathBuf, Mistrust> {
 
 /// The same, for a user.
 pub(crate) fn file_of(path: &Path, user: u32) -> Result<PathBuf, Mistrust> {
-    let Found { stat, path, .. } = walk(path, None, user)?;
+    let OpenedPath { stat, path, .. } = walk(path, None, user)?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => check(&stat, &path, user, Place::Last).map(|()| path),
+        FileType::RegularFile => check(&stat, &path, user, PathComponent::Last).map(|()| path),
         _ => Err(Mistrust::Kind(path)),
     }
 }
 
 /// What a path leads to, as it was opened (`O_PATH`).
-struct Found {
+struct OpenedPath {
     descriptor: OwnedFd,
     stat: Stat,
     /// Without links.
@@ -219,13 +219,13 @@ struct Found {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PathComponent {
     OnTheWay,
     Last,
 }
 
 /// Follows a path by the rules of the module. Its last element is not checked yet.
-fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<Found, Mistrust> {
+fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<OpenedPath, Mistrust> {
     let whole = std::path::absolute(path).map_err(|error| Mistrust::System { path: path.to_owned(), error })?;
     let mut names: VecDeque<OsString> = names(&whole).collect();
     let mut at = root()?;
@@ -234,7 +234,7 @@ fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<Found, Mistrust> {
         if FileType::from_raw_mode(at.stat.st_mode) != FileType::Directory {
             return Err(system(&at.path, Errno::NOTDIR));
         }
-        check(&at.stat, &at.path, user, Place::OnTheWay)?;
+        check(&at.stat, &at.path, user, PathComponent::OnTheWay)?;
         let mut path = at.path.clone();
         if name == ".." {
             path.pop();
@@ -255,7 +255,7 @@ fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<Found, Mistrust> {
             self::names(&to).collect::<Vec<_>>().into_iter().rev().for_each(|name| names.push_front(name));
             continue;
         }
-        at = Found { descriptor, stat, path };
+        at = OpenedPath { descriptor, stat, path };
     }
     Ok(at)
 }
@@ -277,12 +277,12 @@ fn step(at: &OwnedFd, name: &OsStr, make: Option<u32>) -> Result<(OwnedFd, Stat)
     Ok((found, stat))
 }
 
-fn root() -> Result<Found, Mistrust> {
+fn root() -> Result<OpenedPath, Mistrust> {
     let path = PathBuf::from("/");
     let opened = openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let found = opened.and_then(|descriptor| Ok((fstat(&descriptor)?, descriptor)));
     let (stat, descriptor) = found.map_err(|errno| system(&path, errno))?;
-    Ok(Found { descriptor, stat, path })
+    Ok(OpenedPath { descriptor, stat, path })
 }
 
 fn names(path: &Path) -> impl Iterator<Item = OsString> + '_ {
@@ -293,10 +293,10 @@ fn names(path: &Path) -> impl Iterator<Item = OsString> + '_ {
     })
 }
 
-fn check(stat: &Stat, path: &Path, user: u32, place: Place) -> Result<(), Mistrust> {
+fn check(stat: &Stat, path: &Path, user: u32, place: PathComponent) -> Result<(), Mistrust> {
     let (owner, mode) = (stat.st_uid, stat.st_mode & 0o7777);
     let foreign = owner != 0 && owner != user;
-    let on_the_way = place == Place::OnTheWay;
+    let on_the_way = place == PathComponent::OnTheWay;
     let sticky = on_the_way && mode & 0o1000 != 0;
     let system = on_the_way && stat.st_gid < SYSTEM_GROUPS && stat.st_gid != USERS;
     let writable = (mode & 0o002 != 0 && !sticky) || (mode & 0o020 != 0 && !sticky && !system);

@@ -42,7 +42,7 @@ pub struct Wake {
 
 /// Why [`Wake::wait_until`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Woken {
+pub enum WaitOutcome {
     /// There was a post, and this thread consumed it.
     Posted,
     /// The instant came first.
@@ -98,28 +98,28 @@ impl Wake {
 
     /// Sleeps until there is a post or it is `at`, whichever is first. A post wins over an instant
     /// that has passed too: `wait_until(clock, Instant::ZERO)` is [`Wake::try_wait`].
-    pub fn wait_until(&self, clock: &MonotonicClock, at: Instant) -> Woken {
+    pub fn wait_until(&self, clock: &MonotonicClock, at: Instant) -> WaitOutcome {
         if let Some(alarms) = self.attended.get() {
             return self.attend_until(alarms, clock, at);
         }
         if self.try_wait() || self.sleep(Some((clock, at)).filter(|_| at != Instant::NEVER)) {
-            Woken::Posted
+            WaitOutcome::Posted
         } else {
-            Woken::TimedOut
+            WaitOutcome::TimedOut
         }
     }
 
     /// Where the alarms are reported, instead of on the futex.
-    fn attend_until(&self, alarms: &Alarms, clock: &MonotonicClock, at: Instant) -> Woken {
+    fn attend_until(&self, alarms: &Alarms, clock: &MonotonicClock, at: Instant) -> WaitOutcome {
         if self.try_wait() {
-            return Woken::Posted;
+            return WaitOutcome::Posted;
         }
         let left = at.since(clock.now());
         if !left.is_zero() {
             alarms.wait((at != Instant::NEVER).then_some(left));
         }
         // A poke without a post belongs to one that was consumed before: an early return does no harm.
-        if self.try_wait() || clock.now() < at { Woken::Posted } else { Woken::TimedOut }
+        if self.try_wait() || clock.now() < at { WaitOutcome::Posted } else { WaitOutcome::TimedOut }
     }
 
     /// True once it has consumed a post, false when the time was up first.
@@ -174,11 +174,11 @@ mod tests {
     fn a_wait_without_a_post_ends_at_its_instant() {
         let (wake, clock) = (Wake::new(), MonotonicClock::start());
         let until = clock.now() + Span::from_millis(2);
-        assert_eq!(wake.wait_until(&clock, until), Woken::TimedOut);
+        assert_eq!(wake.wait_until(&clock, until), WaitOutcome::TimedOut);
         assert!(clock.now() >= until);
         wake.post();
-        assert_eq!(wake.wait_until(&clock, Instant::ZERO), Woken::Posted);
-        assert_eq!(wake.wait_until(&clock, Instant::ZERO), Woken::TimedOut);
+        assert_eq!(wake.wait_until(&clock, Instant::ZERO), WaitOutcome::Posted);
+        assert_eq!(wake.wait_until(&clock, Instant::ZERO), WaitOutcome::TimedOut);
         assert_eq!(wake.word.load(Ordering::Relaxed), 0, "nobody is counted as asleep any more");
     }
 

@@ -17,52 +17,52 @@ use crate::switches::{Switched, ThreadSwitches};
 
 /// How wake-ups are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum WakeupSource {
     /// Each, by the kernel's records of context switches.
     Switches,
     /// By looking every so often whether there was one since.
     Samples,
 }
 
-impl Seen {
+impl WakeupSource {
     /// How long they may wait to be collected. A ring holds the switches of a thread that wakes up 3,400 times a second.
     pub const fn every(self) -> Span {
         match self {
-            Seen::Switches => Span::from_millis(100),
-            Seen::Samples => Span::from_millis(2),
+            WakeupSource::Switches => Span::from_millis(100),
+            WakeupSource::Samples => Span::from_millis(2),
         }
     }
 
     /// No more threads of one program are watched than this: those that have computed most.
     pub const fn most(self) -> usize {
         match self {
-            Seen::Switches => 32,
-            Seen::Samples => 4,
+            WakeupSource::Switches => 32,
+            WakeupSource::Samples => 4,
         }
     }
 
     /// What watching one thread takes, as many times that of one whose switches are recorded.
     pub const fn cost(self) -> usize {
         match self {
-            Seen::Switches => 1,
-            Seen::Samples => 8,
+            WakeupSource::Switches => 1,
+            WakeupSource::Samples => 8,
         }
     }
 
     /// What comes round more often cannot be told from what comes without a period.
     pub const fn shortest(self) -> Span {
         match self {
-            Seen::Switches => Span::from_micros(200),
-            Seen::Samples => Span::from_millis(10),
+            WakeupSource::Switches => Span::from_micros(200),
+            WakeupSource::Samples => Span::from_millis(10),
         }
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for WakeupSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Seen::Switches => "the kernel's records of context switches",
-            Seen::Samples => "samples every 2 ms, because the kernel refuses its records of context switches",
+            WakeupSource::Switches => "the kernel's records of context switches",
+            WakeupSource::Samples => "samples every 2 ms, because the kernel refuses its records of context switches",
         })
     }
 }
@@ -82,7 +82,7 @@ pub enum Woken {
 #[derive(Debug)]
 pub struct Wakeups {
     threads: BTreeMap<u32, Watched>,
-    seen: Seen,
+    seen: WakeupSource,
 }
 
 struct Watched {
@@ -100,12 +100,12 @@ struct Watched {
 impl Wakeups {
     /// Of nobody yet, as closely as the kernel lets us.
     pub fn new() -> Self {
-        Wakeups { threads: BTreeMap::new(), seen: Seen::Switches }
+        Wakeups { threads: BTreeMap::new(), seen: WakeupSource::Switches }
     }
 
     /// Of nobody yet, by samples alone.
     pub fn sampled() -> Self {
-        Wakeups { seen: Seen::Samples, ..Wakeups::new() }
+        Wakeups { seen: WakeupSource::Samples, ..Wakeups::new() }
     }
 
     /// These threads are there, pairs of process and thread; at most `most` of them are watched, those that have computed
@@ -165,20 +165,20 @@ impl Wakeups {
         }
     }
 
-    /// What watching them takes, as [`Seen::cost`] has it.
+    /// What watching them takes, as [`WakeupSource::cost`] has it.
     pub fn cost(&self) -> usize {
         self.threads.len() * self.seen.cost()
     }
 
     /// How wake-ups are seen.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> WakeupSource {
         self.seen
     }
 
     fn open(&self, process: u32, tid: u32) -> io::Result<Watched> {
         let switches = match self.seen {
-            Seen::Samples => None,
-            Seen::Switches => Some(ThreadSwitches::of(tid)?),
+            WakeupSource::Samples => None,
+            WakeupSource::Switches => Some(ThreadSwitches::of(tid)?),
         };
         Ok(Watched { process, switches, asleep: false, count: None, running: 0, consumed: None })
     }
@@ -289,7 +289,7 @@ mod tests {
             // A busy machine takes longer.
             let (mut instants, until) = (Vec::new(), clock.now() + Span::from_secs(30));
             while instants.len() < NAPS && clock.now() < until {
-                clock.sleep_until(clock.now() + Seen::Samples.every());
+                clock.sleep_until(clock.now() + WakeupSource::Samples.every());
                 wakeups.collect(clock.now(), &mut |thread, woken| {
                     assert_eq!(thread, tid);
                     if let Woken::At(at) = woken {

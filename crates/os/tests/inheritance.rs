@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use hyoshi_model::Span;
-use hyoshi_os::{PiMutex, Policy, Spawn, Wake, allowed_cpus, own_cpu_time};
+use hyoshi_os::{PiMutex, ThreadPolicy, Spawn, Wake, allowed_cpus, own_cpu_time};
 
 /// CPU time, so that preemption and a stolen CPU do not count.
 fn compute(span: Span) {
@@ -19,7 +19,7 @@ fn order(section: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Option<V
     let log = Arc::new(Mutex::new(Vec::new()));
     let (high_may, middle_may, low_may) = (Arc::new(Wake::new()), Arc::new(Wake::new()), Arc::new(Wake::new()));
     let cpu = *allowed_cpus().last().expect("a CPU to run on");
-    let lane = |name, priority| Spawn::new(name).cpu(cpu).policy(Policy::Fifo(priority));
+    let lane = |name, priority| Spawn::new(name).cpu(cpu).policy(ThreadPolicy::Fifo(priority));
 
     let high = lane("high", 43).spawn({
         let (section, log, may) = (section.clone(), log.clone(), high_may.clone());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::{Clock, MonotonicClock, PiMutex, Policy, Spawn, Wake, Woken, allowed_cpus};
+use hyoshi_os::{Clock, MonotonicClock, PiMutex, ThreadPolicy, Spawn, Wake, WaitOutcome, allowed_cpus};
 
 const ITEMS: u64 = 12_000;
 /// Fewer than items are sent at a time, so that producers run into full rings too.
@@ -40,7 +40,7 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
             for item in 1..=ITEMS {
                 while push.push(item).is_err() {
                     slept.fetch_add(1, Ordering::Relaxed);
-                    if space.wait_until(&clock, limit) == Woken::TimedOut {
+                    if space.wait_until(&clock, limit) == WaitOutcome::TimedOut {
                         return Err(format!("producer {number} waits for space at item {item}"));
                     }
                 }
@@ -49,7 +49,7 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
             }
             Ok(())
         };
-        threads.push(Spawn::new(format!("producer-{number}")).cpu(cpu).policy(Policy::Fifo(priority)).spawn(produce));
+        threads.push(Spawn::new(format!("producer-{number}")).cpu(cpu).policy(ThreadPolicy::Fifo(priority)).spawn(produce));
     }
 
     // A relay that drains all rings into one more, and a sink above it.
@@ -59,7 +59,7 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
         let (sink_work, sink_space, slept) = (sink_work.clone(), sink_space.clone(), slept.clone());
         let wait = move |wake: &Wake, what: &str| {
             slept.fetch_add(1, Ordering::Relaxed);
-            (wake.wait_until(&clock, limit) == Woken::Posted).then_some(()).ok_or(format!("relay waits for {what}"))
+            (wake.wait_until(&clock, limit) == WaitOutcome::Posted).then_some(()).ok_or(format!("relay waits for {what}"))
         };
         move || {
             let mut left = ITEMS * rings.len() as u64;
@@ -81,7 +81,7 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
             Ok(())
         }
     };
-    threads.push(Spawn::new("relay").cpu(cpu).policy(Policy::Fifo(50)).spawn(relay));
+    threads.push(Spawn::new("relay").cpu(cpu).policy(ThreadPolicy::Fifo(50)).spawn(relay));
     let sink = {
         let (totals, slept) = (totals.clone(), slept.clone());
         move || {
@@ -91,7 +91,7 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
                         Ok(item) => break item,
                         Err(_) => {
                             slept.fetch_add(1, Ordering::Relaxed);
-                            if sink_work.wait_until(&clock, limit) == Woken::TimedOut {
+                            if sink_work.wait_until(&clock, limit) == WaitOutcome::TimedOut {
                                 return Err("sink waits for work".to_owned());
                             }
                         }
@@ -105,7 +105,7 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
             Ok(())
         }
     };
-    threads.push(Spawn::new("sink").cpu(cpu).policy(Policy::Fifo(60)).spawn(sink));
+    threads.push(Spawn::new("sink").cpu(cpu).policy(ThreadPolicy::Fifo(60)).spawn(sink));
 
     for thread in threads {
         let thread = thread.unwrap();

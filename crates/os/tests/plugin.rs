@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hyoshi_os::plugin::abi::{Reservation, Status};
+use hyoshi_os::plugin::abi::{PluginReservation, PluginStatus};
 use hyoshi_os::plugin::{AdvocatePlugin, NamedAsk, NotLoaded, PolicyPlugin};
 
 /// A directory of its own, where libraries are built.
@@ -78,12 +78,12 @@ fn example(name: &str) -> PathBuf {
 
 const MS: u64 = 1_000_000;
 
-fn millis(budget: u64, period: u64) -> Reservation {
-    Reservation { budget: budget * MS, period: period * MS, deadline: period * MS }
+fn millis(budget: u64, period: u64) -> PluginReservation {
+    PluginReservation { budget: budget * MS, period: period * MS, deadline: period * MS }
 }
 
-fn cycle(consumed: u64) -> Status {
-    Status { consumed: consumed * MS, cycles: 1, mode: -1, ..Status::default() }
+fn cycle(consumed: u64) -> PluginStatus {
+    PluginStatus { consumed: consumed * MS, cycles: 1, mode: -1, ..PluginStatus::default() }
 }
 
 fn given(parameters: &[(&str, &str)]) -> Vec<(String, String)> {

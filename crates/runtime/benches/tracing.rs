@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use hyoshi_model::{Span, System, read};
 use hyoshi_os::priority::lane_priority;
-use hyoshi_os::{Clock, CpuSwitches, MonotonicClock, Policy, Spawn, SwitchSource, Wake, allowed_cpus};
+use hyoshi_os::{Clock, CpuSwitches, MonotonicClock, ThreadPolicy, Spawn, SwitchSource, Wake, allowed_cpus};
 use hyoshi_runtime::Node;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Event, Header, Seen, Who, Writer};
@@ -107,7 +107,7 @@ fn switches(rounds: u32) {
 fn ping_pong(cpu: u32, rounds: u32) -> u64 {
     let (ping, pong) = (Arc::new(Wake::new()), Arc::new(Wake::new()));
     let clock = MonotonicClock::start();
-    let thread = |name: &str| Spawn::new(name).cpu(cpu).policy(Policy::Fifo(lane_priority(0)));
+    let thread = |name: &str| Spawn::new(name).cpu(cpu).policy(ThreadPolicy::Fifo(lane_priority(0)));
     let (waits, posts) = (ping.clone(), pong.clone());
     let other = thread("bench-pong").spawn(move || {
         for _ in 0..rounds {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::switches::{Sight, SwitchSource, Switched, sees_every_thread, thread_name};
-use hyoshi_os::{Clock, MonotonicClock, Wait};
+use hyoshi_os::{Clock, MonotonicClock, BlockedOn};
 use hyoshi_trace::recording::MOST_NAMES;
 use hyoshi_trace::{Event, RingDrain, Seen, Who};
 
@@ -151,14 +151,14 @@ impl Pending {
     }
 
     /// The thread that has the CPU is about to wait. Only this processor's own threads, which have jobs, are reported.
-    fn waits(&mut self, at: Instant, wait: Wait) {
+    fn waits(&mut self, at: Instant, wait: BlockedOn) {
         let own = matches!(self.has, Some(Who::Lane(_) | Who::Below));
         if own && at > Instant::ZERO {
             let wait = match wait {
-                Wait::Sleep => hyoshi_trace::Wait::Sleep,
-                Wait::Lock => hyoshi_trace::Wait::Lock,
-                Wait::Page => hyoshi_trace::Wait::Page,
-                Wait::Io => hyoshi_trace::Wait::Io,
+                BlockedOn::Sleep => hyoshi_trace::Wait::Sleep,
+                BlockedOn::Lock => hyoshi_trace::Wait::Lock,
+                BlockedOn::Page => hyoshi_trace::Wait::Page,
+                BlockedOn::Io => hyoshi_trace::Wait::Io,
             };
             self.seen.push_back((at, Seen::Waits(wait)));
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{OperationId, Span, System};
-use hyoshi_os::{Clock, Policy, Scheduled, ThreadHandle};
+use hyoshi_os::{Clock, ThreadPolicy, Scheduled, ThreadHandle};
 
 use crate::common::Common;
 use crate::ended::EndedBy;
@@ -42,7 +42,7 @@ impl Watchdog {
         let clock = *self.common.clock();
         let mut late = vec![Late::default(); self.watched.len()];
         let mut next = clock.now() + self.period;
-        while self.common.watchdog.wait_until(&clock, next) == hyoshi_os::Woken::TimedOut {
+        while self.common.watchdog.wait_until(&clock, next) == hyoshi_os::WaitOutcome::TimedOut {
             let now = clock.now();
             for ((processor, threads), late) in self.watched.iter().zip(&mut late) {
                 for (signs, thread) in processor.signs.iter().zip(threads) {
@@ -52,7 +52,7 @@ impl Watchdog {
                     // Unless it is another job's by now.
                     if consumed > limit && signs.body() == Some((operation, since)) {
                         signs.abandoned.store(true, Ordering::SeqCst);
-                        let _ = thread.set_policy(Policy::Other);
+                        let _ = thread.set_policy(ThreadPolicy::Other);
                         let operation = self.common.system.operation(operation).name.clone();
                         self.common.end(EndedBy::Runaway { operation, consumed, limit });
                     }

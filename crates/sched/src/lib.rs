@@ -49,7 +49,7 @@ pub mod ranking;
 pub mod strategy;
 
 #[cfg(feature = "analysis")]
-pub use analysis::{Bounds, Options, Outcome, Report, Verdict, analyse, analyse_with};
+pub use analysis::{Bounds, AnalysisOptions, Outcome, Report, Verdict, analyse, analyse_with};
 pub use plan::{Level, Placement, Plan, ProcessorPlan, UnknownStrategy};
-pub use ranking::{MOST_LEVELS, Place, Ranking};
+pub use ranking::{MOST_LEVELS, LevelPosition, Ranking};
 pub use strategy::{Discipline, Strategies, Strategy, Traits, Urgency};

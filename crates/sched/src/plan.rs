@@ -9,7 +9,7 @@ use core::fmt;
 
 use hyoshi_model::{OperationId, Preemption, ProcessorId, Setting, Span, System, Trigger};
 
-use crate::ranking::{Place, Ranking, Wanted};
+use crate::ranking::{LevelPosition, Ranking, Wanted};
 use crate::strategy::{Discipline, Strategies, Strategy, Traits, Urgency};
 
 /// How every processor of a system orders its work.
@@ -65,9 +65,9 @@ pub struct Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Of its critical jobs.
-    pub critical: Place,
+    pub critical: LevelPosition,
     /// Of its other jobs.
-    pub other: Place,
+    pub other: LevelPosition,
 }
 
 /// A processor names a strategy that nobody knows.

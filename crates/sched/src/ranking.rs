@@ -16,7 +16,7 @@ pub const MOST_LEVELS: usize = 40;
 
 /// A level, and the order among jobs of equal key within it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct LevelPosition {
     /// Index into [`ProcessorPlan::levels`](crate::ProcessorPlan::levels).
     pub level: u8,
     /// Smaller first.
@@ -152,9 +152,9 @@ impl Ranking {
 
     /// The place of this urgency. An unknown rank goes to the next less urgent level of its class, an unknown class to the last
     /// level.
-    pub fn place(&self, urgency: &Urgency) -> Place {
+    pub fn place(&self, urgency: &Urgency) -> LevelPosition {
         let own = self.classes.iter().find(|class| class.number == urgency.class);
-        let Some(class) = own.or(self.classes.last()) else { return Place::default() };
+        let Some(class) = own.or(self.classes.last()) else { return LevelPosition::default() };
         let seat = own.map_or(usize::MAX, |own| own.ranks.partition_point(|rank| *rank < urgency.rank));
         let level = usize::from(class.levels.start).saturating_add(seat).min(usize::from(class.levels.end.max(1)) - 1);
         // Known ties are odd, others even.
@@ -163,7 +163,7 @@ impl Ranking {
             Err(between) => 2 * between,
         };
         let tie = if class.discipline == Discipline::Fifo { 0 } else { tie.min(usize::from(u16::MAX)) as u16 };
-        Place { level: level as u8, tie }
+        LevelPosition { level: level as u8, tie }
     }
 
     /// The levels that jobs of a level's class can be in: more than that one if their urgency varies.

@@ -4,23 +4,23 @@
 use std::collections::VecDeque;
 
 use hyoshi_dispatch::kernel::BACKGROUND;
-use hyoshi_dispatch::{Dispatcher, Effects, Kernel, LaneMask, Overrun, Run, State, Transport};
+use hyoshi_dispatch::{Dispatcher, Effects, Kernel, LaneMask, OverrunAction, Run, JobState, CompletionTransport};
 use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Event, Input, Probe, Request, Seen, Signal, Slot};
 
-use crate::Given;
-use crate::links::Simulated;
+use crate::KnownJobs;
+use crate::links::SimulatedLinks;
 use crate::locks::Locks;
-use crate::overhead::Overhead;
+use crate::overhead::CpuOverhead;
 
 /// A processor: its dispatcher, and what the kernel keeps of the jobs it has started.
-pub(crate) struct Cpu<'a, P> {
+pub(crate) struct SimulatedCpu<'a, P> {
     system: &'a System,
-    given: Option<Given<'a>>,
+    given: Option<KnownJobs<'a>>,
     pub dispatcher: Dispatcher<P>,
     effects: Effects,
-    pub links: Simulated<'a>,
+    pub links: SimulatedLinks<'a>,
     /// What still comes from outside.
     inputs: VecDeque<(Instant, Input)>,
     /// A processor that starts late handles nothing before.
@@ -33,7 +33,7 @@ pub(crate) struct Cpu<'a, P> {
     /// The job whose body runs.
     current: Option<Slot>,
     /// What scheduling costs here, if it costs anything.
-    overhead: Option<Box<Overhead>>,
+    overhead: Option<Box<CpuOverhead>>,
     /// When the present job stops by itself: at its end, or at the end of a critical section.
     stop: Instant,
     /// The last instant up to which `current` has been accounted for.
@@ -67,8 +67,8 @@ struct Execution {
     ended: bool,
 }
 
-impl<'a, P: Probe> Cpu<'a, P> {
-    pub fn new(system: &'a System, plan: &ProcessorPlan, given: Option<Given<'a>>, probe: P) -> Self {
+impl<'a, P: Probe> SimulatedCpu<'a, P> {
+    pub fn new(system: &'a System, plan: &ProcessorPlan, given: Option<KnownJobs<'a>>, probe: P) -> Self {
         let mut dispatcher = Dispatcher::new(system, plan, probe);
         if let Some(late) = given.and_then(|given| given.late) {
             dispatcher.release_late(late);
@@ -85,13 +85,13 @@ impl<'a, P: Probe> Cpu<'a, P> {
         let interval = |id: &OperationId| Some((Instant::ZERO, *id, system.operation(*id).min_interval?));
         let requests: Vec<_> = requested.filter_map(interval).collect();
         let first = if requests.is_empty() { Instant::NEVER } else { Instant::ZERO };
-        Cpu {
+        SimulatedCpu {
             system,
             given,
             execution: Vec::new(),
             kernel: Kernel::default(),
             current: None,
-            overhead: Overhead::of(system.processor(plan.processor).costs, dispatcher.lanes().len()),
+            overhead: CpuOverhead::of(system.processor(plan.processor).costs, dispatcher.lanes().len()),
             stop: Instant::NEVER,
             accounted: Instant::ZERO,
             timer: inputs.front().map_or(effects.timer, |(at, _)| effects.timer.min(*at)).min(first).max(begins),
@@ -103,7 +103,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
             preemptive: plan.preemption == hyoshi_model::Preemption::Full,
             dispatcher,
             effects,
-            links: Simulated::new(system, plan.processor, given.and_then(|given| given.links)),
+            links: SimulatedLinks::new(system, plan.processor, given.and_then(|given| given.links)),
             due: false,
             busy: Span::ZERO,
             watched: None,
@@ -468,9 +468,9 @@ impl<'a, P: Probe> Cpu<'a, P> {
             let consumed = if execution.ended { execution.consumed.min(within) } else { execution.consumed };
             self.handle(now, Input::Observe { slot, consumed });
             match self.effects.overrun {
-                Overrun::Within => {}
-                Overrun::Demote => self.kernel.demoted.push_back(slot),
-                Overrun::Stop => self.complete(now, slot, locks),
+                OverrunAction::Within => {}
+                OverrunAction::Demote => self.kernel.demoted.push_back(slot),
+                OverrunAction::Stop => self.complete(now, slot, locks),
             }
         }
     }
@@ -489,7 +489,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
     }
 
     /// True if something has to be paid first, by the one that has the CPU.
-    fn pay(&mut self, now: Instant, best: Option<Slot>, due: impl FnOnce(&mut Overhead) -> Option<Span>) -> bool {
+    fn pay(&mut self, now: Instant, best: Option<Slot>, due: impl FnOnce(&mut CpuOverhead) -> Option<Span>) -> bool {
         let Some(left) = self.overhead.as_mut().and_then(|overhead| due(overhead)) else { return false };
         (self.current, self.kernel.holder, self.accounted) = (None, best, now);
         self.stop = now.saturating_add(left);
@@ -544,7 +544,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// The lane whose thread a job runs on.
     fn thread_lane(&self, slot: Slot) -> u8 {
         let job = self.dispatcher.job(slot);
-        if job.state == State::Demoted { BACKGROUND } else { job.lane }
+        if job.state == JobState::Demoted { BACKGROUND } else { job.lane }
     }
 
     // ---- critical sections: built-in work holds its resources first, one after the other ----

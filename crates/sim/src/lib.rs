@@ -21,11 +21,11 @@ use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_sched::Plan;
 use hyoshi_trace::{Input, Probe};
 
-use cpu::Cpu;
+use cpu::SimulatedCpu;
 use locks::Locks;
 use programs::Programs;
 
-pub use links::{Carried, Journey, Journeys};
+pub use links::{LinkCounts, Journey, Journeys};
 pub use refute::refute;
 
 /// What a simulation leaves behind, besides what its probes saw.
@@ -34,7 +34,7 @@ pub struct Simulated<P> {
     /// For each processor, in their order.
     pub processors: Vec<SimulatedProcessor<P>>,
     /// Counts for each link; the last entry counts signals between processors without a link.
-    pub links: Vec<Carried>,
+    pub links: Vec<LinkCounts>,
 }
 
 /// One processor after a simulation.
@@ -71,7 +71,7 @@ pub fn simulate<P: Probe>(
 
 /// What is known of jobs beforehand: it takes the place of what the file has drawn for them.
 #[derive(Clone, Copy)]
-pub struct Given<'a> {
+pub struct KnownJobs<'a> {
     /// The execution time of a job, asked once as it starts, with what was drawn for it.
     pub takes: &'a dyn Fn(JobId, Span) -> Span,
     /// How much later than nominal periodic releases come, where not as drawn.
@@ -91,22 +91,22 @@ pub fn simulate_given<'a, P: Probe>(
     system: &'a System,
     plan: &Plan,
     until: Instant,
-    given: Option<Given<'a>>,
+    given: Option<KnownJobs<'a>>,
     mut programs: Option<&mut Programs<'_>>,
     mut probe: impl FnMut(ProcessorId) -> P,
     mut keep_on: impl FnMut(Instant) -> bool,
 ) -> Simulated<P> {
-    let mut cpus: Vec<Cpu<'_, P>> =
-        plan.processors.iter().map(|plan| Cpu::new(system, plan, given, probe(plan.processor))).collect();
+    let mut cpus: Vec<SimulatedCpu<'_, P>> =
+        plan.processors.iter().map(|plan| SimulatedCpu::new(system, plan, given, probe(plan.processor))).collect();
     if programs.is_some() {
-        cpus.iter_mut().for_each(Cpu::watch);
+        cpus.iter_mut().for_each(SimulatedCpu::watch);
     }
     let mut locks = Locks::new(system.resources.len());
     let mut sends = Vec::new();
     let mut end = until;
     let mut steps = 0u32;
     loop {
-        let now = cpus.iter().map(Cpu::next).min().unwrap_or(Instant::NEVER);
+        let now = cpus.iter().map(SimulatedCpu::next).min().unwrap_or(Instant::NEVER);
         if now > end {
             break;
         }
@@ -125,8 +125,8 @@ pub fn simulate_given<'a, P: Probe>(
     if let Some(programs) = &mut programs {
         play(&mut cpus, programs, end);
     }
-    let mut links = vec![Carried::default(); system.links.len() + 1];
-    let close = |mut cpu: Cpu<'_, P>| {
+    let mut links = vec![LinkCounts::default(); system.links.len() + 1];
+    let close = |mut cpu: SimulatedCpu<'_, P>| {
         cpu.stop_at(end);
         let overhead = cpu.spent();
         links.iter_mut().zip(cpu.links.close()).for_each(|(link, carried)| link.add(&carried));
@@ -147,7 +147,7 @@ pub fn simulate_given<'a, P: Probe>(
 const TOLD: u32 = 1 << 10;
 
 /// Programs have what lanes left of the time until `now`.
-fn play<P: Probe>(cpus: &mut [Cpu<'_, P>], programs: &mut Programs<'_>, now: Instant) {
+fn play<P: Probe>(cpus: &mut [SimulatedCpu<'_, P>], programs: &mut Programs<'_>, now: Instant) {
     for cpu in cpus {
         let processor = cpu.dispatcher.processor();
         cpu.take_busy(now, &mut |from, to| programs.taken(processor, from, to));
@@ -158,7 +158,7 @@ fn play<P: Probe>(cpus: &mut [Cpu<'_, P>], programs: &mut Programs<'_>, now: Ins
 /// Everything that happens at one instant.
 #[inline]
 fn step<P: Probe>(
-    cpus: &mut [Cpu<'_, P>],
+    cpus: &mut [SimulatedCpu<'_, P>],
     now: Instant,
     locks: &mut Locks,
     sends: &mut Vec<(ProcessorId, hyoshi_trace::Signal)>,

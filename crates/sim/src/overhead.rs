@@ -39,7 +39,7 @@ enum Spending {
 
 /// A CPU's overhead: what is being spent, and what is owed.
 #[derive(Debug)]
-pub(crate) struct Overhead {
+pub(crate) struct CpuOverhead {
     pub costs: Costs,
     spending: Spending,
     /// Nothing in a lane runs, and no release is seen, before.
@@ -61,12 +61,12 @@ pub(crate) struct Overhead {
     pub spent: Span,
 }
 
-impl Overhead {
+impl CpuOverhead {
     /// `None` where nothing costs anything.
-    pub fn of(costs: Costs, lanes: usize) -> Option<Box<Overhead>> {
+    pub fn of(costs: Costs, lanes: usize) -> Option<Box<CpuOverhead>> {
         let watchdog = if costs.watchdog.is_zero() { Instant::NEVER } else { Instant::ZERO + WATCHDOG_PERIOD };
         (!costs.is_none()).then(|| {
-            Box::new(Overhead {
+            Box::new(CpuOverhead {
                 costs,
                 spending: Spending::Nothing,
                 held_until: Instant::ZERO,

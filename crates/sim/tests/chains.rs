@@ -119,7 +119,7 @@ fn nothing_observed_of_a_chain_exceeds_its_bound() {
             // The worst case of sampling is approached, period by period, to the finest step in the system.
             met += u64::from(most + 2_000 >= bound);
             close += u64::from(most * 10 >= bound * 9);
-            sampling += u64::from(chain.method == hyoshi_sched::analysis::Method::Sampling);
+            sampling += u64::from(chain.method == hyoshi_sched::analysis::AnalysisMethod::Sampling);
         }
     }
     println!("{bounds} bounds ({sampling} through reads): {met} met to 2 us, {close} within 10 %");

@@ -6,7 +6,7 @@ use common::*;
 use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::{Carried, Given, Journey, Simulated, simulate, simulate_given};
+use hyoshi_sim::{LinkCounts, KnownJobs, Journey, Simulated, simulate, simulate_given};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Signal};
 use proptest::prelude::*;
 
@@ -76,7 +76,7 @@ proptest! {
             system = off_for_a_while(system);
         }
         let simulated = play(&system, at(200.0));
-        let sum = simulated.links.iter().fold(Carried::default(), |mut sum, link| {
+        let sum = simulated.links.iter().fold(LinkCounts::default(), |mut sum, link| {
             sum.add(link);
             sum
         });
@@ -233,7 +233,7 @@ fn journeys_that_are_known_are_not_drawn() {
         1 => Some(Journey::Lost),
         _ => None,
     };
-    let given = Given {
+    let given = KnownJobs {
         takes: &|_, drawn| drawn,
         late: None,
         crowded: false,
@@ -245,6 +245,6 @@ fn journeys_that_are_known_are_not_drawn() {
     let arrived: Vec<_> = received(&simulated.processors[1].probe).iter().map(|one| (one.number, one.due)).collect();
     assert_eq!(arrived[0], (0, at(6.0)));
     assert_eq!(arrived[1].0, 2);
-    let Carried { sent, received, lost, recorded, .. } = simulated.links[0];
+    let LinkCounts { sent, received, lost, recorded, .. } = simulated.links[0];
     assert_eq!((sent, received, lost, recorded), (3, 2, 1, 2));
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use hyoshi_control::file::{Verdict, admit};
+use hyoshi_control::file::{AdmissionVerdict, admit};
 use hyoshi_model::{HostId, Instant, Span, System, read};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::programs::{Played, Programs};
@@ -117,7 +117,7 @@ fn what_check_admits_is_never_late() {
         let system = system(&text);
         let admission = admit(&system, HostId(0)).unwrap();
         let played = played(&system);
-        let whole = admission.programs.iter().all(|one| one.verdict() == Verdict::Admitted);
+        let whole = admission.programs.iter().all(|one| one.verdict() == AdmissionVerdict::Admitted);
         admitted.set(admitted.get() + u32::from(whole));
         for (one, program) in played.iter().zip(&admission.programs) {
             prop_assert_eq!(one.all.met + one.all.missed, one.all.periods);

@@ -12,8 +12,8 @@ use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::cgroup::own::dissolve;
-use hyoshi_os::cgroup::{CpuGroup, OwnGroup, Subtree, Version};
-use hyoshi_os::process::{Identity, Process, is_same};
+use hyoshi_os::cgroup::{CpuGroup, OwnGroup, Subtree, CgroupVersion};
+use hyoshi_os::process::{ProcessIdentity, Process, is_same};
 
 use super::Ground;
 use super::moves::{Herald, Moves, Readiness, SOON};
@@ -44,9 +44,9 @@ const LOOK: Span = Span::from_millis(500);
 #[derive(Debug)]
 struct Outside {
     /// One of them, and why.
-    first: (Identity, String),
+    first: (ProcessIdentity, String),
     /// They are not tried at each look.
-    all: BTreeSet<Identity>,
+    all: BTreeSet<ProcessIdentity>,
     /// All are again then.
     again: Instant,
 }
@@ -97,7 +97,7 @@ impl Groups {
     ///
     /// The reason why not, in words.
     pub fn may_hold(&self, task: TaskId, ground: &Ground) -> Result<(), String> {
-        if self.subtree.version() == Version::One || !ground.confined.contains(&task) {
+        if self.subtree.version() == CgroupVersion::One || !ground.confined.contains(&task) {
             return Ok(());
         }
         let why = "in a control group of the task's own its processes would leave the one that they are in, and what \
@@ -177,7 +177,7 @@ impl Groups {
     }
 
     /// These are the task's no more: those that are in its group go where they came from.
-    pub fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+    pub fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
         let Some((group, _)) = self.held.get(&task) else { return };
         let there = group.processes();
         for process in left {
@@ -258,7 +258,7 @@ impl Groups {
         let (Some((group, _)), Some(members)) = (self.held.get(&task), ground.tasks.get(&task)) else { return Ok(()) };
         let (there, confined) = (group.processes(), ground.confined.contains(&task));
         // Without the one whose reason is told, all are tried again.
-        let stays = |who: Identity| members.has(who) && !there.contains(&who.number);
+        let stays = |who: ProcessIdentity| members.has(who) && !there.contains(&who.number);
         let before = self.outside.remove(&task).filter(|outside| stays(outside.first.0));
         let (mut inside, mut refused, mut all) = (false, 0, BTreeSet::new());
         let (mut first, again) = before.as_ref().map_or((None, Instant::ZERO), |it| (Some(it.first.clone()), it.again));

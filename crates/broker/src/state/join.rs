@@ -2,7 +2,7 @@
 
 use hyoshi_control::{GroupId, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
-use hyoshi_os::process::{Identity, Process};
+use hyoshi_os::process::{ProcessIdentity, Process};
 
 use super::{PATIENCE, PROVISIONAL, State, Task};
 use crate::access::Caller;
@@ -237,7 +237,7 @@ impl State {
         self.allow(caller, id)?;
         let process = match started {
             0 => Process::open(pid),
-            start => Process::open_same(Identity { number: pid, start }),
+            start => Process::open_same(ProcessIdentity { number: pid, start }),
         }?;
         // A container's first process may be a program that joins by itself.
         if pid == 1 && caller.pid() != Some(1) {
@@ -273,7 +273,7 @@ impl State {
         let hard = task.hard;
         self.look_at(id, next_multiple(now, period));
         if held.is_some() || hard {
-            self.backlog.push(hyoshi_control::Change { task: id, from: None, to: held });
+            self.backlog.push(hyoshi_control::ReservationChange { task: id, from: None, to: held });
             self.apply(now);
         }
         self.next = Instant::ZERO;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_control::upkeep::{Demand, Unserved};
+use hyoshi_control::upkeep::{ServiceDemand, Unserved};
 use hyoshi_control::{AccountId, TaskId, Upkeep};
 use hyoshi_model::{Share, Span};
 
@@ -51,8 +51,8 @@ impl State {
     }
 
     /// The cost of a task at present: its threads and its period may have changed.
-    fn demand(&self, id: TaskId) -> Demand {
-        Demand { period: self.period(id), threads: self.kernel.threads(id) }
+    fn demand(&self, id: TaskId) -> ServiceDemand {
+        ServiceDemand { period: self.period(id), threads: self.kernel.threads(id) }
     }
 
     /// Keeps out tasks that the broker's own time does not suffice for or whose users have too many threads, and lets in

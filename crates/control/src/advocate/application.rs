@@ -6,19 +6,19 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Span};
 
-use super::kind::{HEADROOM, Kind, Measure, Parameter};
+use super::kind::{HEADROOM, AdvocateKind, ParameterUnit, AdvocateParameter};
 use super::max_decay::LastReports;
 use super::{Advice, Advocate, with_headroom};
 use crate::task::{Status, Values};
 
-pub(super) const MODES: Kind = Kind {
+pub(super) const MODES: AdvocateKind = AdvocateKind {
     name: "modes",
     about: "max-decay for each mode of the application: when a mode begins, requests at once what it needed last time",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "reports",
             about: "how many reports of a mode count",
-            measure: Measure::Count,
+            measure: ParameterUnit::Count,
             least: 1,
             most: 1_000,
             default: Some(5),
@@ -28,30 +28,30 @@ pub(super) const MODES: Kind = Kind {
     build: |settings| Box::new(Modes::new(settings[0] as usize, settings[1] as u32)),
 };
 
-pub(super) const VALUE: Kind = Kind {
+pub(super) const VALUE: AdvocateKind = AdvocateKind {
     name: "value",
     about: "requests in proportion to a number that the application reports: so much for each target that it tracks",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "each",
             about: "the budget for one",
-            measure: Measure::Time,
+            measure: ParameterUnit::Time,
             least: 1,
             most: Reservation::LONGEST.as_nanos(),
             default: None,
         },
-        Parameter {
+        AdvocateParameter {
             name: "base",
             about: "the budget for none",
-            measure: Measure::Time,
+            measure: ParameterUnit::Time,
             least: 0,
             most: Reservation::LONGEST.as_nanos(),
             default: Some(0),
         },
-        Parameter {
+        AdvocateParameter {
             name: "index",
             about: "which of the application's numbers, from 0",
-            measure: Measure::Count,
+            measure: ParameterUnit::Count,
             least: 0,
             most: Values::MOST as u64 - 1,
             default: Some(0),
@@ -59,7 +59,7 @@ pub(super) const VALUE: Kind = Kind {
     ],
     build: |settings| {
         let (each, base) = (Span::from_nanos(settings[0]), Span::from_nanos(settings[1]));
-        Box::new(Value { each, base, index: settings[2] as usize, last: None })
+        Box::new(ProportionalBudget { each, base, index: settings[2] as usize, last: None })
     },
 };
 
@@ -134,7 +134,7 @@ impl Advocate for Modes {
 
 /// A budget in proportion to one of the application's numbers.
 #[derive(Clone, Copy, Debug)]
-pub struct Value {
+pub struct ProportionalBudget {
     /// The budget for one.
     pub each: Span,
     /// The budget for none.
@@ -145,7 +145,7 @@ pub struct Value {
     pub last: Option<i64>,
 }
 
-impl Advocate for Value {
+impl Advocate for ProportionalBudget {
     fn name(&self) -> &'static str {
         VALUE.name
     }
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_value_asks_for_each_and_the_base() {
         let ms = Span::from_millis;
-        let mut value = Value { each: ms(5), base: ms(2), index: 1, last: None };
+        let mut value = ProportionalBudget { each: ms(5), base: ms(2), index: 1, last: None };
         let mut report = |numbers: &[i64]| {
             let values = Values::new(numbers).unwrap();
             let status = Status { values, ..Status::of_cycle(Instant::ZERO, ms(1)) };

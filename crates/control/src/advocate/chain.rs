@@ -14,12 +14,12 @@ use crate::task::{Grant, Status};
 ///
 /// An empty chain asks for what was declared.
 #[derive(Debug, Default)]
-pub struct Chain {
-    links: Vec<Link>,
+pub struct AdvocateChain {
+    links: Vec<ChainLink>,
 }
 
 #[derive(Debug)]
-struct Link {
+struct ChainLink {
     advocate: Box<dyn Advocate>,
     asked: Option<Reservation>,
 }
@@ -27,7 +27,7 @@ struct Link {
 /// Why an advocate cannot be added or taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainError {
-    /// [`Chain::LONGEST`] advocates are there.
+    /// [`AdvocateChain::LONGEST`] advocates are there.
     Full,
     /// No advocate has this position.
     NoSuch {
@@ -42,7 +42,7 @@ impl fmt::Display for ChainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChainError::Full => {
-                write!(f, "the chain has {} advocates, which is the limit: remove one first", Chain::LONGEST)
+                write!(f, "the chain has {} advocates, which is the limit: remove one first", AdvocateChain::LONGEST)
             }
             ChainError::NoSuch { position, of: 0 } => {
                 write!(f, "there is no advocate {position}: the chain is empty")
@@ -59,25 +59,25 @@ impl fmt::Display for ChainError {
 
 impl core::error::Error for ChainError {}
 
-impl Chain {
+impl AdvocateChain {
     /// How many advocates one task can have.
     pub const LONGEST: usize = 16;
 
     /// A chain of one.
     pub fn of(advocate: impl Advocate + 'static) -> Self {
-        Chain { links: alloc::vec![Link { advocate: Box::new(advocate), asked: None }] }
+        AdvocateChain { links: alloc::vec![ChainLink { advocate: Box::new(advocate), asked: None }] }
     }
 
     /// Adds an advocate at `position`, or at the end.
     pub fn insert(&mut self, advocate: Box<dyn Advocate>, position: Option<usize>) -> Result<(), ChainError> {
         let position = position.unwrap_or(self.links.len());
-        if self.links.len() == Chain::LONGEST {
+        if self.links.len() == AdvocateChain::LONGEST {
             return Err(ChainError::Full);
         }
         if position > self.links.len() {
             return Err(ChainError::NoSuch { position, of: self.links.len() });
         }
-        self.links.insert(position, Link { advocate, asked: None });
+        self.links.insert(position, ChainLink { advocate, asked: None });
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl Chain {
     }
 
     /// Passes a status down the chain and returns what its last advocate asks; pushes at most
-    /// [`Chain::LONGEST`] emissions.
+    /// [`AdvocateChain::LONGEST`] emissions.
     pub fn advise(&mut self, status: &Status, declared: Reservation, mut emit: impl FnMut(Emission)) -> Reservation {
         let mut asked = declared;
         for (position, link) in self.links.iter_mut().enumerate() {

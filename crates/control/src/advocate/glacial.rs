@@ -5,18 +5,18 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Span};
 
-use super::kind::{HEADROOM, Kind, Measure, Parameter};
+use super::kind::{HEADROOM, AdvocateKind, ParameterUnit, AdvocateParameter};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: AdvocateKind = AdvocateKind {
     name: "glacial",
     about: "moves a fraction of the way to each report's demand, so single spikes hardly count",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "fraction",
             about: "the fraction of the difference that each report adds",
-            measure: Measure::Share,
+            measure: ParameterUnit::Share,
             least: 1_000,
             most: 1_000_000,
             default: Some(100_000),

@@ -11,26 +11,26 @@ use super::Advocate;
 
 /// A kind of advocate.
 #[derive(Debug)]
-pub struct Kind {
+pub struct AdvocateKind {
     /// Its name in commands and files.
     pub name: &'static str,
     /// What it does, in one line without a capital or a full stop.
     pub about: &'static str,
-    /// Its parameters, at most [`Kind::MOST_PARAMETERS`]; the first may be written without its name.
-    pub parameters: &'static [Parameter],
+    /// Its parameters, at most [`AdvocateKind::MOST_PARAMETERS`]; the first may be written without its name.
+    pub parameters: &'static [AdvocateParameter],
     /// Makes one of values within the parameters' ranges, one for each, in their order.
-    pub(super) build: fn(&[u64; Kind::MOST_PARAMETERS]) -> Box<dyn Advocate>,
+    pub(super) build: fn(&[u64; AdvocateKind::MOST_PARAMETERS]) -> Box<dyn Advocate>,
 }
 
 /// A parameter of a kind of advocate.
 #[derive(Debug)]
-pub struct Parameter {
+pub struct AdvocateParameter {
     /// Its name in commands and files.
     pub name: &'static str,
     /// What it is for.
     pub about: &'static str,
     /// What it measures.
-    pub measure: Measure,
+    pub measure: ParameterUnit,
     /// The least value.
     pub least: u64,
     /// The largest value.
@@ -41,7 +41,7 @@ pub struct Parameter {
 
 /// What a parameter measures, and how its number is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
+pub enum ParameterUnit {
     /// A whole number.
     Count,
     /// A percentage; the number counts millionths.
@@ -51,16 +51,16 @@ pub enum Measure {
 }
 
 /// How much more than the demand is asked, which several kinds have.
-pub(super) const HEADROOM: Parameter = Parameter {
+pub(super) const HEADROOM: AdvocateParameter = AdvocateParameter {
     name: "headroom",
     about: "how much more than the demand it requests",
-    measure: Measure::Share,
+    measure: ParameterUnit::Share,
     least: 0,
     most: 1_000_000,
     default: Some(50_000),
 };
 
-impl Kind {
+impl AdvocateKind {
     /// How many parameters a kind can have.
     pub const MOST_PARAMETERS: usize = 4;
 }
@@ -70,22 +70,22 @@ pub(super) fn same(name: &str, written: &str) -> bool {
     name.len() == written.len() && name.bytes().zip(written.bytes()).all(|(a, b)| a == b || (a == b'-' && b == b'_'))
 }
 
-impl Measure {
+impl ParameterUnit {
     /// Reads a value as people write it.
     pub fn read(self, text: &str) -> Result<u64, NotRead> {
         match self {
-            Measure::Count => text.trim().parse().map_err(|_| NotRead::Count),
-            Measure::Share => text.parse::<Share>().map(Share::as_millionths).map_err(NotRead::Quantity),
-            Measure::Time => quantity::span(text).map(Span::as_nanos).map_err(NotRead::Quantity),
+            ParameterUnit::Count => text.trim().parse().map_err(|_| NotRead::Count),
+            ParameterUnit::Share => text.parse::<Share>().map(Share::as_millionths).map_err(NotRead::Quantity),
+            ParameterUnit::Time => quantity::span(text).map(Span::as_nanos).map_err(NotRead::Quantity),
         }
     }
 
-    /// Writes a value so that [`Measure::read`] reads it.
+    /// Writes a value so that [`ParameterUnit::read`] reads it.
     pub fn write(self, value: u64) -> String {
         match self {
-            Measure::Count => value.to_string(),
-            Measure::Share => Share::from_millionths(value).to_string(),
-            Measure::Time => Span::from_nanos(value).to_string(),
+            ParameterUnit::Count => value.to_string(),
+            ParameterUnit::Share => Share::from_millionths(value).to_string(),
+            ParameterUnit::Time => Span::from_nanos(value).to_string(),
         }
     }
 }

@@ -6,18 +6,18 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Span};
 
-use super::kind::{HEADROOM, Kind, Measure, Parameter};
+use super::kind::{HEADROOM, AdvocateKind, ParameterUnit, AdvocateParameter};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: AdvocateKind = AdvocateKind {
     name: "max-decay",
     about: "requests the greatest demand of the last reports: rises at once, falls only after as many lower ones",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "reports",
             about: "how many reports count",
-            measure: Measure::Count,
+            measure: ParameterUnit::Count,
             least: 1,
             most: 1_000,
             default: Some(5),

@@ -1,7 +1,7 @@
 //! Advocates: what to ask on behalf of one task (the paper's section III-A).
 //!
 //! An advocate takes a task's status and the reservation that is asked so far, and asks for another;
-//! several make a [`Chain`].
+//! several make a [`AdvocateChain`].
 
 mod application;
 mod chain;
@@ -22,17 +22,17 @@ use hyoshi_model::{Instant, Reservation, Span};
 
 use crate::task::{Grant, Status};
 
-pub use application::{Modes, Value};
-pub use chain::{Chain, ChainError};
-pub use fixed::{Cap, Floor, Rate};
+pub use application::{Modes, ProportionalBudget};
+pub use chain::{AdvocateChain, ChainError};
+pub use fixed::{Cap, Floor, FixedRate};
 pub use glacial::Glacial;
-pub use kind::{Kind, Measure, NotRead, Parameter};
+pub use kind::{AdvocateKind, ParameterUnit, NotRead, AdvocateParameter};
 pub use max_decay::MaxDecay;
 pub use percentile::Percentile;
 pub use proactive::Proactive;
 pub use spec::{Spec, SpecError};
 pub use table::KINDS;
-pub use telling::{Conditions, Log};
+pub use telling::{Conditions, LogAdvocate};
 pub use watchdog::Watchdog;
 
 /// What an advocate wants told to the world around the broker: the shell that drives the arbiter writes it.

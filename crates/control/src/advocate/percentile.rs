@@ -7,26 +7,26 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Share, Span};
 
-use super::kind::{HEADROOM, Kind, Measure, Parameter};
+use super::kind::{HEADROOM, AdvocateKind, ParameterUnit, AdvocateParameter};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: AdvocateKind = AdvocateKind {
     name: "percentile",
     about: "requests what was enough for a percentage of the last reports: rare spikes use unreserved time",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "percentile",
             about: "the percentage of reports for which the budget is enough",
-            measure: Measure::Share,
+            measure: ParameterUnit::Share,
             least: 10_000,
             most: 1_000_000,
             default: Some(950_000),
         },
-        Parameter {
+        AdvocateParameter {
             name: "reports",
             about: "how many reports count",
-            measure: Measure::Count,
+            measure: ParameterUnit::Count,
             least: 2,
             most: 1_000,
             default: Some(100),

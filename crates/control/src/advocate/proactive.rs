@@ -6,27 +6,27 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Span};
 
-use super::kind::{HEADROOM, Kind, Measure, Parameter};
+use super::kind::{HEADROOM, AdvocateKind, ParameterUnit, AdvocateParameter};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: AdvocateKind = AdvocateKind {
     name: "proactive",
     about: "learns the period of spikes (garbage collections, key frames) and requests time for one only when it is \
         due",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "memory",
             about: "how many reports it learns from: at least four times the distance of two spikes",
-            measure: Measure::Count,
+            measure: ParameterUnit::Count,
             least: 16,
             most: Proactive::LONGEST_MEMORY as u64,
             default: Some(256),
         },
-        Parameter {
+        AdvocateParameter {
             name: "spike",
             about: "how far above the usual a demand is a spike",
-            measure: Measure::Share,
+            measure: ParameterUnit::Share,
             least: 10_000,
             most: 10_000_000,
             default: Some(300_000),

@@ -5,15 +5,15 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::kind::{Kind, NotRead, Parameter, same};
+use super::kind::{AdvocateKind, NotRead, AdvocateParameter, same};
 use super::table::KINDS;
-use super::{Advocate, Chain};
+use super::{Advocate, AdvocateChain};
 
 /// A kind of advocate with a value for each of its parameters, all in range.
 #[derive(Clone, Copy)]
 pub struct Spec {
-    kind: &'static Kind,
-    values: [u64; Kind::MOST_PARAMETERS],
+    kind: &'static AdvocateKind,
+    values: [u64; AdvocateKind::MOST_PARAMETERS],
 }
 
 /// Why a text is no advocate.
@@ -89,7 +89,7 @@ impl SpecError {
     pub fn remedy(&self) -> String {
         let names = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(", ");
         let parameters = |kind: &str| {
-            let kind = Kind::named(kind).map_or(&[][..], |kind| kind.parameters);
+            let kind = AdvocateKind::named(kind).map_or(&[][..], |kind| kind.parameters);
             if kind.is_empty() {
                 return "it has no parameters".to_string();
             }
@@ -102,7 +102,7 @@ impl SpecError {
             SpecError::Parameter { kind, .. } | SpecError::Stray { kind, .. } => parameters(kind),
             SpecError::Twice { .. } => "remove one of them".to_string(),
             SpecError::NoValue { kind, parameter } | SpecError::Missing { kind, parameter } => {
-                let wanted = Kind::named(kind).and_then(|kind| kind.parameters.iter().find(|p| p.name == *parameter));
+                let wanted = AdvocateKind::named(kind).and_then(|kind| kind.parameters.iter().find(|p| p.name == *parameter));
                 match wanted {
                     None => parameters(kind),
                     Some(wanted) => alloc::format!(
@@ -146,8 +146,8 @@ impl Spec {
     /// An advocate by the name of its kind and the settings that differ from the defaults. An empty name
     /// of a setting means the kind's first parameter: `cap = "60%"`.
     pub fn new<'a>(kind: &str, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, SpecError> {
-        let kind = Kind::named(kind).ok_or_else(|| SpecError::Kind(kind.to_string()))?;
-        let mut given = [None; Kind::MOST_PARAMETERS];
+        let kind = AdvocateKind::named(kind).ok_or_else(|| SpecError::Kind(kind.to_string()))?;
+        let mut given = [None; AdvocateKind::MOST_PARAMETERS];
         for (name, text) in settings {
             let found = kind.parameters.iter().position(|parameter| same(parameter.name, name));
             let index = match found {
@@ -163,7 +163,7 @@ impl Spec {
                 return Err(SpecError::Twice { kind: kind.name, parameter: parameter.name });
             }
         }
-        let mut values = [0; Kind::MOST_PARAMETERS];
+        let mut values = [0; AdvocateKind::MOST_PARAMETERS];
         for ((place, given), parameter) in values.iter_mut().zip(given).zip(kind.parameters) {
             *place =
                 given.or(parameter.default).ok_or(SpecError::Missing { kind: kind.name, parameter: parameter.name })?;
@@ -176,7 +176,7 @@ impl Spec {
     pub fn from_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, SpecError> {
         let mut words = words.into_iter();
         let name = words.next().ok_or(SpecError::Empty)?;
-        let kind = Kind::named(name).ok_or_else(|| SpecError::Kind(name.to_string()))?;
+        let kind = AdvocateKind::named(name).ok_or_else(|| SpecError::Kind(name.to_string()))?;
         let mut settings = Vec::new();
         while let Some(word) = words.next() {
             let Some(option) = word.strip_prefix("--") else {
@@ -199,12 +199,12 @@ impl Spec {
     }
 
     /// Its kind.
-    pub fn kind(&self) -> &'static Kind {
+    pub fn kind(&self) -> &'static AdvocateKind {
         self.kind
     }
 
     /// Its parameters with their values.
-    pub fn settings(&self) -> impl Iterator<Item = (&'static Parameter, u64)> {
+    pub fn settings(&self) -> impl Iterator<Item = (&'static AdvocateParameter, u64)> {
         self.kind.parameters.iter().zip(self.values)
     }
 
@@ -214,8 +214,8 @@ impl Spec {
     }
 
     /// A chain of several.
-    pub fn chain(specs: &[Spec]) -> Result<Chain, super::ChainError> {
-        let mut chain = Chain::default();
+    pub fn chain(specs: &[Spec]) -> Result<AdvocateChain, super::ChainError> {
+        let mut chain = AdvocateChain::default();
         for spec in specs {
             chain.insert(spec.build(), None)?;
         }
@@ -223,7 +223,7 @@ impl Spec {
     }
 }
 
-fn value(kind: &'static Kind, parameter: &'static Parameter, text: &str) -> Result<u64, SpecError> {
+fn value(kind: &'static AdvocateKind, parameter: &'static AdvocateParameter, text: &str) -> Result<u64, SpecError> {
     let (kind, name) = (kind.name, parameter.name);
     let measure = parameter.measure;
     let value =
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn every_kind_reads_back_as_it_prints() {
         for kind in &KINDS {
-            assert!(kind.parameters.len() <= Kind::MOST_PARAMETERS);
+            assert!(kind.parameters.len() <= AdvocateKind::MOST_PARAMETERS);
             let settings = kind.parameters.iter().map(|p| (p.name, p.measure.write(p.default.unwrap_or(p.most))));
             let settings: Vec<_> = settings.collect();
             let spec = Spec::new(kind.name, settings.iter().map(|(name, text)| (*name, text.as_str()))).unwrap();

@@ -1,10 +1,10 @@
 //! The one table of advocates, from which commands, files, IDL and docs are read.
 
-use super::kind::{Kind, same};
+use super::kind::{AdvocateKind, same};
 use super::{application, fixed, glacial, max_decay, percentile, proactive, telling, watchdog};
 
 /// Every kind of advocate. A new one is a file and a line here.
-pub static KINDS: [Kind; 12] = [
+pub static KINDS: [AdvocateKind; 12] = [
     max_decay::KIND,
     glacial::KIND,
     percentile::KIND,
@@ -19,9 +19,9 @@ pub static KINDS: [Kind; 12] = [
     telling::CONDITIONS,
 ];
 
-impl Kind {
+impl AdvocateKind {
     /// The kind of this name; dashes may be underscores, as in files.
-    pub fn named(name: &str) -> Option<&'static Kind> {
+    pub fn named(name: &str) -> Option<&'static AdvocateKind> {
         KINDS.iter().find(|kind| same(kind.name, name))
     }
 }

@@ -5,25 +5,25 @@ use core::fmt;
 
 use hyoshi_model::Reservation;
 
-use super::kind::{Kind, Measure, Parameter};
+use super::kind::{AdvocateKind, ParameterUnit, AdvocateParameter};
 use super::{Advice, Advocate, Emission};
 use crate::task::Status;
 
-pub(super) const LOG: Kind = Kind {
+pub(super) const LOG: AdvocateKind = AdvocateKind {
     name: "log",
     about: "writes status and request to the task's log file and passes both on",
-    parameters: &[Parameter {
+    parameters: &[AdvocateParameter {
         name: "every",
         about: "writes one report of this many",
-        measure: Measure::Count,
+        measure: ParameterUnit::Count,
         least: 1,
         most: 1_000_000,
         default: Some(1),
     }],
-    build: |settings| Box::new(Log::new(settings[0])),
+    build: |settings| Box::new(LogAdvocate::new(settings[0])),
 };
 
-pub(super) const CONDITIONS: Kind = Kind {
+pub(super) const CONDITIONS: AdvocateKind = AdvocateKind {
     name: "conditions",
     about: "keeps status and request as system conditions for contracts and passes both on",
     parameters: &[],
@@ -32,19 +32,19 @@ pub(super) const CONDITIONS: Kind = Kind {
 
 /// Emits a record of every so many reports; the file is for the shell around the arbiter to write.
 #[derive(Clone, Copy, Debug)]
-pub struct Log {
+pub struct LogAdvocate {
     every: u64,
     reports: u64,
 }
 
-impl Log {
+impl LogAdvocate {
     /// One of `every` reports, the first first.
     pub fn new(every: u64) -> Self {
-        Log { every: every.max(1), reports: 0 }
+        LogAdvocate { every: every.max(1), reports: 0 }
     }
 }
 
-impl Advocate for Log {
+impl Advocate for LogAdvocate {
     fn name(&self) -> &'static str {
         LOG.name
     }
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_log_writes_one_report_of_so_many() {
         let asked = Reservation::new(Span::from_millis(10), Span::from_millis(100)).unwrap();
-        let mut log = Log::new(3);
+        let mut log = LogAdvocate::new(3);
         let mut written = |status: Status| log.advise(&status, asked).emitted.is_some();
         let report = Status::of_cycle(Instant::ZERO, Span::ZERO);
         assert!(written(report) && !written(report) && !written(report) && written(report));

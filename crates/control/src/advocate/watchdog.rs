@@ -5,26 +5,26 @@ use core::fmt;
 
 use hyoshi_model::{Instant, Reservation, Share};
 
-use super::kind::{Kind, Measure, Parameter};
+use super::kind::{AdvocateKind, ParameterUnit, AdvocateParameter};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: AdvocateKind = AdvocateKind {
     name: "watchdog",
     about: "requests more if reports are missing although the task is busy: a cycle may need far more than it holds",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "periods",
             about: "how many periods without a report it waits",
-            measure: Measure::Count,
+            measure: ParameterUnit::Count,
             least: 1,
             most: 1_000,
             default: Some(2),
         },
-        Parameter {
+        AdvocateParameter {
             name: "raise",
             about: "how much more it then requests, and again after each further period, relative to the request",
-            measure: Measure::Share,
+            measure: ParameterUnit::Share,
             least: 10_000,
             most: 10_000_000,
             default: Some(500_000),

@@ -38,7 +38,7 @@ pub struct Explanation {
     /// What was declared.
     pub declared: Reservation,
     /// What each advocate made of it.
-    pub advocates: Vec<Asked>,
+    pub advocates: Vec<AdvocateRequest>,
     /// What it was granted.
     pub grant: Grant,
     /// Who holds what it lacks, the largest first; empty if it lacks nothing.
@@ -59,7 +59,7 @@ pub struct Explanation {
 
 /// What one advocate asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct AdvocateRequest {
     /// Its kind.
     pub name: &'static str,
     /// What it asked; `None` before its first status.
@@ -115,7 +115,7 @@ impl Arbiter {
         }
         let advocates = joining.chain.iter().map(|(advocate, asked)| {
             let words = Words(advocate).to_string();
-            Asked { name: advocate.name(), asked, words }
+            AdvocateRequest { name: advocate.name(), asked, words }
         });
         Some(Explanation {
             at: now,
@@ -248,7 +248,7 @@ impl fmt::Display for Explanation {
         write!(f, "\n  requests   ")?;
         reserved(f, Some(self.grant.asked))?;
         write!(f, "\n               declared: {:.4}", self.declared)?;
-        for Asked { name, asked, words } in &self.advocates {
+        for AdvocateRequest { name, asked, words } in &self.advocates {
             write!(f, "\n               {name}: ")?;
             match asked {
                 None => f.write_str("nothing yet")?,

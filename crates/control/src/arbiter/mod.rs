@@ -12,18 +12,18 @@ use alloc::vec::Vec;
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
 use crate::accounts::Accounts;
-use crate::advocate::{Advocate, Chain, Emission};
+use crate::advocate::{Advocate, AdvocateChain, Emission};
 use crate::policy::{AnyPolicy, Ask, Policy};
 use crate::task::{Confirmation, Grant, GroupId, Reason, Status, TaskId};
 
-pub use explain::{Asked, Explanation, Holder};
+pub use explain::{AdvocateRequest, Explanation, Holder};
 pub use refusal::Refusal;
 pub use task::Joining;
 use task::Task;
 
 /// A reservation that has to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct ReservationChange {
     /// Whose.
     pub task: TaskId,
     /// What it held.
@@ -36,7 +36,7 @@ pub struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision<'a> {
     /// To be carried out in this order: what makes room first, then what takes it.
-    pub changes: &'a [Change],
+    pub changes: &'a [ReservationChange],
     /// To be told by whoever drives the arbiter.
     pub emitted: &'a [Emission],
 }
@@ -72,8 +72,8 @@ pub struct Arbiter {
     looks: BTreeSet<(Instant, TaskId)>,
     // Space kept from one decision to the next.
     settled: Vec<Grant>,
-    changes: Vec<Change>,
-    raises: Vec<Change>,
+    changes: Vec<ReservationChange>,
+    raises: Vec<ReservationChange>,
     emitted: Vec<Emission>,
 }
 
@@ -204,7 +204,7 @@ impl Arbiter {
         &mut self,
         task: TaskId,
         declared: Reservation,
-        chain: Chain,
+        chain: AdvocateChain,
         now: Instant,
     ) -> Result<Decision<'_>, Refusal> {
         let joining = &mut self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining;
@@ -213,7 +213,7 @@ impl Arbiter {
     }
 
     /// Replaces all of a task's advocates.
-    pub fn set_chain(&mut self, task: TaskId, chain: Chain, now: Instant) -> Result<Decision<'_>, Refusal> {
+    pub fn set_chain(&mut self, task: TaskId, chain: AdvocateChain, now: Instant) -> Result<Decision<'_>, Refusal> {
         self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining.chain = chain;
         self.advise_again(task, now)
     }

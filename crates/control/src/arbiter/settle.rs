@@ -4,7 +4,7 @@ use core::cmp::Reverse;
 
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
-use super::{Arbiter, Change, Decision, Joining, Refusal};
+use super::{Arbiter, ReservationChange, Decision, Joining, Refusal};
 use crate::accounts::AccountId;
 use crate::policy::Ask;
 use crate::task::{Grant, Limit, Reason, Status, TaskId};
@@ -117,7 +117,7 @@ impl Arbiter {
         self.wanted.remove(index);
         let from = self.grants.remove(index).reservation;
         if from.is_some() {
-            self.changes.push(Change { task, from, to: None });
+            self.changes.push(ReservationChange { task, from, to: None });
         }
         if let Some(entry) = self.tasks.get_mut(&task) {
             let grant = entry.barred(task);
@@ -133,7 +133,7 @@ impl Arbiter {
         let grant = Grant { task, asked, reservation: Some(asked), reason: Reason::Granted };
         let from = core::mem::replace(&mut self.grants[index], grant).reservation;
         if from != grant.reservation {
-            self.changes.push(Change { task, from, to: grant.reservation });
+            self.changes.push(ReservationChange { task, from, to: grant.reservation });
         }
         entry.joining.chain.granted(&grant);
     }
@@ -196,7 +196,7 @@ impl Arbiter {
                 entry.joining.chain.granted(&grant);
             }
             if grant.reservation != before.reservation {
-                let change = Change { task: grant.task, from: before.reservation, to: grant.reservation };
+                let change = ReservationChange { task: grant.task, from: before.reservation, to: grant.reservation };
                 if grant.share() > before.share() { self.raises.push(change) } else { self.changes.push(change) }
             }
         }

@@ -6,7 +6,7 @@ use hyoshi_model::{Instant, Reservation, Share};
 
 use super::Refusal;
 use crate::accounts::AccountId;
-use crate::advocate::Chain;
+use crate::advocate::AdvocateChain;
 use crate::policy::Ask;
 use crate::task::{Confirmation, Grant, GroupId, Reason, Status, TaskId};
 
@@ -28,7 +28,7 @@ pub struct Joining {
     /// The least that is of use to it: rather nothing than less.
     pub least: Share,
     /// Its advocates.
-    pub chain: Chain,
+    pub chain: AdvocateChain,
 }
 
 impl Joining {
@@ -36,7 +36,7 @@ impl Joining {
     pub const LONGEST_NAME: usize = 64;
 
     /// With importance 0, weight 1, in the first group, for which any share is of use.
-    pub fn new(name: impl ToString, declared: Reservation, chain: Chain) -> Self {
+    pub fn new(name: impl ToString, declared: Reservation, chain: AdvocateChain) -> Self {
         Joining {
             name: name.to_string(),
             declared,

@@ -7,8 +7,8 @@ use hyoshi_model::{HostId, Instant, ProgramId, Reservation, Share, Span, System}
 
 use super::{asks_elsewhere, cpu, joining, most, open, order, promises, task};
 use crate::task::{Reason, TaskId};
-use crate::window::placement::{Cpu, Placement, Promise, Seat};
-use crate::{Admission, Chain};
+use crate::window::placement::{Cpu, WindowPlacement, Promise, Seat};
+use crate::{Admission, AdvocateChain};
 
 /// What is admitted on a host.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +52,7 @@ pub struct Admitted {
 
 /// Whether a program can rely on what it asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AdmissionVerdict {
     /// All of it.
     Admitted,
     /// Less, but no less than it says is of use to it.
@@ -63,11 +63,11 @@ pub enum Verdict {
 
 impl Admitted {
     /// Whether it can rely on what it asks.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> AdmissionVerdict {
         match (self.held, self.least) {
-            (Some(held), _) if held.budget() >= self.asked.budget() => Verdict::Admitted,
-            (Some(held), Some(least)) if held.budget() >= least => Verdict::Cut,
-            _ => Verdict::Refused,
+            (Some(held), _) if held.budget() >= self.asked.budget() => AdmissionVerdict::Admitted,
+            (Some(held), Some(least)) if held.budget() >= least => AdmissionVerdict::Cut,
+            _ => AdmissionVerdict::Refused,
         }
     }
 }
@@ -85,7 +85,7 @@ pub fn admit(system: &System, host: HostId) -> Option<HostAdmission> {
     let asked: Vec<(ProgramId, Reservation)> =
         order(system, host).into_iter().filter_map(|id| Some((id, most(system.program(id))?))).collect();
     for (id, asked) in &asked {
-        let Some(mut joining) = joining(system.program(*id), &groups, Chain::default()) else { continue };
+        let Some(mut joining) = joining(system.program(*id), &groups, AdvocateChain::default()) else { continue };
         joining.declared = *asked;
         // A file has no more programs than there can be tasks, and its names and weights are good.
         let _ = admission.join(task(*id), joining, Instant::ZERO);
@@ -123,7 +123,7 @@ fn beside_lanes(admission: &Admission, cpus: &[Cpu]) -> Vec<Beside> {
             .filter_map(|(task, _)| admission.arbiter().held(task).map(|held| (held.deadline(), task, held)))
             .collect();
         here.sort_by_key(|(deadline, task, _)| (*deadline, *task));
-        let mut placement = Placement::new([cpu.clone()], Placement::SWITCHING);
+        let mut placement = WindowPlacement::new([cpu.clone()], WindowPlacement::SWITCHING);
         let fitted = here.into_iter().map(|(_, task, held)| match placement.admit(task, held, &[]) {
             Ok(_) => (task, Some(held)),
             Err(refused) => (task, refused.most.filter(|most| placement.admit(task, *most, &[]).is_ok())),

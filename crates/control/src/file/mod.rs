@@ -10,13 +10,13 @@ use alloc::vec::Vec;
 use hyoshi_model::{AdvocateWords, Broker, HostId, Instant, Program, ProgramId, Reservation, Span, System};
 
 use crate::Admission;
-use crate::advocate::{Chain, Spec, SpecError};
+use crate::advocate::{AdvocateChain, Spec, SpecError};
 use crate::arbiter::Joining;
 use crate::policy::PolicySpec;
 use crate::task::{Grant, GroupId, Reason, Status, TaskId};
-use crate::window::placement::{Cpu, Placement, Promise};
+use crate::window::placement::{Cpu, WindowPlacement, Promise};
 
-pub use admit::{Admitted, HostAdmission, Verdict, admit};
+pub use admit::{Admitted, HostAdmission, AdmissionVerdict, admit};
 pub use promises::{cpus, promises, promises_of_run};
 
 /// Advocates from elsewhere, whose advice only a broker that runs can have: each with its parameters, the first of which has
@@ -113,8 +113,8 @@ pub fn task(program: ProgramId) -> TaskId {
 
 /// A program's advocates; unless it names some, those of the broker. Those from elsewhere are left out: as while they do not
 /// answer, each passes on what the one before it asks.
-pub fn chain(program: &Program) -> Chain {
-    let mut chain = Chain::default();
+pub fn chain(program: &Program) -> AdvocateChain {
+    let mut chain = AdvocateChain::default();
     let named = program.advocates.iter().filter_map(|words| spec(words).ok());
     let default = || Spec::new("max-decay", []).ok();
     let specs: Vec<Spec> = if program.advocates.is_empty() { default().into_iter().collect() } else { named.collect() };
@@ -127,7 +127,7 @@ pub fn chain(program: &Program) -> Chain {
 
 /// What a program says of itself as it joins, under a policy with these groups; `None` for what cannot be reserved, which
 /// no file that was read holds.
-pub fn joining(program: &Program, groups: &[String], chain: Chain) -> Option<Joining> {
+pub fn joining(program: &Program, groups: &[String], chain: AdvocateChain) -> Option<Joining> {
     let group = groups.iter().position(|group| *group == program.group).unwrap_or(0);
     Some(Joining {
         importance: program.importance,
@@ -183,7 +183,7 @@ pub fn open(system: &System, host: HostId, runs: bool) -> Option<(Admission, Vec
 }
 
 fn cpu(number: u32, promises: Vec<Promise>) -> Cpu {
-    Cpu { number, promises, cap: Placement::KERNELS_LIMIT }
+    Cpu { number, promises, cap: WindowPlacement::KERNELS_LIMIT }
 }
 
 /// The programs of a host in the order in which they join: the more important first, as the file has them.

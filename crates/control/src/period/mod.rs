@@ -15,7 +15,7 @@ use self::rhythm::{Rhythm, Rhythms};
 
 /// What is known of a program's period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct PeriodEstimate {
     /// The period; while none is found any more, the last one.
     pub period: Option<Span>,
     /// How much of the wake-ups it explains beyond chance, in thousandths; 0 while none is found.
@@ -43,7 +43,7 @@ pub struct Finding {
 pub struct Finder {
     threads: BTreeMap<u32, Thread>,
     rhythms: Rhythms,
-    finding: Finding,
+    finding: PeriodEstimate,
     shortest: Span,
 }
 
@@ -76,7 +76,7 @@ const EXACTER: u64 = 20;
 impl Finder {
     /// Without a period yet. Shorter ones than `shortest` are not to be found: wake-ups are not seen finely enough.
     pub fn new(shortest: Span) -> Self {
-        let finding = Finding { period: None, confidence: 0, wakeups: 0, thread: 0, since: Instant::ZERO };
+        let finding = PeriodEstimate { period: None, confidence: 0, wakeups: 0, thread: 0, since: Instant::ZERO };
         let shortest = shortest.max(Reservation::SHORTEST);
         Finder { threads: BTreeMap::new(), rhythms: Rhythms::default(), finding, shortest }
     }
@@ -130,7 +130,7 @@ impl Finder {
     }
 
     /// What is known now.
-    pub fn finding(&self) -> Finding {
+    pub fn finding(&self) -> PeriodEstimate {
         self.finding
     }
 
@@ -167,14 +167,14 @@ impl Finder {
         let period = rounded(period);
         // A change too small to matter is none, also after many of them: what is told is what was found first.
         let period = before.period.filter(|_| same).unwrap_or(period);
-        self.finding = Finding { period: Some(period), confidence, wakeups, thread, since };
+        self.finding = PeriodEstimate { period: Some(period), confidence, wakeups, thread, since };
         changed
     }
 
     fn lose(&mut self, now: Instant) -> bool {
         let had = self.finding.confidence > 0;
         if had {
-            self.finding = Finding { confidence: 0, since: now, ..self.finding };
+            self.finding = PeriodEstimate { confidence: 0, since: now, ..self.finding };
         }
         self.finding.wakeups = u32::try_from(self.seen()).unwrap_or(u32::MAX);
         had

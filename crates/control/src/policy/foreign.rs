@@ -25,14 +25,14 @@ use crate::task::{Grant, Limit, Reason, TaskId};
 pub struct Foreign {
     /// Decides as long as there is no answer.
     pub fallback: AnyPolicy,
-    answer: Option<BTreeMap<TaskId, Given>>,
+    answer: Option<BTreeMap<TaskId, BudgetGrant>>,
     failed: Option<String>,
     exceeded: Option<Exceeded>,
 }
 
 /// What an answer gives to one task.
 #[derive(Clone, Copy, Debug)]
-struct Given {
+struct BudgetGrant {
     /// In each of its periods.
     budget: Span,
     /// Of which it was asked.
@@ -65,7 +65,7 @@ impl Foreign {
             if *budget > ask.asked.budget() {
                 self.exceeded.get_or_insert(Exceeded::Ask(ask.task));
             }
-            (ask.task, Given { budget: *budget, period: ask.asked.period() })
+            (ask.task, BudgetGrant { budget: *budget, period: ask.asked.period() })
         });
         self.answer = Some(given.collect());
         true
@@ -115,7 +115,7 @@ impl Foreign {
     }
 }
 
-impl Given {
+impl BudgetGrant {
     /// Of what is asked now.
     fn of(&self, ask: &Ask) -> Option<Reservation> {
         let budget = match ask.asked.period() == self.period {

@@ -16,12 +16,12 @@ use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
 /// is, each gets the part of it that its share is of their sum.
 #[derive(Debug)]
 pub struct Partition {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<PartitionPart>,
 }
 
 /// One part of a partition.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PartitionPart {
     name: String,
     share: Share,
     /// The numbers of the groups in it: one, or those of a partition within.
@@ -33,9 +33,9 @@ pub(super) struct Part {
     grants: Vec<Grant>,
 }
 
-impl Part {
+impl PartitionPart {
     pub fn new(name: String, share: Share, groups: core::ops::Range<u32>, policy: AnyPolicy) -> Self {
-        Part { name, share, groups, policy, places: Vec::new(), asks: Vec::new(), grants: Vec::new() }
+        PartitionPart { name, share, groups, policy, places: Vec::new(), asks: Vec::new(), grants: Vec::new() }
     }
 
     /// Whether it is one group, not a partition within.
@@ -68,7 +68,7 @@ impl core::error::Error for GroupError {}
 
 impl Partition {
     /// What each part gets of a limit.
-    fn limit_of(&self, part: &Part, limit: Share) -> Share {
+    fn limit_of(&self, part: &PartitionPart, limit: Share) -> Share {
         let together: Share = self.parts.iter().map(|part| part.share).sum();
         if together <= limit {
             return part.share;
@@ -76,7 +76,7 @@ impl Partition {
         limit.scaled(part.share.as_millionths(), together.as_millionths())
     }
 
-    fn part_of(&self, group: GroupId) -> Option<&Part> {
+    fn part_of(&self, group: GroupId) -> Option<&PartitionPart> {
         self.parts.iter().find(|part| part.groups.contains(&group.0))
     }
 }

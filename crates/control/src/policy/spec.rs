@@ -8,7 +8,7 @@ use core::str::FromStr;
 
 use hyoshi_model::Share;
 
-use super::partition::Part;
+use super::partition::PartitionPart;
 use super::{AnyPolicy, Fair, Partition, Strict, Weighted};
 
 /// The kinds of policies and what they do: the table that commands and docs are read from.
@@ -128,7 +128,7 @@ impl PolicySpec {
             if !matches!(spec.policy, PolicySpec::Partition(_)) {
                 *next += 1;
             }
-            Part::new(spec.name.clone(), spec.share, first..*next, policy)
+            PartitionPart::new(spec.name.clone(), spec.share, first..*next, policy)
         });
         Box::new(Partition { parts: parts.collect() })
     }
@@ -154,7 +154,7 @@ impl FromStr for PolicySpec {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
-        let mut reader = Reader { rest: text, names: Vec::new() };
+        let mut reader = SpecParser { rest: text, names: Vec::new() };
         let policy = reader.policy(0)?;
         match reader.word() {
             "" => Ok(policy),
@@ -167,12 +167,12 @@ fn expected(wanted: &'static str, found: &str) -> PolicyError {
     PolicyError::Expected { wanted, found: found.chars().take(32).collect() }
 }
 
-struct Reader<'a> {
+struct SpecParser<'a> {
     rest: &'a str,
     names: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SpecParser<'a> {
     /// The next word or one of `(`, `)` and `,`; empty at the end.
     fn word(&mut self) -> &'a str {
         let rest = self.rest.trim_start();

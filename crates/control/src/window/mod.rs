@@ -7,7 +7,7 @@ use hyoshi_model::{Instant, Reservation, Span};
 
 /// What to do with a task's threads, and when to come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum WindowStep {
     /// Raise the threads; look at their consumption at this instant.
     Raise(Instant),
     /// Leave them as they are; look at their consumption at this instant.
@@ -18,25 +18,25 @@ pub enum Step {
     Wait(Instant),
 }
 
-impl Step {
+impl WindowStep {
     /// When to come back with a reading of the meter.
     pub const fn at(self) -> Instant {
         match self {
-            Step::Raise(at) | Step::Look(at) | Step::Lower(at) | Step::Wait(at) => at,
+            WindowStep::Raise(at) | WindowStep::Look(at) | WindowStep::Lower(at) | WindowStep::Wait(at) => at,
         }
     }
 }
 
 /// What to wait for between two looks, if the kernel reports a thread's consumption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest {
+pub struct WindowAlarm {
     /// When to look in any case.
     pub at: Instant,
-    /// CPU time of the task until the report, of which [`Rest::parts`] are set for its threads; `None`: no report is needed.
+    /// CPU time of the task until the report, of which [`WindowAlarm::parts`] are set for its threads; `None`: no report is needed.
     pub alarm: Option<Span>,
 }
 
-impl Rest {
+impl WindowAlarm {
     /// The shortest CPU time that an alarm can be set to.
     pub const LEAST_ALARM: Span = Span::from_micros(10);
 
@@ -45,7 +45,7 @@ impl Rest {
     /// a task consume alike, so that thread has almost everything, unless the whole is too short.
     pub fn parts(left: Span, threads: usize) -> (Span, Span) {
         let threads = threads.max(1) as u64;
-        let other = Span::from_nanos(left.as_nanos() / 64).max(Rest::LEAST_ALARM);
+        let other = Span::from_nanos(left.as_nanos() / 64).max(WindowAlarm::LEAST_ALARM);
         let most = left.saturating_sub(other * (threads - 1));
         let equal = Span::from_nanos(left.as_nanos() / threads);
         if most <= equal { (equal, equal) } else { (most, other) }
@@ -179,7 +179,7 @@ impl Window {
     /// Takes another reservation, in the middle of a period if need be: what was consumed in it counts, and what the old one
     /// had granted of that is not owed. A new period length takes effect at its first multiple at which what was consumed is
     /// earned, or by which the old one would have granted it anew, and its own length has passed.
-    pub fn reserve(&mut self, reservation: Reservation, now: Instant, meter: Span) -> Step {
+    pub fn reserve(&mut self, reservation: Reservation, now: Instant, meter: Span) -> WindowStep {
         if now >= self.ends && self.ends != Instant::ZERO {
             self.close(now, meter);
         }
@@ -195,7 +195,7 @@ impl Window {
 
     /// At the instant that the last step named, or any other: decides by the meter's reading. While that stands still, the
     /// next step may be as long as this `part` of the period; `None`: it is as if it did not.
-    pub fn look(&mut self, now: Instant, meter: Span, part: Option<u64>) -> Step {
+    pub fn look(&mut self, now: Instant, meter: Span, part: Option<u64>) -> WindowStep {
         let still = self.is_still(meter);
         (self.ran, self.opened) = (meter != self.seen, now >= self.ends);
         self.seen = meter;
@@ -208,37 +208,37 @@ impl Window {
             if was {
                 self.spend(meter);
             }
-            return if was { Step::Lower(self.ends) } else { Step::Wait(self.ends) };
+            return if was { WindowStep::Lower(self.ends) } else { WindowStep::Wait(self.ends) };
         }
         let longest = part.filter(|_| still).map(|part| Window::step(self.reservation.period(), part));
         let longer = longest.map_or(Span::ZERO, |longest| (left + self.saved).min(longest));
         let at = now.saturating_add(left.max(Window::LEAST_STEP).max(longer)).min(self.ends);
-        if was { Step::Look(at) } else { Step::Raise(at) }
+        if was { WindowStep::Look(at) } else { WindowStep::Raise(at) }
     }
 
     /// After a look that led to `step`: what to wait for, if each of the raised `threads` has an alarm.
     ///
     /// One thread consumes the budget by itself, so its alarm is the remaining budget. Of several threads, one has
-    /// consumed its part ([`Rest::parts`]) before all have consumed the rest; after its report the window is watched by
+    /// consumed its part ([`WindowAlarm::parts`]) before all have consumed the rest; after its report the window is watched by
     /// looks, as without alarms. A task that consumed nothing in a whole period sleeps: looks become rarer, and
     /// [`Window::WAKES_AFTER`] of consumption end its sleep. That consumption counts in no period, so the task can
     /// overshoot by it.
-    pub fn rest(&self, step: Step, threads: usize) -> Rest {
+    pub fn rest(&self, step: WindowStep, threads: usize) -> WindowAlarm {
         let left = self.reservation.budget().saturating_sub(self.consumed(self.seen));
         if !self.raised || threads == 0 {
-            return Rest { at: step.at(), alarm: None };
+            return WindowAlarm { at: step.at(), alarm: None };
         }
         if self.sleeps() {
             let period = self.reservation.period().as_nanos();
             let longest = Window::LONGEST_SLEEP.as_nanos() / period;
             let periods = longest.min(1 << self.quiet.min(20)).saturating_sub(1);
             let more = Span::from_nanos(period.saturating_mul(periods));
-            return Rest { at: self.ends.saturating_add(more), alarm: Some(left.min(Window::WAKES_AFTER)) };
+            return WindowAlarm { at: self.ends.saturating_add(more), alarm: Some(left.min(Window::WAKES_AFTER)) };
         }
         if threads > 1 && self.ran && !self.opened {
-            return Rest { at: step.at(), alarm: None };
+            return WindowAlarm { at: step.at(), alarm: None };
         }
-        Rest { at: self.ends, alarm: Some(left) }
+        WindowAlarm { at: self.ends, alarm: Some(left) }
     }
 
     /// Whether the task consumed nothing in the whole period before, nor since.

@@ -44,9 +44,9 @@ pub struct Cpu {
 pub struct Seat {
     /// The kernel's number of the CPU.
     pub cpu: u32,
-    /// How urgent it is among the windows there: 0 is the most, below [`Placement::LEVELS`].
+    /// How urgent it is among the windows there: 0 is the most, below [`WindowPlacement::LEVELS`].
     pub level: u8,
-    /// The number of equal parts of its period in which its budget is served: see [`Placement::RUN`].
+    /// The number of equal parts of its period in which its budget is served: see [`WindowPlacement::RUN`].
     pub slices: u32,
 }
 
@@ -85,9 +85,9 @@ impl core::error::Error for NoRoom {}
 /// RTSS 2003).
 ///
 /// Each budget is lengthened by what switching costs and by [`Window::LEAST_STEP`], by which a window may overshoot. How much
-/// more it may is what is left when all are admitted: [`Placement::part`].
+/// more it may is what is left when all are admitted: [`WindowPlacement::part`].
 #[derive(Clone, Debug)]
-pub struct Placement {
+pub struct WindowPlacement {
     cpus: Vec<(Cpu, Vec<Placed>)>,
     overhead: Span,
     /// Windows overshoot by this part of their periods, if that is longer.
@@ -141,7 +141,7 @@ fn slices(reservation: Reservation, slot: Span) -> u32 {
     if sliced(reservation, slices) == reservation { 1 } else { slices }
 }
 
-impl Placement {
+impl WindowPlacement {
     /// What raising and lowering a window's threads costs of each period, with some twenty of them.
     pub const SWITCHING: Span = Span::from_micros(100);
     /// What the kernel leaves real-time threads of a CPU, unless somebody has set that otherwise.
@@ -160,7 +160,7 @@ impl Placement {
     /// Without windows; one period's raising and lowering of a window's threads costs `switching`.
     pub fn new(cpus: impl IntoIterator<Item = Cpu>, switching: Span) -> Self {
         let cpus = cpus.into_iter().map(|cpu| (cpu, Vec::new())).collect();
-        Placement { cpus, overhead: switching + Window::LEAST_STEP, part: None, run: Placement::RUN }
+        WindowPlacement { cpus, overhead: switching + Window::LEAST_STEP, part: None, run: WindowPlacement::RUN }
     }
 
     /// Gives a task its window, or another one: on its present CPU if it fits there, else on the least reserved CPU
@@ -219,7 +219,7 @@ impl Placement {
     }
 
     /// From now on a task may run on these CPUs alone: its window stays where it is if that is one of them, else it is
-    /// placed anew as by [`Placement::admit`].
+    /// placed anew as by [`WindowPlacement::admit`].
     ///
     /// # Errors
     ///
@@ -358,15 +358,15 @@ impl Placement {
         (0..self.cpus.len()).for_each(|cpu| self.slice(cpu));
     }
 
-    /// Divides the windows of a CPU into the longest slices with which they run no longer than [`Placement::RUN`] back
+    /// Divides the windows of a CPU into the longest slices with which they run no longer than [`WindowPlacement::RUN`] back
     /// to back. If there are none, it uses the slices with the shortest run. All windows keep their deadlines.
     fn slice(&mut self, cpu: usize) {
         let (place, windows) = &self.cpus[cpu];
         let mut best = whole(windows);
-        if best.iter().any(|window| slices(window.reservation, Placement::SLOTS[3]) > 1) {
+        if best.iter().any(|window| slices(window.reservation, WindowPlacement::SLOTS[3]) > 1) {
             let run = |windows: &[Placed]| self.run_of(windows).map_or(u64::MAX, Span::as_nanos);
             let mut shortest = run(&best);
-            for slot in Placement::SLOTS {
+            for slot in WindowPlacement::SLOTS {
                 if shortest <= self.run.as_nanos() {
                     break;
                 }
@@ -386,7 +386,7 @@ impl Placement {
         let deadline = own.deadline().as_nanos();
         let alone = self.lengthened(own).as_nanos();
         let mut response = alone;
-        for _ in 0..Placement::MOST_STEPS {
+        for _ in 0..WindowPlacement::MOST_STEPS {
             if response > deadline {
                 return None;
             }
@@ -422,7 +422,7 @@ impl Placement {
     fn fits(&self, cpu: usize, more: &Placed) -> bool {
         let (cpu, windows) = &self.cpus[cpu];
         let is_allowed = more.allowed.is_empty() || more.allowed.contains(&cpu.number);
-        if !is_allowed || windows.len() >= Placement::MOST_ON_A_CPU {
+        if !is_allowed || windows.len() >= WindowPlacement::MOST_ON_A_CPU {
             return false;
         }
         let mut all = whole(windows);
@@ -460,7 +460,7 @@ impl Placement {
     pub fn part(&self, number: u32) -> Option<u64> {
         let (cpu, windows) = self.cpus.iter().find(|(cpu, _)| cpu.number == number)?;
         let with =
-            |part: &u64| Placement { cpus: Vec::new(), overhead: self.overhead, part: Some(*part), run: self.run };
+            |part: &u64| WindowPlacement { cpus: Vec::new(), overhead: self.overhead, part: Some(*part), run: self.run };
         [8, 16, 32, 64, 128].into_iter().find(|part| with(part).holds(cpu, windows))
     }
 
@@ -470,7 +470,7 @@ impl Placement {
         let mut all: Vec<Placed> = self.cpus.iter().flat_map(|(_, windows)| whole(windows)).collect();
         all.push(more.clone());
         all.sort_by_key(|window| (window.allowed.is_empty(), Reverse(window.reservation.share()), window.task));
-        let mut anew = Placement {
+        let mut anew = WindowPlacement {
             cpus: self.cpus.iter().map(|(cpu, _)| (cpu.clone(), Vec::new())).collect(),
             overhead: self.overhead,
             part: self.part,
@@ -537,7 +537,7 @@ fn levels(windows: &[Placed]) -> Vec<u8> {
     let mut deadlines: Vec<Span> = windows.iter().map(|window| window.served().deadline()).collect();
     deadlines.sort_unstable();
     deadlines.dedup();
-    let most = usize::from(Placement::LEVELS);
+    let most = usize::from(WindowPlacement::LEVELS);
     let level = |window: &Placed| {
         let rank = deadlines.binary_search(&window.served().deadline()).unwrap_or_else(|rank| rank);
         let level = if deadlines.len() <= most { rank } else { rank * most / deadlines.len() };

@@ -17,15 +17,15 @@ fn window(budget: u64, period: u64) -> Window {
 #[test]
 fn it_sleeps_for_what_is_left_and_lowers_when_nothing_is() {
     let mut window = window(3_000, 10_000);
-    assert_eq!(window.look(at(10_000), us(500), None), Step::Raise(at(13_000)));
+    assert_eq!(window.look(at(10_000), us(500), None), WindowStep::Raise(at(13_000)));
     // It ran half of the time: half is left.
-    assert_eq!(window.look(at(13_000), us(2_000), None), Step::Look(at(14_500)));
-    assert_eq!(window.look(at(14_500), us(3_480), None), Step::Look(at(14_600)), "the least step");
-    assert_eq!(window.look(at(14_600), us(3_580), None), Step::Lower(at(20_000)));
-    assert_eq!(window.look(at(15_000), us(3_980), None), Step::Wait(at(20_000)));
+    assert_eq!(window.look(at(13_000), us(2_000), None), WindowStep::Look(at(14_500)));
+    assert_eq!(window.look(at(14_500), us(3_480), None), WindowStep::Look(at(14_600)), "the least step");
+    assert_eq!(window.look(at(14_600), us(3_580), None), WindowStep::Lower(at(20_000)));
+    assert_eq!(window.look(at(15_000), us(3_980), None), WindowStep::Wait(at(20_000)));
     assert_eq!(
         window.look(at(20_000), us(8_000), None),
-        Step::Raise(at(23_000)),
+        WindowStep::Raise(at(23_000)),
         "what it took lowered does not count"
     );
 }
@@ -34,17 +34,17 @@ fn it_sleeps_for_what_is_left_and_lowers_when_nothing_is() {
 fn what_is_not_wanted_is_kept_until_the_period_ends_and_then_forfeited() {
     let mut window = window(3_000, 10_000);
     window.look(at(0), us(0), None);
-    assert_eq!(window.look(at(3_000), us(0), None), Step::Look(at(6_000)));
-    assert_eq!(window.look(at(9_000), us(0), None), Step::Look(at(10_000)), "not past the period's end");
-    assert_eq!(window.look(at(10_000), us(1_000), None), Step::Look(at(13_000)));
+    assert_eq!(window.look(at(3_000), us(0), None), WindowStep::Look(at(6_000)));
+    assert_eq!(window.look(at(9_000), us(0), None), WindowStep::Look(at(10_000)), "not past the period's end");
+    assert_eq!(window.look(at(10_000), us(1_000), None), WindowStep::Look(at(13_000)));
 }
 
 #[test]
 fn a_late_look_opens_the_period_it_is_in() {
     let mut window = window(3_000, 10_000);
     window.look(at(0), us(0), None);
-    assert_eq!(window.look(at(34_000), us(9_000), None), Step::Look(at(37_000)));
-    assert_eq!(window.look(at(37_000), us(12_000), None), Step::Lower(at(40_000)));
+    assert_eq!(window.look(at(34_000), us(9_000), None), WindowStep::Look(at(37_000)));
+    assert_eq!(window.look(at(37_000), us(12_000), None), WindowStep::Lower(at(40_000)));
 }
 
 #[test]
@@ -52,17 +52,17 @@ fn another_reservation_counts_what_was_consumed() {
     let mut window = window(3_000, 10_000);
     let of = |budget, period| Reservation::new(us(budget), us(period)).unwrap();
     window.look(at(0), us(0), None);
-    assert_eq!(window.reserve(of(2_000, 10_000), at(2_500), us(2_500)), Step::Lower(at(10_000)));
-    assert_eq!(window.reserve(of(4_000, 10_000), at(3_000), us(2_500)), Step::Raise(at(4_500)));
+    assert_eq!(window.reserve(of(2_000, 10_000), at(2_500), us(2_500)), WindowStep::Lower(at(10_000)));
+    assert_eq!(window.reserve(of(4_000, 10_000), at(3_000), us(2_500)), WindowStep::Raise(at(4_500)));
     // A shorter period begins at its own first multiple at which what was consumed is earned: 2.5 ms at 3 of 10, then 0.5 ms
     // at 4 of 10, would have been by 9.6 ms.
-    assert_eq!(window.reserve(of(2_000, 4_000), at(3_500), us(3_000)), Step::Lower(at(12_000)));
-    assert_eq!(window.look(at(12_000), us(3_000), None), Step::Raise(at(14_000)));
+    assert_eq!(window.reserve(of(2_000, 4_000), at(3_500), us(3_000)), WindowStep::Lower(at(12_000)));
+    assert_eq!(window.look(at(12_000), us(3_000), None), WindowStep::Raise(at(14_000)));
     // Who takes a longer one and at once the shorter one again has lost nothing, and had nothing more.
-    assert_eq!(window.reserve(of(10_000, 20_000), at(12_500), us(3_500)), Step::Look(at(22_000)));
-    assert_eq!(window.reserve(of(2_000, 4_000), at(12_600), us(3_600)), Step::Look(at(14_000)));
-    assert_eq!(window.look(at(14_000), us(5_000), None), Step::Lower(at(16_000)));
-    assert_eq!(window.look(at(16_000), us(5_000), None), Step::Raise(at(18_000)));
+    assert_eq!(window.reserve(of(10_000, 20_000), at(12_500), us(3_500)), WindowStep::Look(at(22_000)));
+    assert_eq!(window.reserve(of(2_000, 4_000), at(12_600), us(3_600)), WindowStep::Look(at(14_000)));
+    assert_eq!(window.look(at(14_000), us(5_000), None), WindowStep::Lower(at(16_000)));
+    assert_eq!(window.look(at(16_000), us(5_000), None), WindowStep::Raise(at(18_000)));
 }
 
 #[test]
@@ -71,13 +71,13 @@ fn a_larger_share_for_a_moment_earns_nothing_of_what_was_consumed_before() {
     let of = |budget, period| Reservation::new(us(budget), us(period)).unwrap();
     window.look(at(0), us(0), None);
     window.look(at(1_000), us(1_000), None);
-    assert_eq!(window.reserve(of(9_000, 11_000), at(1_000), us(1_000)), Step::Raise(at(9_000)));
-    assert_eq!(window.reserve(of(200, 2_000), at(1_100), us(1_000)), Step::Lower(at(10_000)));
+    assert_eq!(window.reserve(of(9_000, 11_000), at(1_000), us(1_000)), WindowStep::Raise(at(9_000)));
+    assert_eq!(window.reserve(of(200, 2_000), at(1_100), us(1_000)), WindowStep::Lower(at(10_000)));
     // Who has consumed nothing waits for its next multiple, or until its own length has passed, whatever was held before.
-    assert_eq!(window.look(at(35_000), us(1_000), None), Step::Raise(at(35_200)));
-    assert_eq!(window.reserve(of(1_000, 500_000), at(35_100), us(1_000)), Step::Look(at(36_100)));
-    assert_eq!(window.reserve(of(1_000, 10_000), at(36_100), us(1_000)), Step::Look(at(37_100)));
-    assert_eq!(window.reserve(of(200, 2_000), at(77_100), us(1_000)), Step::Look(at(77_300)));
+    assert_eq!(window.look(at(35_000), us(1_000), None), WindowStep::Raise(at(35_200)));
+    assert_eq!(window.reserve(of(1_000, 500_000), at(35_100), us(1_000)), WindowStep::Look(at(36_100)));
+    assert_eq!(window.reserve(of(1_000, 10_000), at(36_100), us(1_000)), WindowStep::Look(at(37_100)));
+    assert_eq!(window.reserve(of(200, 2_000), at(77_100), us(1_000)), WindowStep::Look(at(77_300)));
 }
 
 #[test]
@@ -86,17 +86,17 @@ fn a_hard_one_pays_back_what_it_had_too_much_and_not_what_it_had_while_it_was_so
     window.look(at(0), us(0), None);
     window.look(at(3_000), us(3_000), None);
     window.harden(true, us(9_000));
-    assert_eq!(window.look(at(10_000), us(9_000), None), Step::Raise(at(13_000)), "what it had soft is not owed");
-    assert_eq!(window.look(at(14_000), us(13_000), None), Step::Lower(at(20_000)), "a look too late");
-    assert_eq!(window.look(at(20_000), us(13_000), None), Step::Raise(at(22_000)));
-    assert_eq!(window.look(at(29_000), us(22_000), None), Step::Lower(at(30_000)));
-    assert_eq!(window.look(at(30_000), us(22_000), None), Step::Wait(at(40_000)), "it owes more than two budgets");
-    assert_eq!(window.look(at(40_000), us(22_000), None), Step::Wait(at(50_000)), "and has paid one of them");
-    assert_eq!(window.look(at(50_000), us(22_000), None), Step::Raise(at(52_000)));
+    assert_eq!(window.look(at(10_000), us(9_000), None), WindowStep::Raise(at(13_000)), "what it had soft is not owed");
+    assert_eq!(window.look(at(14_000), us(13_000), None), WindowStep::Lower(at(20_000)), "a look too late");
+    assert_eq!(window.look(at(20_000), us(13_000), None), WindowStep::Raise(at(22_000)));
+    assert_eq!(window.look(at(29_000), us(22_000), None), WindowStep::Lower(at(30_000)));
+    assert_eq!(window.look(at(30_000), us(22_000), None), WindowStep::Wait(at(40_000)), "it owes more than two budgets");
+    assert_eq!(window.look(at(40_000), us(22_000), None), WindowStep::Wait(at(50_000)), "and has paid one of them");
+    assert_eq!(window.look(at(50_000), us(22_000), None), WindowStep::Raise(at(52_000)));
     // Periods in which nobody looked pay, too; what they left over is forfeited.
-    assert_eq!(window.look(at(75_000), us(27_000), None), Step::Look(at(78_000)));
+    assert_eq!(window.look(at(75_000), us(27_000), None), WindowStep::Look(at(78_000)));
     window.harden(false, us(32_000));
-    assert_eq!(window.look(at(80_000), us(32_000), None), Step::Look(at(83_000)), "a soft one owes nothing");
+    assert_eq!(window.look(at(80_000), us(32_000), None), WindowStep::Look(at(83_000)), "a soft one owes nothing");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn what_a_hard_one_owes_is_bounded() {
     window.look(at(60_000_000), us(60_000_000), None);
     let closed = (1..).take_while(|period| {
         let step = window.look(at(60_000_000 + period * 10_000), us(60_000_000), None);
-        matches!(step, Step::Lower(_) | Step::Wait(_))
+        matches!(step, WindowStep::Lower(_) | WindowStep::Wait(_))
     });
     assert_eq!(closed.count(), 9, "ten budgets, the first of them where it was seen");
 }
@@ -120,13 +120,13 @@ fn what_was_granted_before_a_cut_is_not_owed() {
     one.harden(true, us(0));
     one.look(at(0), us(0), None);
     let mut other = one;
-    assert_eq!(one.look(at(20_000), us(20_000), None), Step::Lower(at(40_000)));
-    assert_eq!(one.reserve(of(2_000, 40_000), at(30_000), us(20_000)), Step::Wait(at(40_000)));
-    assert_eq!(one.look(at(40_000), us(20_000), None), Step::Raise(at(42_000)));
+    assert_eq!(one.look(at(20_000), us(20_000), None), WindowStep::Lower(at(40_000)));
+    assert_eq!(one.reserve(of(2_000, 40_000), at(30_000), us(20_000)), WindowStep::Wait(at(40_000)));
+    assert_eq!(one.look(at(40_000), us(20_000), None), WindowStep::Raise(at(42_000)));
     // The same, where the cut comes before the look that would have closed the period.
-    assert_eq!(other.reserve(of(2_000, 40_000), at(41_000), us(20_500)), Step::Look(at(42_500)));
+    assert_eq!(other.reserve(of(2_000, 40_000), at(41_000), us(20_500)), WindowStep::Look(at(42_500)));
     // What it had beyond the old budget is: 500 us.
-    assert_eq!(other.reserve(of(400, 40_000), at(41_000), us(20_500)), Step::Lower(at(80_000)));
+    assert_eq!(other.reserve(of(400, 40_000), at(41_000), us(20_500)), WindowStep::Lower(at(80_000)));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn an_idle_task_is_looked_at_ever_less() {
     // It wakes up: once it has so much, then as little as ever.
     window.look(at(now), us(7), Some(8));
     let at_last = window.look(at(now + 4_000), us(4_007), Some(8));
-    assert_eq!(at_last, Step::Lower(at(now + 33_000)));
+    assert_eq!(at_last, WindowStep::Lower(at(now + 33_000)));
     window.look(at(now + 33_000), us(4_007), Some(8));
     assert!(window.look(at(now + 33_100), us(4_007), Some(8)).at() <= at(now + 34_200));
 }
@@ -158,7 +158,7 @@ fn with_alarms_a_task_that_sleeps_is_looked_at_four_times_a_second_and_one_that_
         let step = window.look(at(now), us(meter), None);
         (window.rest(step, 1), window.sleeps())
     };
-    assert_eq!(look(0, 0), (Rest { at: at(10_000), alarm: Some(us(3_000)) }, false));
+    assert_eq!(look(0, 0), (WindowAlarm { at: at(10_000), alarm: Some(us(3_000)) }, false));
     let (mut now, mut looks) = (10_000, 0);
     while now < 2_000_000 {
         let (rest, sleeps) = look(now, 0);
@@ -167,8 +167,8 @@ fn with_alarms_a_task_that_sleeps_is_looked_at_four_times_a_second_and_one_that_
     }
     assert!(looks < 16, "{looks}");
     // The alarm rings in the middle of a later period.
-    assert_eq!(look(now - 129_000 + 7, 50), (Rest { at: at(now - 120_000), alarm: Some(us(3_000)) }, false));
-    assert_eq!(look(now - 129_000 + 3_007, 3_050), (Rest { at: at(now - 120_000), alarm: None }, false));
+    assert_eq!(look(now - 129_000 + 7, 50), (WindowAlarm { at: at(now - 120_000), alarm: Some(us(3_000)) }, false));
+    assert_eq!(look(now - 129_000 + 3_007, 3_050), (WindowAlarm { at: at(now - 120_000), alarm: None }, false));
 }
 
 #[test]
@@ -178,17 +178,17 @@ fn of_several_threads_the_first_alarm_comes_when_all_can_have_consumed_the_budge
         let step = window.look(at(now), us(meter), None);
         window.rest(step, 3)
     };
-    assert_eq!(look(0, 0), Rest { at: at(10_000), alarm: Some(us(3_000)) });
-    assert_eq!(look(2_000, 1_800), Rest { at: at(3_200), alarm: None }, "watched by looks from then on");
-    assert_eq!(look(3_200, 3_000), Rest { at: at(10_000), alarm: None });
-    assert_eq!(look(10_000, 3_000), Rest { at: at(20_000), alarm: Some(us(3_000)) });
+    assert_eq!(look(0, 0), WindowAlarm { at: at(10_000), alarm: Some(us(3_000)) });
+    assert_eq!(look(2_000, 1_800), WindowAlarm { at: at(3_200), alarm: None }, "watched by looks from then on");
+    assert_eq!(look(3_200, 3_000), WindowAlarm { at: at(10_000), alarm: None });
+    assert_eq!(look(10_000, 3_000), WindowAlarm { at: at(20_000), alarm: Some(us(3_000)) });
 }
 
 proptest! {
     /// Of what is left, threads have not consumed more before one is reported than there is, but for the shortest alarms.
     #[test]
     fn parts_of_the_rest_are_the_rest(left in 0u64..10_000_000, threads in 1usize..17) {
-        let (most, other) = Rest::parts(Span::from_nanos(left), threads);
+        let (most, other) = WindowAlarm::parts(Span::from_nanos(left), threads);
         prop_assert!(most.as_nanos() + other.as_nanos() * (threads as u64 - 1) <= left);
         prop_assert!(most >= other && (threads > 1 || most.as_nanos() == left));
         if left > 1_000_000 {
@@ -404,7 +404,7 @@ proptest! {
 /// A task that consumes whenever it is raised, or a part of that time; lowered it has nothing.
 struct Greedy<'a> {
     window: Window,
-    step: Step,
+    step: WindowStep,
     now: u64,
     meter: u64,
     raised: u64,

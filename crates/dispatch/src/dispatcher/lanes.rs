@@ -5,11 +5,11 @@ use hyoshi_trace::{Decision, JobEnd, Outcome, Probe, Signal, Slot, Ticket};
 
 use super::Dispatcher;
 use crate::effects::Effects;
-use crate::job::{Job, State, Transition};
-use crate::join::Token;
-use crate::lane::Lane;
+use crate::job::{Job, JobState, Transition};
+use crate::join::CompletionToken;
+use crate::lane::LaneState;
 use crate::operation::Successor;
-use crate::queue::{Rank, key};
+use crate::queue::{QueueRank, key};
 
 impl<P: Probe> Dispatcher<P> {
     /// Puts a job into its lane's queue: as one that arrives now when it is released or resumed, else at the place that its
@@ -33,11 +33,11 @@ impl<P: Probe> Dispatcher<P> {
         effects.woken.insert(job.lane);
     }
 
-    pub(super) fn rank(&self, slot: Slot) -> Rank {
+    pub(super) fn rank(&self, slot: Slot) -> QueueRank {
         let job = self.jobs.get(slot);
         let discipline = self.disciplines[usize::from(job.level)];
         let key = if job.carried { 0 } else { key(discipline, job.deadline, job.remaining) };
-        Rank::new(job.level, key, job.tie, job.arrival)
+        QueueRank::new(job.level, key, job.tie, job.arrival)
     }
 
     /// Keeps the masks true after a job has left a queue of `lane`.
@@ -96,7 +96,7 @@ impl<P: Probe> Dispatcher<P> {
         let relative = self.operations[job.local as usize].deadline.span();
         let in_force = |(holder, _): &&(Slot, ResourceId)| {
             let holding = self.jobs.get(*holder);
-            *holder != candidate && holding.lane == lane && matches!(holding.state, State::Running | State::Ready)
+            *holder != candidate && holding.lane == lane && matches!(holding.state, JobState::Running | JobState::Ready)
         };
         let mut ceilings =
             self.held.iter().filter(in_force).map(|(_, resource)| self.ceiling_deadlines[resource.index()]);
@@ -105,7 +105,7 @@ impl<P: Probe> Dispatcher<P> {
 
     /// The best job of a lane's queue that has run before.
     fn best_started(&self, lane: u8) -> Option<Slot> {
-        let started = |(_, slot): &(Rank, Slot)| self.jobs.get(*slot).started;
+        let started = |(_, slot): &(QueueRank, Slot)| self.jobs.get(*slot).started;
         self.lanes[usize::from(lane)].waiting().filter(started).min_by_key(|(rank, _)| *rank).map(|(_, slot)| slot)
     }
 
@@ -113,7 +113,7 @@ impl<P: Probe> Dispatcher<P> {
     /// has the CPU again.
     pub(super) fn leave_queue(&mut self, slot: Slot) {
         let job = self.jobs.get(slot);
-        if job.state == State::Ready {
+        if job.state == JobState::Ready {
             let (lane, critical) = (job.lane, job.critical);
             self.lanes[usize::from(lane)].queue_mut(critical).remove(slot);
             self.left_queue(lane, slot);
@@ -141,13 +141,13 @@ impl<P: Probe> Dispatcher<P> {
         self.jobs.get_mut(slot).make(transition);
         let job = self.jobs.remove(slot);
         self.return_tickets(&job, effects);
-        if let (Some(switching), false) = (&mut self.switching, job.state == State::Held) {
+        if let (Some(switching), false) = (&mut self.switching, job.state == JobState::Held) {
             switching.follow(&job, false);
         }
         let operation = &mut self.operations[job.local as usize];
         operation.unfinished -= 1;
-        operation.waiting -= u32::from(!job.started && matches!(job.state, State::Held | State::Ready));
-        self.released -= u32::from(job.state != State::Held);
+        operation.waiting -= u32::from(!job.started && matches!(job.state, JobState::Held | JobState::Ready));
+        self.released -= u32::from(job.state != JobState::Held);
         let moves = operation.can_move();
         if operation.on_overrun != OnOverrun::Report && job.started {
             self.watches.retain(|(_, watched)| *watched != slot);
@@ -181,8 +181,8 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn drop_oldest(&mut self, now: Instant, local: u32, effects: &mut Effects) {
         effects.work.refused += 1;
         let jobs = &self.jobs;
-        let own = |(_, slot): &(Rank, Slot)| jobs.get(*slot).local == local && !jobs.get(*slot).started;
-        let ready = self.lanes.iter().flat_map(Lane::waiting).filter(own).min_by_key(|(rank, _)| rank.arrival());
+        let own = |(_, slot): &(QueueRank, Slot)| jobs.get(*slot).local == local && !jobs.get(*slot).started;
+        let ready = self.lanes.iter().flat_map(LaneState::waiting).filter(own).min_by_key(|(rank, _)| rank.arrival());
         match ready {
             Some((_, slot)) => {
                 let job = self.jobs.get(slot);
@@ -206,7 +206,7 @@ impl<P: Probe> Dispatcher<P> {
         ticket: Option<Ticket>,
         effects: &mut Effects,
     ) {
-        let token = Token { number: job.id.number, origin: job.origin, period: job.period, ticket };
+        let token = CompletionToken { number: job.id.number, origin: job.origin, period: job.period, ticket };
         for index in 0..self.operations[job.local as usize].successors.len() {
             match self.operations[job.local as usize].successors[index] {
                 Successor::Here { local, position } => {

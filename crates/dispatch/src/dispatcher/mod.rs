@@ -21,13 +21,13 @@ use hyoshi_model::{
 use hyoshi_sched::{Discipline, ProcessorPlan, Ranking};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot, Ticket};
 
-use crate::cap::Cap;
-use crate::effects::{Effects, Overrun, Run, Work};
-use crate::hard_cap::HardCap;
-use crate::job::{JobTable, State, Transition};
-use crate::join::Token;
-use crate::lane::{Lane, LaneMask, plans};
-use crate::operation::{Intake, Operation, numbered_by};
+use crate::cap::CapEnforcer;
+use crate::effects::{Effects, OverrunAction, Run, SchedulerWork};
+use crate::hard_cap::HardCapEnforcer;
+use crate::job::{JobTable, JobState, Transition};
+use crate::join::CompletionToken;
+use crate::lane::{LaneState, LaneMask, plans};
+use crate::operation::{Intake, OperationState, numbered_by};
 use crate::timers::Timers;
 
 /// The dispatcher of one processor. See the [module](self).
@@ -43,10 +43,10 @@ pub struct Dispatcher<P> {
     epochs_begun: usize,
     /// Current epoch.
     epoch: usize,
-    operations: Vec<Operation>,
+    operations: Vec<OperationState>,
     local_of: Vec<u32>,
     disciplines: Vec<Discipline>,
-    lanes: Vec<Lane>,
+    lanes: Vec<LaneState>,
     /// Lanes whose token is taken.
     running: LaneMask,
     /// Lanes where critical jobs wait, and where others do.
@@ -66,8 +66,8 @@ pub struct Dispatcher<P> {
     ceilings: Vec<Option<u8>>,
     /// For each resource the shortest relative deadline that a user here has in any epoch.
     ceiling_deadlines: Vec<Span>,
-    cap: Option<Cap>,
-    hard_cap: Option<HardCap>,
+    cap: Option<CapEnforcer>,
+    hard_cap: Option<HardCapEnforcer>,
     on_overload: OnOverload,
     /// Lanes whose running jobs held a resource when the hard cap paused all others, and still do.
     spared: LaneMask,
@@ -77,7 +77,7 @@ pub struct Dispatcher<P> {
     any_idle_guard: bool,
     /// The most completions for other processors that one job has.
     most_sends: usize,
-    settings: alloc::sync::Arc<region::Settings>,
+    settings: alloc::sync::Arc<region::EpochSettings>,
     /// The levels of each strategy.
     rankings: Vec<Ranking>,
     /// The host is off.
@@ -109,22 +109,22 @@ impl<P: Probe> Dispatcher<P> {
                 downstream[from.index()].push((to, position as u16));
             }
         }
-        let operations: Vec<Operation> = plan
+        let operations: Vec<OperationState> = plan
             .operations
             .iter()
             .zip(numbered_by(system, &plan.operations))
-            .map(|(id, by)| Operation::new(system, plan, *id, &downstream[id.index()], by, |id| local_of[id.index()]))
+            .map(|(id, by)| OperationState::new(system, plan, *id, &downstream[id.index()], by, |id| local_of[id.index()]))
             .collect();
 
-        let lanes = Lane::of(plan, &operations);
-        let settings = region::Settings::new(system, plan);
+        let lanes = LaneState::of(plan, &operations);
+        let settings = region::EpochSettings::new(system, plan);
         let mut rankings: Vec<Ranking> = plans(plan).map(|plan| plan.ranking.clone()).collect();
         if operations.iter().any(|operation| operation.adapted_by.is_some()) {
             rankings[0].reserve(2 * operations.len());
         }
         // What `admit` lets in.
         let bound: usize = operations.iter().map(|operation| operation.queue.most_jobs()).sum();
-        let uses = |one: &&Operation| !system.operation(one.id).uses.is_empty();
+        let uses = |one: &&OperationState| !system.operation(one.id).uses.is_empty();
         let users = operations.iter().filter(uses);
         let users: usize = users.map(|one| one.queue.most_jobs() * system.operation(one.id).uses.len()).sum();
         let late = alloc::sync::Arc::new(alloc::collections::BTreeMap::new());
@@ -143,8 +143,8 @@ impl<P: Probe> Dispatcher<P> {
                 }
             }
         }
-        let hard_cap = HardCap::new(processor.hard_cap);
-        let cap = Cap::new(processor.cap_ppm, processor.cap_window, lanes.len());
+        let hard_cap = HardCapEnforcer::new(processor.hard_cap);
+        let cap = CapEnforcer::new(processor.cap_ppm, processor.cap_window, lanes.len());
         let mut disciplines: Vec<Discipline> = plan.levels.iter().map(|level| level.discipline).collect();
         let switching = processor.overload.as_ref().zip(plan.overload.as_deref()).map(|(overload, second)| {
             // A level that only the other strategy has holds what was carried over.
@@ -204,7 +204,7 @@ impl<P: Probe> Dispatcher<P> {
         let mut effects = Effects {
             // Of several completions between which the caller takes nothing.
             sends: Vec::with_capacity(self.most_sends.max(1) * 8),
-            returned: Vec::with_capacity(self.operations.iter().map(Operation::most_tickets).sum::<usize>() + 8),
+            returned: Vec::with_capacity(self.operations.iter().map(OperationState::most_tickets).sum::<usize>() + 8),
             cancelled: Vec::with_capacity(self.jobs.capacity()),
             ..Effects::default()
         };
@@ -224,7 +224,7 @@ impl<P: Probe> Dispatcher<P> {
         if self.switching.is_some() {
             self.progress(now);
         }
-        effects.work = Work::default();
+        effects.work = SchedulerWork::default();
         effects.handed_on = 0;
         match input {
             Input::Tick => self.tick(now, effects),
@@ -350,7 +350,7 @@ impl<P: Probe> Dispatcher<P> {
             return false;
         }
         let Signal { number, origin, period, ticket, .. } = signal;
-        let token = Token { number, origin, period, ticket };
+        let token = CompletionToken { number, origin, period, ticket };
         self.trigger(now, local, signal.position, token, at, effects);
         true
     }
@@ -448,25 +448,25 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// An overdue job was seen to have used `consumed`.
-    fn observe(&mut self, now: Instant, slot: Slot, consumed: Span, effects: &mut Effects) -> Overrun {
+    fn observe(&mut self, now: Instant, slot: Slot, consumed: Span, effects: &mut Effects) -> OverrunAction {
         let Some(position) = self.watches.iter().position(|(_, watched)| *watched == slot) else {
-            return Overrun::Within;
+            return OverrunAction::Within;
         };
         let job = self.jobs.get_mut(slot);
         let overrun = match self.operations[job.local as usize].on_overrun {
-            _ if consumed < job.wcet => Overrun::Within,
-            OnOverrun::Stop => Overrun::Stop,
-            OnOverrun::Demote => Overrun::Demote,
-            OnOverrun::Report => Overrun::Within,
+            _ if consumed < job.wcet => OverrunAction::Within,
+            OnOverrun::Stop => OverrunAction::Stop,
+            OnOverrun::Demote => OverrunAction::Demote,
+            OnOverrun::Report => OverrunAction::Within,
         };
         match overrun {
             // It cannot get there earlier, and may get there later: it is observed again then.
-            Overrun::Within => self.watches[position].0 = now + job.wcet.saturating_sub(consumed).max(OBSERVE_AGAIN),
-            Overrun::Stop => {
+            OverrunAction::Within => self.watches[position].0 = now + job.wcet.saturating_sub(consumed).max(OBSERVE_AGAIN),
+            OverrunAction::Stop => {
                 job.stopped = true;
                 self.watches.swap_remove(position);
             }
-            Overrun::Demote => {
+            OverrunAction::Demote => {
                 job.demoted = true;
                 let id = job.id;
                 self.watches.swap_remove(position);
@@ -528,7 +528,7 @@ impl<P: Probe> Dispatcher<P> {
             let Some(job) = self.live_job(slot) else { continue };
             // A deadline of its own counts from the guarded release, which has not been yet.
             let own = matches!(self.operations[job.local as usize].deadline, Deadline::Own(_));
-            if job.deadline < now && !(own && job.state == State::Held) {
+            if job.deadline < now && !(own && job.state == JobState::Held) {
                 self.end(now, slot, (Transition::Drop, Outcome::Missed), Span::ZERO, effects);
             }
         }

@@ -4,10 +4,10 @@ use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, ResourceId, Span};
 use hyoshi_trace::{Probe, Slot, Ticket};
 
 use super::Dispatcher;
-use crate::cap::{Cap, OPEN};
-use crate::hard_cap::HardCap;
+use crate::cap::{CapEnforcer, OPEN};
+use crate::hard_cap::HardCapEnforcer;
 use crate::job::Job;
-use crate::lane::{Lane, LaneMask};
+use crate::lane::{LaneState, LaneMask};
 use crate::operation::Successor;
 
 impl<P: Probe> Dispatcher<P> {
@@ -59,7 +59,7 @@ impl<P: Probe> Dispatcher<P> {
 
     #[inline]
     pub(super) fn hard_paused(&self) -> bool {
-        self.hard_cap.as_ref().is_some_and(HardCap::paused)
+        self.hard_cap.as_ref().is_some_and(HardCapEnforcer::paused)
     }
 
     /// True if an operation here uses a declared resource.
@@ -109,17 +109,17 @@ impl<P: Probe> Dispatcher<P> {
     /// A job that waits in its lane's queue; mostly that of `lane`.
     pub fn waiting_job(&self, id: JobId, lane: u8) -> Option<&Job> {
         let first = self.lanes.get(usize::from(lane)).into_iter();
-        let waiting = first.chain(&self.lanes).flat_map(Lane::waiting);
+        let waiting = first.chain(&self.lanes).flat_map(LaneState::waiting);
         waiting.map(|(_, slot)| self.jobs.get(slot)).find(|job| job.id == id)
     }
 
     /// How many jobs wait in queues.
     pub fn waiting(&self) -> usize {
-        self.lanes.iter().flat_map(Lane::waiting).count()
+        self.lanes.iter().flat_map(LaneState::waiting).count()
     }
 
     /// The lanes, most urgent first.
-    pub fn lanes(&self) -> &[Lane] {
+    pub fn lanes(&self) -> &[LaneState] {
         &self.lanes
     }
 
@@ -135,7 +135,7 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn gate(&self) -> u8 {
         match &self.hard_cap {
             Some(hard_cap) if hard_cap.gated() => 0,
-            _ => self.cap.as_ref().map_or(OPEN, Cap::gate),
+            _ => self.cap.as_ref().map_or(OPEN, CapEnforcer::gate),
         }
     }
 

@@ -10,8 +10,8 @@ use hyoshi_trace::{Decision, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
-use crate::job::{State, Transition};
-use crate::lane::{Lane, LaneMask};
+use crate::job::{JobState, Transition};
+use crate::lane::{LaneState, LaneMask};
 
 impl<P: Probe> Dispatcher<P> {
     pub(super) fn retime(&mut self, now: Instant, root: OperationId, period: Span, effects: &mut Effects) {
@@ -63,13 +63,13 @@ impl<P: Probe> Dispatcher<P> {
             match next {
                 Some(place) if first => {
                     (kept.level, kept.tie) = (place.level, place.tie);
-                    kept.lane = Lane::index_of(&self.lanes, place.level);
+                    kept.lane = LaneState::index_of(&self.lanes, place.level);
                 }
                 Some(place) => kept.other = place,
                 None => {}
             }
             let (id, lane) = (kept.id, kept.lane);
-            if job.state == State::Ready {
+            if job.state == JobState::Ready {
                 self.enqueue(slot, Transition::Requeue, effects);
                 if lane != job.lane {
                     self.decision(now, Decision::Move { job: id, lane });
@@ -85,7 +85,7 @@ impl<P: Probe> Dispatcher<P> {
 
     /// Takes every waiting job out of its queue: the caller puts them back.
     pub(super) fn empty_queues(&mut self) {
-        self.lanes.iter_mut().for_each(Lane::clear);
+        self.lanes.iter_mut().for_each(LaneState::clear);
         self.waiting = (LaneMask::EMPTY, LaneMask::EMPTY);
     }
 }

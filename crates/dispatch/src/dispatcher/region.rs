@@ -8,14 +8,14 @@ use hyoshi_trace::{Decision, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
-use crate::hard_cap::Change;
-use crate::job::State;
-use crate::lane::{Lane, LaneMask, plans};
-use crate::operation::Operation;
+use crate::hard_cap::HardCapChange;
+use crate::job::JobState;
+use crate::lane::{LaneState, LaneMask, plans};
+use crate::operation::OperationState;
 
 /// What each epoch changes, ready to be copied.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct EpochSettings {
     epochs: Vec<Vec<Setting>>,
     /// Under each strategy.
     placements: Vec<Vec<Vec<Placement>>>,
@@ -25,12 +25,12 @@ pub(super) struct Settings {
     off: Vec<bool>,
 }
 
-impl Settings {
+impl EpochSettings {
     pub fn new(system: &System, plan: &ProcessorPlan) -> Self {
         let epochs = 0..system.epochs.len();
         let host = system.processor(plan.processor).host;
         let settings = |epoch| plan.operations.iter().map(|id| system.setting(epoch, *id).clone()).collect();
-        Settings {
+        EpochSettings {
             epochs: epochs.clone().map(settings).collect(),
             placements: plans(plan).map(|plan| plan.placements.clone()).collect(),
             shares: epochs.map(|epoch| shares(system, plan, epoch)).collect(),
@@ -91,7 +91,7 @@ impl<P: Probe> Dispatcher<P> {
         let (mut critical, mut other) = (0, [0u64; u64::BITS as usize]);
         for (operation, share) in self.operations.iter().zip(&self.settings.shares[self.epoch]) {
             critical += share.0;
-            other[usize::from(Lane::index_of(&self.lanes, operation.placement.other.level))] += share.1;
+            other[usize::from(LaneState::index_of(&self.lanes, operation.placement.other.level))] += share.1;
         }
         let above = other.iter().scan(critical, |above, lane| Some(core::mem::replace(above, *above + lane)));
         cap.reserve(above);
@@ -113,8 +113,8 @@ impl<P: Probe> Dispatcher<P> {
         let busy = !((self.running & !self.paused()) | self.may_start()).is_empty();
         let critical = self.hard_cap.is_some() && busy && self.critical_work_has_the_cpu();
         let moved = self.cap.as_mut().is_some_and(|cap| cap.account(now, busy));
-        let change = self.hard_cap.as_mut().map_or(Change::None, |cap| cap.account(now, busy, critical));
-        if !moved && change == Change::None {
+        let change = self.hard_cap.as_mut().map_or(HardCapChange::None, |cap| cap.account(now, busy, critical));
+        if !moved && change == HardCapChange::None {
             return false;
         }
         self.wake_all(effects);
@@ -122,9 +122,9 @@ impl<P: Probe> Dispatcher<P> {
             self.decision(now, Decision::Gate { lane: self.gate() });
         }
         match change {
-            Change::None | Change::Gate => {}
-            Change::Pause { lasting } => self.pause(now, lasting, effects),
-            Change::Open => {
+            HardCapChange::None | HardCapChange::Gate => {}
+            HardCapChange::Pause { lasting } => self.pause(now, lasting, effects),
+            HardCapChange::Open => {
                 self.spared = LaneMask::EMPTY;
                 self.decision(now, Decision::Pause { on: false });
             }
@@ -135,7 +135,7 @@ impl<P: Probe> Dispatcher<P> {
     #[cold]
     fn pause(&mut self, now: Instant, lasting: bool, effects: &mut Effects) {
         let jobs = &self.jobs;
-        let running = self.held.iter().map(|(holder, _)| jobs.get(*holder)).filter(|job| job.state == State::Running);
+        let running = self.held.iter().map(|(holder, _)| jobs.get(*holder)).filter(|job| job.state == JobState::Running);
         self.spared = running.map(|job| job.lane).collect();
         self.decision(now, Decision::Pause { on: true });
         if lasting {
@@ -154,7 +154,7 @@ impl<P: Probe> Dispatcher<P> {
         let running = self.running & !self.paused();
         let holds = |(holder, _): &(Slot, ResourceId)| {
             let job = self.jobs.get(*holder);
-            job.critical && job.state == State::Running && running.contains(job.lane)
+            job.critical && job.state == JobState::Running && running.contains(job.lane)
         };
         if !self.held.is_empty() && self.held.iter().any(holds) {
             return true;
@@ -173,7 +173,7 @@ impl<P: Probe> Dispatcher<P> {
             OnOverload::Report => {}
             OnOverload::Stop => effects.stop = true,
             OnOverload::Demote => {
-                let critical = |one: &&mut Operation| one.enabled && (one.critical || one.critical_legs > 0);
+                let critical = |one: &&mut OperationState| one.enabled && (one.critical || one.critical_legs > 0);
                 if self.operations.iter_mut().filter(critical).count() < 2 {
                     return;
                 }

@@ -8,11 +8,11 @@ use hyoshi_trace::{Decision, Outcome, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
-use crate::job::{Job, State, Transition};
-use crate::join::Token;
-use crate::lane::Lane;
-use crate::operation::{Intake, Operation};
-use crate::tickets::Set;
+use crate::job::{Job, JobState, Transition};
+use crate::join::CompletionToken;
+use crate::lane::LaneState;
+use crate::operation::{Intake, OperationState};
+use crate::tickets::TicketSet;
 use crate::timers::Timers;
 
 impl<P: Probe> Dispatcher<P> {
@@ -50,15 +50,15 @@ impl<P: Probe> Dispatcher<P> {
         now: Instant,
         local: u32,
         position: u16,
-        mut token: Token,
+        mut token: CompletionToken,
         at: Instant,
         effects: &mut Effects,
     ) {
-        let Operation { intake, tickets, .. } = &mut self.operations[local as usize];
+        let OperationState { intake, tickets, .. } = &mut self.operations[local as usize];
         if tickets.is_none() {
             effects.returned.extend(token.ticket.take());
         }
-        let mut set = Set::default();
+        let mut set = TicketSet::default();
         match intake {
             Intake::Join(join) => {
                 let Some(joined) = join.arrive(usize::from(position), token, &mut effects.returned) else { return };
@@ -94,7 +94,7 @@ impl<P: Probe> Dispatcher<P> {
 
     /// Leg after leg of a load chain, each released by the one before.
     pub(super) fn next_leg(&mut self, now: Instant, before: &Job, effects: &mut Effects) {
-        let token = Token { number: before.id.number, origin: before.origin, period: before.period, ticket: None };
+        let token = CompletionToken { number: before.id.number, origin: before.origin, period: before.period, ticket: None };
         let job =
             self.new_leg(before.local, token, before.release, before.id.leg + 1, (before.legs, before.critical_legs));
         let job = Job { deadline: before.deadline, ..job };
@@ -105,12 +105,12 @@ impl<P: Probe> Dispatcher<P> {
         self.admit(now, job, effects);
     }
 
-    pub(super) fn new_job(&self, local: u32, token: Token, release: Instant) -> Job {
+    pub(super) fn new_job(&self, local: u32, token: CompletionToken, release: Instant) -> Job {
         let operation = &self.operations[local as usize];
         self.new_leg(local, token, release, 0, (operation.legs, operation.critical_legs))
     }
 
-    fn new_leg(&self, local: u32, token: Token, release: Instant, leg: u16, (legs, critical_legs): (u16, u16)) -> Job {
+    fn new_leg(&self, local: u32, token: CompletionToken, release: Instant, leg: u16, (legs, critical_legs): (u16, u16)) -> Job {
         let operation = &self.operations[local as usize];
         let critical = operation.critical || leg < critical_legs;
         let placed = |placement: Placement| if critical { placement.critical } else { placement.other };
@@ -133,7 +133,7 @@ impl<P: Probe> Dispatcher<P> {
             legs,
             critical_legs,
             epoch: self.epoch as u16,
-            lane: Lane::index_of(&self.lanes, place.level),
+            lane: LaneState::index_of(&self.lanes, place.level),
             level: place.level,
             tie: place.tie,
             importance: operation.importance,
@@ -142,12 +142,12 @@ impl<P: Probe> Dispatcher<P> {
             carried: false,
             arrival: 0,
             critical,
-            state: State::Held,
+            state: JobState::Held,
             demoted: false,
             stopped: false,
             cancelled: false,
             started: false,
-            tickets: Set::default(),
+            tickets: TicketSet::default(),
         }
     }
 

@@ -12,10 +12,10 @@ use hyoshi_trace::{Decision, Probe, Slot};
 use super::Dispatcher;
 use crate::effects::Effects;
 use crate::heap::Heap;
-use crate::job::{Job, JobTable, State, Transition};
-use crate::lane::{Lane, LaneMask, levels_of};
-use crate::operation::Operation;
-use crate::switch::{Coming, Level, Switch, endangered};
+use crate::job::{Job, JobTable, JobState, Transition};
+use crate::lane::{LaneState, LaneMask, levels_of};
+use crate::operation::OperationState;
+use crate::switch::{UpcomingLoad, LevelLoad, Switch, endangered};
 
 /// The second strategy, and what is ahead of whom under it.
 #[derive(Debug)]
@@ -25,15 +25,15 @@ pub(super) struct Switching {
     /// Disciplines of the strategy that does not rule.
     disciplines: Vec<Discipline>,
     /// By level of the second strategy: worst-case work that waits, and critical jobs by deadline.
-    levels: Vec<Waiting>,
+    levels: Vec<WaitingWork>,
     /// By epoch: what may come at each level, and the longest job that may start in between.
-    coming: Vec<(Vec<Coming>, Span)>,
+    coming: Vec<(Vec<UpcomingLoad>, Span)>,
     /// Up to when running jobs' remaining worst cases are known.
     seen: Instant,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingWork {
     work: Span,
     critical: Heap<(Instant, Slot)>,
 }
@@ -44,7 +44,7 @@ impl Switching {
         plan: &ProcessorPlan,
         overload: &Overload,
         second: &ProcessorPlan,
-        operations: &[Operation],
+        operations: &[OperationState],
     ) -> Box<Switching> {
         let count = plan.levels.len().max(second.levels.len()).max(1);
         let mut room = vec![0usize; count];
@@ -52,7 +52,7 @@ impl Switching {
             let room_for = operation.queue.most_jobs();
             levels_of(plan, position).iter().for_each(|level| room[usize::from(level)] += room_for);
         }
-        let waiting = |room: usize| Waiting { work: Span::ZERO, critical: Heap::with_capacity(room) };
+        let waiting = |room: usize| WaitingWork { work: Span::ZERO, critical: Heap::with_capacity(room) };
         let mut disciplines: Vec<Discipline> = second.levels.iter().map(|level| level.discipline).collect();
         disciplines.resize(count, Discipline::Fifo);
         Box::new(Switching {
@@ -106,12 +106,12 @@ impl Switching {
         }
     }
 
-    fn endangered(&self, now: Instant, epoch: usize, running: LaneMask, lanes: &[Lane], jobs: &JobTable) -> bool {
+    fn endangered(&self, now: Instant, epoch: usize, running: LaneMask, lanes: &[LaneState], jobs: &JobTable) -> bool {
         let (coming, stride) = &self.coming[epoch];
         let levels = self.levels.iter().zip(coming).enumerate().map(|(index, (waiting, coming))| {
             let started = if running.contains(index as u8) { lanes[index].running } else { None };
             let started = started.map(|slot| jobs.get(slot));
-            let level = Level {
+            let level = LevelLoad {
                 waiting: waiting.work,
                 due: waiting.critical.first().map(|(due, _)| *due),
                 started: started.map_or(Span::ZERO, |job| job.remaining),
@@ -128,7 +128,7 @@ fn more(one: Span, other: Span) -> Span {
 }
 
 /// What may come at each level of the second strategy, and the longest job of non-critical work.
-fn coming(system: &System, second: &ProcessorPlan, epoch: usize, count: usize) -> (Vec<Coming>, Span) {
+fn coming(system: &System, second: &ProcessorPlan, epoch: usize, count: usize) -> (Vec<UpcomingLoad>, Span) {
     let rates = system.release_rates(epoch);
     let mut levels = vec![(0u64, Span::ZERO, None::<Span>); count];
     let mut stride = Span::ZERO;
@@ -162,7 +162,7 @@ fn coming(system: &System, second: &ProcessorPlan, epoch: usize, count: usize) -
         (share, once) = (share.saturating_add(ppm), more(once, work));
         // What is released later goes before only where it may have the better key.
         let fifo = second.levels.get(index).is_none_or(|level| level.discipline == Discipline::Fifo);
-        Coming { share_ppm: if fifo { above } else { share }, once, deadline }
+        UpcomingLoad { share_ppm: if fifo { above } else { share }, once, deadline }
     });
     (each.collect(), stride)
 }
@@ -208,11 +208,11 @@ impl<P: Probe> Dispatcher<P> {
             if job.started {
                 job.carried = true;
             } else {
-                let other = core::mem::replace(&mut job.other, hyoshi_sched::Place { level: job.level, tie: job.tie });
+                let other = core::mem::replace(&mut job.other, hyoshi_sched::LevelPosition { level: job.level, tie: job.tie });
                 (job.level, job.tie) = (other.level, other.tie);
-                job.lane = Lane::index_of(&self.lanes, job.level);
+                job.lane = LaneState::index_of(&self.lanes, job.level);
             }
-            if job.state == State::Ready {
+            if job.state == JobState::Ready {
                 let (id, lane): (JobId, u8) = (job.id, job.lane);
                 self.enqueue(slot, Transition::Requeue, effects);
                 if lane != before {

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use hyoshi_model::{Instant, JobId, Processor, System};
 use hyoshi_replay::{Feed, Figures, Observer};
 use hyoshi_report::figures::time;
-use hyoshi_sim::{Given, simulate_given};
+use hyoshi_sim::{KnownJobs, simulate_given};
 use hyoshi_trace::agreement::{self, Agreement, Difference, TOLERANCE};
 use hyoshi_trace::{JobEnd, Outcome, Signal};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failu
     let inputs = journeys.inputs();
     let journey = |signal: &Signal| journeys.of(signal);
     // Between hosts the network decides when signals arrive: the comparison does not cover it.
-    let given = Given {
+    let given = KnownJobs {
         takes: &|_, drawn| drawn,
         late: None,
         crowded: false,

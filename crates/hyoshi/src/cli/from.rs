@@ -14,7 +14,7 @@ use hyoshi_replay::{Figures, Observer};
 use hyoshi_report::Level;
 use hyoshi_report::figures::time;
 use hyoshi_sched::Strategies;
-use hyoshi_sim::Carried;
+use hyoshi_sim::LinkCounts;
 use hyoshi_trace::agreement::{Agreement, TOLERANCE};
 use hyoshi_trace::stats::Counts;
 use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome};
@@ -183,7 +183,7 @@ impl Incident {
     }
 
     /// What became of the incident.
-    pub fn outcome(mut self, system: &System, after: &Figures<'_>, carried: &[Carried]) -> Again {
+    pub fn outcome(mut self, system: &System, after: &Figures<'_>, carried: &[LinkCounts]) -> Again {
         let before = self.before.figures(self.until);
         let classes = [("critical", true), ("non-critical", false)];
         let classes = classes.map(|(name, critical)| {

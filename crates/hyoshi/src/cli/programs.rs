@@ -3,7 +3,7 @@
 use hyoshi_control::file::asks_elsewhere;
 use hyoshi_model::{Instant, Program, ProgramId, Span, System};
 use hyoshi_report::{Level, Note, ProgramStretch, ProgramSummary};
-use hyoshi_sim::programs::{Played, Sums};
+use hyoshi_sim::programs::{Played, PeriodSums};
 
 use super::notes::note;
 
@@ -74,6 +74,6 @@ pub(super) fn played(system: &System, played: &Played) -> ProgramSummary {
     }
 }
 
-fn mean(sum: Span, of: &Sums) -> u64 {
+fn mean(sum: Span, of: &PeriodSums) -> u64 {
     sum.as_nanos() / of.periods.max(1)
 }

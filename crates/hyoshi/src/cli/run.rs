@@ -9,7 +9,7 @@ use std::time::{Duration, Instant as WallClock};
 
 use clap::Args;
 use hyoshi_model::{Instant, ProcessorId, Span, System};
-use hyoshi_os::Asked;
+use hyoshi_os::KernelRequest;
 use hyoshi_os::process::unique;
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::switches::Sight;
@@ -168,7 +168,7 @@ pub(super) fn run(
         None => prepared.start(),
     };
     let ordinary =
-        |note: &RunNote| matches!(note, RunNote::Refused { refused, .. } if matches!(refused.asked, Asked::Policy(_)));
+        |note: &RunNote| matches!(note, RunNote::Refused { refused, .. } if matches!(refused.asked, KernelRequest::Policy(_)));
     if running.notes().iter().any(ordinary) {
         // Without priorities they are above nobody.
         lanes = Lanes::default();

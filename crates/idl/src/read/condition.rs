@@ -1,16 +1,16 @@
 //! The conditions of `#if` and `#elif`.
 
-use super::diagnostic::Diagnostic;
+use super::diagnostic::IdlDiagnostic;
 use super::lexeme::Lexeme;
 use super::macros::Macros;
 use super::preprocess::Token;
-use super::source::{Sources, Span};
+use super::source::{Sources, SourceSpan};
 
 /// Parentheses and signs may stand in one another this deep.
 const DEEPEST: usize = 100;
 
 /// True if the condition holds; `at` is the directive.
-pub(crate) fn holds(at: Span, words: &[Token], macros: &mut Macros, sources: &Sources) -> Result<bool, Diagnostic> {
+pub(crate) fn holds(at: SourceSpan, words: &[Token], macros: &mut Macros, sources: &Sources) -> Result<bool, IdlDiagnostic> {
     let mut plain = Vec::new();
     let mut rest = words;
     // `defined` looks at names before they are expanded.
@@ -29,12 +29,12 @@ pub(crate) fn holds(at: Span, words: &[Token], macros: &mut Macros, sources: &So
             [] => (None, 0),
         };
         let Some(name) = name.filter(is_name) else {
-            return Err(Diagnostic::at(word.at, "`defined` needs a name").help("write `defined(NAME)`"));
+            return Err(IdlDiagnostic::at(word.at, "`defined` needs a name").help("write `defined(NAME)`"));
         };
         plain.push(Word::Known(macros.defined(sources.text(name.text))));
         rest = &behind[taken..];
     }
-    let mut reader = Reader { words: &plain, next: 0, at, sources, depth: 0 };
+    let mut reader = ConditionParser { words: &plain, next: 0, at, sources, depth: 0 };
     let value = reader.choice()?;
     match reader.peek() {
         None => Ok(value != 0),
@@ -49,10 +49,10 @@ enum Word {
     Known(bool),
 }
 
-struct Reader<'a> {
+struct ConditionParser<'a> {
     words: &'a [Word],
     next: usize,
-    at: Span,
+    at: SourceSpan,
     sources: &'a Sources,
     depth: usize,
 }
@@ -71,7 +71,7 @@ const LEVELS: [&[Lexeme]; 10] = [
     &[Lexeme::Star, Lexeme::Slash, Lexeme::Percent],
 ];
 
-impl Reader<'_> {
+impl ConditionParser<'_> {
     fn peek(&self) -> Option<Lexeme> {
         self.words.get(self.next).map(|word| match word {
             Word::Token(token) => token.kind,
@@ -79,26 +79,26 @@ impl Reader<'_> {
         })
     }
 
-    fn place(&self) -> Span {
+    fn place(&self) -> SourceSpan {
         match self.words.get(self.next) {
             Some(Word::Token(token)) => token.at,
             _ => self.at,
         }
     }
 
-    fn strange(&self, wanted: &str) -> Diagnostic {
-        Diagnostic::at(self.place(), format!("expected {wanted} in this condition"))
+    fn strange(&self, wanted: &str) -> IdlDiagnostic {
+        IdlDiagnostic::at(self.place(), format!("expected {wanted} in this condition"))
     }
 
-    fn deeper(&mut self) -> Result<(), Diagnostic> {
+    fn deeper(&mut self) -> Result<(), IdlDiagnostic> {
         self.depth += 1;
         if self.depth > DEEPEST {
-            return Err(Diagnostic::at(self.place(), format!("this condition is nested more than {DEEPEST} deep")));
+            return Err(IdlDiagnostic::at(self.place(), format!("this condition is nested more than {DEEPEST} deep")));
         }
         Ok(())
     }
 
-    fn choice(&mut self) -> Result<i64, Diagnostic> {
+    fn choice(&mut self) -> Result<i64, IdlDiagnostic> {
         self.deeper()?;
         let mut value = self.sides(0)?;
         if self.peek() == Some(Lexeme::Question) {
@@ -115,7 +115,7 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    fn sides(&mut self, level: usize) -> Result<i64, Diagnostic> {
+    fn sides(&mut self, level: usize) -> Result<i64, IdlDiagnostic> {
         let Some(operators) = LEVELS.get(level) else { return self.sign() };
         let mut left = self.sides(level + 1)?;
         while let Some(operator) = self.peek().filter(|next| operators.contains(next)) {
@@ -142,12 +142,12 @@ impl Reader<'_> {
                 Lexeme::Slash => left.checked_div(right),
                 _ => left.checked_rem(right),
             };
-            left = value.ok_or_else(|| Diagnostic::at(at, "this has no value: it overflows or divides by zero"))?;
+            left = value.ok_or_else(|| IdlDiagnostic::at(at, "this has no value: it overflows or divides by zero"))?;
         }
         Ok(left)
     }
 
-    fn sign(&mut self) -> Result<i64, Diagnostic> {
+    fn sign(&mut self) -> Result<i64, IdlDiagnostic> {
         let Some(word) = self.words.get(self.next).copied() else { return Err(self.strange("a value")) };
         let at = self.place();
         self.next += 1;
@@ -186,7 +186,7 @@ impl Reader<'_> {
                     self.next += 1;
                 }
                 let value = super::constant::integer(text).and_then(|value| i64::try_from(value).ok());
-                value.ok_or_else(|| Diagnostic::at(at, format!("`{text}` is not a number that a condition can use")))
+                value.ok_or_else(|| IdlDiagnostic::at(at, format!("`{text}` is not a number that a condition can use")))
             }
             _ => {
                 self.next -= 1;

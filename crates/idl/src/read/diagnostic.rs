@@ -5,33 +5,33 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use super::source::{Excerpt, Place, Sources, Span};
+use super::source::{SourceLine, SourcePosition, Sources, SourceSpan};
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Diagnostic {
+pub struct IdlDiagnostic {
     /// What is wrong.
     pub message: String,
     /// Where; `None` when a file as a whole is meant.
-    pub at: Option<Span>,
+    pub at: Option<SourceSpan>,
     /// What stands at the caret.
     pub label: String,
     /// Other places that have to do with it, and what they are.
-    pub others: Vec<(Span, String)>,
+    pub others: Vec<(SourceSpan, String)>,
     /// What to do about it.
     pub help: Option<String>,
 }
 
-impl Diagnostic {
+impl IdlDiagnostic {
     /// A finding about a place.
-    pub fn at(at: Span, message: impl Into<String>) -> Self {
+    pub fn at(at: SourceSpan, message: impl Into<String>) -> Self {
         let (label, others) = Default::default();
-        Diagnostic { message: message.into(), at: Some(at), label, others, help: None }
+        IdlDiagnostic { message: message.into(), at: Some(at), label, others, help: None }
     }
 
     /// A finding about a file as a whole, which the message names.
     pub fn whole(message: impl Into<String>) -> Self {
-        Diagnostic { at: None, ..Diagnostic::at(Span::default(), message) }
+        IdlDiagnostic { at: None, ..IdlDiagnostic::at(SourceSpan::default(), message) }
     }
 
     /// Sets what stands at the caret.
@@ -47,7 +47,7 @@ impl Diagnostic {
     }
 
     /// Adds another place that has to do with it.
-    pub fn other(mut self, at: Span, label: impl Into<String>) -> Self {
+    pub fn other(mut self, at: SourceSpan, label: impl Into<String>) -> Self {
         self.others.push((at, label.into()));
         self
     }
@@ -57,11 +57,11 @@ impl Diagnostic {
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
     /// By their places, at most a hundred; never empty.
-    pub errors: Vec<Diagnostic>,
+    pub errors: Vec<IdlDiagnostic>,
     /// How many more there are.
     pub more: usize,
     /// What is probably not what was meant.
-    pub warnings: Vec<Diagnostic>,
+    pub warnings: Vec<IdlDiagnostic>,
     /// The files that the places lie in.
     pub sources: Arc<Sources>,
 }
@@ -75,7 +75,7 @@ const LONGEST_LINE: usize = 1_000;
 
 impl Diagnostics {
     /// One error, as generators of code find them.
-    pub fn one(error: Diagnostic, sources: Arc<Sources>) -> Self {
+    pub fn one(error: IdlDiagnostic, sources: Arc<Sources>) -> Self {
         Diagnostics { errors: vec![error], more: 0, warnings: Vec::new(), sources }
     }
 
@@ -93,7 +93,7 @@ impl Diagnostics {
     }
 
     /// Where an error stands, as people name it.
-    pub fn place(&self, of: &Diagnostic) -> Option<Place> {
+    pub fn place(&self, of: &IdlDiagnostic) -> Option<SourcePosition> {
         of.at.map(|at| self.sources.place(at))
     }
 }
@@ -107,7 +107,7 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 /// Writes one finding, with the line and a caret.
-pub fn render(finding: &Diagnostic, sources: &Sources, warning: bool, colours: bool) -> String {
+pub fn render(finding: &IdlDiagnostic, sources: &Sources, warning: bool, colours: bool) -> String {
     let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
     let level = if warning { Level::WARNING } else { Level::ERROR };
     let mut group = Group::with_title(level.primary_title(finding.message.as_str()));
@@ -125,7 +125,7 @@ pub fn render(finding: &Diagnostic, sources: &Sources, warning: bool, colours: b
             group = match snippet(&places) {
                 Some(snippet) => group.element(snippet),
                 None => {
-                    let Place { file, line, column } = sources.place(at);
+                    let SourcePosition { file, line, column } = sources.place(at);
                     group.element(Origin::path(file).line(line).char_column(column))
                 }
             };
@@ -137,7 +137,7 @@ pub fn render(finding: &Diagnostic, sources: &Sources, warning: bool, colours: b
     renderer.render(&[group])
 }
 
-type Marked<'a> = (AnnotationKind, Excerpt<'a>, &'a str);
+type Marked<'a> = (AnnotationKind, SourceLine<'a>, &'a str);
 
 /// The lines from the first to the last of interest, with what is to be marked; `None` if a line is too long.
 fn snippet<'a>(places: &[Marked<'a>]) -> Option<Snippet<'a, annotate_snippets::Annotation<'a>>> {
@@ -157,15 +157,15 @@ fn snippet<'a>(places: &[Marked<'a>]) -> Option<Snippet<'a, annotate_snippets::A
 /// What was found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    pub errors: Vec<Diagnostic>,
+    pub errors: Vec<IdlDiagnostic>,
     pub more: usize,
-    pub warnings: Vec<Diagnostic>,
+    pub warnings: Vec<IdlDiagnostic>,
 }
 
 impl Findings {
-    pub fn error(&mut self, error: Diagnostic) {
+    pub fn error(&mut self, error: IdlDiagnostic) {
         // The same words about the same place come from names that are looked up twice.
-        let again = |told: &Diagnostic| told.at == error.at && told.message == error.message;
+        let again = |told: &IdlDiagnostic| told.at == error.at && told.message == error.message;
         match self.errors.len() {
             _ if self.errors.iter().any(again) => {}
             TOLD.. => self.more += 1,
@@ -178,7 +178,7 @@ impl Findings {
         self.errors.len() >= TOLD
     }
 
-    pub fn warn(&mut self, warning: Diagnostic) {
+    pub fn warn(&mut self, warning: IdlDiagnostic) {
         if self.warnings.len() < TOLD {
             self.warnings.push(warning);
         }

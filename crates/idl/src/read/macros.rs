@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::diagnostic::Diagnostic;
+use super::diagnostic::IdlDiagnostic;
 use super::lexeme::Lexeme;
 use super::preprocess::Token;
-use super::source::{Sources, Span};
+use super::source::{Sources, SourceSpan};
 
 /// All words that a run may have, counted when they are read and at each step of their expansion.
 const MOST_TOKENS: usize = 2_000_000;
@@ -19,7 +19,7 @@ pub(crate) struct Macro {
     pub parameters: Option<Vec<String>>,
     pub body: Vec<Token>,
     /// Where it was defined; `None` on the command line.
-    pub at: Option<Span>,
+    pub at: Option<SourceSpan>,
 }
 
 impl Macro {
@@ -36,7 +36,7 @@ pub(crate) struct Macros {
     /// Tokens that may still be made.
     left: usize,
     /// Where macros were used, those in macros left out.
-    pub used: HashSet<Span>,
+    pub used: HashSet<SourceSpan>,
 }
 
 impl Default for Macros {
@@ -63,11 +63,11 @@ impl Macros {
     }
 
     /// Counts a word; an error once there are too many.
-    pub fn spend(&mut self, at: Span) -> Result<(), Diagnostic> {
+    pub fn spend(&mut self, at: SourceSpan) -> Result<(), IdlDiagnostic> {
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
             None => {
-                let error = Diagnostic::at(at, format!("there are more than {MOST_TOKENS} words, macros expanded"));
+                let error = IdlDiagnostic::at(at, format!("there are more than {MOST_TOKENS} words, macros expanded"));
                 return Err(error.help("a macro may double itself at each step; or split the file"));
             }
         }
@@ -75,7 +75,7 @@ impl Macros {
     }
 
     /// Gives each word of `run`, macros expanded, to `give`.
-    pub fn expand(&mut self, run: &[Token], sources: &Sources, give: &mut dyn FnMut(Token)) -> Result<(), Diagnostic> {
+    pub fn expand(&mut self, run: &[Token], sources: &Sources, give: &mut dyn FnMut(Token)) -> Result<(), IdlDiagnostic> {
         self.expand_within(run, sources, None, &mut Vec::new(), give)
     }
 
@@ -84,10 +84,10 @@ impl Macros {
         &mut self,
         run: &[Token],
         sources: &Sources,
-        at: Option<Span>,
+        at: Option<SourceSpan>,
         active: &mut Vec<String>,
         give: &mut dyn FnMut(Token),
-    ) -> Result<(), Diagnostic> {
+    ) -> Result<(), IdlDiagnostic> {
         let mut index = 0;
         while let Some(token) = run.get(index) {
             index += 1;
@@ -100,7 +100,7 @@ impl Macros {
                 continue;
             };
             if active.len() >= DEEPEST {
-                return Err(Diagnostic::at(place, format!("macros are nested more than {DEEPEST} deep")));
+                return Err(IdlDiagnostic::at(place, format!("macros are nested more than {DEEPEST} deep")));
             }
             let body = match &found.parameters {
                 None => found.body.clone(),
@@ -114,13 +114,13 @@ impl Macros {
                         continue;
                     }
                     let (arguments, end) = arguments(run, next)
-                        .ok_or_else(|| Diagnostic::at(place, format!("this use of the macro `{name}` has no `)`")))?;
+                        .ok_or_else(|| IdlDiagnostic::at(place, format!("this use of the macro `{name}` has no `)`")))?;
                     index = end;
                     let none = parameters.is_empty() && arguments.iter().all(|argument| argument.is_empty());
                     if arguments.len() != parameters.len() && !none {
                         let (takes, given) = (parameters.len(), arguments.len());
                         let error =
-                            Diagnostic::at(place, format!("the macro `{name}` has {takes}, but gets {given}"));
+                            IdlDiagnostic::at(place, format!("the macro `{name}` has {takes}, but gets {given}"));
                         let error = error.label("number of arguments");
                         return Err(match found.at {
                             Some(at) => error.other(at, "defined here"),
@@ -155,8 +155,8 @@ impl Macros {
         parameters: &[String],
         arguments: &[Vec<Token>],
         sources: &Sources,
-        at: Span,
-    ) -> Result<Vec<Token>, Diagnostic> {
+        at: SourceSpan,
+    ) -> Result<Vec<Token>, IdlDiagnostic> {
         let mut words = Vec::new();
         for token in body {
             let text = sources.text(token.text);

@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use crate::tree::Specification;
 use diagnostic::Findings;
-pub use diagnostic::{Diagnostic, Diagnostics, render};
-pub use source::{Place, Sources, Span};
+pub use diagnostic::{IdlDiagnostic, Diagnostics, render};
+pub use source::{SourcePosition, Sources, SourceSpan};
 
 /// Where a file finds what it includes, and what is defined before it begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct ReadOptions {
     /// Directories to look in for included files, in order; a quoted name is looked for beside its file first.
     pub includes: Vec<PathBuf>,
     /// Macros and what they stand for.
@@ -33,7 +33,7 @@ pub struct Options {
 /// # Errors
 ///
 /// All that is wrong with it, each with its place and what to do about it; or that it cannot be read.
-pub fn read(path: &Path, options: &Options) -> Result<Specification, Diagnostics> {
+pub fn read(path: &Path, options: &ReadOptions) -> Result<Specification, Diagnostics> {
     let mut sources = Sources::default();
     let name = path.display().to_string();
     match preprocess::read(path) {
@@ -42,7 +42,7 @@ pub fn read(path: &Path, options: &Options) -> Result<Specification, Diagnostics
             sources.add(name, Some(whole), octets);
             read_all(sources, options)
         }
-        Err(why) => Err(Diagnostics::one(Diagnostic::whole(why), Arc::new(sources))),
+        Err(why) => Err(Diagnostics::one(IdlDiagnostic::whole(why), Arc::new(sources))),
     }
 }
 
@@ -51,16 +51,16 @@ pub fn read(path: &Path, options: &Options) -> Result<Specification, Diagnostics
 /// # Errors
 ///
 /// As [`read`].
-pub fn read_text(text: &str, name: &str, options: &Options) -> Result<Specification, Diagnostics> {
+pub fn read_text(text: &str, name: &str, options: &ReadOptions) -> Result<Specification, Diagnostics> {
     let mut sources = Sources::default();
     if let Err(why) = preprocess::fits(text.as_bytes()) {
-        return Err(Diagnostics::one(Diagnostic::whole(format!("{name} {why}")), Arc::new(sources)));
+        return Err(Diagnostics::one(IdlDiagnostic::whole(format!("{name} {why}")), Arc::new(sources)));
     }
     sources.add(name.to_string(), None, text.as_bytes().to_vec());
     read_all(sources, options)
 }
 
-fn read_all(mut sources: Sources, options: &Options) -> Result<Specification, Diagnostics> {
+fn read_all(mut sources: Sources, options: &ReadOptions) -> Result<Specification, Diagnostics> {
     let mut findings = Findings::default();
     let stream = preprocess::preprocess(0, options, &mut sources, &mut findings);
     let items = parse::parse(&stream, &sources, &mut findings);

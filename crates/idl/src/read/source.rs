@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// A stretch of a file's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Span {
+pub struct SourceSpan {
     /// Which of the [`Sources`]; 0 is the file that was asked for.
     pub file: u32,
     /// The first byte.
@@ -14,16 +14,16 @@ pub struct Span {
     pub end: u32,
 }
 
-impl Span {
+impl SourceSpan {
     /// From the beginning of this to the end of the other; this alone if they lie in two files.
-    pub(crate) fn to(self, other: Span) -> Span {
-        if self.file == other.file && other.end >= self.start { Span { end: other.end, ..self } } else { self }
+    pub(crate) fn to(self, other: SourceSpan) -> SourceSpan {
+        if self.file == other.file && other.end >= self.start { SourceSpan { end: other.end, ..self } } else { self }
     }
 }
 
 /// A place as people and editors name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourcePosition {
     /// The file, as it was named or found.
     pub file: String,
     /// From 1.
@@ -94,17 +94,17 @@ impl Sources {
     }
 
     /// What stands at a place.
-    pub fn text(&self, at: Span) -> &str {
+    pub fn text(&self, at: SourceSpan) -> &str {
         self.whole(at.file).get(at.start as usize..at.end as usize).unwrap_or("")
     }
 
     /// Where a place begins, as people name it.
-    pub fn place(&self, at: Span) -> Place {
+    pub fn place(&self, at: SourceSpan) -> SourcePosition {
         let file = &self.files[at.file as usize];
         let start = file.original_offset(at.start, false);
         let line = file.line_of(start);
         let column = file.original[file.starts[line] as usize..start].chars().count() + 1;
-        Place { file: file.name.clone(), line: line + 1, column }
+        SourcePosition { file: file.name.clone(), line: line + 1, column }
     }
 
     /// The line (from 0) on which a byte of the lexer's text stands.
@@ -114,7 +114,7 @@ impl Sources {
     }
 
     /// Its name, the lines, and the part of the text on the first of them: what a report shows.
-    pub(crate) fn excerpt(&self, at: Span) -> Excerpt<'_> {
+    pub(crate) fn excerpt(&self, at: SourceSpan) -> SourceLine<'_> {
         let file = &self.files[at.file as usize];
         let start = file.original_offset(at.start, false);
         let end = file.original_offset(at.end, true).max(start);
@@ -123,7 +123,7 @@ impl Sources {
         let to = file.starts.get(line + 1).map_or(file.original.len(), |next| *next as usize);
         let whole = from + file.original[from..to].trim_end_matches(['\n', '\r']).len();
         // What goes over several lines is marked on its first: the rest is noise.
-        Excerpt {
+        SourceLine {
             file: at.file,
             name: &file.name,
             text: &file.original,
@@ -135,7 +135,7 @@ impl Sources {
 }
 
 /// One line of a file and what is to be marked in it.
-pub(crate) struct Excerpt<'a> {
+pub(crate) struct SourceLine<'a> {
     pub file: u32,
     pub name: &'a str,
     /// The whole file.
@@ -196,11 +196,11 @@ mod tests {
         let mut sources = Sources::default();
         let file = sources.add("a.idl".into(), None, b"ab\\\ncd\\\r\nef\ngh".to_vec());
         assert_eq!(&**sources.whole(file), "abcdef\ngh");
-        let at = |start, end| Span { file, start, end };
-        assert_eq!(sources.place(at(1, 2)), Place { file: "a.idl".into(), line: 1, column: 2 });
-        assert_eq!(sources.place(at(2, 3)), Place { file: "a.idl".into(), line: 2, column: 1 });
-        assert_eq!(sources.place(at(4, 6)), Place { file: "a.idl".into(), line: 3, column: 1 });
-        assert_eq!(sources.place(at(8, 9)), Place { file: "a.idl".into(), line: 4, column: 2 });
+        let at = |start, end| SourceSpan { file, start, end };
+        assert_eq!(sources.place(at(1, 2)), SourcePosition { file: "a.idl".into(), line: 1, column: 2 });
+        assert_eq!(sources.place(at(2, 3)), SourcePosition { file: "a.idl".into(), line: 2, column: 1 });
+        assert_eq!(sources.place(at(4, 6)), SourcePosition { file: "a.idl".into(), line: 3, column: 1 });
+        assert_eq!(sources.place(at(8, 9)), SourcePosition { file: "a.idl".into(), line: 4, column: 2 });
         assert_eq!(sources.excerpt(at(0, 6)).marked, 0..3);
     }
 

@@ -1,14 +1,14 @@
 //! What a file says, before its names mean anything.
 
 use super::preprocess::Event;
-use super::source::Span;
+use super::source::SourceSpan;
 use crate::tree::{self, Annotation, Direction};
 
 /// An identifier, without the underscore that escapes a keyword.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub text: String,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 /// `::A::B` or `A::B`.
@@ -16,7 +16,7 @@ pub(crate) struct Name {
 pub(crate) struct ScopedName {
     pub absolute: bool,
     pub parts: Vec<Name>,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 impl ScopedName {
@@ -35,12 +35,12 @@ pub(crate) struct Front {
 
 /// What can stand in a file, a module or an interface.
 #[derive(Debug)]
-pub(crate) enum Item {
+pub(crate) enum SyntaxItem {
     Event(Event),
     Module {
         front: Front,
         name: Name,
-        items: Vec<Item>,
+        items: Vec<SyntaxItem>,
     },
     Constant {
         front: Front,
@@ -78,7 +78,7 @@ pub(crate) enum Item {
     TypeId {
         name: ScopedName,
         id: String,
-        at: Span,
+        at: SourceSpan,
     },
     TypePrefix {
         name: ScopedName,
@@ -104,7 +104,7 @@ pub(crate) enum Construction {
 /// A type in use.
 #[derive(Debug)]
 pub(crate) struct TypeSyntax {
-    pub at: Span,
+    pub at: SourceSpan,
     pub what: TypeWhat,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct CaseSyntax {
 #[derive(Debug)]
 pub(crate) enum Label {
     Value(Expression),
-    Default(Span),
+    Default(SourceSpan),
 }
 
 #[derive(Debug)]
@@ -160,14 +160,14 @@ pub(crate) struct InterfaceSyntax {
     pub is_abstract: bool,
     pub bases: Vec<ScopedName>,
     /// `None` for a forward declaration.
-    pub items: Option<Vec<Item>>,
+    pub items: Option<Vec<SyntaxItem>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct OperationSyntax {
     pub front: Front,
     pub name: Name,
-    pub oneway: Option<Span>,
+    pub oneway: Option<SourceSpan>,
     /// `None` for `void`.
     pub result: Option<TypeSyntax>,
     pub parameters: Vec<ParameterSyntax>,
@@ -178,7 +178,7 @@ pub(crate) struct OperationSyntax {
 pub(crate) struct ParameterSyntax {
     pub front: Front,
     pub direction: Direction,
-    pub direction_at: Span,
+    pub direction_at: SourceSpan,
     pub of: TypeSyntax,
     pub name: Name,
 }
@@ -197,19 +197,19 @@ pub(crate) struct AttributeSyntax {
 #[derive(Debug)]
 pub(crate) struct Expression {
     pub steps: Vec<Step>,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 #[derive(Debug)]
 pub(crate) struct Step {
     pub what: StepWhat,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 #[derive(Debug)]
 pub(crate) enum StepWhat {
     /// Text of a literal; adjacent strings come as several.
-    Literal(super::lexeme::Lexeme, Vec<Span>),
+    Literal(super::lexeme::Lexeme, Vec<SourceSpan>),
     Boolean(bool),
     Name(ScopedName),
     Unary(super::lexeme::Lexeme),

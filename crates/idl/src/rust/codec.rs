@@ -7,7 +7,7 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::scope::Scope;
-use crate::tree::{DefinitionId, Kind, Type};
+use crate::tree::{DefinitionId, DefinitionKind, Type};
 
 impl Scope<'_> {
     /// True if some bound stands in the type where no struct or union checks it.
@@ -131,11 +131,11 @@ impl Scope<'_> {
                     return false;
                 }
                 match &self.get(*id).kind {
-                    Kind::Alias(of) => self.reaches(of, wanted, seen),
-                    Kind::Struct(members) | Kind::Exception(members) => {
+                    DefinitionKind::Alias(of) => self.reaches(of, wanted, seen),
+                    DefinitionKind::Struct(members) | DefinitionKind::Exception(members) => {
                         members.iter().any(|member| self.reaches(&member.of, wanted, seen))
                     }
-                    Kind::Union(union) => union.cases.iter().any(|case| self.reaches(&case.member.of, wanted, seen)),
+                    DefinitionKind::Union(union) => union.cases.iter().any(|case| self.reaches(&case.member.of, wanted, seen)),
                     _ => false,
                 }
             }

@@ -9,10 +9,10 @@ use super::docs::{self, docs};
 use super::names::{camel, distinct, ident, snake, unique};
 use super::scope::Scope;
 use super::types::Derive;
-use crate::tree::{Case, Definition, DefinitionId, Enumerator, Kind, Member, Type, Union, Value};
+use crate::tree::{Case, Definition, DefinitionId, Enumerator, DefinitionKind, Member, Type, Union, ConstantValue};
 
 impl Scope<'_> {
-    pub fn constant(&self, definition: &Definition, name: &Ident, of: &Type, value: &Value) -> TokenStream {
+    pub fn constant(&self, definition: &Definition, name: &Ident, of: &Type, value: &ConstantValue) -> TokenStream {
         let docs = docs(&definition.docs, &definition.annotations);
         let ty = match self.resolve(of) {
             Type::String(_) | Type::WString(_) => quote!(&str),
@@ -186,23 +186,23 @@ impl Scope<'_> {
             let docs = case.map(|case| docs::of_member(&case.member));
             let of = case.map(|case| self.owned(&case.member.of));
             match shape {
-                Shape::Sole(_) => quote!(#docs #name(#of),),
-                Shape::Labelled { pattern } => {
+                UnionVariant::Sole(_) => quote!(#docs #name(#of),),
+                UnionVariant::Labelled { pattern } => {
                     let told = match pattern {
                         Some(_) => " Which of its labels it has.",
                         None => " Any that no other variant has.",
                     };
                     quote!(#docs #name { #[doc = #told] label: #by, #[doc = " Its member."] value: #of },)
                 }
-                Shape::Bare => {
+                UnionVariant::Bare => {
                     quote!(#[doc = " Only a discriminator that no other variant has."] #name(#by),)
                 }
             }
         });
         let discriminators = variants.iter().map(|Variant { name: variant, shape, .. }| match shape {
-            Shape::Sole(label) => quote!(#name::#variant(_) => #label,),
-            Shape::Labelled { .. } => quote!(#name::#variant { label, .. } => *label,),
-            Shape::Bare => quote!(#name::#variant(label) => *label,),
+            UnionVariant::Sole(label) => quote!(#name::#variant(_) => #label,),
+            UnionVariant::Labelled { .. } => quote!(#name::#variant { label, .. } => *label,),
+            UnionVariant::Bare => quote!(#name::#variant(label) => *label,),
         });
         let (encoder, encode_error) = (self.orb("Encoder"), self.orb("EncodeError"));
         let (decoder, decode_error) = (self.orb("Decoder"), self.orb("DecodeError"));
@@ -213,9 +213,9 @@ impl Scope<'_> {
         let writes = variants.iter().map(|Variant { name: variant, case, shape }| {
             let write = case.map(|case| self.encode_in_order([(&case.member.of, quote!(value))].into_iter(), &to));
             match shape {
-                Shape::Sole(_) => quote!(#name::#variant(value) => { #write }),
-                Shape::Labelled { .. } => quote!(#name::#variant { value, .. } => { #write }),
-                Shape::Bare => quote!(#name::#variant(_) => #ok(()),),
+                UnionVariant::Sole(_) => quote!(#name::#variant(value) => { #write }),
+                UnionVariant::Labelled { .. } => quote!(#name::#variant { value, .. } => { #write }),
+                UnionVariant::Bare => quote!(#name::#variant(_) => #ok(()),),
             }
         });
         // A label that belongs to another variant would come back as that one.
@@ -231,12 +231,12 @@ impl Scope<'_> {
         let reads = variants.iter().map(|Variant { name: variant, case, shape }| {
             let read = case.map(|case| self.decode(&case.member.of, &from));
             match shape {
-                Shape::Sole(label) => quote!(#label => #ok(#name::#variant(#read)),),
-                Shape::Labelled { pattern: Some(pattern) } => {
+                UnionVariant::Sole(label) => quote!(#label => #ok(#name::#variant(#read)),),
+                UnionVariant::Labelled { pattern: Some(pattern) } => {
                     quote!(label @ (#pattern) => #ok(#name::#variant { label, value: #read }),)
                 }
-                Shape::Labelled { pattern: None } => quote!(label => #ok(#name::#variant { label, value: #read }),),
-                Shape::Bare => quote!(label => #ok(#name::#variant(label)),),
+                UnionVariant::Labelled { pattern: None } => quote!(label => #ok(#name::#variant { label, value: #read }),),
+                UnionVariant::Bare => quote!(label => #ok(#name::#variant(label)),),
             }
         });
         let discriminator = self.head(&union.discriminator);
@@ -271,10 +271,10 @@ struct Variant<'a> {
     name: Ident,
     /// `None` for what holds nothing.
     case: Option<&'a Case>,
-    shape: Shape,
+    shape: UnionVariant,
 }
 
-enum Shape {
+enum UnionVariant {
     /// One label, so the variant tells it.
     Sole(TokenStream),
     /// Several labels, as a pattern; without one, all that no other variant has.
@@ -291,21 +291,21 @@ impl Scope<'_> {
         for case in &union.cases {
             let name = ident(&unique(&mut taken, camel(&case.member.name)));
             let shape = match case.labels.as_slice() {
-                _ if case.default => Shape::Labelled { pattern: None },
-                [label] => Shape::Sole(self.value(label, &union.discriminator)),
-                labels => Shape::Labelled { pattern: Some(self.pattern(labels, union)) },
+                _ if case.default => UnionVariant::Labelled { pattern: None },
+                [label] => UnionVariant::Sole(self.value(label, &union.discriminator)),
+                labels => UnionVariant::Labelled { pattern: Some(self.pattern(labels, union)) },
             };
             variants.push(Variant { name, case: Some(case), shape });
         }
-        variants.sort_by_key(|variant| matches!(variant.shape, Shape::Labelled { pattern: None }));
+        variants.sort_by_key(|variant| matches!(variant.shape, UnionVariant::Labelled { pattern: None }));
         if !self.is_exhaustive(union) {
             let name = ident(&unique(&mut taken, "Default".to_owned()));
-            variants.push(Variant { name, case: None, shape: Shape::Bare });
+            variants.push(Variant { name, case: None, shape: UnionVariant::Bare });
         }
         variants
     }
 
-    fn pattern(&self, labels: &[Value], union: &Union) -> TokenStream {
+    fn pattern(&self, labels: &[ConstantValue], union: &Union) -> TokenStream {
         let labels = labels.iter().map(|label| self.value(label, &union.discriminator));
         quote!(#(#labels)|*)
     }
@@ -316,7 +316,7 @@ impl Scope<'_> {
             Type::Boolean => 2,
             Type::Octet | Type::UInt8 | Type::Int8 => 256,
             Type::Named(id) => match &self.get(*id).kind {
-                Kind::Enum(all) => all.len(),
+                DefinitionKind::Enum(all) => all.len(),
                 _ => usize::MAX,
             },
             _ => usize::MAX,
@@ -329,26 +329,26 @@ impl Scope<'_> {
         let others: Vec<_> =
             union.cases.iter().filter(|case| !case.default).flat_map(|case| case.labels.clone()).collect();
         let of = &variant.name;
-        if let (Type::Boolean, [Value::Boolean(taken)]) = (self.resolve(&union.discriminator), others.as_slice()) {
+        if let (Type::Boolean, [ConstantValue::Boolean(taken)]) = (self.resolve(&union.discriminator), others.as_slice()) {
             let free = if *taken { quote!(!*label) } else { quote!(*label) };
             return match &variant.shape {
-                Shape::Bare => Some(quote!(#name::#of(label) => #free,)),
-                Shape::Labelled { pattern: None } => Some(quote!(#name::#of { label, .. } => #free,)),
+                UnionVariant::Bare => Some(quote!(#name::#of(label) => #free,)),
+                UnionVariant::Labelled { pattern: None } => Some(quote!(#name::#of { label, .. } => #free,)),
                 _ => None,
             };
         }
         match &variant.shape {
-            Shape::Sole(_) => None,
-            Shape::Labelled { pattern: Some(_) } if matches!(self.resolve(&union.discriminator), Type::Boolean) => None,
-            Shape::Labelled { pattern: Some(pattern) } => {
+            UnionVariant::Sole(_) => None,
+            UnionVariant::Labelled { pattern: Some(_) } if matches!(self.resolve(&union.discriminator), Type::Boolean) => None,
+            UnionVariant::Labelled { pattern: Some(pattern) } => {
                 Some(quote!(#name::#of { label, .. } => matches!(label, #pattern),))
             }
             _ if others.is_empty() => None,
-            Shape::Labelled { pattern: None } => {
+            UnionVariant::Labelled { pattern: None } => {
                 let others = self.pattern(&others, union);
                 Some(quote!(#name::#of { label, .. } => !matches!(label, #others),))
             }
-            Shape::Bare => {
+            UnionVariant::Bare => {
                 let others = self.pattern(&others, union);
                 Some(quote!(#name::#of(label) => !matches!(label, #others),))
             }

@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::docs::docs;
-use super::methods::{Method, Parameter, tuple};
+use super::methods::{Method, MethodParameter, tuple};
 use super::names::ident;
 use super::scope::Scope;
 use crate::tree::{Definition, DefinitionId, Direction, Interface, Type};
@@ -197,7 +197,7 @@ impl Scope<'_> {
         let name = ident(made.asynchronous.get(&method.wire).map_or("", String::as_str));
         let told =
             format!(" [`{0}`]({1}::{0}) without waiting for its end.", method.name, self.names.place(method.of).name);
-        let parameters = method.sent().map(|Parameter { name, of, .. }| {
+        let parameters = method.sent().map(|MethodParameter { name, of, .. }| {
             let of = self.borrowed(of);
             quote!(#name: #of)
         });
@@ -313,8 +313,8 @@ impl Scope<'_> {
     }
 
     /// How an argument is read, borrowed where it can be, and how it is passed on.
-    fn argument(&self, parameter: &Parameter<'_>, from: &Ident) -> (TokenStream, TokenStream) {
-        let Parameter { direction, name, of } = parameter;
+    fn argument(&self, parameter: &MethodParameter<'_>, from: &Ident) -> (TokenStream, TokenStream) {
+        let MethodParameter { direction, name, of } = parameter;
         if *direction == Direction::InOut {
             return (self.decode(of, from), quote!(&mut #name));
         }

@@ -8,7 +8,7 @@ use quote::{format_ident, quote};
 use super::docs::docs;
 use super::names::{distinct, ident, snake};
 use super::scope::Scope;
-use crate::tree::{DefinitionId, Direction, Interface, Kind, Type};
+use crate::tree::{DefinitionId, Direction, Interface, DefinitionKind, Type};
 
 /// A method of an interface's trait.
 pub(super) struct Method<'a> {
@@ -20,12 +20,12 @@ pub(super) struct Method<'a> {
     pub docs: TokenStream,
     pub oneway: bool,
     pub result: Option<&'a Type>,
-    pub parameters: Vec<Parameter<'a>>,
+    pub parameters: Vec<MethodParameter<'a>>,
     pub raises: &'a [DefinitionId],
 }
 
 /// One of its parameters.
-pub(super) struct Parameter<'a> {
+pub(super) struct MethodParameter<'a> {
     pub direction: Direction,
     pub name: Ident,
     pub of: &'a Type,
@@ -42,7 +42,7 @@ pub(super) struct Output<'a> {
 
 impl<'a> Method<'a> {
     /// Parameters that go to the object.
-    pub fn sent(&self) -> impl Iterator<Item = &Parameter<'a>> {
+    pub fn sent(&self) -> impl Iterator<Item = &MethodParameter<'a>> {
         self.parameters.iter().filter(|parameter| parameter.direction != Direction::Out)
     }
 
@@ -50,7 +50,7 @@ impl<'a> Method<'a> {
     pub fn outputs(&self) -> Vec<Output<'a>> {
         let result = self.result.map(|of| Output { name: self.local("result"), of, changed: false });
         let back = self.parameters.iter().filter(|parameter| parameter.direction != Direction::In);
-        let back = back.map(|Parameter { direction, name, of }| Output {
+        let back = back.map(|MethodParameter { direction, name, of }| Output {
             name: name.clone(),
             of,
             changed: *direction == Direction::InOut,
@@ -88,7 +88,7 @@ impl<'a> Method<'a> {
 
     /// `fn locate(&self, id: u32) -> Result<Position, LocateError>`.
     pub fn signature(&self, scope: &Scope<'_>) -> TokenStream {
-        let parameters = self.parameters.iter().filter_map(|Parameter { direction, name, of }| match direction {
+        let parameters = self.parameters.iter().filter_map(|MethodParameter { direction, name, of }| match direction {
             Direction::In => {
                 let of = scope.borrowed(of);
                 Some(quote!(#name: #of))
@@ -131,7 +131,7 @@ impl Scope<'_> {
         let mut all = Vec::new();
         for operation in &interface.operations {
             let names = distinct(operation.parameters.iter().map(|parameter| parameter.member.name.as_str()), snake);
-            let parameters = operation.parameters.iter().zip(&names).map(|(parameter, name)| Parameter {
+            let parameters = operation.parameters.iter().zip(&names).map(|(parameter, name)| MethodParameter {
                 direction: parameter.direction,
                 name: ident(name),
                 of: &parameter.member.of,
@@ -157,7 +157,7 @@ impl Scope<'_> {
                 let value = format_ident!("value");
                 all.push(Method {
                     docs: docs(&[format!("Sets the value that [`{0}`](Self::{0}) returns.", snake(&member.name))], &[]),
-                    parameters: vec![Parameter { direction: Direction::In, name: value, of: &member.of }],
+                    parameters: vec![MethodParameter { direction: Direction::In, name: value, of: &member.of }],
                     raises: &attribute.set_raises,
                     ..method(format!("_set_{}", member.name))
                 });
@@ -171,7 +171,7 @@ impl Scope<'_> {
         let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
         let mut next: Vec<_> = interface.bases.iter().rev().copied().collect();
         while let Some(id) = next.pop() {
-            if let (Kind::Interface(base), true) = (&self.get(id).kind, seen.insert(id)) {
+            if let (DefinitionKind::Interface(base), true) = (&self.get(id).kind, seen.insert(id)) {
                 found.push((id, base));
                 next.extend(base.bases.iter().rev().copied());
             }

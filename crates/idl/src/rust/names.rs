@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use heck::{ToShoutySnakeCase, ToSnakeCase, ToUpperCamelCase};
 use proc_macro2::{Ident, Span};
 
-use crate::tree::{Definition, DefinitionId, Interface, Kind, Specification};
+use crate::tree::{Definition, DefinitionId, Interface, DefinitionKind, Specification};
 
 /// Where a definition is found in the generated code.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct RustItemPath {
     /// Rust modules around it, outermost first.
     pub module: Vec<String>,
     /// Its own name.
@@ -38,17 +38,17 @@ pub(super) struct Made {
 
 /// All names.
 #[derive(Debug, Default)]
-pub(super) struct Names {
-    places: Vec<Place>,
+pub(super) struct RustNames {
+    places: Vec<RustItemPath>,
     made: BTreeMap<DefinitionId, Made>,
     declared: BTreeMap<Vec<String>, BTreeSet<String>>,
     /// What stands for a module or interface, by its scoped name in IDL.
     modules: BTreeMap<Vec<String>, String>,
 }
 
-impl Names {
-    pub fn new(of: &Specification, externals: &BTreeMap<String, String>) -> Names {
-        let mut names = Names { places: vec![Place::default(); of.definitions.len()], ..Names::default() };
+impl RustNames {
+    pub fn new(of: &Specification, externals: &BTreeMap<String, String>) -> RustNames {
+        let mut names = RustNames { places: vec![RustItemPath::default(); of.definitions.len()], ..RustNames::default() };
         names.place_all(of, &of.root, &[]);
         for (place, definition) in names.places.iter_mut().zip(&of.definitions) {
             let outermost = definition.scope.first().unwrap_or(&definition.name);
@@ -58,7 +58,7 @@ impl Names {
         names
     }
 
-    pub fn place(&self, id: DefinitionId) -> &Place {
+    pub fn place(&self, id: DefinitionId) -> &RustItemPath {
         &self.places[id.0 as usize]
     }
 
@@ -93,17 +93,17 @@ impl Names {
         for id in ids {
             let definition = &of[*id];
             let inner: &[DefinitionId] = match &definition.kind {
-                Kind::Module(inner) => inner,
-                Kind::Interface(interface) => &interface.definitions,
+                DefinitionKind::Module(inner) => inner,
+                DefinitionKind::Interface(interface) => &interface.definitions,
                 _ => &[],
             };
             let name = match &definition.kind {
-                Kind::Module(_) => String::new(),
-                Kind::Constant(..) => self.declare(module, definition.name.to_shouty_snake_case()),
+                DefinitionKind::Module(_) => String::new(),
+                DefinitionKind::Constant(..) => self.declare(module, definition.name.to_shouty_snake_case()),
                 _ => self.declare(module, camel(&definition.name)),
             };
-            self.places[id.0 as usize] = Place { module: module.to_vec(), name, external: None };
-            if matches!(definition.kind, Kind::Module(_)) || !inner.is_empty() {
+            self.places[id.0 as usize] = RustItemPath { module: module.to_vec(), name, external: None };
+            if matches!(definition.kind, DefinitionKind::Module(_)) || !inner.is_empty() {
                 let scope = scoped(definition);
                 if !self.modules.contains_key(&scope) {
                     let name = self.declare(module, snake(&definition.name));
@@ -118,7 +118,7 @@ impl Names {
 
     fn make_all(&mut self, of: &Specification) {
         let interfaces = of.definitions.iter().enumerate().filter_map(|(at, definition)| match &definition.kind {
-            Kind::Interface(interface) if !interface.forward => Some((DefinitionId(at as u32), interface)),
+            DefinitionKind::Interface(interface) if !interface.forward => Some((DefinitionId(at as u32), interface)),
             _ => None,
         });
         let interfaces: Vec<_> = interfaces.collect();
@@ -129,7 +129,7 @@ impl Names {
             }
         }
         for (id, interface) in interfaces {
-            let Place { module, name, .. } = self.place(id).clone();
+            let RustItemPath { module, name, .. } = self.place(id).clone();
             let mut made = Made {
                 stub: self.declare(&module, format!("{name}Stub")),
                 delegate: self.declare(&module, format!("{name}Delegate")),

@@ -10,12 +10,12 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::Options;
-use super::names::{Names, Place, ident};
+use super::names::{RustNames, RustItemPath, ident};
 use crate::tree::{Definition, DefinitionId, Specification};
 
 pub(super) struct Scope<'a> {
     pub of: &'a Specification,
-    pub names: &'a Names,
+    pub names: &'a RustNames,
     pub options: &'a Options,
     pub module: &'a [String],
     /// Name here, and the path it stands for, without the name.
@@ -37,7 +37,7 @@ const PRELUDE: &[&str] = &[
 ];
 
 impl<'a> Scope<'a> {
-    pub fn new(of: &'a Specification, names: &'a Names, options: &'a Options, module: &'a [String]) -> Self {
+    pub fn new(of: &'a Specification, names: &'a RustNames, options: &'a Options, module: &'a [String]) -> Self {
         Scope { of, names, options, module, uses: RefCell::default(), traits: RefCell::default() }
     }
 
@@ -91,7 +91,7 @@ impl<'a> Scope<'a> {
 
     /// Something that stands beside a definition.
     pub fn at(&self, id: DefinitionId, name: &str) -> TokenStream {
-        let Place { module, external, .. } = self.names.place(id);
+        let RustItemPath { module, external, .. } = self.names.place(id);
         if let Some(external) = external {
             let from = [external.as_str()].into_iter().chain(module.iter().skip(1).map(String::as_str));
             let from = from.collect::<Vec<_>>().join("::");

@@ -6,7 +6,7 @@ use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 use super::scope::Scope;
-use crate::tree::{DefinitionId, Interface, Kind, Type, Value};
+use crate::tree::{DefinitionId, Interface, DefinitionKind, Type, ConstantValue};
 
 /// What a type can be asked to derive beyond `Clone` and `Debug`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Scope<'_> {
     pub fn resolve<'t>(&'t self, of: &'t Type) -> &'t Type {
         match of {
             Type::Named(id) => match &self.get(*id).kind {
-                Kind::Alias(inner) => self.resolve(inner),
+                DefinitionKind::Alias(inner) => self.resolve(inner),
                 _ => of,
             },
             _ => of,
@@ -34,7 +34,7 @@ impl Scope<'_> {
     pub fn interface(&self, of: &Type) -> Option<(DefinitionId, &Interface)> {
         match self.resolve(of) {
             Type::Named(id) => match &self.get(*id).kind {
-                Kind::Interface(interface) if !interface.forward => Some((*id, interface)),
+                DefinitionKind::Interface(interface) if !interface.forward => Some((*id, interface)),
                 _ => None,
             },
             _ => None,
@@ -45,7 +45,7 @@ impl Scope<'_> {
     pub fn is_reference(&self, of: &Type) -> bool {
         match self.resolve(of) {
             Type::Object => true,
-            Type::Named(id) => matches!(self.get(*id).kind, Kind::Interface(_)),
+            Type::Named(id) => matches!(self.get(*id).kind, DefinitionKind::Interface(_)),
             _ => false,
         }
     }
@@ -96,7 +96,7 @@ impl Scope<'_> {
                 })
             }
             Type::Named(id) => match &self.get(*id).kind {
-                Kind::Interface(_) => self.option(&self.stub(of)),
+                DefinitionKind::Interface(_) => self.option(&self.stub(of)),
                 _ => self.definition(*id),
             },
             Type::Object => self.option(&self.stub(of)),
@@ -135,7 +135,7 @@ impl Scope<'_> {
     }
 
     fn is_direct_reference(&self, of: &Type) -> bool {
-        matches!(of, Type::Named(id) if matches!(self.get(*id).kind, Kind::Interface(_)))
+        matches!(of, Type::Named(id) if matches!(self.get(*id).kind, DefinitionKind::Interface(_)))
     }
 
     /// True for what parameters pass by value.
@@ -143,7 +143,7 @@ impl Scope<'_> {
         match self.resolve(of) {
             Type::String(_) | Type::WString(_) | Type::Sequence(..) | Type::Array(..) => false,
             Type::Any | Type::TypeCode | Type::Object => false,
-            Type::Named(id) => matches!(self.get(*id).kind, Kind::Enum(_)),
+            Type::Named(id) => matches!(self.get(*id).kind, DefinitionKind::Enum(_)),
             _ => true,
         }
     }
@@ -198,17 +198,17 @@ impl Scope<'_> {
                     return true;
                 }
                 match &self.get(*id).kind {
-                    Kind::Alias(of) => self.has_within(of, derive, seen),
-                    Kind::Struct(members) | Kind::Exception(members) => {
+                    DefinitionKind::Alias(of) => self.has_within(of, derive, seen),
+                    DefinitionKind::Struct(members) | DefinitionKind::Exception(members) => {
                         members.iter().all(|member| self.has_within(&member.of, derive, seen))
                     }
-                    Kind::Union(union) => {
+                    DefinitionKind::Union(union) => {
                         derive != Derive::Default
                             && union.cases.iter().all(|case| self.has_within(&case.member.of, derive, seen))
                     }
-                    Kind::Enum(_) => true,
-                    Kind::Interface(_) => reference_has(derive),
-                    Kind::Module(_) | Kind::Constant(..) => true,
+                    DefinitionKind::Enum(_) => true,
+                    DefinitionKind::Interface(_) => reference_has(derive),
+                    DefinitionKind::Module(_) | DefinitionKind::Constant(..) => true,
                 }
             }
             _ => true,
@@ -251,36 +251,36 @@ impl Scope<'_> {
                 dimensions.iter().fold(self.least(of), |least, length| least.saturating_mul(u64::from(*length)))
             }
             Type::Named(id) => match &self.get(*id).kind {
-                Kind::Alias(of) => self.least(of),
-                Kind::Struct(members) | Kind::Exception(members) => {
+                DefinitionKind::Alias(of) => self.least(of),
+                DefinitionKind::Struct(members) | DefinitionKind::Exception(members) => {
                     members.iter().map(|member| self.least(&member.of)).fold(0, u64::saturating_add).max(1)
                 }
-                Kind::Union(union) => self.least(&union.discriminator),
-                Kind::Enum(_) => 4,
+                DefinitionKind::Union(union) => self.least(&union.discriminator),
+                DefinitionKind::Enum(_) => 4,
                 _ => 8,
             },
         }
     }
 
     /// A constant's value.
-    pub fn value(&self, value: &Value, of: &Type) -> TokenStream {
+    pub fn value(&self, value: &ConstantValue, of: &Type) -> TokenStream {
         match (value, self.resolve(of)) {
-            (Value::Integer(value), _) => integer(*value),
-            (Value::Floating(value), Type::LongDouble) => {
+            (ConstantValue::Integer(value), _) => integer(*value),
+            (ConstantValue::Floating(value), Type::LongDouble) => {
                 let bits = format!("{:#034x}", quadruple(*value)).parse::<Literal>();
                 let (long, bits) = (self.orb("LongDouble"), bits.unwrap_or_else(|_| Literal::u128_unsuffixed(0)));
                 quote!(#long::from_bits(#bits))
             }
-            (Value::Floating(value), of) => floating(*value, of),
-            (Value::Boolean(value), _) => quote!(#value),
-            (Value::Char(value), Type::WChar) => {
+            (ConstantValue::Floating(value), of) => floating(*value, of),
+            (ConstantValue::Boolean(value), _) => quote!(#value),
+            (ConstantValue::Char(value), Type::WChar) => {
                 let wide = self.orb("WChar");
                 quote!(#wide(#value))
             }
-            (Value::Char(value), _) => quote!(#value),
-            (Value::String(value), _) => quote!(#value),
-            (Value::Enumerator(id, at), _) => self.enumerator(*id, *at),
-            (Value::Fixed { digits, .. }, _) => {
+            (ConstantValue::Char(value), _) => quote!(#value),
+            (ConstantValue::String(value), _) => quote!(#value),
+            (ConstantValue::Enumerator(id, at), _) => self.enumerator(*id, *at),
+            (ConstantValue::Fixed { digits, .. }, _) => {
                 let (of, digits) = (self.head(of), integer(*digits));
                 quote!(#of::of_unscaled(#digits))
             }
@@ -290,7 +290,7 @@ impl Scope<'_> {
     /// `Colour::Red`.
     pub fn enumerator(&self, id: DefinitionId, at: u32) -> TokenStream {
         let variant = match &self.get(id).kind {
-            Kind::Enum(all) => {
+            DefinitionKind::Enum(all) => {
                 let names = super::names::distinct(all.iter().map(|one| one.name.as_str()), super::names::camel);
                 names.get(at as usize).cloned().unwrap_or_default()
             }

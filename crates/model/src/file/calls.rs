@@ -16,7 +16,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::declared::{After, Declared, Drawn, Part, Stagger, Written};
+use super::declared::{After, DeclaredOperation, Drawn, Part, DeclaredStagger, Written};
 use super::expand::Operations;
 use super::limits;
 use super::log::{At, Log};
@@ -40,7 +40,7 @@ pub(super) struct Piece {
 }
 
 /// What is declared, as pieces. `None` where there are no calls, or where they are wrong, which is logged.
-pub(super) fn pieces(log: &mut Log, declared: &[Declared<'_>]) -> Option<Vec<Piece>> {
+pub(super) fn pieces(log: &mut Log, declared: &[DeclaredOperation<'_>]) -> Option<Vec<Piece>> {
     if declared.iter().all(|one| one.calls.is_none()) {
         return None;
     }
@@ -54,7 +54,7 @@ pub(super) fn pieces(log: &mut Log, declared: &[Declared<'_>]) -> Option<Vec<Pie
     }
     let mut pieces = Pieces { declared, methods, pieces: Vec::new() };
     // If no operation calls a method, requests from outside release it.
-    let stands_alone = |(position, one): &(usize, &Declared<'_>)| !one.called || !called.contains(position);
+    let stands_alone = |(position, one): &(usize, &DeclaredOperation<'_>)| !one.called || !called.contains(position);
     for (position, one) in declared.iter().enumerate().filter(stands_alone) {
         pieces.add(position, one.name.value.to_string(), None, position)?;
         if pieces.pieces.len() as u64 > limits::OPERATIONS {
@@ -68,7 +68,7 @@ pub(super) fn pieces(log: &mut Log, declared: &[Declared<'_>]) -> Option<Vec<Pie
 }
 
 /// Rejects keys that contradict the release by requests or calls.
-pub(super) fn check_requests(log: &mut Log, declared: &[Declared<'_>]) {
+pub(super) fn check_requests(log: &mut Log, declared: &[DeclaredOperation<'_>]) {
     for one in declared.iter().filter(|one| one.called && !one.misread) {
         if !one.requested() {
             if let Some(interval) = one.min_interval {
@@ -96,7 +96,7 @@ pub(super) fn check_requests(log: &mut Log, declared: &[Declared<'_>]) {
 }
 
 /// The operation that one calls, if it may.
-fn method(log: &mut Log, declared: &[Declared<'_>], names: &Names<'_>, one: &Declared<'_>) -> Option<usize> {
+fn method(log: &mut Log, declared: &[DeclaredOperation<'_>], names: &Names<'_>, one: &DeclaredOperation<'_>) -> Option<usize> {
     let call = one.calls?;
     let position = names.find(log, call.method)? as usize;
     let method = &declared[position];
@@ -111,7 +111,7 @@ fn method(log: &mut Log, declared: &[Declared<'_>], names: &Names<'_>, one: &Dec
 }
 
 /// Whether no method calls itself, by whatever way, and none leads on too far.
-fn acyclic(log: &mut Log, declared: &[Declared<'_>], methods: &[Option<usize>]) -> bool {
+fn acyclic(log: &mut Log, declared: &[DeclaredOperation<'_>], methods: &[Option<usize>]) -> bool {
     let mut walk_of = vec![usize::MAX; declared.len()];
     let mut sound = true;
     for start in 0..declared.len() {
@@ -148,7 +148,7 @@ fn acyclic(log: &mut Log, declared: &[Declared<'_>], methods: &[Option<usize>]) 
 const DEEPEST: usize = 16;
 
 struct Pieces<'d, 'a> {
-    declared: &'d [Declared<'a>],
+    declared: &'d [DeclaredOperation<'a>],
     methods: Vec<Option<usize>>,
     pieces: Vec<Piece>,
 }
@@ -179,7 +179,7 @@ impl Pieces<'_, '_> {
 }
 
 /// The operations that the pieces are.
-pub(super) fn declare<'a>(declared: Vec<Declared<'a>>, pieces: &'a [Piece]) -> Vec<Declared<'a>> {
+pub(super) fn declare<'a>(declared: Vec<DeclaredOperation<'a>>, pieces: &'a [Piece]) -> Vec<DeclaredOperation<'a>> {
     // Where the end of each operation that nobody calls stands: for deadlines.
     let mut end_of = vec![None; declared.len()];
     for (position, piece) in pieces.iter().enumerate() {
@@ -206,7 +206,7 @@ pub(super) fn declare<'a>(declared: Vec<Declared<'a>>, pieces: &'a [Piece]) -> V
             Part::Before { .. } => {}
             Part::Rest { .. } => {
                 (one.phase, one.offset) = (Span::ZERO, Span::ZERO);
-                one.stagger = Stagger::By(At::new(Span::ZERO, of.name.place));
+                one.stagger = DeclaredStagger::By(At::new(Span::ZERO, of.name.place));
                 one.uses = Vec::new();
                 one.reads.value = Vec::new();
             }
@@ -225,7 +225,7 @@ pub(super) struct Cuts {
 
 impl Cuts {
     /// The settings of the parts, from those of the wholes, which stand under the rests.
-    pub fn cut(&mut self, log: &mut Log, declared: &[Declared<'_>], first: &[u32], now: &mut [Arc<Written>]) {
+    pub fn cut(&mut self, log: &mut Log, declared: &[DeclaredOperation<'_>], first: &[u32], now: &mut [Arc<Written>]) {
         let at = |position: usize| first[position] as usize;
         // Whoever works for others shares their deadline: from the wholes, before these are cut.
         let limit = |written: &Written| {
@@ -257,7 +257,7 @@ impl Cuts {
     fn parts(
         &mut self,
         log: &mut Log,
-        one: &Declared<'_>,
+        one: &DeclaredOperation<'_>,
         whole: &Written,
         after: At<Span>,
     ) -> Option<(Written, Written)> {

@@ -8,7 +8,7 @@ use crate::time::Span;
 
 /// An operation or a template of operations.
 #[derive(Clone)]
-pub(super) struct Declared<'a> {
+pub(super) struct DeclaredOperation<'a> {
     pub name: At<&'a str>,
     pub on: ProcessorId,
     /// `None` for a periodic operation.
@@ -30,7 +30,7 @@ pub(super) struct Declared<'a> {
     pub phase: Span,
     pub phase_given: bool,
     pub offset: Span,
-    pub stagger: Stagger,
+    pub stagger: DeclaredStagger,
     /// `None` when it is no template.
     pub count: Option<At<u32>>,
     pub critical: bool,
@@ -54,12 +54,12 @@ pub(super) struct After<'a> {
 
 /// The phase between instances of a template.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Stagger {
+pub(super) enum DeclaredStagger {
     Even,
     By(At<Span>),
 }
 
-impl Declared<'_> {
+impl DeclaredOperation<'_> {
     pub fn periodic(&self) -> bool {
         match self.part {
             Part::Rest { periodic, .. } => periodic,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::epochs::{Declared, NamedChange};
+use super::epochs::{DeclaredEpoch, NamedChange};
 use super::limits;
 use super::log::{At, Log};
 use super::machines::link_delay;
@@ -21,7 +21,7 @@ use crate::time::Span;
 pub(super) fn accumulate(
     log: &mut Log,
     top: &Table<'_>,
-    epochs: &[Declared<'_>],
+    epochs: &[DeclaredEpoch<'_>],
     hosts: &[Host],
     links: &[Link],
     duration: Option<Span>,

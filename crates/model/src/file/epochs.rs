@@ -23,7 +23,7 @@ use crate::system::{Deadline, Environment, Epoch};
 use crate::time::{Instant, Span};
 
 /// An epoch as written.
-pub(super) struct Declared<'a> {
+pub(super) struct DeclaredEpoch<'a> {
     name: String,
     at: Span,
     place: Place,
@@ -40,13 +40,13 @@ pub(super) struct NamedChange<'a> {
     pub value: &'a Spanned<DeValue<'a>>,
 }
 
-impl<'a> Declared<'a> {
+impl<'a> DeclaredEpoch<'a> {
     fn at_start(place: Place) -> Self {
-        Declared::new("0".to_string(), Span::ZERO, place)
+        DeclaredEpoch::new("0".to_string(), Span::ZERO, place)
     }
 
     fn new(name: String, at: Span, place: Place) -> Self {
-        Declared { name, at, place, changes: Vec::new(), programs: Vec::new(), environment: Vec::new() }
+        DeclaredEpoch { name, at, place, changes: Vec::new(), programs: Vec::new(), environment: Vec::new() }
     }
 
     /// Whether it begins within the time that the command line gives.
@@ -72,13 +72,13 @@ impl<'a> Declared<'a> {
 
 /// A new value: the address as written, and a table in which the key has that value.
 struct Change<'a> {
-    address: Address<'a>,
+    address: EntryPath<'a>,
     entries: &'a DeTable<'a>,
     place: Place,
 }
 
 /// `operation.NAME.KEY`, `operation.NAME.INSTANCE.KEY`, and for parts of a table `...KEY.PART`.
-struct Address<'a> {
+struct EntryPath<'a> {
     operation: At<String>,
     key: &'static Key,
     part: Option<&'static Key>,
@@ -87,8 +87,8 @@ struct Address<'a> {
 }
 
 /// Reads the epochs in the file's order, which must be that of time.
-pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<Declared<'a>> {
-    let mut epochs: Vec<Declared<'a>> = Vec::new();
+pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<DeclaredEpoch<'a>> {
+    let mut epochs: Vec<DeclaredEpoch<'a>> = Vec::new();
     let mut names = HashMap::new();
     let tables = top.list(log, "epoch");
     for table in tables {
@@ -101,7 +101,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
                     .help("list epochs in order of time");
             }
         } else if at > Span::ZERO {
-            epochs.push(Declared::at_start(place));
+            epochs.push(DeclaredEpoch::at_start(place));
         }
         if at >= duration {
             log.warn(place, format!("this epoch begins at {at}, after the end of the run of {duration}"))
@@ -115,7 +115,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
         }
         let name = name.map_or_else(|| epochs.len().to_string(), |name| name.value.to_string());
         let set = table.given(log, "set", |given| given.table("set = { \"operation.NAME.KEY\" = ... }"));
-        let mut epoch = Declared::new(name, at, place);
+        let mut epoch = DeclaredEpoch::new(name, at, place);
         if let Some(set) = set {
             collect(log, &mut Vec::new(), set.value, &mut epoch);
         }
@@ -128,13 +128,13 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
         epochs.push(epoch);
     }
     if epochs.is_empty() {
-        epochs.push(Declared::at_start(Place::default()));
+        epochs.push(DeclaredEpoch::at_start(Place::default()));
     }
     epochs
 }
 
 /// Follows keys, quoted ones with dots in them and tables within tables alike, to the values.
-fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, epoch: &mut Declared<'a>) {
+fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, epoch: &mut DeclaredEpoch<'a>) {
     for (written, value) in in_order(table) {
         let place = Place::from(written.span());
         let depth = path.len();
@@ -142,7 +142,7 @@ fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, ep
         match (address(path), value.get_ref().as_table()) {
             (Found::Complete(operation, key, part), _) => {
                 let operation = At::new(operation, place);
-                let address = Address { operation, key, part, written: written.get_ref() };
+                let address = EntryPath { operation, key, part, written: written.get_ref() };
                 epoch.changes.push(Change { address, entries: table, place });
             }
             (Found::OfNamed(section, name, key), _) => {
@@ -238,7 +238,7 @@ fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
 /// says whether anything changed.
 pub(super) fn accumulate(
     log: &mut Log,
-    epochs: &[Declared<'_>],
+    epochs: &[DeclaredEpoch<'_>],
     operations: &Operations<'_>,
     edges: usize,
     files: &mut TimesFiles<'_>,
@@ -429,7 +429,7 @@ fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>)
 pub(super) fn settle(
     log: &mut Log,
     ground: &Ground<'_>,
-    epochs: Vec<Declared<'_>>,
+    epochs: Vec<DeclaredEpoch<'_>>,
     written: &[Option<Vec<Arc<Written>>>],
     environments: Vec<Arc<Environment>>,
     duration: Option<Span>,

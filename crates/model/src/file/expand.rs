@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::declared::{Declared, Part, Stagger};
+use super::declared::{DeclaredOperation, Part, DeclaredStagger};
 use super::limits;
 use super::log::{At, Log};
 use super::names::Names;
@@ -14,7 +14,7 @@ use crate::time::{LONGEST_SPAN, Span};
 
 /// All operations, with their names followed.
 pub(super) struct Operations<'a> {
-    pub declared: Vec<Declared<'a>>,
+    pub declared: Vec<DeclaredOperation<'a>>,
     /// Which declaration each operation is an instance of.
     pub declaration: Vec<usize>,
     /// The first instance of each declaration.
@@ -42,7 +42,7 @@ impl Connections {
 
 impl<'a> Operations<'a> {
     /// `None`, logged, when there are too many.
-    pub fn expand(log: &mut Log, declared: Vec<Declared<'a>>) -> Option<Self> {
+    pub fn expand(log: &mut Log, declared: Vec<DeclaredOperation<'a>>) -> Option<Self> {
         let mut seen = HashMap::new();
         let (mut methods, mut of_name) = (Vec::new(), HashMap::new());
         let mut all: Vec<&'a str> = declared.iter().map(|operation| operation.name.value).collect();
@@ -84,7 +84,7 @@ impl<'a> Operations<'a> {
         self.declaration.len()
     }
 
-    pub fn of(&self, operation: OperationId) -> &Declared<'a> {
+    pub fn of(&self, operation: OperationId) -> &DeclaredOperation<'a> {
         &self.declared[self.declaration[operation.index()]]
     }
 
@@ -235,17 +235,17 @@ impl<'a> Operations<'a> {
             for instance in 0..count {
                 let later = match operation.stagger {
                     // In 128 bits: a period of ten years times 100,000 instances.
-                    Stagger::Even => {
+                    DeclaredStagger::Even => {
                         let nanos = u128::from(period.as_nanos()) * u128::from(instance) / u128::from(count);
                         Some(Span::from_nanos(nanos as u64))
                     }
-                    Stagger::By(span) => span.value.checked_mul(instance),
+                    DeclaredStagger::By(span) => span.value.checked_mul(instance),
                 };
                 let phase = later.and_then(|later| operation.phase.checked_add(later));
                 match phase.filter(|phase| *phase <= LONGEST_SPAN) {
                     Some(phase) => phases.push(phase),
                     None => {
-                        let Stagger::By(span) = operation.stagger else { break };
+                        let DeclaredStagger::By(span) = operation.stagger else { break };
                         log.error(span.place, "the last instance would begin after more than ten years")
                             .help("shorten the stagger, or write \"even\"");
                         break;

@@ -201,7 +201,7 @@ fn assemble(
     let processor_names = names::Names::new("processor", processors.iter().map(|one| one.name.as_str()));
     let resource_names = names::Names::new("resource", resources.iter().map(|one| one.name.as_str()));
     let declared = top.named(log, "operation").into_iter().map(|(name, table)| {
-        declared::Declared::read(log, (name, &table), &processor_names, &resource_names, &mut files)
+        declared::DeclaredOperation::read(log, (name, &table), &processor_names, &resource_names, &mut files)
     });
     let mut declared: Vec<_> = declared.collect();
     let pieces = calls::pieces(log, &declared);

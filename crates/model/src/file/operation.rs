@@ -1,6 +1,6 @@
 //! `[operation.NAME]` as it is written: names not yet followed, templates not yet expanded.
 
-use super::declared::{After, Call, Declared, Part, Stagger, Written};
+use super::declared::{After, Call, DeclaredOperation, Part, DeclaredStagger, Written};
 use super::log::{At, Log};
 use super::names::Names;
 use super::table::{Table, in_order, log_complaint};
@@ -10,14 +10,14 @@ use crate::ids::{ProcessorId, ResourceId};
 use crate::system::{Deadline, Guard, OnBusy, OnOverrun, QueueLimit, WhenFull};
 use crate::time::Span;
 
-impl<'a> Declared<'a> {
+impl<'a> DeclaredOperation<'a> {
     pub fn read(
         log: &mut Log,
         (name, table): (At<&'a str>, &Table<'a>),
         processors: &Names<'_>,
         resources: &Names<'_>,
         files: &mut TimesFiles<'_>,
-    ) -> Declared<'a> {
+    ) -> DeclaredOperation<'a> {
         let on = table.given(log, "on", Given::text);
         let on = processors.find_or_only(log, on, name);
         let after = table.inner(log, "after").and_then(|after| read_after(log, &after));
@@ -35,7 +35,7 @@ impl<'a> Declared<'a> {
         });
         let time = |log: &mut Log, key| table.read(log, key, Given::time).map_or(Span::ZERO, |time| time.value);
         let burst = read_burst(log, table);
-        let declared = Declared {
+        let declared = DeclaredOperation {
             name,
             on: ProcessorId(on.unwrap_or(0)),
             called: read_called(log, table),
@@ -68,7 +68,7 @@ impl<'a> Declared<'a> {
         };
         declared.refuse_misplaced(log, table);
         // Which calls there are is not known while one was not understood.
-        Declared { misread: declared.misread || (table.get("calls").is_some() && declared.calls.is_none()), ..declared }
+        DeclaredOperation { misread: declared.misread || (table.get("calls").is_some() && declared.calls.is_none()), ..declared }
     }
 
     /// Refuses keys that mean nothing for an operation of this kind: silence would mislead.
@@ -282,14 +282,14 @@ fn read_uses(log: &mut Log, table: &Table<'_>, resources: &Names<'_>) -> Vec<(Re
     uses
 }
 
-fn read_stagger(log: &mut Log, table: &Table<'_>) -> Stagger {
+fn read_stagger(log: &mut Log, table: &Table<'_>) -> DeclaredStagger {
     let place = table.place_of("stagger");
     let stagger = table.read(log, "stagger", |given| match given {
-        Given::Text("even") => Ok(Stagger::Even),
-        given => given.time().map(|span| Stagger::By(At::new(span, place))).map_err(|mut complaint| {
+        Given::Text("even") => Ok(DeclaredStagger::Even),
+        given => given.time().map(|span| DeclaredStagger::By(At::new(span, place))).map_err(|mut complaint| {
             complaint.help = "write \"even\", or the time between two instances such as \"1ms\"".to_string();
             complaint
         }),
     });
-    stagger.map_or(Stagger::By(At::new(Span::ZERO, place)), |stagger| stagger.value)
+    stagger.map_or(DeclaredStagger::By(At::new(Span::ZERO, place)), |stagger| stagger.value)
 }

@@ -37,7 +37,7 @@ impl PartialEq for Laws {
 impl Eq for Laws {}
 
 /// A broker as it is written, and the groups of its policy where somebody knows them.
-struct Declared {
+struct DeclaredPrograms {
     broker: Broker,
     groups: Option<Vec<String>>,
 }
@@ -56,7 +56,7 @@ pub(super) fn read(
         let table = own.get(host).and_then(|(_, table)| table.inner(log, "broker"));
         broker(log, table.as_ref().or(of_file.as_ref()), HostId(host as u32), processors, laws)
     });
-    let declared: Vec<Declared> = declared.collect();
+    let declared: Vec<DeclaredPrograms> = declared.collect();
     let names = Names::new("host", hosts.iter().map(|host| host.name.as_str()));
     let mut programs = Vec::new();
     for (count, (name, table)) in top.named(log, "reservation").iter().enumerate() {
@@ -79,7 +79,7 @@ fn broker(
     host: HostId,
     processors: &[Processor],
     laws: Option<Laws>,
-) -> Declared {
+) -> DeclaredPrograms {
     // Without the key, an empty table gives the defaults of its keys.
     let empty = DeTable::new();
     let default = Table::open(log, "broker", "", Place::default(), &empty);
@@ -97,7 +97,7 @@ fn broker(
     let cap = table.and_then(|table| table.given(log, "cap", share_of_cpus));
     let cap = cap.map_or(Share::from_percent(75 * cpus.len() as u64), |cap| cap.value);
     let policy = policy.map_or(String::new(), |policy| policy.value.to_string());
-    Declared { broker: Broker { policy, cap, cpus }, groups }
+    DeclaredPrograms { broker: Broker { policy, cap, cpus }, groups }
 }
 
 /// Those that the host's processors name, else the first.
@@ -143,7 +143,7 @@ fn program(
     name: At<&str>,
     table: &Table<'_>,
     host: HostId,
-    broker: &Declared,
+    broker: &DeclaredPrograms,
     laws: Option<Laws>,
     files: &mut TimesFiles<'_>,
 ) -> Option<Program> {
@@ -303,7 +303,7 @@ fn dashed(name: &str) -> String {
 /// What epochs change of programs.
 pub(super) fn change(
     log: &mut Log,
-    epochs: &[epochs::Declared<'_>],
+    epochs: &[epochs::DeclaredEpoch<'_>],
     programs: &mut [Program],
     files: &mut TimesFiles<'_>,
 ) {

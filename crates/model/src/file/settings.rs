@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::declared::{Declared, Written};
+use super::declared::{DeclaredOperation, Written};
 use super::log::{Log, Place};
 use crate::ids::OperationId;
 use crate::system::{Deadline, Setting, Trigger};
@@ -12,7 +12,7 @@ use crate::time::Span;
 
 impl Written {
     /// Refuses what contradicts itself, and warns of what probably does.
-    pub fn check(&self, log: &mut Log, operation: &Declared<'_>) {
+    pub fn check(&self, log: &mut Log, operation: &DeclaredOperation<'_>) {
         self.check_legs(log, operation);
         let Some(wcet) = self.wcet else { return };
         if let Some(bcet) = self.bcet
@@ -43,7 +43,7 @@ impl Written {
         }
     }
 
-    fn check_legs(&self, log: &mut Log, operation: &Declared<'_>) {
+    fn check_legs(&self, log: &mut Log, operation: &DeclaredOperation<'_>) {
         let Some(critical) = self.critical_legs else { return };
         let legs = self.legs.map_or(1, |legs| legs.value);
         if critical.value > legs {

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hyoshi_os::Address;
-use hyoshi_wire::ior::Endpoint;
+use hyoshi_os::SocketAddress;
+use hyoshi_wire::ior::IorEndpoint;
 
 use super::lookup::Lookups;
 use super::offer::Offer;
@@ -47,7 +47,7 @@ pub(super) struct Common {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Dialling {
-    pub(super) endpoint: Endpoint,
+    pub(super) endpoint: IorEndpoint,
     pub(super) tls: Option<Dial>,
     pub(super) common: Arc<Common>,
 }
@@ -57,19 +57,19 @@ impl Dialling {
     pub(super) fn connect<T>(
         &self,
         patience: &Patience,
-        mut connect: impl FnMut(&Address, Duration, Option<&Dial>) -> io::Result<T>,
+        mut connect: impl FnMut(&SocketAddress, Duration, Option<&Dial>) -> io::Result<T>,
     ) -> Result<T, Failure> {
         let mut connect =
             |address, left| connect(&address, left, self.tls.as_ref()).map_err(|error| no_connection(&error));
-        if matches!(&self.endpoint, Endpoint::Tcp { host, .. } if is_way_back(host)) {
+        if matches!(&self.endpoint, IorEndpoint::Tcp { host, .. } if is_way_back(host)) {
             return Err(Failure::NoWayBack);
         }
         // The housekeeping thread closes it when it is no longer used.
         self.common.care.stir(false);
         let (host, port) = match &self.endpoint {
-            Endpoint::Unix { .. } if !self.common.rules.allow(Transport::Unix, None) => return Err(Failure::Forbidden),
-            Endpoint::Unix { path, .. } => return connect(Address::Unix(path.into()), patience.left()?),
-            Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } => (host, *port),
+            IorEndpoint::Unix { .. } if !self.common.rules.allow(Transport::Unix, None) => return Err(Failure::Forbidden),
+            IorEndpoint::Unix { path, .. } => return connect(SocketAddress::Unix(path.into()), patience.left()?),
+            IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => (host, *port),
         };
         let mut last = Failure::HostUnknown;
         let transport = if self.tls.is_some() { Transport::Tls } else { Transport::Tcp };
@@ -78,7 +78,7 @@ impl Dialling {
                 last = Failure::Forbidden;
                 continue;
             }
-            match connect(Address::Tcp(address), patience.left()?) {
+            match connect(SocketAddress::Tcp(address), patience.left()?) {
                 Ok(connected) => return Ok(connected),
                 Err(failure) => last = failure,
             }

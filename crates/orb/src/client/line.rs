@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_os::clock::coarse;
-use hyoshi_os::{Address, May};
+use hyoshi_os::{SocketAddress, May};
 use hyoshi_wire::giop::{Message, Received, Reply, cancel_request};
 use hyoshi_wire::{ByteOrder, CharSet, Encoder, Limits, Version};
 
@@ -62,7 +62,7 @@ impl Drop for Place {
 }
 
 impl Line {
-    pub(super) fn connect(to: &Address, timeout: Duration, dial: Option<&Dial>, most: usize) -> io::Result<Line> {
+    pub(super) fn connect(to: &SocketAddress, timeout: Duration, dial: Option<&Dial>, most: usize) -> io::Result<Line> {
         let stream = Link::connect(to, timeout, dial)?;
         // A Unix socket was given one to connect.
         stream.write_timeout(None)?;

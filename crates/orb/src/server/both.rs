@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hyoshi_os::{May, PiMutex, Poller, Ready, Spawn, Thread};
-use hyoshi_wire::giop::{CONTEXT_CODE_SETS, Kind, Message, Received, Request, message_error};
-use hyoshi_wire::ior::Endpoint;
+use hyoshi_os::{May, PiMutex, Poller, Ready, Spawn, SpawnedThread};
+use hyoshi_wire::giop::{CONTEXT_CODE_SETS, MessageKind, Message, Received, Request, message_error};
+use hyoshi_wire::ior::IorEndpoint;
 use hyoshi_wire::{ByteOrder, Encoder, Limits, SystemKind, Version};
 
 use super::calls::LaneCalls;
@@ -49,7 +49,7 @@ const READS: usize = 16;
 #[derive(Debug)]
 pub(super) struct Reader {
     door: Arc<Door>,
-    thread: Thread<()>,
+    thread: SpawnedThread<()>,
 }
 
 /// How others reach it.
@@ -412,17 +412,17 @@ impl Reading {
     fn take(&mut self, connection: &Arc<Connection>, duplex: &Duplex, received: &Received<'_>) -> Result<(), Failure> {
         let version = received.header().version;
         match received.header().kind {
-            Kind::Reply => {
+            MessageKind::Reply => {
                 let id = received.id().ok_or(Failure::Garbled)?;
                 duplex.calls.replied(id, received);
                 Ok(())
             }
-            Kind::CloseConnection => Err(Failure::Closed),
-            Kind::MessageError => Err(Failure::NotUnderstood),
+            MessageKind::CloseConnection => Err(Failure::Closed),
+            MessageKind::MessageError => Err(Failure::NotUnderstood),
             // What is cancelled runs already, or its turn comes and nobody reads the reply.
-            Kind::CancelRequest => Ok(()),
-            Kind::Request | Kind::LocateRequest => self.ask(connection, duplex, received),
-            Kind::LocateReply | Kind::Fragment => {
+            MessageKind::CancelRequest => Ok(()),
+            MessageKind::Request | MessageKind::LocateRequest => self.ask(connection, duplex, received),
+            MessageKind::LocateReply | MessageKind::Fragment => {
                 self.lane.send(connection, &message_error(version));
                 Err(Failure::Garbled)
             }
@@ -475,10 +475,10 @@ impl Reading {
             let (host, port) = (point.host.to_owned(), point.port);
             if connection.stream.is_secure() {
                 // The context does not say which of them are of TLS.
-                let endpoint = Endpoint::Tls { host: host.clone(), port, requires: 0 };
+                let endpoint = IorEndpoint::Tls { host: host.clone(), port, requires: 0 };
                 duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &whose));
             }
-            let endpoint = Endpoint::Tcp { host, port, priority: None };
+            let endpoint = IorEndpoint::Tcp { host, port, priority: None };
             duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &whose));
         }
     }

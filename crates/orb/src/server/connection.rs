@@ -328,15 +328,15 @@ mod tests {
     use std::sync::Weak;
     use std::time::Duration;
 
-    use hyoshi_os::{Address, Listener, Stream};
+    use hyoshi_os::{SocketAddress, Listener, SocketStream};
 
     use super::*;
     use crate::limits::ServerLimits;
     use crate::server::LaneOptions;
 
     fn connected() -> (Listener, Connection) {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        let stream = Link::Plain(Stream::connect(listener.address(), Duration::from_secs(5)).unwrap());
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let stream = Link::Plain(SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap());
         (listener, Connection::new(stream, 1 << 40, 0, &Sums::default()))
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_os::clock::coarse;
-use hyoshi_os::{Clock, Listener, May, MonotonicClock, PiMutex, Policy, Poller, Ready, Spawn, Thread, Wake};
+use hyoshi_os::{Clock, Listener, May, MonotonicClock, PiMutex, ThreadPolicy, Poller, Ready, Spawn, SpawnedThread, Wake};
 use hyoshi_wire::{ByteOrder, Encoder, Limits};
 
 use super::both::Reader;
@@ -44,7 +44,7 @@ pub struct LaneOptions {
     /// it ([`Orb::owned_lane`](crate::Orb::owned_lane)).
     pub threads: usize,
     /// How the kernel orders them.
-    pub policy: Policy,
+    pub policy: ThreadPolicy,
     /// The CPU they run on; none for any.
     pub cpu: Option<u32>,
     /// All requests take less than some milliseconds, and come seldom. Then no thread lingers, and nobody wakes up besides
@@ -54,7 +54,7 @@ pub struct LaneOptions {
 
 impl Default for LaneOptions {
     fn default() -> Self {
-        LaneOptions { name: "orb".to_owned(), threads: 16, policy: Policy::Other, cpu: None, brief: false }
+        LaneOptions { name: "orb".to_owned(), threads: 16, policy: ThreadPolicy::Other, cpu: None, brief: false }
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Lane {
     spared: AtomicUsize,
     /// Threads that were started.
     started: AtomicUsize,
-    pub(super) threads: PiMutex<Vec<Thread<()>>>,
+    pub(super) threads: PiMutex<Vec<SpawnedThread<()>>>,
     /// Those that run still, and a post for each that ends.
     alive: AtomicUsize,
     pub(super) gone: Wake,
@@ -253,7 +253,7 @@ impl Lane {
         self.add_thread(&mut threads)
     }
 
-    fn add_thread(self: &Arc<Self>, threads: &mut Vec<Thread<()>>) -> io::Result<()> {
+    fn add_thread(self: &Arc<Self>, threads: &mut Vec<SpawnedThread<()>>) -> io::Result<()> {
         let number = threads.len();
         let mut spawn = Spawn::new(format!("{}-{number}", self.options.name)).policy(self.options.policy);
         if let Some(cpu) = self.options.cpu {
@@ -351,7 +351,7 @@ impl Lane {
     }
 
     /// How its threads are ordered.
-    pub(crate) fn policy(&self) -> Policy {
+    pub(crate) fn policy(&self) -> ThreadPolicy {
         self.options.policy
     }
 
@@ -385,7 +385,7 @@ impl Lane {
     /// Waits until its threads have ended, other than the calling one. False if one has not by `until`.
     pub(crate) fn wait_for_threads(&self, until: Instant) -> bool {
         let own = hyoshi_os::own_thread();
-        let is_own = |thread: &Thread<()>| thread.handle.tid() == own;
+        let is_own = |thread: &SpawnedThread<()>| thread.handle.tid() == own;
         let is_here = || self.threads.lock().iter().any(is_own) || self.turning.load(Ordering::Relaxed) == own;
         // A request in an order that ends the ORB does not wait for itself.
         let runs_ordered = usize::from(current::runs_ordered());

@@ -169,7 +169,7 @@ pub(super) fn least_willing<T>(
 mod tests {
     use std::time::{Duration, Instant};
 
-    use hyoshi_os::{Address, Listener, Stream};
+    use hyoshi_os::{SocketAddress, Listener, SocketStream};
 
     use proptest::prelude::*;
 
@@ -217,9 +217,9 @@ mod tests {
     }
 
     /// Both ends of a connection.
-    fn pair() -> (Link, Stream) {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        let client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+    fn pair() -> (Link, SocketStream) {
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         let server = until("the client is let in", || listener.accept().unwrap());
         (Link::Plain(server), client)
     }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     /// The client takes all, and somebody sends it.
-    fn catch_up(link: &Link, client: &Stream, flush: impl Fn(&Link) -> io::Result<Option<bool>>) {
+    fn catch_up(link: &Link, client: &SocketStream, flush: impl Fn(&Link) -> io::Result<Option<bool>>) {
         let mut octets = vec![0; 1 << 20];
         until("all has gone", || {
             let gone = flush(link).unwrap();

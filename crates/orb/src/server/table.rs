@@ -121,16 +121,16 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
-    use hyoshi_os::{Address, Listener, Stream};
+    use hyoshi_os::{SocketAddress, Listener, SocketStream};
     use hyoshi_wire::Version;
 
     use super::*;
 
     #[test]
     fn what_is_remembered_does_not_grow_with_connections_that_have_gone() {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let table = Table::new(2);
-        let connect = || Link::Plain(Stream::connect(listener.address(), Duration::from_secs(5)).unwrap());
+        let connect = || Link::Plain(SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap());
         for _ in 0..300 {
             let connection = table.add(connect(), 0).unwrap();
             assert_eq!(connection.unfinished.set(10), 10);

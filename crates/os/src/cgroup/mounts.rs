@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Version;
+use super::CgroupVersion;
 
 /// A mount of control groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
     pub point: PathBuf,
-    pub version: Version,
+    pub version: CgroupVersion,
     /// Where in the hierarchy the mount begins: in a container that may be further down than what /proc tells.
     root: String,
     /// Of version 1 its controllers, and systemd's `name=systemd`.
@@ -19,12 +19,12 @@ pub(super) struct Hierarchy {
 impl Hierarchy {
     /// Whether version 1 has this controller, or name, there.
     pub fn has(&self, option: &str) -> bool {
-        self.version == Version::One && self.options.split(',').any(|one| one == option)
+        self.version == CgroupVersion::One && self.options.split(',').any(|one| one == option)
     }
 
     /// Whether systemd keeps its units there.
     pub fn has_units(&self) -> bool {
-        self.version == Version::Two || self.has("name=systemd")
+        self.version == CgroupVersion::Two || self.has("name=systemd")
     }
 
     /// The folder of a group, by its path as /proc/PID/cgroup has it.
@@ -51,8 +51,8 @@ pub(super) fn mounted(mounts: &str) -> Vec<Hierarchy> {
         let (root, point) = (mount.next()?.to_owned(), PathBuf::from(mount.next()?));
         let mut kind = kind.split(' ');
         let version = match kind.next()? {
-            "cgroup" => Version::One,
-            "cgroup2" => Version::Two,
+            "cgroup" => CgroupVersion::One,
+            "cgroup2" => CgroupVersion::Two,
             _ => return None,
         };
         Some(Hierarchy { point, version, root, options: kind.nth(1)?.to_owned() })

@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 use hyoshi_model::Span;
 
-use super::{CpuGroup, Version};
+use super::{CpuGroup, CgroupVersion};
 
 /// A group that is made, set, filled and dissolved. It is only a name: what it says is in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnGroup {
     folder: PathBuf,
-    version: Version,
+    version: CgroupVersion,
 }
 
 impl OwnGroup {
     /// The group of a name below another. Nothing is made as yet.
-    pub fn below(folder: &Path, name: &str, version: Version) -> OwnGroup {
+    pub fn below(folder: &Path, name: &str, version: CgroupVersion) -> OwnGroup {
         OwnGroup { folder: folder.join(name), version }
     }
 
@@ -44,8 +44,8 @@ impl OwnGroup {
     /// What the kernel says.
     pub fn weigh(&self, programs: u64) -> io::Result<()> {
         match self.version {
-            Version::One => self.set("cpu.shares", programs.saturating_mul(1024).clamp(2, 262_144)),
-            Version::Two => self.set("cpu.weight", programs.saturating_mul(100).clamp(1, 10_000)),
+            CgroupVersion::One => self.set("cpu.shares", programs.saturating_mul(1024).clamp(2, 262_144)),
+            CgroupVersion::Two => self.set("cpu.weight", programs.saturating_mul(100).clamp(1, 10_000)),
         }
     }
 
@@ -57,13 +57,13 @@ impl OwnGroup {
     /// What the kernel says.
     pub fn cap(&self, quota: Option<(Span, Span)>) -> io::Result<()> {
         match (self.version, quota) {
-            (Version::One, None) => self.set("cpu.cfs_quota_us", -1),
-            (Version::One, Some((budget, period))) => {
+            (CgroupVersion::One, None) => self.set("cpu.cfs_quota_us", -1),
+            (CgroupVersion::One, Some((budget, period))) => {
                 self.set("cpu.cfs_period_us", micros(period))?;
                 self.set("cpu.cfs_quota_us", micros(budget))
             }
-            (Version::Two, None) => self.set("cpu.max", "max"),
-            (Version::Two, Some((budget, period))) => {
+            (CgroupVersion::Two, None) => self.set("cpu.max", "max"),
+            (CgroupVersion::Two, Some((budget, period))) => {
                 self.set("cpu.max", format_args!("{} {}", micros(budget), micros(period)))
             }
         }
@@ -72,7 +72,7 @@ impl OwnGroup {
     /// True if the kernel gives its threads a real-time priority only within a budget of the group (version 1 with
     /// CONFIG_RT_GROUP_SCHED), which is 0 at first.
     pub fn budgets_real_time(&self) -> bool {
-        self.version == Version::One && self.folder.join("cpu.rt_runtime_us").exists()
+        self.version == CgroupVersion::One && self.folder.join("cpu.rt_runtime_us").exists()
     }
 
     /// Gives it a real-time budget on each CPU, where the kernel has such budgets.
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     /// A group that takes what is written to it.
-    fn group(name: &str, version: Version) -> (Fixture, OwnGroup) {
+    fn group(name: &str, version: CgroupVersion) -> (Fixture, OwnGroup) {
         let fixture = Fixture::new(name);
         let group = OwnGroup::below(&fixture.0, "g", version);
         group.make().unwrap();
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn each_version_is_told_in_its_own_words() {
         let quota = Some((Span::from_millis(30), Span::from_millis(100)));
-        let (_one, one) = group("one", Version::One);
+        let (_one, one) = group("one", CgroupVersion::One);
         one.weigh(30).unwrap();
         one.cap(quota).unwrap();
         assert_eq!(
@@ -248,7 +248,7 @@ mod tests {
         );
         one.cap(None).unwrap();
         assert_eq!(said(&one, "cpu.cfs_quota_us"), "-1");
-        let (_two, two) = group("two", Version::Two);
+        let (_two, two) = group("two", CgroupVersion::Two);
         two.weigh(30).unwrap();
         two.cap(quota).unwrap();
         assert_eq!(["cpu.weight", "cpu.max"].map(|file| said(&two, file)), ["3000", "30000 100000"]);
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn real_time_is_budgeted_where_the_kernel_does_and_nowhere_else() {
-        let (_one, one) = group("real-time", Version::One);
+        let (_one, one) = group("real-time", CgroupVersion::One);
         one.allow_real_time(Span::from_millis(1), Span::from_millis(2)).unwrap();
         assert!(!one.folder().join("cpu.rt_runtime_us").exists());
         fs::write(one.folder().join("cpu.rt_runtime_us"), "0").unwrap();
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn whoever_has_lost_their_home_in_version_one_goes_to_the_next_above() {
-        let (fixture, group) = group("home", Version::One);
+        let (fixture, group) = group("home", CgroupVersion::One);
         fs::write(fixture.0.join("cgroup.procs"), "").unwrap();
         send_home(7, &fixture.0.join("gone/further")).unwrap();
         assert!(!fixture.0.join("gone").exists());
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn whoever_has_lost_their_home_in_version_two_stays_below_what_limits_them() {
-        let (fixture, _) = group("limits", Version::Two);
+        let (fixture, _) = group("limits", CgroupVersion::Two);
         let (top, user) = (fixture.0.join("top"), fixture.0.join("top/user.slice"));
         fs::create_dir_all(&user).unwrap();
         for (folder, file) in [&top, &user].into_iter().flat_map(|folder| [(folder, "procs"), (folder, "controllers")])

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{Access, access};
 
 use super::own::{OwnGroup, listed, move_to};
-use super::{CpuGroup, Version};
+use super::{CpuGroup, CgroupVersion};
 
 /// A group below which we may make others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subtree {
     folder: PathBuf,
-    version: Version,
+    version: CgroupVersion,
     /// This process is in it, alone, and must leave it first.
     inside: bool,
 }
@@ -50,7 +50,7 @@ impl Subtree {
     /// # Errors
     ///
     /// The reason why not, in words.
-    pub fn at(folder: &Path, version: Version) -> Result<Subtree, String> {
+    pub fn at(folder: &Path, version: CgroupVersion) -> Result<Subtree, String> {
         let may = |path: &Path| access(path, Access::WRITE_OK).is_ok();
         if !may(folder) || !may(&folder.join("cgroup.procs")) {
             return Err("this group is not delegated to this user".into());
@@ -61,7 +61,7 @@ impl Subtree {
         tried.make().map_err(|error| error.to_string())?;
         let removed = fs::remove_dir(tried.folder());
         removed.map_err(|error| error.to_string())?;
-        let inside = version == Version::Two && !passes_on(folder) && leaves_first(folder)?;
+        let inside = version == CgroupVersion::Two && !passes_on(folder) && leaves_first(folder)?;
         Ok(Subtree { folder: folder.to_owned(), version, inside })
     }
 
@@ -71,7 +71,7 @@ impl Subtree {
     }
 
     /// Of its hierarchy.
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
@@ -86,7 +86,7 @@ impl Subtree {
     ///
     /// What the kernel says: somebody is in it (EBUSY).
     pub fn pass_on(&self) -> io::Result<bool> {
-        if self.version == Version::One || passes_on(&self.folder) {
+        if self.version == CgroupVersion::One || passes_on(&self.folder) {
             return Ok(false);
         }
         fs::write(self.folder.join("cgroup.subtree_control"), "+cpu").map(|()| true)
@@ -170,7 +170,7 @@ mod tests {
             [("passes", "cpu memory", "1", false), ("empty", "", "", false), ("own", "memory", &own, true)]
         {
             let group = group(name, "cpuset cpu memory\n", passed, inside);
-            let found = Subtree::at(&group.0, Version::Two).unwrap();
+            let found = Subtree::at(&group.0, CgroupVersion::Two).unwrap();
             assert_eq!(found.refuge("x").is_some(), leaves, "{name}");
             assert_eq!(found.pass_on().unwrap(), name != "passes", "{name}");
             assert_eq!(fs::read_dir(&group.0).unwrap().count(), 4, "nothing is left behind");
@@ -180,17 +180,17 @@ mod tests {
     #[test]
     fn one_without_is_none_and_says_why() {
         let without = group("without", "memory\n", "", "");
-        assert!(Subtree::at(&without.0, Version::Two).unwrap_err().contains("the group above does not pass it on"));
+        assert!(Subtree::at(&without.0, CgroupVersion::Two).unwrap_err().contains("the group above does not pass it on"));
         let shared = group("shared", "cpu\n", "", "1\n");
-        assert_eq!(Subtree::at(&shared.0, Version::Two).unwrap_err(), "it contains other processes, such as 1");
-        assert!(Subtree::at(&shared.0.join("nowhere"), Version::One).unwrap_err().contains("not delegated"));
+        assert_eq!(Subtree::at(&shared.0, CgroupVersion::Two).unwrap_err(), "it contains other processes, such as 1");
+        assert!(Subtree::at(&shared.0.join("nowhere"), CgroupVersion::One).unwrap_err().contains("not delegated"));
     }
 
     #[test]
     fn roots_place_is_the_top_and_a_users_the_nearest_that_is_theirs() {
         let top = PathBuf::from("/sys/fs/cgroup");
         let folder = top.join("user.slice/user@1000.service/a.scope");
-        let group = CpuGroup { version: Some(Version::Two), folder: folder.clone(), top: top.clone(), rt_budget: None };
+        let group = CpuGroup { version: Some(CgroupVersion::Two), folder: folder.clone(), top: top.clone(), rt_budget: None };
         let above = [folder.clone(), top.join("user.slice/user@1000.service"), top.join("user.slice")];
         assert_eq!(candidates(&group), [&[top.clone()][..], &above, &[top]].concat());
     }

@@ -9,7 +9,7 @@ pub const VERSION: u32 = 1;
 /// `budget` of CPU time in each `period`, within `deadline`; in ns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reservation {
+pub struct PluginReservation {
     /// In ns; 0 for nothing.
     pub budget: u64,
     /// In ns.
@@ -21,13 +21,13 @@ pub struct Reservation {
 /// How a task did since its last report.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct PluginStatus {
     /// When, in ns on the broker's clock.
     pub at: u64,
     /// CPU time, in ns.
     pub consumed: u64,
     /// What is reserved for it now.
-    pub held: Reservation,
+    pub held: PluginReservation,
     /// What the program says it is doing; -1 if it says nothing.
     pub mode: i64,
     /// Cycles of its work; 0 when nobody reported.
@@ -41,7 +41,7 @@ pub struct Status {
 /// A parameter as it was written.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Parameter {
+pub struct PluginParameter {
     /// Empty where none was written.
     pub name: *const c_char,
     /// What was written.
@@ -62,11 +62,11 @@ pub struct AdvocateTable {
     /// Of this, in octets.
     pub size: u32,
     /// Makes one for a task.
-    pub create: Option<unsafe extern "C" fn(*const c_char, *const Parameter, usize, *mut c_char, usize) -> *mut c_void>,
+    pub create: Option<unsafe extern "C" fn(*const c_char, *const PluginParameter, usize, *mut c_char, usize) -> *mut c_void>,
     /// What is to be asked for instead.
-    pub advise: Option<unsafe extern "C" fn(*mut c_void, *const Status, *const Reservation, *mut Reservation) -> c_int>,
+    pub advise: Option<unsafe extern "C" fn(*mut c_void, *const PluginStatus, *const PluginReservation, *mut PluginReservation) -> c_int>,
     /// What was granted.
-    pub granted: Option<unsafe extern "C" fn(*mut c_void, *const Reservation, *const Reservation)>,
+    pub granted: Option<unsafe extern "C" fn(*mut c_void, *const PluginReservation, *const PluginReservation)>,
     /// What it does now.
     pub describe: Option<Describe>,
     /// The last call.
@@ -76,11 +76,11 @@ pub struct AdvocateTable {
 /// What one task asks of a policy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct PluginAsk {
     /// The task's.
     pub name: *const c_char,
     /// What its advocates ask for.
-    pub asked: Reservation,
+    pub asked: PluginReservation,
     /// The least that is of use to it, in millionths of a CPU.
     pub least: u64,
     /// The broker's number of it.
@@ -102,9 +102,9 @@ pub struct PolicyTable {
     /// Of this, in octets.
     pub size: u32,
     /// Makes one.
-    pub create: Option<unsafe extern "C" fn(*const Parameter, usize, *mut c_char, usize) -> *mut c_void>,
+    pub create: Option<unsafe extern "C" fn(*const PluginParameter, usize, *mut c_char, usize) -> *mut c_void>,
     /// Writes a budget for each ask.
-    pub arbitrate: Option<unsafe extern "C" fn(*mut c_void, u64, *const Ask, usize, *mut u64) -> c_int>,
+    pub arbitrate: Option<unsafe extern "C" fn(*mut c_void, u64, *const PluginAsk, usize, *mut u64) -> c_int>,
     /// What it does now.
     pub describe: Option<Describe>,
     /// The last call.

@@ -4,15 +4,15 @@ use std::ffi::{CString, c_int, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use super::abi::{self, AdvocateTable, Reservation, Status};
+use super::abi::{self, AdvocateTable, PluginReservation, PluginStatus};
 use super::library::Library;
 use super::{Instance, NotLoaded, Parameters, words};
 
 /// Made by a library for one task; destroyed when it is dropped.
 #[derive(Debug)]
 pub struct AdvocatePlugin {
-    advise: unsafe extern "C" fn(*mut c_void, *const Status, *const Reservation, *mut Reservation) -> c_int,
-    granted: Option<unsafe extern "C" fn(*mut c_void, *const Reservation, *const Reservation)>,
+    advise: unsafe extern "C" fn(*mut c_void, *const PluginStatus, *const PluginReservation, *mut PluginReservation) -> c_int,
+    granted: Option<unsafe extern "C" fn(*mut c_void, *const PluginReservation, *const PluginReservation)>,
     instance: Instance,
 }
 
@@ -47,7 +47,7 @@ impl AdvocatePlugin {
     /// # Errors
     ///
     /// With the number that it returned, if that is not 0.
-    pub fn advise(&mut self, how: &Status, asked: &Reservation) -> Result<Reservation, i32> {
+    pub fn advise(&mut self, how: &PluginStatus, asked: &PluginReservation) -> Result<PluginReservation, i32> {
         let mut wanted = *asked;
         // SAFETY: the instance lives, and all pointers are to values of this function.
         match unsafe { (self.advise)(self.instance.state.as_ptr(), how, asked, &raw mut wanted) } {
@@ -57,7 +57,7 @@ impl AdvocatePlugin {
     }
 
     /// What was granted.
-    pub fn granted(&mut self, asked: &Reservation, held: &Reservation) {
+    pub fn granted(&mut self, asked: &PluginReservation, held: &PluginReservation) {
         if let Some(granted) = self.granted {
             // SAFETY: as above.
             unsafe { granted(self.instance.state.as_ptr(), asked, held) };
@@ -70,4 +70,4 @@ impl AdvocatePlugin {
     }
 }
 
-const _: () = assert!(size_of::<abi::Status>() == 8 * 6 + 8 + 64, "as the header has it");
+const _: () = assert!(size_of::<abi::PluginStatus>() == 8 * 6 + 8 + 64, "as the header has it");

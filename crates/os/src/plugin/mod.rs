@@ -146,8 +146,8 @@ impl Parameters {
         Ok(Parameters(all.iter().map(|(name, value)| Ok((text(name)?, text(value)?))).collect::<Result<_, _>>()?))
     }
 
-    fn table(&self) -> Vec<abi::Parameter> {
-        self.0.iter().map(|(name, value)| abi::Parameter { name: name.as_ptr(), value: value.as_ptr() }).collect()
+    fn table(&self) -> Vec<abi::PluginParameter> {
+        self.0.iter().map(|(name, value)| abi::PluginParameter { name: name.as_ptr(), value: value.as_ptr() }).collect()
     }
 }
 

@@ -4,14 +4,14 @@ use std::ffi::{CStr, c_int, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use super::abi::{self, PolicyTable, Reservation};
+use super::abi::{self, PolicyTable, PluginReservation};
 use super::library::Library;
 use super::{Instance, NotLoaded, Parameters, words};
 
 /// Made by a library; destroyed when it is dropped.
 #[derive(Debug)]
 pub struct PolicyPlugin {
-    arbitrate: unsafe extern "C" fn(*mut c_void, u64, *const abi::Ask, usize, *mut u64) -> c_int,
+    arbitrate: unsafe extern "C" fn(*mut c_void, u64, *const abi::PluginAsk, usize, *mut u64) -> c_int,
     instance: Instance,
 }
 
@@ -21,7 +21,7 @@ pub struct NamedAsk<'a> {
     /// Its name.
     pub name: &'a CStr,
     /// What it asks for.
-    pub asked: Reservation,
+    pub asked: PluginReservation,
     /// The least that is of use to it, in millionths of a CPU.
     pub least: u64,
     /// Its number.
@@ -66,9 +66,9 @@ impl PolicyPlugin {
     pub fn arbitrate(&mut self, cap: u64, asks: &[NamedAsk<'_>]) -> Result<Vec<u64>, i32> {
         let one = |ask: &NamedAsk<'_>| {
             let NamedAsk { name, asked, least, task, importance, weight } = *ask;
-            abi::Ask { name: name.as_ptr(), asked, least, task, importance, weight, unused: 0 }
+            abi::PluginAsk { name: name.as_ptr(), asked, least, task, importance, weight, unused: 0 }
         };
-        let asks: Vec<abi::Ask> = asks.iter().map(one).collect();
+        let asks: Vec<abi::PluginAsk> = asks.iter().map(one).collect();
         let mut budgets = vec![0; asks.len()];
         let state = self.instance.state.as_ptr();
         // SAFETY: the instance lives; there are as many asks, and as many places for budgets, as is said.

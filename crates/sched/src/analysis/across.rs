@@ -28,8 +28,8 @@ use hyoshi_model::Preemption;
 
 use super::blocking::Blocking;
 use super::fixed::{self, Demand};
-use super::method::Method;
-use super::part::{Found, Part, Response};
+use super::method::AnalysisMethod;
+use super::part::{PartResult, OperationPart, ResponseBound};
 use super::site::Site;
 use super::verdict::Missing;
 use super::work::Release;
@@ -42,12 +42,12 @@ const ROUNDS: usize = 8;
 impl Site<'_> {
     /// True if levels or the order within them may change under way.
     pub fn is_mixed(&self) -> bool {
-        let differs = |part: &Part| part.best != part.worst || self.works[part.operation.index()].rekeyed;
+        let differs = |part: &OperationPart| part.best != part.worst || self.works[part.operation.index()].rekeyed;
         self.plan.overload.is_some() || self.parts.iter().any(differs)
     }
 
     /// A bound for each part, in whatever order jobs are on either side.
-    pub fn solve_mixed(&self, above: &Result<Vec<Demand>, Missing>, releases: &[Release]) -> Vec<Found> {
+    pub fn solve_mixed(&self, above: &Result<Vec<Demand>, Missing>, releases: &[Release]) -> Vec<PartResult> {
         let demands: Vec<Result<Demand, Missing>> = self.parts.iter().map(|part| self.demand(part, releases)).collect();
         let mut bounds: Vec<Result<u64, Missing>> = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
@@ -66,23 +66,23 @@ impl Site<'_> {
                 }
             }
         }
-        let found = |(part, bound): (&Part, Result<u64, Missing>)| {
+        let found = |(part, bound): (&OperationPart, Result<u64, Missing>)| {
             let reason = |missing: Missing| {
                 let own = self.to_blame(part.operation).or_else(|| self.unreleased(part, releases));
-                Response::Unknown(own.unwrap_or(missing))
+                ResponseBound::Unknown(own.unwrap_or(missing))
             };
             let (method, response) = match bound {
-                Ok(bound) => (Method::AnyOrder, Response::Bound(bound)),
-                Err(missing) => (Method::None, reason(missing)),
+                Ok(bound) => (AnalysisMethod::AnyOrder, ResponseBound::Bound(bound)),
+                Err(missing) => (AnalysisMethod::None, reason(missing)),
             };
-            Found { part: *part, method, response, own: None }
+            PartResult { part: *part, method, response, own: None }
         };
         self.parts.iter().zip(bounds).map(found).collect()
     }
 
     /// Below which level neither a part nor what comes before it in its chain ever is.
-    fn least_urgent(&self, part: &Part) -> u8 {
-        let before = |other: &&Part| other.operation == part.operation && other.critical >= part.critical;
+    fn least_urgent(&self, part: &OperationPart) -> u8 {
+        let before = |other: &&OperationPart| other.operation == part.operation && other.critical >= part.critical;
         self.parts.iter().filter(before).map(|other| other.worst).max().unwrap_or(part.worst)
     }
 
@@ -120,14 +120,14 @@ impl Site<'_> {
     }
 
     fn blocked_from_below(&self, level: u8, above: &[Demand], releases: &[Release]) -> u64 {
-        let below: Vec<Part> = self.parts.iter().filter(|part| part.best > level).copied().collect();
+        let below: Vec<OperationPart> = self.parts.iter().filter(|part| part.best > level).copied().collect();
         let blocking = Blocking::new(self.system, self.plan).by_less_urgent(&self.parts, level);
         self.with_overhead(blocking, &below, above, releases)
     }
 
     /// True if a job of `other` is ahead of one of `part` at most once, and then started before.
-    fn only_started(&self, part: &Part, other: &Part) -> bool {
-        let work = |part: &Part| &self.works[part.operation.index()];
+    fn only_started(&self, part: &OperationPart, other: &OperationPart) -> bool {
+        let work = |part: &OperationPart| &self.works[part.operation.index()];
         // One more place for the second strategy: no change of region.
         let one_region = self.plan.overload.is_some() && self.parts.iter().all(|part| work(part).elsewhere.len() == 1);
         let stays = match self.plan.preemption {
@@ -136,7 +136,7 @@ impl Site<'_> {
             Preemption::Full => false,
         };
         let level =
-            |part: &Part, place: Placement| if part.critical { place.critical.level } else { place.other.level };
+            |part: &OperationPart, place: Placement| if part.critical { place.critical.level } else { place.other.level };
         // In its chain critical legs come first.
         let own = |place: Placement| match work(part).critical_legs {
             0 => level(part, place),

@@ -15,7 +15,7 @@ use hyoshi_model::takes::{self, Stream};
 use hyoshi_model::{Contents, Epoch, Instant, JobId, Link, OperationId, Setting, Span, System, Takes, Trigger};
 
 use super::judge;
-use super::method::Method;
+use super::method::AnalysisMethod;
 use super::report::Report;
 use super::verdict::{Failure, Verdict};
 
@@ -243,7 +243,7 @@ impl Report {
                     };
                     let Miss { job, at, late, behaviour, .. } = miss;
                     one.verdict = Verdict::Fails { why: Failure::Seen { job, at, late, behaviour } };
-                    one.method = Method::Simulation;
+                    one.method = AnalysisMethod::Simulation;
                 }
                 let failing = processor.operations.iter().filter(|one| one.verdict.fails());
                 let first: Option<String> = failing.min_by_key(|one| one.level).map(|one| one.name.clone());

@@ -4,7 +4,7 @@ use alloc::{string::String, vec::Vec};
 
 use hyoshi_model::{OperationId, Preemption, ResourceId, System};
 
-use super::part::Part;
+use super::part::OperationPart;
 use super::verdict::Missing;
 use crate::plan::ProcessorPlan;
 
@@ -21,17 +21,17 @@ impl<'a> Blocking<'a> {
     }
 
     /// Of a level by all less urgent ones.
-    pub fn by_less_urgent(&self, parts: &[Part], level: u8) -> u64 {
+    pub fn by_less_urgent(&self, parts: &[OperationPart], level: u8) -> u64 {
         let below = parts.iter().filter(|part| part.best > level);
         below.map(|part| self.kept(part, level, self.plan.preemption == Preemption::None)).max().unwrap_or(0)
     }
 
     /// Of better jobs of its own level by a job of `part`.
-    pub fn within(&self, part: &Part) -> u64 {
+    pub fn within(&self, part: &OperationPart) -> u64 {
         self.kept(part, part.level, self.plan.preemption != Preemption::Full)
     }
 
-    fn kept(&self, part: &Part, level: u8, whole_job: bool) -> u64 {
+    fn kept(&self, part: &OperationPart, level: u8, whole_job: bool) -> u64 {
         let kept = if whole_job { part.charge } else { self.sections(part.operation, level).min(part.leg) };
         kept.saturating_sub(1)
     }

@@ -24,18 +24,18 @@ use super::blocking::Blocking;
 use super::fixed::Demand;
 use super::gate;
 use super::hard_cap;
-use super::part::{Found, Part, Response};
+use super::part::{PartResult, OperationPart, ResponseBound};
 use super::site::Site;
-use super::utilisation::{self, ONE, Share};
+use super::utilisation::{self, ONE, PeriodicDemand};
 use super::verdict::Missing;
 use super::work::Release;
 
 /// Turns what the cap may hold back into unknown.
-pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found]) {
+pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [PartResult]) {
     let name = || site.system.processor(site.plan.processor).name.clone();
     if hard_cap::may_relegate(site, releases) {
         found.iter_mut().filter(|found| found.part.critical && is_known(found)).for_each(|found| {
-            found.response = Response::Unknown(Missing::HardCap { processor: name() });
+            found.response = ResponseBound::Unknown(Missing::HardCap { processor: name() });
         });
     }
     if !may_act(site, releases) {
@@ -46,7 +46,7 @@ pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found
     let blocking = Blocking::new(site.system, site.plan);
     for found in found {
         let level = found.part.worst;
-        let in_the_way = |part: &&Part| part.best <= level || blocking.sections(part.operation, level) > 0;
+        let in_the_way = |part: &&OperationPart| part.best <= level || blocking.sections(part.operation, level) > 0;
         let held = site.parts.iter().filter(|part| !part.critical).find(in_the_way);
         let missing = match (found.part.critical, held) {
             (true, None) if critical_fits => continue,
@@ -59,14 +59,14 @@ pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [Found
             }
         };
         if is_known(found) {
-            found.response = Response::Unknown(missing);
+            found.response = ResponseBound::Unknown(missing);
         }
     }
 }
 
 /// True if there is a bound that the cap may break.
-fn is_known(found: &Found) -> bool {
-    matches!(found.response, Response::Bound(_) | Response::Counted { .. } | Response::InTime | Response::Tested(_))
+fn is_known(found: &PartResult) -> bool {
+    matches!(found.response, ResponseBound::Bound(_) | ResponseBound::Counted { .. } | ResponseBound::InTime | ResponseBound::Tested(_))
 }
 
 /// The least cap, in percent, that never acts (100 % is none), and the keys that must be raised to it.
@@ -91,7 +91,7 @@ fn enough(site: &Site<'_>, releases: &[Release]) -> (u32, &'static str) {
 /// True if the utilisation of critical work is below the cap.
 fn critical_fits(site: &Site<'_>) -> bool {
     let critical = site.parts.iter().filter(|part| part.critical);
-    let shares = critical.map(|part| Share { cost: part.charged(), period: site.works[part.operation.index()].period });
+    let shares = critical.map(|part| PeriodicDemand { cost: part.charged(), period: site.works[part.operation.index()].period });
     let cap_ppm = u128::from(site.system.processor(site.plan.processor).cap_ppm);
     utilisation::sum(shares).saturating_mul(1_000_000) < ONE * cap_ppm
 }

@@ -34,12 +34,12 @@ use hyoshi_model::{Chain, ChainId, OperationId, Span, System, Trigger};
 use super::failing::Coming;
 use super::holistic::Agreement;
 use super::join;
-use super::method::Method;
+use super::method::AnalysisMethod;
 use super::report::{ChainReport, ChainStage, Requirement, slack};
 use super::verdict::{Failure, Missing, Verdict};
-use super::work::{Scene, Source, Work};
+use super::work::{Scene, ReleaseSource, Work};
 use crate::plan::Plan;
-use crate::ranking::Place;
+use crate::ranking::LevelPosition;
 use crate::strategy::Discipline;
 
 /// What the scene knows.
@@ -124,15 +124,15 @@ impl Surroundings<'_> {
             Ok(bound) => (Verdict::unknown(Missing::BoundExceedsDeadline), Some(bound.total), bound.stages),
             Err(missing) => (Verdict::unknown(missing), None, Vec::new()),
         };
-        let guarded = |id: &OperationId| matches!(self.works[id.index()].source, Source::After { guarded: true, .. });
+        let guarded = |id: &OperationId| matches!(self.works[id.index()].source, ReleaseSource::After { guarded: true, .. });
         let mut method = match () {
-            () if segments.len() > 1 => Method::Sampling,
-            () if chain.path.iter().any(guarded) => Method::ReleaseGuard,
-            () => Method::Holistic,
+            () if segments.len() > 1 => AnalysisMethod::Sampling,
+            () if chain.path.iter().any(guarded) => AnalysisMethod::ReleaseGuard,
+            () => AnalysisMethod::Holistic,
         };
         if let Some(needs) = at_least.filter(|needs| *needs > limit && self.arrives(chain)) {
             verdict = Verdict::Fails { why: Failure::LongerThanDeadline { needs, deadline: limit } };
-            method = Method::Necessity;
+            method = AnalysisMethod::Necessity;
         }
         ChainReport {
             chain: id,
@@ -243,7 +243,7 @@ impl Surroundings<'_> {
     /// True of segments whose every job is bounded and leads to one of the next operation.
     fn sound(&self, segment: &Segment) -> Result<(), Missing> {
         let unclear = segment.path.iter().find_map(|id| match &self.works[id.index()].source {
-            Source::Unclear(missing) => Some(missing.clone()),
+            ReleaseSource::Unclear(missing) => Some(missing.clone()),
             _ => None,
         });
         if let Some(missing) = unclear {
@@ -262,7 +262,7 @@ impl Surroundings<'_> {
         let earliest = release.least.saturating_add(work.bcet.saturating_mul(work.legs));
         let spread = finish.saturating_sub(earliest).saturating_add(delay);
         let plan = &self.plan.processors[work.on.index()];
-        let discipline = |place: Place| plan.levels.get(usize::from(place.level)).map(|level| level.discipline);
+        let discipline = |place: LevelPosition| plan.levels.get(usize::from(place.level)).map(|level| level.discipline);
         let fifo = [work.place.critical, work.place.other].into_iter().map(discipline);
         let stays = plan.overload.is_none() && !work.any_order;
         let mut fifo = fifo.chain([stays.then_some(Discipline::Fifo)]);

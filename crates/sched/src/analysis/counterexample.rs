@@ -12,7 +12,7 @@ use alloc::{string::String, vec, vec::Vec};
 use hyoshi_model::{Epoch, Instant, OperationId, Setting, Span, System, Takes};
 
 use super::behaviour::{behaviour, slowest_links};
-use super::report::{ChainReport, Counted, OperationReport, ProcessorReport, Report, SceneReport};
+use super::report::{ChainReport, OutcomeScope, OperationReport, ProcessorReport, Report, SceneReport};
 use super::verdict::{Failure, Verdict};
 
 /// What is to be seen missing.
@@ -120,7 +120,7 @@ struct Failing<'a> {
 }
 
 fn failing<'a>(system: &System, report: &Report, scene: &'a SceneReport, counts: bool) -> Vec<Failing<'a>> {
-    let everything = report.counted == Counted::Everything;
+    let everything = report.counted == OutcomeScope::Everything;
     let settings = &system.epochs[scene.epoch].settings;
     let mut found = Vec::new();
     for processor in &scene.processors {

@@ -10,7 +10,7 @@ use super::fixed::{self, Demand};
 use super::verdict::Missing;
 
 /// What [`analyse_with`](super::analyse_with) is asked for.
-pub struct Options<'a> {
+pub struct AnalysisOptions<'a> {
     /// Which response bounds of levels by deadline or laxity.
     pub bounds: Bounds,
     /// Told now and then how far such bounds are; they are given up, and verdicts alone
@@ -18,7 +18,7 @@ pub struct Options<'a> {
     pub progress: &'a dyn Fn(Progress) -> bool,
 }
 
-impl fmt::Debug for Options<'_> {
+impl fmt::Debug for AnalysisOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options").field("bounds", &self.bounds).finish_non_exhaustive()
     }
@@ -50,7 +50,7 @@ pub(super) struct Effort<'a> {
     /// Whose verdicts are wanted; `None`: everyone's.
     only: Option<&'a [bool]>,
     /// Levels that were analysed before.
-    known: Option<&'a Known>,
+    known: Option<&'a LevelCache>,
     /// `None`: without limit.
     left: Cell<Option<u64>>,
     done: Cell<u64>,
@@ -67,7 +67,7 @@ const QUICK: u64 = 100_000_000;
 const TELL: u64 = 1 << 20;
 
 impl<'a> Effort<'a> {
-    pub fn new(options: Options<'a>) -> Self {
+    pub fn new(options: AnalysisOptions<'a>) -> Self {
         let left = match options.bounds {
             Bounds::None => Some(0),
             Bounds::Quick => Some(QUICK),
@@ -86,8 +86,8 @@ impl<'a> Effort<'a> {
     }
 
     /// For verdicts alone, on these operations if not on all; whatever else is found is not to be used.
-    pub fn verdicts(bounds: Bounds, only: Option<&'a [bool]>, known: &'a Known) -> Self {
-        Effort { only, known: Some(known), ..Effort::new(Options { bounds, progress: &|_| true }) }
+    pub fn verdicts(bounds: Bounds, only: Option<&'a [bool]>, known: &'a LevelCache) -> Self {
+        Effort { only, known: Some(known), ..Effort::new(AnalysisOptions { bounds, progress: &|_| true }) }
     }
 
     /// True if the verdict on an operation is asked for.
@@ -140,16 +140,16 @@ impl<'a> Effort<'a> {
 /// FIFO levels as they were when they were first analysed, by their first operations: when another
 /// operation changes, the levels above it are as they were.
 #[derive(Default)]
-pub(super) struct Known(RefCell<BTreeMap<OperationId, KnownLevel>>);
+pub(super) struct LevelCache(RefCell<BTreeMap<OperationId, CachedLevel>>);
 
-struct KnownLevel {
+struct CachedLevel {
     own: Vec<Demand>,
     higher: Vec<Demand>,
     below: u64,
     response: Result<u64, Missing>,
 }
 
-impl Known {
+impl LevelCache {
     fn level(
         &self,
         first: OperationId,
@@ -165,7 +165,7 @@ impl Known {
             None => {
                 let response = analysed();
                 let (own, higher) = (own.to_vec(), higher.to_vec());
-                known.insert(first, KnownLevel { own, higher, below, response: response.clone() });
+                known.insert(first, CachedLevel { own, higher, below, response: response.clone() });
                 response
             }
         }

@@ -11,16 +11,16 @@ use hyoshi_model::{Deadline, OperationId, Preemption, Span, System, Trigger};
 use super::cap;
 use super::hard_cap;
 use super::holistic::Agreement;
-use super::part::{Found, Part, Response};
+use super::part::{PartResult, OperationPart, ResponseBound};
 use super::release;
 use super::site::Site;
 use super::verdict::Failure;
-use super::work::{Scene, Source, Work};
+use super::work::{Scene, ReleaseSource, Work};
 use super::workload::causes_first;
 use crate::strategy::Discipline;
 
 /// True if the job with its legs up to this part cannot be cancelled.
-pub(super) fn stays(site: &Site<'_>, part: &Part) -> bool {
+pub(super) fn stays(site: &Site<'_>, part: &OperationPart) -> bool {
     part.critical || !site.system.processor(site.plan.processor).cancel
 }
 
@@ -54,15 +54,15 @@ impl Coming {
             };
             // Of a predecessor elsewhere each must be there in time; one that is late here is late enough.
             let each = |known: &[bool], late: &dyn Fn(&Work) -> bool| match &work.source {
-                Source::Periodic => true,
-                Source::After { predecessors, join: None, .. } => predecessors.iter().all(|hop| {
+                ReleaseSource::Periodic => true,
+                ReleaseSource::After { predecessors, join: None, .. } => predecessors.iter().all(|hop| {
                     let (from, finish) = (&works[hop.from], agreement.finish[hop.from]);
                     let release = &agreement.releases[hop.from];
                     let delivers =
                         finish.is_some_and(|finish| release::dropping(system, from, release, finish).is_none());
                     known[hop.from] && ((from.on == work.on && late(from)) || (kept(from) && delivers))
                 }),
-                Source::Silent | Source::After { .. } | Source::AfterAny { .. } | Source::Unclear(_) => false,
+                ReleaseSource::Silent | ReleaseSource::After { .. } | ReleaseSource::AfterAny { .. } | ReleaseSource::Unclear(_) => false,
             };
             let all = each(&coming.each, &|_| true);
             let critical = each(&coming.each_critical, &|from| from.critical_legs == from.legs);
@@ -73,7 +73,7 @@ impl Coming {
 }
 
 /// The worst case alone exceeds the deadline.
-pub(super) fn too_long(work: &Work, least: u64, part: &Part) -> Option<Failure> {
+pub(super) fn too_long(work: &Work, least: u64, part: &OperationPart) -> Option<Failure> {
     let legs = if part.critical { work.critical_legs } else { work.legs };
     let needs = match work.deadline {
         Deadline::Own(_) => work.wcet.saturating_mul(legs),
@@ -88,7 +88,7 @@ pub(super) fn too_long(work: &Work, least: u64, part: &Part) -> Option<Failure> 
 const MANY: usize = 1 << 12;
 
 /// The first job of a part in a FIFO level is late after a common release.
-pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreement, part: &Part) -> Option<Failure> {
+pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreement, part: &OperationPart) -> Option<Failure> {
     let level = site.plan.levels.get(usize::from(part.level))?;
     let uses = !site.system.operation(part.operation).uses.is_empty();
     // Of two strategies the other may rule.
@@ -110,10 +110,10 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
     }
     let higher = || site.parts.iter().filter(|other| other.level < part.level && other.operation != part.operation);
     // Of jobs enqueued at one instant the earlier operation's comes first; only a first leg is.
-    let enqueued = |other: &Part| other.critical || site.works[other.operation.index()].critical_legs == 0;
-    let earlier = |other: &Part| other.level == part.level && other.operation < part.operation && enqueued(other);
+    let enqueued = |other: &OperationPart| other.critical || site.works[other.operation.index()].critical_legs == 0;
+    let earlier = |other: &OperationPart| other.level == part.level && other.operation < part.operation && enqueued(other);
     let beside = || site.parts.iter().filter(|other| earlier(other));
-    let forced = |other: &Part| stays(site, other) && never_held(site, agreement, other);
+    let forced = |other: &OperationPart| stays(site, other) && never_held(site, agreement, other);
     let all_forced = higher().chain(beside()).chain([part]).all(|other| forced(other) && together(site, part, other));
     if !all_forced
         || !higher().all(|other| never_dropped(site, agreement, other))
@@ -146,15 +146,15 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
 }
 
 /// More must be done within a window of the common release than fits, in whatever order.
-pub(super) fn demand_fails(scene: Scene, site: &Site<'_>, found: &[Found]) -> Option<Failure> {
+pub(super) fn demand_fails(scene: Scene, site: &Site<'_>, found: &[PartResult]) -> Option<Failure> {
     let too_much = found.iter().find_map(|found| match found.response {
-        Response::Demand(too_much) => Some(too_much),
-        Response::Counted { too_much, .. } => too_much,
+        ResponseBound::Demand(too_much) => Some(too_much),
+        ResponseBound::Counted { too_much, .. } => too_much,
         _ => None,
     })?;
     let window = u64::try_from(too_much.window).ok()?;
     let first = site.parts.first()?;
-    let forced = |part: &Part| stays(site, part) && together(site, first, part);
+    let forced = |part: &OperationPart| stays(site, part) && together(site, first, part);
     if scene != Scene::Epoch(0)
         || !site.parts.iter().all(forced)
         || !in_first_epoch(site, first, Span::from_nanos(window))
@@ -172,32 +172,32 @@ pub(super) fn demand_fails(scene: Scene, site: &Site<'_>, found: &[Found]) -> Op
 }
 
 /// True if both are released by time, without jitter, and first at one instant.
-fn together(site: &Site<'_>, one: &Part, other: &Part) -> bool {
-    let first = |part: &Part| {
+fn together(site: &Site<'_>, one: &OperationPart, other: &OperationPart) -> bool {
+    let first = |part: &OperationPart| {
         let setting = site.system.setting(0, part.operation);
         setting.phase.checked_add(setting.offset)
     };
-    let punctual = |part: &Part| {
+    let punctual = |part: &OperationPart| {
         let work = &site.works[part.operation.index()];
-        matches!(work.source, Source::Periodic) && work.jitter == 0
+        matches!(work.source, ReleaseSource::Periodic) && work.jitter == 0
     };
     punctual(one) && punctual(other) && first(one).is_some() && first(one) == first(other)
 }
 
 /// True if what happens within `window` of the part's first release happens in the first epoch.
-fn in_first_epoch(site: &Site<'_>, part: &Part, window: Span) -> bool {
+fn in_first_epoch(site: &Site<'_>, part: &OperationPart, window: Span) -> bool {
     let setting = site.system.setting(0, part.operation);
     let end = setting.phase.checked_add(setting.offset).and_then(|first| first.checked_add(window));
     let next = site.system.epochs.get(1).map(|epoch| epoch.at.as_nanos());
     end.is_some_and(|end| next.is_none_or(|next| end.as_nanos() < next))
 }
 
-fn never_held(site: &Site<'_>, agreement: &Agreement, part: &Part) -> bool {
+fn never_held(site: &Site<'_>, agreement: &Agreement, part: &OperationPart) -> bool {
     part.critical || !cap::may_act(site, &agreement.releases)
 }
 
 /// True if all of its operation's jobs have finished when the next is released, so none is dropped.
-fn never_dropped(site: &Site<'_>, agreement: &Agreement, part: &Part) -> bool {
+fn never_dropped(site: &Site<'_>, agreement: &Agreement, part: &OperationPart) -> bool {
     let period = site.works[part.operation.index()].period;
     agreement.finish[part.operation.index()].is_some_and(|finish| finish <= period)
 }

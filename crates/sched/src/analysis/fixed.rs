@@ -36,7 +36,7 @@ use response_time_analysis::supply::Dedicated;
 use response_time_analysis::time::{Duration, Service};
 use response_time_analysis::wcet::Scalar;
 
-use super::utilisation::{self, Load, ONE, Share};
+use super::utilisation::{self, Load, ONE, PeriodicDemand};
 use super::verdict::Missing;
 
 /// Work of at most `cost` at most every `period`, released late by up to `burst`.
@@ -50,8 +50,8 @@ pub(super) struct Demand {
 type Curve = RBF<Sporadic, Scalar>;
 
 impl Demand {
-    pub fn share(self) -> Share {
-        Share { cost: self.cost, period: self.period }
+    pub fn share(self) -> PeriodicDemand {
+        PeriodicDemand { cost: self.cost, period: self.period }
     }
 
     fn curve(self) -> Curve {
@@ -78,7 +78,7 @@ const FEW_ROUNDS: u128 = 1_000;
 
 /// The longest time for which the processor can be busy with `demands` and `blocking`, at least 1.
 pub(super) fn busy_window(demands: &[Demand], blocking: u64) -> Result<u64, Missing> {
-    let shares: Vec<Share> = demands.iter().map(|demand| demand.share()).collect();
+    let shares: Vec<PeriodicDemand> = demands.iter().map(|demand| demand.share()).collect();
     let spare = ONE.saturating_sub(utilisation::sum(shares.iter().copied()));
     let limit = match utilisation::load(&shares) {
         Load::Above => return Err(Missing::Overload),

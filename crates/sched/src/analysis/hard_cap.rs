@@ -25,14 +25,14 @@ use hyoshi_model::{HardCap, OnOverload, Preemption};
 use super::blocking::Blocking;
 use super::fixed::Demand;
 use super::gate;
-use super::part::Part;
+use super::part::OperationPart;
 use super::site::Site;
 use super::work::Release;
 
 /// What pauses take from every lane; `None` if there are none.
 pub(super) fn pauses(site: &Site<'_>, releases: &[Release]) -> Option<Demand> {
     may_pause(site, releases, of(site)).then(|| {
-        let uses = |part: &Part| site.system.operation(part.operation).uses.iter();
+        let uses = |part: &OperationPart| site.system.operation(part.operation).uses.iter();
         let held: u64 = site.parts.iter().flat_map(uses).map(|(_, held)| held.as_nanos()).sum();
         let lowered = SWITCHING.as_nanos().saturating_mul(site.parts.len() as u64);
         let cost = of(site).longest_pause().as_nanos().saturating_add(held).saturating_add(lowered);
@@ -44,10 +44,10 @@ pub(super) fn pauses(site: &Site<'_>, releases: &[Release]) -> Option<Demand> {
 pub(super) fn may_pause(site: &Site<'_>, releases: &[Release], cap: HardCap) -> bool {
     let critical = || site.parts.iter().filter(|part| part.critical);
     let Some(least_urgent) = critical().map(|part| part.worst).max().filter(|_| cap.is_on()) else { return false };
-    let beside = |part: &Part| !part.critical && part.best <= least_urgent;
+    let beside = |part: &OperationPart| !part.critical && part.best <= least_urgent;
     let mixed = site.plan.preemption == Preemption::None || site.parts.iter().any(beside);
     let blocking = Blocking::new(site.system, site.plan);
-    let reaches = |part: &Part| !part.critical && blocking.sections(part.operation, least_urgent) > 0;
+    let reaches = |part: &OperationPart| !part.critical && blocking.sections(part.operation, least_urgent) > 0;
     // Then non-critical work counts, and a gate may delay it: it comes later than E has it.
     if (mixed || site.parts.iter().any(reaches))
         && gate::gates(site, releases, site.system.processor(site.plan.processor).cap_ppm, cap)

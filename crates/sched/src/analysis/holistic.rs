@@ -7,7 +7,7 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use hyoshi_model::OperationId;
 
-use super::part::{Found, Part, Response, counted, finish_of};
+use super::part::{PartResult, OperationPart, ResponseBound, counted, finish_of};
 use super::release;
 use super::site::Site;
 use super::work::{Release, Work};
@@ -18,7 +18,7 @@ pub(super) struct Agreement {
     /// For each operation, when all of a release has finished, counted from the origin.
     pub finish: Vec<Option<u64>>,
     /// For each processor.
-    pub found: Vec<Vec<Found>>,
+    pub found: Vec<Vec<PartResult>>,
     /// No release comes earlier after its origin, whatever is lost.
     pub earliest: Vec<u64>,
 }
@@ -35,7 +35,7 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
     let mut found = vec![Vec::new(); sites.len()];
     let mut stale = vec![true; sites.len()];
     // Why responses have no bound, as it was first found: later it may be hidden behind what follows from it.
-    let mut reasons: BTreeMap<(OperationId, bool), Found> = BTreeMap::new();
+    let mut reasons: BTreeMap<(OperationId, bool), PartResult> = BTreeMap::new();
     for round in 0.. {
         for (site, found) in
             sites.iter().zip(&mut found).enumerate().filter(|(index, _)| stale[*index]).map(|(_, both)| both)
@@ -52,7 +52,7 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
                 };
                 if finish[index].is_some() && agreed.is_none() {
                     // A tested bound is no reason to continue: it is that of the last round.
-                    let tested = |found: &Found| matches!(found.response, Response::Tested(_));
+                    let tested = |found: &PartResult| matches!(found.response, ResponseBound::Tested(_));
                     for found in own().filter(|found| found.response.is_unbounded() && !tested(found)) {
                         reasons.entry(key(&found.part)).or_insert_with(|| found.clone());
                     }
@@ -90,7 +90,7 @@ fn lose(
     works: &[Work],
     sites: &[Site<'_>],
     (releases, finish): (&[Release], &[Option<u64>]),
-    found: &[Vec<Found>],
+    found: &[Vec<PartResult>],
     lost: &mut [bool],
 ) {
     for (site, found) in sites.iter().zip(found) {
@@ -114,15 +114,15 @@ fn lose(
 }
 
 /// True if a bound says that no job of the part is late, so that none is cancelled.
-fn in_time(work: &Work, release: &Release, found: &Found) -> bool {
+fn in_time(work: &Work, release: &Release, found: &PartResult) -> bool {
     match found.response {
-        Response::InTime => true,
+        ResponseBound::InTime => true,
         _ => counted(work, release, found).is_some_and(|bound| bound <= work.deadline.span().as_nanos()),
     }
 }
 
 /// Indexes of the results, by operation: there may be very many.
-fn by_operation(found: &[Found]) -> BTreeMap<OperationId, Vec<usize>> {
+fn by_operation(found: &[PartResult]) -> BTreeMap<OperationId, Vec<usize>> {
     let mut places: BTreeMap<OperationId, Vec<usize>> = BTreeMap::new();
     for (place, one) in found.iter().enumerate() {
         places.entry(one.part.operation).or_default().push(place);
@@ -130,11 +130,11 @@ fn by_operation(found: &[Found]) -> BTreeMap<OperationId, Vec<usize>> {
     places
 }
 
-fn key(part: &Part) -> (OperationId, bool) {
+fn key(part: &OperationPart) -> (OperationId, bool) {
     (part.operation, part.critical)
 }
 
 /// When the last of a release's jobs has finished, counted from the origin.
-fn latest_finish<'a>(work: &Work, release: &Release, mut own: impl Iterator<Item = &'a Found>) -> Option<u64> {
+fn latest_finish<'a>(work: &Work, release: &Release, mut own: impl Iterator<Item = &'a PartResult>) -> Option<u64> {
     own.try_fold(0, |latest, found| Some(latest.max(finish_of(work, release, found)?)))
 }

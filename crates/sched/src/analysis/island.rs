@@ -13,7 +13,7 @@ pub(super) struct Island {
 
 /// Processors that triggers, chains and resources connect belong to one island.
 pub(super) fn islands(system: &System) -> Vec<Island> {
-    let mut joined = Joined((0..system.processors.len()).collect());
+    let mut joined = DisjointSets((0..system.processors.len()).collect());
     let on = |id: &OperationId| system.operation(*id).on.index();
     for operation in &system.operations {
         operation.trigger.predecessors().iter().for_each(|from| joined.join(on(from), operation.on.index()));
@@ -33,9 +33,9 @@ pub(super) fn islands(system: &System) -> Vec<Island> {
     islands.filter(|island| !island.operations.is_empty()).collect()
 }
 
-struct Joined(Vec<usize>);
+struct DisjointSets(Vec<usize>);
 
-impl Joined {
+impl DisjointSets {
     fn find(&mut self, mut one: usize) -> usize {
         while self.0[one] != one {
             self.0[one] = self.0[self.0[one]];

@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 use hyoshi_model::{OperationId, System};
 
 use super::verdict::Missing;
-use super::work::{Hop, Join, Pattern, Release, Source, Unjoined, Work};
+use super::work::{Hop, Join, Pattern, Release, ReleaseSource, Unjoined, Work};
 
 /// When its releases come, counted from the reference's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,20 +46,20 @@ pub(super) fn settle(system: &System, works: &mut [Work], order: &[OperationId])
     for id in order {
         let index = id.index();
         let reference = match &works[index].source {
-            Source::After { predecessors, join: None, .. } => predecessors.first().map(|hop| hop.from),
-            Source::After { predecessors, join: Some(join), .. } => {
+            ReleaseSource::After { predecessors, join: None, .. } => predecessors.first().map(|hop| hop.from),
+            ReleaseSource::After { predecessors, join: Some(join), .. } => {
                 let (predecessors, room) = (predecessors.clone(), join.room);
                 match pattern(works, &predecessors) {
                     Ok(pattern) => {
                         let (Pattern::InStep { reference } | Pattern::Sampled { reference }) = pattern;
-                        if let Source::After { join, .. } = &mut works[index].source {
+                        if let ReleaseSource::After { join, .. } = &mut works[index].source {
                             *join = Some(Join { room, pattern });
                         }
                         Some(predecessors[reference].from)
                     }
                     Err(why) => {
                         let name = system.operation(*id).name.clone();
-                        works[index].source = Source::Unclear(Missing::Join { name, why: why.into() });
+                        works[index].source = ReleaseSource::Unclear(Missing::Join { name, why: why.into() });
                         None
                     }
                 }
@@ -77,7 +77,7 @@ fn pattern(works: &[Work], predecessors: &[Hop]) -> Result<Pattern, &'static str
     if all().any(|from| from.streams.len() > 1) {
         return Err("an `any` trigger leads to it: no analysis of which completions match");
     }
-    if let Some(Source::Unclear(_)) = all().map(|from| &from.source).find(|source| matches!(source, Source::Unclear(_)))
+    if let Some(ReleaseSource::Unclear(_)) = all().map(|from| &from.source).find(|source| matches!(source, ReleaseSource::Unclear(_)))
     {
         return Err("an operation before it has no analysis");
     }
@@ -99,7 +99,7 @@ fn pattern(works: &[Work], predecessors: &[Hop]) -> Result<Pattern, &'static str
 }
 
 /// When completions of one predecessor come.
-struct Stream {
+struct CompletionStream {
     of: OperationId,
     phase: u64,
     period: u64,
@@ -110,7 +110,7 @@ struct Stream {
     oldest: u64,
 }
 
-impl Stream {
+impl CompletionStream {
     fn spread(&self) -> u64 {
         self.most.saturating_sub(self.least)
     }
@@ -134,7 +134,7 @@ pub(super) fn joined(
         if lost[hop.from] {
             return Err(Unjoined::Lost(of));
         }
-        let stream = Stream {
+        let stream = CompletionStream {
             of,
             phase: from.phase.unwrap_or_default(),
             period: from.period,
@@ -177,7 +177,7 @@ pub(super) fn earliest(works: &[Work], join: &Join, predecessors: &[Hop], least:
     }
 }
 
-fn in_step(streams: &[Stream], reference: usize, room: u64) -> Result<Joined, Unjoined> {
+fn in_step(streams: &[CompletionStream], reference: usize, room: u64) -> Result<Joined, Unjoined> {
     let last = streams.iter().map(|one| one.phase.saturating_add(one.most)).max().unwrap_or_default();
     for one in streams {
         let needs = last.saturating_sub(one.phase.saturating_add(one.least)) / one.period.max(1) + 1;
@@ -189,7 +189,7 @@ fn in_step(streams: &[Stream], reference: usize, room: u64) -> Result<Joined, Un
     Ok(Joined { latest: last.saturating_sub(streams[reference].phase), older: oldest, oldest })
 }
 
-fn sampled(streams: &[Stream], reference: usize, room: u64) -> Result<Joined, Unjoined> {
+fn sampled(streams: &[CompletionStream], reference: usize, room: u64) -> Result<Joined, Unjoined> {
     let slow = &streams[reference];
     let (mut wait, mut oldest, mut eldest) = (0, slow.oldest, 0);
     for one in streams.iter().enumerate().filter(|(position, _)| *position != reference).map(|(_, one)| one) {
@@ -213,7 +213,7 @@ fn sampled(streams: &[Stream], reference: usize, room: u64) -> Result<Joined, Un
 /// Where a join's values are given up on the way: of the path's predecessor at a sampled join, unless that is the
 /// reference.
 pub(super) fn gives_up(work: &Work, from: OperationId) -> bool {
-    let Source::After { predecessors, join: Some(join), .. } = &work.source else { return false };
+    let ReleaseSource::After { predecessors, join: Some(join), .. } = &work.source else { return false };
     match join.pattern {
         Pattern::InStep { .. } => false,
         Pattern::Sampled { reference } => predecessors.get(reference).is_none_or(|hop| hop.from != from.index()),
@@ -224,8 +224,8 @@ pub(super) fn gives_up(work: &Work, from: OperationId) -> bool {
 mod tests {
     use super::*;
 
-    fn stream(index: u32, phase: u64, period: u64, (least, most): (u64, u64)) -> Stream {
-        Stream { of: OperationId(index), phase, period, gap: period, least, most, oldest: 0 }
+    fn stream(index: u32, phase: u64, period: u64, (least, most): (u64, u64)) -> CompletionStream {
+        CompletionStream { of: OperationId(index), phase, period, gap: period, least, most, oldest: 0 }
     }
 
     #[test]

@@ -8,14 +8,14 @@ use super::cap;
 use super::failing::{self, Coming};
 use super::hard_cap;
 use super::holistic::Agreement;
-use super::method::{Assumption, Method, MethodNote};
-use super::part::{Found, Part, Response, counted, finish_of};
+use super::method::{Assumption, AnalysisMethod, MethodNote};
+use super::part::{PartResult, OperationPart, ResponseBound, counted, finish_of};
 use super::release::dropping;
-use super::report::{Counted, CountedFrom, OperationReport, Outcome, ProcessorReport, Report, SceneReport, slack};
+use super::report::{OutcomeScope, CountedFrom, OperationReport, Outcome, ProcessorReport, Report, SceneReport, slack};
 use super::site::Site;
-use super::utilisation::{self, Inapplicable, Load, Share, UtilisationBound};
+use super::utilisation::{self, Inapplicable, Load, PeriodicDemand, UtilisationBound};
 use super::verdict::{Failure, Missing, Verdict};
-use super::work::{Scene, Source, Work};
+use super::work::{Scene, ReleaseSource, Work};
 use crate::strategy::Discipline;
 
 /// The verdict on one processor.
@@ -23,10 +23,10 @@ pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, co
     let found = &agreement.found[site.plan.processor.index()];
     let mut operations: Vec<OperationReport> =
         found.iter().map(|found| operation(scene, site, agreement, coming, found)).collect();
-    let shares = |which: &dyn Fn(&&Part) -> bool| -> Vec<Share> {
-        let each = |part: &Part| {
+    let shares = |which: &dyn Fn(&&OperationPart) -> bool| -> Vec<PeriodicDemand> {
+        let each = |part: &OperationPart| {
             let (cost, streams) = (part.cost(), &site.works[part.operation.index()].streams);
-            streams.iter().map(move |period| Share { cost, period: *period })
+            streams.iter().map(move |period| PeriodicDemand { cost, period: *period })
         };
         site.parts.iter().filter(which).flat_map(each).collect()
     };
@@ -47,7 +47,7 @@ pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, co
     // For verdicts alone nobody reads these.
     let unread = site.effort.is_for_verdicts().then_some(Inapplicable::Idle);
     let inapplicable = unread.or_else(|| inapplicable(site, agreement));
-    let bound = |test: fn(&[Share]) -> UtilisationBound| match inapplicable {
+    let bound = |test: fn(&[PeriodicDemand]) -> UtilisationBound| match inapplicable {
         Some(why) => UtilisationBound::No { why },
         None => test(&all),
     };
@@ -69,7 +69,7 @@ pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, co
     }
 }
 
-fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Coming, found: &Found) -> OperationReport {
+fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Coming, found: &PartResult) -> OperationReport {
     let part = found.part;
     let work = &site.works[part.operation.index()];
     let release = &agreement.releases[part.operation.index()];
@@ -78,8 +78,8 @@ fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Comi
     let (mut verdict, mut method) = (met(site, agreement, found, bound_ns, deadline_ns), found.method);
     if !verdict.is_proved() && matches!(scene, Scene::Epoch(_)) {
         let failure = match failing::too_long(work, agreement.earliest[part.operation.index()], &part) {
-            Some(why) => Some((why, Method::Necessity)),
-            None => failing::first_job_late(scene, site, agreement, &part).map(|why| (why, Method::CommonRelease)),
+            Some(why) => Some((why, AnalysisMethod::Necessity)),
+            None => failing::first_job_late(scene, site, agreement, &part).map(|why| (why, AnalysisMethod::CommonRelease)),
         };
         match failure {
             Some((why, by)) if failing::stays(site, &part) && coming.once[part.operation.index()] => {
@@ -111,23 +111,23 @@ fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Comi
 }
 
 /// Whether the deadline is met, and no job is dropped before it could be.
-fn met(site: &Site<'_>, agreement: &Agreement, found: &Found, bound_ns: Option<u64>, deadline_ns: u64) -> Verdict {
+fn met(site: &Site<'_>, agreement: &Agreement, found: &PartResult, bound_ns: Option<u64>, deadline_ns: u64) -> Verdict {
     let work = &site.works[found.part.operation.index()];
     match &found.response {
-        Response::Unknown(missing) => return Verdict::unknown(missing.clone()),
-        Response::Tested(bound) if *bound > deadline_ns => return Verdict::unknown(Missing::BoundExceedsDeadline),
-        Response::Tested(_) => return Verdict::unknown(Missing::TestedOnly),
-        Response::Demand(too_much) | Response::Counted { too_much: Some(too_much), .. }
+        ResponseBound::Unknown(missing) => return Verdict::unknown(missing.clone()),
+        ResponseBound::Tested(bound) if *bound > deadline_ns => return Verdict::unknown(Missing::BoundExceedsDeadline),
+        ResponseBound::Tested(_) => return Verdict::unknown(Missing::TestedOnly),
+        ResponseBound::Demand(too_much) | ResponseBound::Counted { too_much: Some(too_much), .. }
             if bound_ns.is_none_or(|bound| bound > deadline_ns) =>
         {
             let window = Span::from_nanos(u64::try_from(too_much.window).unwrap_or(u64::MAX));
             return Verdict::unknown(Missing::DemandExceedsWindow { window });
         }
-        Response::Bound(_) if bound_ns.is_none() => return unbounded_predecessor(site, work),
-        Response::Bound(_) | Response::Counted { .. } if bound_ns.is_some_and(|bound| bound > deadline_ns) => {
+        ResponseBound::Bound(_) if bound_ns.is_none() => return unbounded_predecessor(site, work),
+        ResponseBound::Bound(_) | ResponseBound::Counted { .. } if bound_ns.is_some_and(|bound| bound > deadline_ns) => {
             return Verdict::unknown(Missing::BoundExceedsDeadline);
         }
-        Response::Bound(_) | Response::Counted { .. } | Response::InTime | Response::Demand(_) => {}
+        ResponseBound::Bound(_) | ResponseBound::Counted { .. } | ResponseBound::InTime | ResponseBound::Demand(_) => {}
     }
     let release = &agreement.releases[work.operation.index()];
     if finish_of(work, release, found).is_none() {
@@ -190,7 +190,7 @@ pub(super) fn lost(
 fn whole(
     scene: Scene,
     site: &Site<'_>,
-    found: &[Found],
+    found: &[PartResult],
     operations: &[OperationReport],
     overload: Option<Failure>,
 ) -> (Verdict, Option<String>) {
@@ -214,20 +214,20 @@ fn whole(
 
 /// Why the utilisation bounds of rate monotonic scheduling say nothing here.
 fn inapplicable(site: &Site<'_>, agreement: &Agreement) -> Option<Inapplicable> {
-    let work = |part: &Part| &site.works[part.operation.index()];
+    let work = |part: &OperationPart| &site.works[part.operation.index()];
     let by_rate = site.parts.windows(2).all(|pair| {
         let (one, next) = (work(&pair[0]).period, work(&pair[1]).period);
         if pair[0].level == pair[1].level { one == next } else { one < next }
     });
-    let fifo = |part: &Part| {
+    let fifo = |part: &OperationPart| {
         site.plan.levels.get(usize::from(part.level)).is_some_and(|level| level.discipline == Discipline::Fifo)
     };
-    let any = |test: &dyn Fn(&Part) -> bool| site.parts.iter().any(test);
+    let any = |test: &dyn Fn(&OperationPart) -> bool| site.parts.iter().any(test);
     match () {
         () if site.parts.is_empty() => Some(Inapplicable::Idle),
         () if site.plan.preemption == Preemption::None => Some(Inapplicable::NonPreemptive),
         () if !by_rate || site.is_mixed() || !site.parts.iter().all(fifo) => Some(Inapplicable::NotRateMonotonic),
-        () if any(&|part| !matches!(work(part).source, Source::Periodic) || work(part).jitter > 0) => {
+        () if any(&|part| !matches!(work(part).source, ReleaseSource::Periodic) || work(part).jitter > 0) => {
             Some(Inapplicable::NotPeriodic)
         }
         () if any(&|part| work(part).deadline.span().as_nanos() < work(part).period) => {
@@ -279,10 +279,10 @@ fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
 pub(super) fn report(system: &System, scenes: Vec<SceneReport>) -> Report {
     let critical =
         scenes.iter().flat_map(|scene| &scene.processors).flat_map(|one| &one.operations).any(|one| one.critical);
-    let counted = if critical || !system.chains.is_empty() { Counted::CriticalAndChains } else { Counted::Everything };
-    let counts = |one: &&OperationReport| one.critical || counted == Counted::Everything;
+    let counted = if critical || !system.chains.is_empty() { OutcomeScope::CriticalAndChains } else { OutcomeScope::Everything };
+    let counts = |one: &&OperationReport| one.critical || counted == OutcomeScope::Everything;
     let (mut all_proved, mut one_fails) = (true, false);
-    let mut methods: Vec<Method> = Vec::new();
+    let mut methods: Vec<AnalysisMethod> = Vec::new();
     for scene in &scenes {
         for processor in &scene.processors {
             for one in processor.operations.iter().filter(counts) {
@@ -301,7 +301,7 @@ pub(super) fn report(system: &System, scenes: Vec<SceneReport>) -> Report {
             methods.push(chain.method);
         }
         if scene.change {
-            methods.push(Method::Envelope);
+            methods.push(AnalysisMethod::Envelope);
         }
     }
     methods.sort_unstable();
@@ -318,8 +318,8 @@ pub(super) fn report(system: &System, scenes: Vec<SceneReport>) -> Report {
         scenes,
         methods: methods
             .into_iter()
-            .filter(|method| *method != Method::None)
-            .map(Method::note)
+            .filter(|method| *method != AnalysisMethod::None)
+            .map(AnalysisMethod::note)
             .collect::<Vec<MethodNote>>(),
     }
 }

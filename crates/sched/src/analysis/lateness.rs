@@ -124,13 +124,13 @@ impl KeyedLevel<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::demand::Keyed;
-    use super::super::effort::{Bounds, Options};
+    use super::super::effort::{Bounds, AnalysisOptions};
     use super::super::fixed;
     use super::*;
     use proptest::prelude::*;
 
     fn without_limit<T>(work: impl FnOnce(&Effort<'_>) -> T) -> T {
-        work(&Effort::new(Options { bounds: Bounds::All, progress: &|_| true }))
+        work(&Effort::new(AnalysisOptions { bounds: Bounds::All, progress: &|_| true }))
     }
 
     fn keyed() -> impl Strategy<Value = (Keyed, Demand)> {
@@ -197,9 +197,9 @@ mod tests {
             Demand { cost: 5_000_000_000_000, period: 10_000_000_000_007, burst: 0 },
         ];
         let level = KeyedLevel { own: &own, higher: &[], below: 0, window: 9_999_999_000_000 };
-        let quick = Effort::new(Options { bounds: Bounds::Quick, progress: &|_| true });
+        let quick = Effort::new(AnalysisOptions { bounds: Bounds::Quick, progress: &|_| true });
         assert_eq!(level.latenesses(&released, &quick), None);
-        let stopped = Effort::new(Options { bounds: Bounds::All, progress: &|progress| progress.done < 1 << 21 });
+        let stopped = Effort::new(AnalysisOptions { bounds: Bounds::All, progress: &|progress| progress.done < 1 << 21 });
         assert_eq!(level.latenesses(&released, &stopped), None);
     }
 }

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 /// An analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Method {
+pub enum AnalysisMethod {
     /// No analysis was carried out.
     None,
     /// Response times of a FIFO level below more urgent levels.
@@ -45,72 +45,72 @@ pub enum Method {
     PreemptiveLaxity,
 }
 
-impl Method {
+impl AnalysisMethod {
     /// What it does and where it comes from.
     pub const fn note(self) -> MethodNote {
         let (name, source) = match self {
-            Method::None => ("none", ""),
-            Method::FixedPriority => (
+            AnalysisMethod::None => ("none", ""),
+            AnalysisMethod::FixedPriority => (
                 "response times of a FIFO level under fixed priorities, floating non-preemptive sections",
                 "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis), the level taken as one task",
             ),
-            Method::FixedPriorityNonPreemptive => (
+            AnalysisMethod::FixedPriorityNonPreemptive => (
                 "response times under non-preemptive fixed priorities",
                 "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis)",
             ),
-            Method::Chain => (
+            AnalysisMethod::Chain => (
                 "response time of a chain of jobs, its level counted as interference over the whole window",
                 "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis), the chain taken as one job",
             ),
-            Method::DeadlineDemand => (
+            AnalysisMethod::DeadlineDemand => (
                 "processor demand by deadline, more urgent levels counted over the whole window",
                 "Baruah, Mok and Rosier, RTSS 1990; George, Rivierre and Spuri, INRIA RR-2966, 1996; \
                  Zhang and Burns, IEEE TC 2009 (QPA)",
             ),
-            Method::LaxityDemand => (
+            AnalysisMethod::LaxityDemand => (
                 "processor demand by deadline less worst case, more urgent levels counted over the whole window",
                 "as processor demand; waiting laxity order is earliest deadline first on deadline - worst case",
             ),
-            Method::DeadlineResponse => (
+            AnalysisMethod::DeadlineResponse => (
                 "response times by deadline, more urgent levels counted over the whole window",
                 "Spuri, INRIA RR-2772, 1996; George, Rivierre and Spuri, INRIA RR-2966, 1996; \
                  Bozhko and Brandenburg, ECRTS 2020",
             ),
-            Method::LaxityResponse => (
+            AnalysisMethod::LaxityResponse => (
                 "response times by deadline less worst case, more urgent levels counted over the whole window",
                 "as response times by deadline; waiting laxity order is earliest deadline first on deadline - worst case",
             ),
-            Method::AnyOrder => (
+            AnalysisMethod::AnyOrder => (
                 "all that may be as urgent on either side of a switch or change, in any order; carry-in by response bounds",
                 "George, Rivierre and Spuri, INRIA RR-2966, 1996 (work-conserving busy window); \
                  Tindell, Burns and Wellings, RTSS 1992 (changes of mode)",
             ),
-            Method::CommonRelease => (
+            AnalysisMethod::CommonRelease => (
                 "the first job after all releases coincide",
                 "Joseph and Pandya, Computer Journal 1986; Liu and Layland, JACM 1973",
             ),
-            Method::Necessity => ("a necessary condition", "utilisation at most 1, worst case at most the deadline"),
-            Method::Holistic => (
+            AnalysisMethod::Necessity => ("a necessary condition", "utilisation at most 1, worst case at most the deadline"),
+            AnalysisMethod::Holistic => (
                 "end to end, the response of each stage being the jitter of the next",
                 "Tindell and Clark, Microprocessing and Microprogramming 1994",
             ),
-            Method::ReleaseGuard => {
+            AnalysisMethod::ReleaseGuard => {
                 ("end to end under release guards, the sum of the stages' bounds and delays", "Sun and Liu, ICDCS 1996")
             }
-            Method::Sampling => (
+            AnalysisMethod::Sampling => (
                 "age and reaction end to end where operations sample others, the sum of periods and responses",
                 "Davare et al., DAC 2007; Feiertag et al., CRTS 2008; Dürr et al., ACM TECS 2019",
             ),
-            Method::Envelope => (
+            AnalysisMethod::Envelope => (
                 "the worse of both sides of a change, parameter by parameter",
                 "any behaviour across the change is one of the envelope's",
             ),
-            Method::PreemptiveLaxity => (
+            AnalysisMethod::PreemptiveLaxity => (
                 "response times under fully preemptive laxity (tested, not proved): by deadline, other operations' deadlines \
                  less their worst cases",
                 "no proof is known; no violation in the simulations of crates/sim/tests/soundness.rs",
             ),
-            Method::Simulation => (
+            AnalysisMethod::Simulation => (
                 "simulation of the file and of adverse alignments that it allows, where nothing is proved",
                 "Liu and Layland, JACM 1973; Baruah, Mok and Rosier, RTSS 1990; Jeffay, Stanat and Martel, RTSS 1991; \
                  George, Rivierre and Spuri, INRIA RR-2966, 1996",
@@ -124,7 +124,7 @@ impl Method {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MethodNote {
     /// Which.
-    pub method: Method,
+    pub method: AnalysisMethod,
     /// What it does.
     pub name: &'static str,
     /// Where it comes from.

@@ -46,10 +46,10 @@ use hyoshi_model::{ChainId, System};
 
 pub use behaviour::{Miss, behaviour, numbers, undecided};
 pub use counterexample::{Counterexample, Subject, counterexamples};
-pub use effort::{Bounds, Options, Progress};
-pub use method::{Assumption, Method, MethodNote};
+pub use effort::{Bounds, AnalysisOptions, Progress};
+pub use method::{Assumption, AnalysisMethod, MethodNote};
 pub use report::{
-    AloneReport, ChainReport, ChainStage, Counted, CountedFrom, OperationReport, Outcome, ProcessorReport, Report,
+    AloneReport, ChainReport, ChainStage, OutcomeScope, CountedFrom, OperationReport, Outcome, ProcessorReport, Report,
     Requirement, SceneReport,
 };
 pub use sensitivity::{OperationMargin, Scaling, Sensitivity, SensitivitySearch, sensitivity};
@@ -64,11 +64,11 @@ use workload::works;
 
 /// Analyses a system under a plan made for it, with the response bounds that are quick to find.
 pub fn analyse(system: &System, plan: &Plan) -> Report {
-    analyse_with(system, plan, Options { bounds: Bounds::Quick, progress: &|_| true })
+    analyse_with(system, plan, AnalysisOptions { bounds: Bounds::Quick, progress: &|_| true })
 }
 
 /// Analyses a system under a plan made for it.
-pub fn analyse_with(system: &System, plan: &Plan, options: Options<'_>) -> Report {
+pub fn analyse_with(system: &System, plan: &Plan, options: AnalysisOptions<'_>) -> Report {
     let effort = &Effort::new(options);
     let mut scenes = scenes(system, plan, effort);
     for stays in [stays_with_the_first, stays_with_the_last].into_iter().filter(|_| switches(plan)) {

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{Costs, Preemption, System};
 
-use super::part::Part;
+use super::part::OperationPart;
 use crate::plan::ProcessorPlan;
 
 /// The costs of one processor.
@@ -55,7 +55,7 @@ impl Overhead {
     }
 
     /// One job of a part, with all that is done for it at its priority.
-    pub fn charge(&self, part: &Part, legs: u64) -> u64 {
+    pub fn charge(&self, part: &OperationPart, legs: u64) -> u64 {
         let costs = &self.costs;
         let triggers = self.triggers.get(part.operation.index()).copied().unwrap_or(0).max(u64::from(legs > 1));
         let enqueues = costs.enqueue.as_nanos().saturating_mul(triggers);
@@ -64,7 +64,7 @@ impl Overhead {
     }
 
     /// From when a job is taken from its queue to when its body begins, or to when it is cancelled.
-    pub fn to_start(&self, part: &Part) -> u64 {
+    pub fn to_start(&self, part: &OperationPart) -> u64 {
         let asked = if self.cancels && !part.critical { self.costs.cancel.as_nanos() } else { 0 };
         self.costs.dequeue.as_nanos().saturating_add(asked)
     }

@@ -3,14 +3,14 @@
 use hyoshi_model::{Deadline, OperationId};
 
 use super::demand::TooMuch;
-use super::method::Method;
+use super::method::AnalysisMethod;
 use super::verdict::Missing;
 use super::work::{Release, Work};
 use crate::plan::Placement;
 
 /// The critical or the other jobs of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct OperationPart {
     pub operation: OperationId,
     pub critical: bool,
     pub level: u8,
@@ -26,11 +26,11 @@ pub(super) struct Part {
     pub of_chain: bool,
 }
 
-impl Part {
+impl OperationPart {
     /// The parts of an operation: one, or two of a load chain with critical first legs.
-    pub fn of(work: &Work) -> impl Iterator<Item = Part> {
+    pub fn of(work: &Work) -> impl Iterator<Item = OperationPart> {
         let (legs, runs) = (work.legs, work.runs());
-        let part = |critical, of_these: u64, level: fn(Placement) -> u8| Part {
+        let part = |critical, of_these: u64, level: fn(Placement) -> u8| OperationPart {
             operation: work.operation,
             critical,
             level: level(work.place),
@@ -59,17 +59,17 @@ impl Part {
 
 /// What the analysis of one part found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub part: Part,
-    pub method: Method,
-    pub response: Response,
+pub(super) struct PartResult {
+    pub part: OperationPart,
+    pub method: AnalysisMethod,
+    pub response: ResponseBound,
     /// Of an operation with a run-up and a deadline of its own: from its own release to its finish.
     pub own: Option<u64>,
 }
 
 /// A response, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Response {
+pub(super) enum ResponseBound {
     /// From release to finish of the last of the part's jobs; of an operation with a run-up, from
     /// the release of the first operation of that.
     Bound(u64),
@@ -87,33 +87,33 @@ pub(super) enum Response {
     Unknown(Missing),
 }
 
-impl Response {
+impl ResponseBound {
     /// True if jobs may be late without limit, for all that is known.
     pub fn is_unbounded(&self) -> bool {
-        matches!(self, Response::Demand(_) | Response::Unknown(_) | Response::Tested(_))
+        matches!(self, ResponseBound::Demand(_) | ResponseBound::Unknown(_) | ResponseBound::Tested(_))
     }
 }
 
 /// The bound on the response, counted from where the deadline counts from.
-pub(super) fn counted(work: &Work, release: &Release, found: &Found) -> Option<u64> {
+pub(super) fn counted(work: &Work, release: &Release, found: &PartResult) -> Option<u64> {
     match (&found.response, work.deadline) {
-        (Response::Bound(bound), Deadline::Own(_)) => found.own.unwrap_or(*bound).checked_add(work.jitter),
-        (Response::Bound(bound), Deadline::Origin(_)) => {
+        (ResponseBound::Bound(bound), Deadline::Own(_)) => found.own.unwrap_or(*bound).checked_add(work.jitter),
+        (ResponseBound::Bound(bound), Deadline::Origin(_)) => {
             release.counted?.checked_add(*bound)?.checked_add(release.older)
         }
-        (Response::Counted { bound, .. } | Response::Tested(bound), _) => Some(*bound),
+        (ResponseBound::Counted { bound, .. } | ResponseBound::Tested(bound), _) => Some(*bound),
         _ => None,
     }
 }
 
 /// When a part's jobs have finished, counted from the origin.
-pub(super) fn finish_of(work: &Work, release: &Release, found: &Found) -> Option<u64> {
+pub(super) fn finish_of(work: &Work, release: &Release, found: &PartResult) -> Option<u64> {
     match (&found.response, work.deadline) {
-        (Response::Bound(bound), _) => release.counted?.checked_add(*bound),
-        (Response::Counted { bound, .. }, Deadline::Origin(_)) => Some(*bound),
-        (Response::Counted { bound, .. }, Deadline::Own(_)) => (release.latest? - work.jitter).checked_add(*bound),
-        (Response::InTime, Deadline::Origin(deadline)) => release.latest.map(|_| deadline.as_nanos()),
-        (Response::InTime, Deadline::Own(deadline)) => (release.latest? - work.jitter).checked_add(deadline.as_nanos()),
-        (Response::Demand(_) | Response::Unknown(_) | Response::Tested(_), _) => None,
+        (ResponseBound::Bound(bound), _) => release.counted?.checked_add(*bound),
+        (ResponseBound::Counted { bound, .. }, Deadline::Origin(_)) => Some(*bound),
+        (ResponseBound::Counted { bound, .. }, Deadline::Own(_)) => (release.latest? - work.jitter).checked_add(*bound),
+        (ResponseBound::InTime, Deadline::Origin(deadline)) => release.latest.map(|_| deadline.as_nanos()),
+        (ResponseBound::InTime, Deadline::Own(deadline)) => (release.latest? - work.jitter).checked_add(deadline.as_nanos()),
+        (ResponseBound::Demand(_) | ResponseBound::Unknown(_) | ResponseBound::Tested(_), _) => None,
     }
 }

@@ -9,11 +9,11 @@ use super::cap;
 use super::demand::{Keyed, KeyedLevel, TooMuch};
 use super::fixed::{self, Demand};
 use super::merge;
-use super::method::Method;
-use super::part::{Found, Part, Response};
+use super::method::AnalysisMethod;
+use super::part::{PartResult, OperationPart, ResponseBound};
 use super::site::Site;
 use super::verdict::Missing;
-use super::work::{Release, Source};
+use super::work::{Release, ReleaseSource};
 use crate::strategy::Discipline;
 
 /// Pairs of an operation of a level and one that delays it. With more, operations get no bound of their own.
@@ -26,7 +26,7 @@ const MANY: usize = 1 << 12;
 const NOT_ASKED: Missing = Missing::LongWindow;
 
 /// A level in its surroundings.
-struct Surroundings<'s> {
+struct LevelContext<'s> {
     /// Its parts: those from `start` to `end`; more urgent ones come before them.
     start: usize,
     end: usize,
@@ -38,7 +38,7 @@ struct Surroundings<'s> {
     below: u64,
 }
 
-impl Surroundings<'_> {
+impl LevelContext<'_> {
     /// What is more urgent than the level.
     fn higher(&self) -> Vec<Demand> {
         self.above.iter().chain(&self.all[..self.start]).copied().collect()
@@ -47,7 +47,7 @@ impl Surroundings<'_> {
 
 impl Site<'_> {
     /// Analyses every level, given what bounds the releases of every operation of the system.
-    pub fn solve(&self, releases: &[Release]) -> Vec<Found> {
+    pub fn solve(&self, releases: &[Release]) -> Vec<PartResult> {
         let above = cap::above(self, releases);
         let mut found = Vec::with_capacity(self.parts.len());
         if self.is_mixed() {
@@ -71,7 +71,7 @@ impl Site<'_> {
         end: usize,
         above: &Result<Vec<Demand>, Missing>,
         releases: &[Release],
-        found: &mut Vec<Found>,
+        found: &mut Vec<PartResult>,
     ) {
         let own = &self.parts[start..end];
         if !own.iter().any(|part| self.effort.wants(part.operation)) {
@@ -83,7 +83,7 @@ impl Site<'_> {
         let (above, all) = match known {
             Ok(known) => known,
             Err(missing) => {
-                let reason = |part: &Part| {
+                let reason = |part: &OperationPart| {
                     self.to_blame(part.operation)
                         .or_else(|| self.unreleased(part, releases))
                         .unwrap_or_else(|| missing.clone())
@@ -93,7 +93,7 @@ impl Site<'_> {
         };
         let below = Blocking::new(self.system, self.plan).by_less_urgent(&self.parts, own[0].level);
         let below = self.with_overhead(below, &self.parts[end..], &above, releases);
-        let level = Surroundings { start, end, all: &all, above: &above, below };
+        let level = LevelContext { start, end, all: &all, above: &above, below };
         let discipline = self.plan.levels.get(usize::from(own[0].level)).map(|level| level.discipline);
         let single = own.iter().all(|part| part.operation == own[0].operation);
         match discipline {
@@ -110,15 +110,15 @@ impl Site<'_> {
     }
 
     /// True if a later job of the operation never has a better key than an earlier one.
-    pub fn in_order(&self, part: &Part, discipline: Discipline) -> bool {
+    pub fn in_order(&self, part: &OperationPart, discipline: Discipline) -> bool {
         let work = &self.works[part.operation.index()];
-        let as_released = matches!(work.deadline, Deadline::Own(_)) || matches!(work.source, Source::Periodic);
+        let as_released = matches!(work.deadline, Deadline::Own(_)) || matches!(work.source, ReleaseSource::Periodic);
         // While a job runs its laxity falls behind that of a waiting one.
         let overtaken = discipline == Discipline::Laxity && self.plan.preemption == Preemption::Full;
         as_released && !overtaken && !part.of_chain
     }
 
-    fn solve_fifo(&self, at: &Surroundings<'_>, releases: &[Release], found: &mut Vec<Found>) {
+    fn solve_fifo(&self, at: &LevelContext<'_>, releases: &[Release], found: &mut Vec<PartResult>) {
         let (higher, own) = (at.higher(), &at.all[at.start..at.end]);
         let interruptible = self.plan.preemption != Preemption::None;
         let plain = self.parts[at.start..at.end].iter().any(|part| !part.of_chain);
@@ -140,16 +140,16 @@ impl Site<'_> {
                 fixed::non_preemptive(own, &others, at.above, at.below)
             };
             let (method, bound) = match (&level, punctual) {
-                _ if part.of_chain => (Method::Chain, self.solve_chain(at, at.start + position)),
+                _ if part.of_chain => (AnalysisMethod::Chain, self.solve_chain(at, at.start + position)),
                 (Some(_), Some(punctual)) => {
                     let mut with = own.to_vec();
                     with[position] = punctual;
-                    (Method::FixedPriority, self.effort.level(self.parts[at.start].operation, &with, &higher, at.below))
+                    (AnalysisMethod::FixedPriority, self.effort.level(self.parts[at.start].operation, &with, &higher, at.below))
                 }
-                (Some(level), None) => (Method::FixedPriority, level.clone()),
-                (None, _) if whole.is_some() => (Method::AnyOrder, whole.clone().unwrap_or(Err(Missing::LongWindow))),
+                (Some(level), None) => (AnalysisMethod::FixedPriority, level.clone()),
+                (None, _) if whole.is_some() => (AnalysisMethod::AnyOrder, whole.clone().unwrap_or(Err(Missing::LongWindow))),
                 (None, punctual) => {
-                    (Method::FixedPriorityNonPreemptive, non_preemptive(punctual.unwrap_or(own[position])))
+                    (AnalysisMethod::FixedPriorityNonPreemptive, non_preemptive(punctual.unwrap_or(own[position])))
                 }
             };
             let mut from_release = bound.as_ref().ok().and_then(|bound| {
@@ -168,8 +168,8 @@ impl Site<'_> {
                 let late = release.latest.map(|latest| latest.saturating_sub(release.least).max(own[position].burst));
                 from_release = from_release.or_else(|| bound.as_ref().ok()?.checked_add(late?));
             }
-            let response = bound.map_or_else(Response::Unknown, Response::Bound);
-            found.push(Found { part: *part, method, response, own: from_release });
+            let response = bound.map_or_else(ResponseBound::Unknown, ResponseBound::Bound);
+            found.push(PartResult { part: *part, method, response, own: from_release });
         }
     }
 
@@ -180,7 +180,7 @@ impl Site<'_> {
     /// response from the nominal release is at most F(q) - qT + J (Audsley et al. 1993; Tindell, Burns and Wellings,
     /// RTSS 1992), and the greatest F(q) - qT is the bound of a task without jitter. Counted from the jittered releases
     /// J would be added twice for each job but the first.
-    fn punctual(&self, part: &Part, demand: Demand, releases: &[Release]) -> Option<Demand> {
+    fn punctual(&self, part: &OperationPart, demand: Demand, releases: &[Release]) -> Option<Demand> {
         let (work, release) = (&self.works[part.operation.index()], &releases[part.operation.index()]);
         let in_order = !release.reordered && work.streams.len() == 1 && !part.of_chain;
         // Behind a guard releases are punctual already.
@@ -193,7 +193,7 @@ impl Site<'_> {
     ///
     /// In a busy window of its level there are as many jobs of it as releases of the first of its run-up, and they come
     /// no earlier than those: so what bounds the jobs of a level by the arrivals of that window bounds these, too.
-    fn own_response(&self, at: &Surroundings<'_>, position: usize, higher: &[Demand]) -> Option<u64> {
+    fn own_response(&self, at: &LevelContext<'_>, position: usize, higher: &[Demand]) -> Option<u64> {
         let (part, own) = (&self.parts[at.start + position], &at.all[at.start..at.end]);
         let work = &self.works[part.operation.index()];
         if work.run_up.is_empty() || work.legs > 1 || !matches!(work.deadline, Deadline::Own(_)) {
@@ -209,11 +209,11 @@ impl Site<'_> {
 
     /// A chain up to the end of the part at `position`: one job of its run-up and of all that its
     /// operation has at this level and above; everyone else counts over the whole window.
-    fn solve_chain(&self, at: &Surroundings<'_>, position: usize) -> Result<u64, Missing> {
+    fn solve_chain(&self, at: &LevelContext<'_>, position: usize) -> Result<u64, Missing> {
         let part = self.parts[position];
         let run_up = &self.works[part.operation.index()].run_up;
         // Critical legs come first, so they do not wait for the others of their own release.
-        let before = |other: &Part| other.operation == part.operation && other.critical >= part.critical;
+        let before = |other: &OperationPart| other.operation == part.operation && other.critical >= part.critical;
         let (mut own, mut others) = (Vec::new(), at.above.to_vec());
         for (other, demand) in self.parts.iter().zip(at.all) {
             let mine = before(other) || run_up.contains(&other.operation);
@@ -222,7 +222,7 @@ impl Site<'_> {
         fixed::chain(&own, &others, at.below)
     }
 
-    fn solve_keyed(&self, at: &Surroundings<'_>, releases: &[Release], discipline: Discipline, found: &mut Vec<Found>) {
+    fn solve_keyed(&self, at: &LevelContext<'_>, releases: &[Release], discipline: Discipline, found: &mut Vec<PartResult>) {
         let (parts, demands) = (&self.parts[at.start..at.end], &at.all[at.start..at.end]);
         let method = testing(discipline);
         let higher = at.higher();
@@ -230,7 +230,7 @@ impl Site<'_> {
         let window = match fixed::busy_window(&whole, at.below) {
             Ok(window) => i128::from(window),
             Err(missing) => {
-                let unknown = |part: &Part| Found { method, ..unknown(*part, missing.clone()) };
+                let unknown = |part: &OperationPart| PartResult { method, ..unknown(*part, missing.clone()) };
                 return found.extend(parts.iter().map(unknown));
             }
         };
@@ -281,23 +281,23 @@ impl Site<'_> {
                 (failing, Some(bound)) => {
                     let applies = |too_much: &TooMuch| one.key + one.after <= too_much.window;
                     let too_much = failing.ok().flatten().filter(applies);
-                    (bounding(discipline), Response::Counted { bound, too_much })
+                    (bounding(discipline), ResponseBound::Counted { bound, too_much })
                 }
-                _ if one.key < 0 => (method, Response::Unknown(Missing::BoundExceedsDeadline)),
-                (Err(missing), None) => (method, Response::Unknown(missing)),
+                _ if one.key < 0 => (method, ResponseBound::Unknown(Missing::BoundExceedsDeadline)),
+                (Err(missing), None) => (method, ResponseBound::Unknown(missing)),
                 (Ok(Some(too_much)), None) if one.key + one.after <= too_much.window => {
-                    (method, Response::Demand(too_much))
+                    (method, ResponseBound::Demand(too_much))
                 }
-                (Ok(_), None) => (method, Response::InTime),
+                (Ok(_), None) => (method, ResponseBound::InTime),
             };
-            found.push(Found { part: *part, method, response, own: None });
+            found.push(PartResult { part: *part, method, response, own: None });
         }
     }
 
     /// Fully preemptive laxity: a running job's laxity decreases relative to waiting jobs, so its order is not that of
     /// fixed points. The bound by deadline, with the own job's point at its deadline and all others' at their
     /// deadlines less their worst cases, held in every simulation; no proof of it is known to us.
-    fn solve_preemptive_laxity(&self, at: &Surroundings<'_>, releases: &[Release], found: &mut Vec<Found>) {
+    fn solve_preemptive_laxity(&self, at: &LevelContext<'_>, releases: &[Release], found: &mut Vec<PartResult>) {
         let (parts, demands) = (&self.parts[at.start..at.end], &at.all[at.start..at.end]);
         let higher = at.higher();
         let whole: Vec<Demand> = higher.iter().chain(demands).copied().collect();
@@ -318,12 +318,12 @@ impl Site<'_> {
             let late =
                 (bounded && self.effort.wants(part.operation)).then(|| level.lateness(index, demands, self.effort));
             let bound = late.flatten().and_then(|late| u64::try_from(mixed[index].counted + late).ok());
-            let response = bound.map_or(Response::Unknown(Missing::PreemptiveLaxity), Response::Tested);
-            found.push(Found { part: *part, method: Method::PreemptiveLaxity, response, own: None });
+            let response = bound.map_or(ResponseBound::Unknown(Missing::PreemptiveLaxity), ResponseBound::Tested);
+            found.push(PartResult { part: *part, method: AnalysisMethod::PreemptiveLaxity, response, own: None });
         }
     }
 
-    fn keyed(&self, part: &Part, demand: Demand, releases: &[Release], discipline: Discipline) -> Keyed {
+    fn keyed(&self, part: &OperationPart, demand: Demand, releases: &[Release], discipline: Discipline) -> Keyed {
         let work = &self.works[part.operation.index()];
         let release = &releases[part.operation.index()];
         let after = if discipline == Discipline::Laxity { i128::from(part.leg) } else { 0 };
@@ -365,21 +365,21 @@ impl Site<'_> {
 }
 
 /// How verdicts on a level by key are found without bounds.
-fn testing(discipline: Discipline) -> Method {
+fn testing(discipline: Discipline) -> AnalysisMethod {
     match discipline {
-        Discipline::Laxity => Method::LaxityDemand,
-        Discipline::Fifo | Discipline::Deadline => Method::DeadlineDemand,
+        Discipline::Laxity => AnalysisMethod::LaxityDemand,
+        Discipline::Fifo | Discipline::Deadline => AnalysisMethod::DeadlineDemand,
     }
 }
 
 /// How its response bounds are found.
-fn bounding(discipline: Discipline) -> Method {
+fn bounding(discipline: Discipline) -> AnalysisMethod {
     match discipline {
-        Discipline::Laxity => Method::LaxityResponse,
-        Discipline::Fifo | Discipline::Deadline => Method::DeadlineResponse,
+        Discipline::Laxity => AnalysisMethod::LaxityResponse,
+        Discipline::Fifo | Discipline::Deadline => AnalysisMethod::DeadlineResponse,
     }
 }
 
-fn unknown(part: Part, missing: Missing) -> Found {
-    Found { part, method: Method::None, response: Response::Unknown(missing), own: None }
+fn unknown(part: OperationPart, missing: Missing) -> PartResult {
+    PartResult { part, method: AnalysisMethod::None, response: ResponseBound::Unknown(missing), own: None }
 }

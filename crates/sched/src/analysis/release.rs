@@ -7,7 +7,7 @@ use hyoshi_model::{OnBusy, Span, System};
 use super::join;
 use super::merge;
 use super::verdict::Missing;
-use super::work::{Hop, Release, Source, Work};
+use super::work::{Hop, Release, ReleaseSource, Work};
 
 /// Beyond this (146 years) a response counts as unbounded.
 const FOREVER: u64 = 1 << 62;
@@ -29,7 +29,7 @@ pub(super) fn earliest(works: &[Work], patterns: bool, exact: bool) -> Vec<u64> 
             let soonest = |hop: &Hop| Hop { error: if exact { 0 } else { hop.error }, ..*hop }.soonest(after(hop.from));
             let first = predecessors.iter().map(soonest).min();
             let first = match &work.source {
-                Source::After { predecessors, join: Some(join), .. } if patterns => {
+                ReleaseSource::After { predecessors, join: Some(join), .. } if patterns => {
                     join::earliest(works, join, predecessors, &least)
                 }
                 _ => first.unwrap_or_default(),
@@ -59,7 +59,7 @@ pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>], lo
         join_all(works, &mut releases, least, (finish, lost));
     }
     for (work, release) in works.iter().zip(&mut releases) {
-        if matches!(work.source, Source::After { guarded: true, .. }) {
+        if matches!(work.source, ReleaseSource::After { guarded: true, .. }) {
             release.latest = release.guarded(work);
             release.counted = release.latest;
             let spread = release.latest.map(|latest| latest.saturating_sub(release.least));
@@ -81,7 +81,7 @@ fn join_all(works: &[Work], releases: &mut [Release], least: &[u64], ends: (&[Op
         for (index, work) in works.iter().enumerate() {
             let mut release = releases[index];
             match &work.source {
-                Source::After { predecessors, join: Some(join), guarded } => {
+                ReleaseSource::After { predecessors, join: Some(join), guarded } => {
                     let joined = join::joined(works, (join, predecessors), (&*releases, least), ends);
                     let latest = joined.map(|joined| joined.latest.saturating_add(work.offset)).unwrap_or(FOREVER);
                     release.latest = Some(latest).filter(|latest| *latest < FOREVER);
@@ -98,7 +98,7 @@ fn join_all(works: &[Work], releases: &mut [Release], least: &[u64], ends: (&[Op
                 }
             }
             // What a guard holds comes when the reference's origin has it, however old the earliest is.
-            if matches!(work.source, Source::After { guarded: true, .. }) {
+            if matches!(work.source, ReleaseSource::After { guarded: true, .. }) {
                 release.older = release.oldest;
             }
             moved |= release != releases[index];
@@ -122,7 +122,7 @@ pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: 
     let at_once = merge::origins(&work.streams, finish.saturating_sub(arrival));
     let room = if operation.on_busy == OnBusy::Skip { 1 } else { u64::from(operation.queue.limit) };
     // A join passes over numbers that one of its predecessors seems to have lost.
-    let joins = matches!(&work.source, Source::After { predecessors, .. } if predecessors.len() > 1);
+    let joins = matches!(&work.source, ReleaseSource::After { predecessors, .. } if predecessors.len() > 1);
     let name = || operation.name.clone();
     match () {
         () if at_once > room && operation.on_busy == OnBusy::Skip => Some(Missing::Busy {
@@ -146,15 +146,15 @@ impl Release {
     fn of(work: &Work, works: &[Work], least: u64, finish: &[Option<u64>]) -> Release {
         let late = Some(work.jitter);
         match &work.source {
-            Source::Silent => {
+            ReleaseSource::Silent => {
                 Release { least, latest: Some(0), counted: Some(0), burst: Some(0), ..Release::default() }
             }
-            Source::Periodic => Release { latest: late, counted: late, burst: late, ..Release::default() },
-            Source::Unclear(_) => Release::default(),
-            Source::After { join: Some(_), .. } => Release { least, ..Release::default() },
-            Source::After { .. } | Source::AfterAny { .. } => {
+            ReleaseSource::Periodic => Release { latest: late, counted: late, burst: late, ..Release::default() },
+            ReleaseSource::Unclear(_) => Release::default(),
+            ReleaseSource::After { join: Some(_), .. } => Release { least, ..Release::default() },
+            ReleaseSource::After { .. } | ReleaseSource::AfterAny { .. } => {
                 let predecessors = work.source.predecessors();
-                let guarded = matches!(work.source, Source::After { guarded: true, .. });
+                let guarded = matches!(work.source, ReleaseSource::After { guarded: true, .. });
                 let latest = predecessors
                     .iter()
                     .try_fold(0u64, |latest, hop| Some(latest.max(finish[hop.from]?.checked_add(hop.most)?)));

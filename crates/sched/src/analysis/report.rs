@@ -7,7 +7,7 @@ use alloc::{string::String, vec::Vec};
 use hyoshi_model::{ChainId, OperationId, ProcessorId};
 use serde::Serialize;
 
-use super::method::{Assumption, Method, MethodNote};
+use super::method::{Assumption, AnalysisMethod, MethodNote};
 use super::utilisation::{Load, UtilisationBound};
 use super::verdict::{Failure, Verdict, serialise_verdict};
 
@@ -24,7 +24,7 @@ pub struct Report {
     /// The sum of it all.
     pub outcome: Outcome,
     /// What counted was the critical operations and chains, or everything for lack of such.
-    pub counted: Counted,
+    pub counted: OutcomeScope,
     /// In order of time; each change of epoch stands behind the epoch it leaves.
     pub scenes: Vec<SceneReport>,
     /// Every analysis that the report names, with its source.
@@ -46,7 +46,7 @@ pub enum Outcome {
 /// What decides the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Counted {
+pub enum OutcomeScope {
     /// Critical operations and chains.
     CriticalAndChains,
     /// All operations: none is critical and there is no chain.
@@ -134,7 +134,7 @@ pub struct OperationReport {
     #[serde(flatten, serialize_with = "serialise_verdict")]
     pub verdict: Verdict,
     /// The analysis that led to it.
-    pub method: Method,
+    pub method: AnalysisMethod,
     /// On a processor with two strategies, in an epoch: what holds while every processor stays with the
     /// first of its own, and while each stays with the last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -164,7 +164,7 @@ pub struct AloneReport {
     #[serde(flatten, serialize_with = "serialise_verdict")]
     pub verdict: Verdict,
     /// The analysis that led to it.
-    pub method: Method,
+    pub method: AnalysisMethod,
 }
 
 /// One requirement of one chain, in one scene.
@@ -187,7 +187,7 @@ pub struct ChainReport {
     #[serde(flatten, serialize_with = "serialise_verdict")]
     pub verdict: Verdict,
     /// The analysis that led to it.
-    pub method: Method,
+    pub method: AnalysisMethod,
     /// Where the time goes, if there is a bound: the path's operations in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<ChainStage>,
@@ -223,9 +223,9 @@ pub(super) fn slack(limit_ns: u64, bound_ns: u64) -> i64 {
 impl ProcessorReport {
     /// True if something that counts is late when the processor as a whole fails: whichever
     /// operation it is, or a critical one.
-    pub fn counts(&self, counted: Counted) -> bool {
+    pub fn counts(&self, counted: OutcomeScope) -> bool {
         let critical = matches!(self.verdict, Verdict::Fails { why: Failure::Overload { critical: true, .. } });
-        critical || counted == Counted::Everything || self.operations.iter().all(|one| one.critical)
+        critical || counted == OutcomeScope::Everything || self.operations.iter().all(|one| one.critical)
     }
 }
 

@@ -15,9 +15,9 @@ use alloc::{string::String, vec::Vec};
 use hyoshi_model::{Deadline, Operation, OperationId, Setting, Span, System, Trigger};
 use serde::Serialize;
 
-use super::effort::{Bounds, Effort, Known};
+use super::effort::{Bounds, Effort, LevelCache};
 use super::island::{Island, islands};
-use super::report::{Counted, Report, Requirement};
+use super::report::{OutcomeScope, Report, Requirement};
 use crate::plan::Plan;
 use crate::strategy::Strategies;
 
@@ -110,7 +110,7 @@ impl core::fmt::Debug for SensitivitySearch<'_> {
 impl<'a> SensitivitySearch<'a> {
     /// Of a system of which `report` was made.
     pub fn new(system: &'a System, strategies: &'a Strategies, report: &Report) -> Self {
-        let everything = report.counted == Counted::Everything;
+        let everything = report.counted == OutcomeScope::Everything;
         SensitivitySearch { system, strategies, everything, islands: islands(system) }
     }
 
@@ -171,7 +171,7 @@ struct Search<'a> {
     everything: bool,
     now: Proved,
     /// Levels as they are now.
-    known: Known,
+    known: LevelCache,
     /// True if a verdict on one operation needs none on another.
     apart: bool,
     /// The operations whose verdicts count.
@@ -186,7 +186,7 @@ impl<'a> Search<'a> {
         let apart = system.chains.is_empty() && system.operations.iter().all(alone);
         let critical = |id: OperationId| system.epochs.iter().any(|one| one.settings[id.index()].critical_legs > 0);
         let counting = system.operation_ids().map(|id| everything || critical(id)).collect();
-        let known = Known::default();
+        let known = LevelCache::default();
         let mut search = Search { island, strategies, everything, now: nothing, known, apart, counting };
         search.now = search.proved(system, None);
         search

@@ -9,9 +9,9 @@ use super::blocking::Blocking;
 use super::effort::Effort;
 use super::fixed::{self, Demand};
 use super::overhead::Overhead;
-use super::part::Part;
+use super::part::OperationPart;
 use super::verdict::Missing;
-use super::work::{Release, Source, Work};
+use super::work::{Release, ReleaseSource, Work};
 use crate::plan::ProcessorPlan;
 
 /// A processor in one scene.
@@ -20,7 +20,7 @@ pub(super) struct Site<'a> {
     pub plan: &'a ProcessorPlan,
     pub works: &'a [Work],
     /// Most urgent first.
-    pub parts: Vec<Part>,
+    pub parts: Vec<OperationPart>,
     /// The resource that other processors use too, if there is one.
     pub remote: Option<Missing>,
     pub overhead: Overhead,
@@ -29,7 +29,7 @@ pub(super) struct Site<'a> {
 
 impl<'a> Site<'a> {
     pub fn new(system: &'a System, plan: &'a ProcessorPlan, works: &'a [Work], effort: &'a Effort<'a>) -> Self {
-        let mut parts: Vec<Part> = plan.operations.iter().flat_map(|id| Part::of(&works[id.index()])).collect();
+        let mut parts: Vec<OperationPart> = plan.operations.iter().flat_map(|id| OperationPart::of(&works[id.index()])).collect();
         parts.sort_by_key(|part| part.level);
         let overhead = Overhead::new(system, plan);
         for part in &mut parts {
@@ -39,7 +39,7 @@ impl<'a> Site<'a> {
     }
 
     /// The work of a part, if its releases are bounded.
-    pub fn demand(&self, part: &Part, releases: &[Release]) -> Result<Demand, Missing> {
+    pub fn demand(&self, part: &OperationPart, releases: &[Release]) -> Result<Demand, Missing> {
         let work = &self.works[part.operation.index()];
         let name = || self.system.operation(part.operation).name.clone();
         let burst = releases[part.operation.index()].burst.filter(|_| self.to_blame(part.operation).is_none());
@@ -52,7 +52,7 @@ impl<'a> Site<'a> {
     }
 
     /// Blocking by the parts `below`, and by what is done for them.
-    pub fn with_overhead(&self, blocking: u64, below: &[Part], above: &[Demand], releases: &[Release]) -> u64 {
+    pub fn with_overhead(&self, blocking: u64, below: &[OperationPart], above: &[Demand], releases: &[Release]) -> u64 {
         let stretch = if below.is_empty() { 0 } else { self.overhead.stretch() };
         let debts = match self.plan.preemption {
             Preemption::None => self.debts(below, above, releases),
@@ -63,10 +63,10 @@ impl<'a> Site<'a> {
 
     /// The same, of the releases in any window: at an idle point a guard may let a job go early. That delays nobody else, but
     /// counts for the caps.
-    pub fn demand_in_windows(&self, part: &Part, releases: &[Release]) -> Result<Demand, Missing> {
+    pub fn demand_in_windows(&self, part: &OperationPart, releases: &[Release]) -> Result<Demand, Missing> {
         let demand = self.demand(part, releases)?;
         let (operation, work) = (self.system.operation(part.operation), &self.works[part.operation.index()]);
-        if operation.guard != Guard::Idle || !matches!(work.source, Source::After { guarded: true, .. }) {
+        if operation.guard != Guard::Idle || !matches!(work.source, ReleaseSource::After { guarded: true, .. }) {
             return Ok(demand);
         }
         let opened = releases[part.operation.index()].opened;
@@ -78,7 +78,7 @@ impl<'a> Site<'a> {
     pub fn to_blame(&self, operation: OperationId) -> Option<Missing> {
         let work = &self.works[operation.index()];
         match &work.source {
-            Source::Unclear(missing) => Some(missing.clone()),
+            ReleaseSource::Unclear(missing) => Some(missing.clone()),
             // Its first jobs would then be released at the pace of less urgent ones.
             _ if (1..work.legs).contains(&work.critical_legs)
                 && work.places().any(|place| place.other.level < place.critical.level) =>
@@ -90,7 +90,7 @@ impl<'a> Site<'a> {
     }
 
     /// The predecessor for want of whose bound its own releases have none.
-    pub fn unreleased(&self, part: &Part, releases: &[Release]) -> Option<Missing> {
+    pub fn unreleased(&self, part: &OperationPart, releases: &[Release]) -> Option<Missing> {
         if let Some(unjoined) = releases[part.operation.index()].unjoined {
             let name = self.system.operation(part.operation).name.clone();
             return Some(Missing::Join { name, why: unjoined.text(self.system) });
@@ -119,7 +119,7 @@ impl<'a> Site<'a> {
                     };
                 add(burst);
                 // What finds the queue full is dropped when it arrives, whatever the guard says.
-                if matches!(&work.source, Source::After { guarded: true, .. }) && from_elsewhere(work, self) {
+                if matches!(&work.source, ReleaseSource::After { guarded: true, .. }) && from_elsewhere(work, self) {
                     add(known.latest.ok_or_else(missing)?.saturating_sub(known.least));
                 }
             }
@@ -132,7 +132,7 @@ impl<'a> Site<'a> {
     }
 
     /// What a lane may have to pay for jobs of `parts` that it cancels in one decision.
-    pub fn debts(&self, parts: &[Part], above: &[Demand], releases: &[Release]) -> u64 {
+    pub fn debts(&self, parts: &[OperationPart], above: &[Demand], releases: &[Release]) -> u64 {
         let any = parts.iter().any(|part| !part.critical && self.overhead.to_start(part) > 0);
         if !self.overhead.cancels || !any {
             return 0;
@@ -143,7 +143,7 @@ impl<'a> Site<'a> {
             all.extend(above);
             fixed::busy_window(&all, 0)
         });
-        let debt = |part: &Part| {
+        let debt = |part: &OperationPart| {
             let room = u64::from(self.system.operation(part.operation).queue.limit).saturating_add(1);
             let released = |window: u64| {
                 let demand = self.demand(part, releases).ok()?;
@@ -159,10 +159,10 @@ impl<'a> Site<'a> {
 /// True if a timer or another processor releases it, and not a completion here.
 fn released_above(work: &Work, site: &Site<'_>) -> bool {
     match &work.source {
-        Source::Silent => false,
-        Source::Periodic | Source::Unclear(_) => true,
-        Source::After { .. } | Source::AfterAny { .. } => {
-            let guarded = matches!(work.source, Source::After { guarded: true, .. });
+        ReleaseSource::Silent => false,
+        ReleaseSource::Periodic | ReleaseSource::Unclear(_) => true,
+        ReleaseSource::After { .. } | ReleaseSource::AfterAny { .. } => {
+            let guarded = matches!(work.source, ReleaseSource::After { guarded: true, .. });
             guarded || from_elsewhere(work, site) || work.offset > 0 || work.jitter > 0
         }
     }
@@ -170,6 +170,6 @@ fn released_above(work: &Work, site: &Site<'_>) -> bool {
 
 /// True if another processor triggers it.
 fn from_elsewhere(work: &Work, site: &Site<'_>) -> bool {
-    let (Source::After { predecessors, .. } | Source::AfterAny { predecessors }) = &work.source else { return false };
+    let (ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors }) = &work.source else { return false };
     predecessors.iter().any(|hop| site.works[hop.from].on != work.on)
 }

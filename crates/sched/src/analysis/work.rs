@@ -63,7 +63,7 @@ pub(super) struct Work {
     pub deadline: Deadline,
     pub offset: u64,
     pub jitter: u64,
-    pub source: Source,
+    pub source: ReleaseSource,
     /// Operations before it that hand over to it without a gap (see [`fixed`](super::fixed)), the first
     /// of them first; none for most.
     pub run_up: Vec<OperationId>,
@@ -71,7 +71,7 @@ pub(super) struct Work {
 
 /// What releases it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Source {
+pub(super) enum ReleaseSource {
     /// Nothing in this scene.
     Silent,
     /// Time.
@@ -103,12 +103,12 @@ impl Hop {
     }
 }
 
-impl Source {
+impl ReleaseSource {
     /// Whose completions release it, as they stand in the system.
     pub fn predecessors(&self) -> &[Hop] {
         match self {
-            Source::After { predecessors, .. } | Source::AfterAny { predecessors } => predecessors,
-            Source::Silent | Source::Periodic | Source::Unclear(_) => &[],
+            ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors } => predecessors,
+            ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => &[],
         }
     }
 
@@ -121,12 +121,12 @@ impl Source {
 impl Work {
     /// True if it joins what different roots release.
     pub fn joins(&self) -> bool {
-        matches!(self.source, Source::After { join: Some(_), .. })
+        matches!(self.source, ReleaseSource::After { join: Some(_), .. })
     }
 
     /// True if it asks for the CPU in this scene.
     pub fn runs(&self) -> bool {
-        !matches!(self.source, Source::Silent)
+        !matches!(self.source, ReleaseSource::Silent)
     }
 
     /// Whose release its own follows without a gap: the first of its run-up, or itself.

@@ -7,9 +7,9 @@ use hyoshi_model::{Deadline, Guard, OperationId, Preemption, Setting, Span, Syst
 use super::join;
 use super::merge;
 use super::verdict::Missing;
-use super::work::{Hop, Join, Pattern, Scene, Source, Work};
+use super::work::{Hop, Join, Pattern, Scene, ReleaseSource, Work};
 use crate::plan::{Placement, Plan};
-use crate::ranking::Place;
+use crate::ranking::LevelPosition;
 use crate::strategy::Discipline;
 
 /// Every operation, in the system's order.
@@ -23,11 +23,11 @@ pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
             break;
         }
         for index in silenced {
-            works[index].source = Source::Silent;
+            works[index].source = ReleaseSource::Silent;
         }
     }
     merge_streams(&mut works);
-    if works.iter().any(|work| matches!(work.source, Source::After { join: Some(_), .. })) {
+    if works.iter().any(|work| matches!(work.source, ReleaseSource::After { join: Some(_), .. })) {
         join::settle(system, &mut works, &causes_first(system));
     }
     // From the first of each run on; triggers make no cycles, so this ends.
@@ -72,31 +72,31 @@ fn merge_streams(works: &mut [Work]) {
         for index in 0..works.len() {
             let streams: Vec<u64> = match &works[index].source {
                 // Of a join of one root all have the same.
-                Source::After { predecessors, join: None, .. } => {
+                ReleaseSource::After { predecessors, join: None, .. } => {
                     let first = predecessors.first().map(|hop| &works[hop.from]);
                     first.filter(|first| first.streams.len() > 1).map(|first| first.streams.clone()).unwrap_or_default()
                 }
                 // Of several roots the slowest decides.
-                Source::After { predecessors, join: Some(_), .. } => {
+                ReleaseSource::After { predecessors, join: Some(_), .. } => {
                     let slowest = predecessors.iter().map(|hop| &works[hop.from]).max_by_key(|from| from.period);
                     slowest.map(|slowest| slowest.streams.clone()).unwrap_or_default()
                 }
-                Source::AfterAny { predecessors } => {
+                ReleaseSource::AfterAny { predecessors } => {
                     let running = predecessors.iter().map(|hop| &works[hop.from]).filter(|from| from.runs());
                     running.flat_map(|from| from.streams.iter().copied()).collect()
                 }
-                Source::Silent | Source::Periodic | Source::Unclear(_) => continue,
+                ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => continue,
             };
             let work = &mut works[index];
             if streams.is_empty() || work.streams == streams {
                 continue;
             }
             moved = true;
-            let guarded = matches!(work.source, Source::After { guarded: true, .. });
+            let guarded = matches!(work.source, ReleaseSource::After { guarded: true, .. });
             match merge::period(&streams).filter(|_| !guarded && streams.len() <= MOST_STREAMS) {
                 Some(period) => (work.period, work.streams) = (period, streams),
                 None => {
-                    work.source = Source::Unclear(Missing::Streams);
+                    work.source = ReleaseSource::Unclear(Missing::Streams);
                     work.streams = vec![work.period];
                 }
             }
@@ -115,7 +115,7 @@ const MOST_STREAMS: usize = 64;
 /// levels at least as urgent, all of them after one and the same release.
 fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>> {
     let work = &works[index];
-    let Source::After { predecessors, guarded: false, join: None } = &work.source else { return None };
+    let ReleaseSource::After { predecessors, guarded: false, join: None } = &work.source else { return None };
     // Where the order may change under way, nothing is said of runs.
     let here = || works.iter().filter(|one| one.on == work.on);
     if here().any(|one| one.rekeyed || !one.elsewhere.is_empty()) {
@@ -123,7 +123,7 @@ fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>>
     }
     let levels = &plan.processors[work.on.index()].levels;
     let fifo =
-        |place: Place| levels.get(usize::from(place.level)).is_some_and(|one| one.discipline == Discipline::Fifo);
+        |place: LevelPosition| levels.get(usize::from(place.level)).is_some_and(|one| one.discipline == Discipline::Fifo);
     let first_level = if work.critical_legs > 0 { work.place.critical.level } else { work.place.other.level };
     let last_level =
         |one: &Work| if one.critical_legs < one.legs { one.place.other.level } else { one.place.critical.level };
@@ -153,9 +153,9 @@ fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>>
 
 fn starved(works: &[Work], index: usize) -> bool {
     match &works[index].source {
-        Source::After { predecessors, .. } => predecessors.iter().any(|hop| !works[hop.from].runs()),
-        Source::AfterAny { predecessors } => predecessors.iter().all(|hop| !works[hop.from].runs()),
-        Source::Silent | Source::Periodic | Source::Unclear(_) => false,
+        ReleaseSource::After { predecessors, .. } => predecessors.iter().any(|hop| !works[hop.from].runs()),
+        ReleaseSource::AfterAny { predecessors } => predecessors.iter().all(|hop| !works[hop.from].runs()),
+        ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => false,
     }
 }
 
@@ -168,18 +168,18 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
         }
         Scene::Change(epoch) => change(system, plan, epoch, id),
     };
-    let place = places.first().copied().unwrap_or(Placement { critical: Place::default(), other: Place::default() });
+    let place = places.first().copied().unwrap_or(Placement { critical: LevelPosition::default(), other: LevelPosition::default() });
     let elsewhere: Vec<Placement> = places.into_iter().skip(1).collect();
     let legs = u64::from(setting.legs.max(1));
     let source = match what {
-        _ if !setting.enabled => Source::Silent,
-        Some(what) => Source::Unclear(Missing::Change { what }),
-        None if setting.period.is_zero() => Source::Unclear(Missing::NoPeriod),
+        _ if !setting.enabled => ReleaseSource::Silent,
+        Some(what) => ReleaseSource::Unclear(Missing::Change { what }),
+        None if setting.period.is_zero() => ReleaseSource::Unclear(Missing::NoPeriod),
         None => source(system, scene, id),
     };
     let sporadic = operation.roots.iter().any(|root| system.operation(*root).is_requested());
     let processor = &plan.processors[operation.on.index()];
-    let by_laxity = |place: Place| {
+    let by_laxity = |place: LevelPosition| {
         processor.levels.get(usize::from(place.level)).is_some_and(|level| level.discipline == Discipline::Laxity)
     };
     // A running job's laxity falls behind that of a later release with a deadline of its own.
@@ -216,16 +216,16 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
     }
 }
 
-fn source(system: &System, scene: Scene, id: OperationId) -> Source {
+fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
     let operation = system.operation(id);
-    let unclear = || Source::Unclear(Missing::Trigger { name: operation.name.clone() });
+    let unclear = || ReleaseSource::Unclear(Missing::Trigger { name: operation.name.clone() });
     let guarded = operation.guard != Guard::Off;
     let (predecessors, merges) = match &operation.trigger {
-        Trigger::Periodic => return Source::Periodic,
+        Trigger::Periodic => return ReleaseSource::Periodic,
         // Requests as close as they may come are the worst: periodic ones, of any phase.
-        Trigger::Any(any) if any.is_empty() && operation.min_interval.is_some() => return Source::Periodic,
+        Trigger::Any(any) if any.is_empty() && operation.min_interval.is_some() => return ReleaseSource::Periodic,
         Trigger::Any(any) if any.is_empty() => {
-            return Source::Unclear(Missing::Requests { name: operation.name.clone() });
+            return ReleaseSource::Unclear(Missing::Requests { name: operation.name.clone() });
         }
         Trigger::All(one) | Trigger::Any(one) if one.len() == 1 => (one, false),
         Trigger::All(all) if operation.roots.len() == 1 && system.numbered_by_root(id) => (all, false),
@@ -243,12 +243,12 @@ fn source(system: &System, scene: Scene, id: OperationId) -> Source {
     let joins = predecessors.len() > 1 && operation.roots.len() > 1 && !merges;
     let predecessors = predecessors.iter().map(hop).collect();
     if merges {
-        return Source::AfterAny { predecessors };
+        return ReleaseSource::AfterAny { predecessors };
     }
     // The pattern is known once all that comes before it is.
     let pattern = Pattern::InStep { reference: 0 };
     let join = joins.then(|| Join { room: u64::from(operation.queue.limit.max(1)), pattern });
-    Source::After { predecessors, guarded, join }
+    ReleaseSource::After { predecessors, guarded, join }
 }
 
 /// Under each strategy of its processor.
@@ -325,7 +325,7 @@ fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Change
         places.extend(afterwards);
     }
     let levels = &plan.processors[system.operation(id).on.index()].levels;
-    let discipline = |place: Place| levels.get(usize::from(place.level)).map(|level| level.discipline);
+    let discipline = |place: LevelPosition| levels.get(usize::from(place.level)).map(|level| level.discipline);
     let disciplines = || places.iter().flat_map(|place| [discipline(place.critical), discipline(place.other)]);
     let keyed = disciplines().any(|one| one != Some(Discipline::Fifo));
     let by_laxity = disciplines().any(|one| one == Some(Discipline::Laxity));

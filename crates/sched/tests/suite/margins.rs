@@ -1,7 +1,7 @@
 //! How far from the edge: what is reported is proved, and a little more is not.
 
 use hyoshi_model::{Preemption, Span, System};
-use hyoshi_sched::analysis::{Bounds, Counted, Options, Outcome, Sensitivity, analyse_with, sensitivity};
+use hyoshi_sched::analysis::{Bounds, OutcomeScope, AnalysisOptions, Outcome, Sensitivity, analyse_with, sensitivity};
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
 use proptest::prelude::*;
 
@@ -132,7 +132,7 @@ fn times_at_the_edge_of_what_can_be_counted_are_no_trouble() {
 /// Whether each operation's critical and other jobs are proved, by the whole analysis.
 fn proved(system: &System) -> Vec<[bool; 2]> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
-    let report = analyse_with(system, &plan, Options { bounds: Bounds::None, progress: &|_| true });
+    let report = analyse_with(system, &plan, AnalysisOptions { bounds: Bounds::None, progress: &|_| true });
     let mut proved = vec![[true; 2]; system.operations.len()];
     for one in report.scenes.iter().flat_map(|scene| &scene.processors).flat_map(|processor| &processor.operations) {
         proved[one.operation.index()][usize::from(one.critical)] &= one.verdict.is_proved();
@@ -188,7 +188,7 @@ proptest! {
             ..op(&format!("o{index}"), period * US, wcet * US)
         }).collect();
         let system = on(strategy, preemption, ops).system();
-        let everything = report(&system).counted == Counted::Everything;
+        let everything = report(&system).counted == OutcomeScope::Everything;
         for (index, margin) in margins(&system).operations.iter().enumerate() {
             let slow = longest_by_the_whole_analysis(&system, index, everything);
             prop_assert_eq!((margin.longest_wcet_ns.unwrap(), margin.own_longest_wcet_ns), slow, "{}", &margin.name);

@@ -2,7 +2,7 @@
 
 use hyoshi_model::{Costs, Epoch, Guard, Instant, OnBusy, Preemption, Setting, Span, System};
 use hyoshi_sched::analysis::{
-    Assumption, Failure, Load, Method, Missing, OperationReport, Outcome, UtilisationBound, Verdict,
+    Assumption, Failure, Load, AnalysisMethod, Missing, OperationReport, Outcome, UtilisationBound, Verdict,
 };
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
 
@@ -105,7 +105,7 @@ fn responses_by_deadline_are_longest_away_from_the_common_release() {
     let report = on("EDF", Preemption::Full, set.clone()).report();
     let bounds = |report: &Report| ["a", "b", "c"].map(|name| verdict(report, name).bound_ns.unwrap());
     assert_eq!(bounds(&report), [3, 6, 9]);
-    assert_eq!(verdict(&report, "a").method, Method::DeadlineResponse);
+    assert_eq!(verdict(&report, "a").method, AnalysisMethod::DeadlineResponse);
     // A started job finishes first: each may wait for the longest that is due later.
     let kept = on("EDF", Preemption::Levels, set).report();
     assert_eq!(bounds(&kept), [5, 6, 9]);
@@ -128,7 +128,7 @@ fn the_bound_of_preemptive_laxity_is_marked_as_tested_and_never_proves() {
     assert_eq!(missing(&report, "a"), Missing::TestedOnly);
     assert!(verdict(&report, "a").bound_ns.is_some_and(|bound| bound <= 20));
     assert!(["b", "c"].iter().any(|one| missing(&report, one) == Missing::BoundExceedsDeadline));
-    assert_eq!((report.outcome, verdict(&report, "a").method), (Outcome::Unknown, Method::PreemptiveLaxity));
+    assert_eq!((report.outcome, verdict(&report, "a").method), (Outcome::Unknown, AnalysisMethod::PreemptiveLaxity));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_chain_across_processors_adds_delays_and_guards_keep_later_stages_periodic()
     assert_eq!((verdict(&free, "log").bound_ns, verdict(&guarded, "log").bound_ns), (Some(55), Some(45)));
     assert_eq!(
         (free.scenes[0].chains[0].method, guarded.scenes[0].chains[0].method),
-        (Method::Holistic, Method::ReleaseGuard)
+        (AnalysisMethod::Holistic, AnalysisMethod::ReleaseGuard)
     );
 }
 
@@ -470,7 +470,7 @@ fn a_rate_that_changes_its_level_counts_on_both_sides_of_the_change() {
     let build = on("RMS", Preemption::Levels, [op("a", 20, 4), op("b", 40, 3)]);
     let report = with_epochs(&build, |_, settings| settings[1].period = Span::from_nanos(10), 1);
     let across = &report.scenes[1];
-    assert!(across.change && across.processors[0].operations.iter().all(|one| one.method == Method::AnyOrder));
+    assert!(across.change && across.processors[0].operations.iter().all(|one| one.method == AnalysisMethod::AnyOrder));
     // Each may come before the other, once.
     let bounds: Vec<_> = across.processors[0].operations.iter().map(|one| one.bound_ns.unwrap()).collect();
     assert_eq!((bounds, report.outcome), (vec![7, 7], Outcome::Holds));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use hyoshi_control::file::{self, chain, cpus, joining, open, order};
 use hyoshi_control::window::placement::{Seat, sliced};
-use hyoshi_control::{Admission, Change, Status, Step, TaskId, Window};
+use hyoshi_control::{Admission, ReservationChange, Status, WindowStep, TaskId, Window};
 use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, ProgramId, Reservation, Span, System};
 
 use super::played::{Period, Played};
@@ -12,25 +12,25 @@ use super::who::{Wants, first_end, paces};
 
 /// A host whose programs are played.
 #[derive(Debug)]
-pub(super) struct Machine<'a> {
+pub(super) struct SimulatedHost<'a> {
     system: &'a System,
     admission: Admission,
-    cpus: Vec<Cpu>,
+    cpus: Vec<HostCpu>,
     /// In the order in which they joined.
-    tasks: Vec<Task>,
+    tasks: Vec<ProgramTask>,
     now: Instant,
     raises: u64,
 }
 
 /// A CPU of the broker, and when lanes have it.
 #[derive(Debug)]
-struct Cpu {
+struct HostCpu {
     number: u32,
     processors: Vec<(ProcessorId, VecDeque<(Instant, Instant)>)>,
 }
 
 #[derive(Debug)]
-struct Task {
+struct ProgramTask {
     program: ProgramId,
     reservation: Option<Reservation>,
     /// Serves it, in slices.
@@ -55,7 +55,7 @@ struct Task {
     played: Played,
 }
 
-impl Cpu {
+impl HostCpu {
     /// Whether lanes have it at `now`, and when that changes.
     fn at(&mut self, now: Instant) -> (bool, Instant) {
         let (mut taken, mut changes) = (false, Instant::NEVER);
@@ -73,7 +73,7 @@ impl Cpu {
     }
 }
 
-impl<'a> Machine<'a> {
+impl<'a> SimulatedHost<'a> {
     pub fn new(system: &'a System, host: HostId) -> Option<Self> {
         system.programs_on(host).next()?;
         let broker = system.brokered.brokers.get(host.index())?;
@@ -81,15 +81,15 @@ impl<'a> Machine<'a> {
         let placed = cpus(system, host);
         let cpu = |number: &u32| {
             let here = placed.iter().filter(|(_, cpu)| cpu == number);
-            Cpu { number: *number, processors: here.map(|(processor, _)| (*processor, VecDeque::new())).collect() }
+            HostCpu { number: *number, processors: here.map(|(processor, _)| (*processor, VecDeque::new())).collect() }
         };
         let cpus = broker.cpus.iter().map(cpu).collect();
-        let mut machine = Machine { system, admission, cpus, tasks: Vec::new(), now: Instant::ZERO, raises: 0 };
+        let mut machine = SimulatedHost { system, admission, cpus, tasks: Vec::new(), now: Instant::ZERO, raises: 0 };
         for id in order(system, host) {
             let program = system.program(id);
-            machine.tasks.push(Task::new(id));
+            machine.tasks.push(ProgramTask::new(id));
             let Some(joining) = joining(program, &groups, chain(program)) else { continue };
-            let changes = machine.admission.join(file::task(id), joining, Instant::ZERO).map(<[Change]>::to_vec);
+            let changes = machine.admission.join(file::task(id), joining, Instant::ZERO).map(<[ReservationChange]>::to_vec);
             machine.changed(&changes.unwrap_or_default(), Instant::ZERO);
         }
         for place in 0..machine.tasks.len() {
@@ -188,12 +188,12 @@ impl<'a> Machine<'a> {
     }
 
     fn report(&mut self, id: TaskId, status: Status) {
-        let changes = self.admission.report(id, status).map(<[Change]>::to_vec);
+        let changes = self.admission.report(id, status).map(<[ReservationChange]>::to_vec);
         self.changed(&changes.unwrap_or_default(), status.at);
     }
 
     /// What the broker changed is done to windows.
-    fn changed(&mut self, changes: &[Change], now: Instant) {
+    fn changed(&mut self, changes: &[ReservationChange], now: Instant) {
         if changes.is_empty() {
             return;
         }
@@ -232,9 +232,9 @@ impl<'a> Machine<'a> {
         self.stepped(place, step);
     }
 
-    fn stepped(&mut self, place: usize, step: Step) {
+    fn stepped(&mut self, place: usize, step: WindowStep) {
         let task = &mut self.tasks[place];
-        if let Step::Raise(_) = step {
+        if let WindowStep::Raise(_) = step {
             self.raises += 1;
             task.raised_since = self.raises;
         }
@@ -269,9 +269,9 @@ impl<'a> Machine<'a> {
     }
 }
 
-impl Task {
+impl ProgramTask {
     fn new(program: ProgramId) -> Self {
-        Task {
+        ProgramTask {
             program,
             reservation: None,
             window: None,

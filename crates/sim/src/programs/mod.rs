@@ -11,21 +11,21 @@ mod who;
 
 use hyoshi_model::{HostId, Instant, ProcessorId, System};
 
-pub use played::{Period, Played, Stretch, Sums};
+pub use played::{Period, Played, PeriodRange, PeriodSums};
 
-use machine::Machine;
+use machine::SimulatedHost;
 
 /// All programs of a system, played as far as their hosts' lanes are known.
 #[derive(Debug)]
 pub struct Programs<'a> {
-    machines: Vec<Machine<'a>>,
+    machines: Vec<SimulatedHost<'a>>,
 }
 
 impl<'a> Programs<'a> {
     /// Of all hosts; `None` if the file has no programs.
     pub fn new(system: &'a System) -> Option<Self> {
         let hosts = (0..system.hosts.len() as u32).map(HostId);
-        let machines: Vec<_> = hosts.filter_map(|host| Machine::new(system, host)).collect();
+        let machines: Vec<_> = hosts.filter_map(|host| SimulatedHost::new(system, host)).collect();
         (!machines.is_empty()).then_some(Programs { machines })
     }
 
@@ -41,7 +41,7 @@ impl<'a> Programs<'a> {
 
     /// What became of each program, in the file's order.
     pub fn close(self) -> Vec<Played> {
-        let mut played: Vec<Played> = self.machines.into_iter().flat_map(Machine::close).collect();
+        let mut played: Vec<Played> = self.machines.into_iter().flat_map(SimulatedHost::close).collect();
         played.sort_by_key(|one| one.program);
         played
     }

@@ -8,16 +8,16 @@ pub struct Played {
     /// Which.
     pub program: ProgramId,
     /// All its periods.
-    pub all: Sums,
+    pub all: PeriodSums,
     /// The same in the order of time, in stretches of equally many periods; single ones while there are few.
-    pub stretches: Vec<Stretch>,
+    pub stretches: Vec<PeriodRange>,
     /// How many periods a stretch has.
     width: u64,
 }
 
 /// Sums over periods that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct PeriodSums {
     /// How many periods.
     pub periods: u64,
     /// Of them, those whose cycle ended within its deadline.
@@ -38,13 +38,13 @@ pub struct Sums {
 
 /// Some periods in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct PeriodRange {
     /// When the first begins.
     pub at: Instant,
     /// When the last ends.
     pub until: Instant,
     /// What became of them.
-    pub sums: Sums,
+    pub sums: PeriodSums,
 }
 
 /// A period that has ended.
@@ -64,8 +64,8 @@ pub struct Period {
     pub consumed: Span,
 }
 
-impl Sums {
-    fn add(&mut self, other: Sums) {
+impl PeriodSums {
+    fn add(&mut self, other: PeriodSums) {
         self.periods += other.periods;
         self.met += other.met;
         self.missed += other.missed;
@@ -83,13 +83,13 @@ impl Played {
 
     /// Nothing yet.
     pub fn new(program: ProgramId) -> Self {
-        Played { program, all: Sums::default(), stretches: Vec::new(), width: 1 }
+        Played { program, all: PeriodSums::default(), stretches: Vec::new(), width: 1 }
     }
 
     /// A period more.
     pub fn add(&mut self, period: Period) {
         let Period { at, until, met, asked, held, consumed } = period;
-        let sums = Sums {
+        let sums = PeriodSums {
             periods: 1,
             met: u64::from(met == Some(true)),
             missed: u64::from(met == Some(false)),
@@ -109,7 +109,7 @@ impl Played {
                 last.until = until;
                 last.sums.add(sums);
             }
-            _ => self.stretches.push(Stretch { at, until, sums }),
+            _ => self.stretches.push(PeriodRange { at, until, sums }),
         }
     }
 
@@ -146,7 +146,7 @@ mod tests {
                 consumed: Span::from_micros(number % 7),
             });
             assert!(played.stretches.len() <= Played::MOST);
-            let mut sum = Sums::default();
+            let mut sum = PeriodSums::default();
             played.stretches.iter().for_each(|stretch| sum.add(stretch.sums));
             assert_eq!(sum, played.all);
         }

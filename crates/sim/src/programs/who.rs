@@ -15,13 +15,13 @@ pub(super) struct Wants {
 
 /// How fast a program runs: `part` of `whole` of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(super) struct ProgramSpeed {
     pub place: usize,
     part: u64,
     whole: u64,
 }
 
-impl Pace {
+impl ProgramSpeed {
     /// What it has after `span`.
     pub fn after(self, span: Span) -> Span {
         let nanos = u128::from(span.as_nanos()) * u128::from(self.part) / u128::from(self.whole);
@@ -37,7 +37,7 @@ impl Pace {
 
 /// Of each free CPU the most urgent raised program runs, of equally urgent ones the first; those that are not raised
 /// share the CPUs that are left, each at most one.
-pub(super) fn paces(free: &[u32], wants: &[Wants]) -> Vec<Pace> {
+pub(super) fn paces(free: &[u32], wants: &[Wants]) -> Vec<ProgramSpeed> {
     let mut paces = Vec::new();
     let mut idle = 0;
     for cpu in free {
@@ -46,20 +46,20 @@ pub(super) fn paces(free: &[u32], wants: &[Wants]) -> Vec<Pace> {
             (at == *cpu).then_some(((level, since), one.place))
         });
         match here.min() {
-            Some((_, place)) => paces.push(Pace { place, part: 1, whole: 1 }),
+            Some((_, place)) => paces.push(ProgramSpeed { place, part: 1, whole: 1 }),
             None => idle += 1,
         }
     }
     let ordinary: Vec<usize> = wants.iter().filter(|one| one.raised.is_none()).map(|one| one.place).collect();
     let whole = (ordinary.len() as u64).max(idle);
     if idle > 0 {
-        paces.extend(ordinary.into_iter().map(|place| Pace { place, part: idle, whole }));
+        paces.extend(ordinary.into_iter().map(|place| ProgramSpeed { place, part: idle, whole }));
     }
     paces
 }
 
 /// The earliest instant at which one of them has all that it wants.
-pub(super) fn first_end(now: Instant, paces: &[Pace], wants: &[Wants]) -> Instant {
+pub(super) fn first_end(now: Instant, paces: &[ProgramSpeed], wants: &[Wants]) -> Instant {
     let ends = paces.iter().filter_map(|pace| {
         let left = wants.iter().find(|one| one.place == pace.place)?.left;
         Some(now.saturating_add(pace.needs(left)))
@@ -85,16 +85,16 @@ mod tests {
             wants(4, None),
             wants(5, None),
         ];
-        let third = |place| Pace { place, part: 2, whole: 3 };
-        let first = Pace { place: 2, part: 1, whole: 1 };
+        let third = |place| ProgramSpeed { place, part: 2, whole: 3 };
+        let first = ProgramSpeed { place: 2, part: 1, whole: 1 };
         assert_eq!(paces(&[0, 1, 2], &all), [first, third(3), third(4), third(5)]);
         assert_eq!(paces(&[1], &all[..3]), [], "a window is on its CPU alone");
-        assert_eq!(paces(&[1, 2], &all[3..4]), [Pace { place: 3, part: 2, whole: 2 }], "one thread has one CPU");
+        assert_eq!(paces(&[1, 2], &all[3..4]), [ProgramSpeed { place: 3, part: 2, whole: 2 }], "one thread has one CPU");
     }
 
     #[test]
     fn what_a_pace_needs_is_enough() {
-        let pace = Pace { place: 0, part: 2, whole: 3 };
+        let pace = ProgramSpeed { place: 0, part: 2, whole: 3 };
         for left in 1..100 {
             let left = Span::from_nanos(left);
             assert!(pace.after(pace.needs(left)) >= left);

@@ -7,7 +7,7 @@ pub mod sound;
 
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::{Given, simulate_given};
+use hyoshi_sim::{KnownJobs, simulate_given};
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
 
 /// A system of periodic operations on processors `p0`, `p1`, ...; builder methods change the last operation.
@@ -170,7 +170,7 @@ pub fn events(system: &System, until: Instant) -> Vec<(ProcessorId, Instant, Eve
 /// The same; if it is `crowded`, ordinary threads use all time that lanes leave.
 pub fn events_beside(system: &System, until: Instant, crowded: bool) -> Vec<(ProcessorId, Instant, Event)> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
-    let given = Given { takes: &|_, drawn| drawn, late: None, crowded, inputs: &[], requests: true, links: None };
+    let given = KnownJobs { takes: &|_, drawn| drawn, late: None, crowded, inputs: &[], requests: true, links: None };
     let simulated = simulate_given(system, &plan, until, Some(given), None, |_| Vec::new(), |_| true);
     let mut all: Vec<(ProcessorId, Instant, Event)> = Vec::new();
     for (index, processor) in simulated.processors.into_iter().enumerate() {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use hyoshi_model::*;
-use hyoshi_sched::analysis::{CountedFrom, Failure, Method, OperationReport, Requirement, Subject, counterexamples};
-use hyoshi_sched::{Bounds, Options, Plan, Report, Strategies, analyse, analyse_with};
+use hyoshi_sched::analysis::{CountedFrom, Failure, AnalysisMethod, OperationReport, Requirement, Subject, counterexamples};
+use hyoshi_sched::{Bounds, AnalysisOptions, Plan, Report, Strategies, analyse, analyse_with};
 use hyoshi_sim::simulate;
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
 
@@ -44,7 +44,7 @@ pub type Account = BTreeMap<Judged, Tally>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Judged {
-    By(Method),
+    By(AnalysisMethod),
     /// Counted by their method, too.
     Joins,
     /// Counted by their method, too.
@@ -56,7 +56,7 @@ fn kinds(system: &System, entry: &OperationReport) -> Vec<Judged> {
     let operation = system.operation(entry.operation);
     let triggered = operation.trigger != Trigger::Periodic;
     let joins = joins(operation).then_some(Judged::Joins);
-    let own = (triggered && entry.method == Method::Chain && entry.counted_from == CountedFrom::Release)
+    let own = (triggered && entry.method == AnalysisMethod::Chain && entry.counted_from == CountedFrom::Release)
         .then_some(Judged::FromOwnRelease);
     [Some(Judged::By(entry.method)), joins, own].into_iter().flatten().collect()
 }
@@ -202,7 +202,7 @@ pub fn check(system: &System, account: &mut Account) -> Result<(), String> {
     let plan = Plan::new(system, &Strategies::built_in()).expect("built-in strategies");
     let report = analyse(system, &plan);
     // Where there is time bounds decide; verdicts without them have to hold, too.
-    let verdicts = analyse_with(system, &plan, Options { bounds: Bounds::None, progress: &|_| true });
+    let verdicts = analyse_with(system, &plan, AnalysisOptions { bounds: Bounds::None, progress: &|_| true });
     let last = system.epochs.len() - 1;
     let says: Vec<(usize, Said<'_>)> = [&report, &verdicts].into_iter().flat_map(|one| said(one, last)).collect();
     let behaviours = behaviours(system);
@@ -287,8 +287,8 @@ fn failing(system: &System, report: &Report, account: &mut Account) -> Result<()
             }
         }
         let method = match example.why {
-            Failure::FirstJobLate { .. } | Failure::Demand { .. } => Method::CommonRelease,
-            _ => Method::Necessity,
+            Failure::FirstJobLate { .. } | Failure::Demand { .. } => AnalysisMethod::CommonRelease,
+            _ => AnalysisMethod::Necessity,
         };
         account.entry(Judged::By(method)).or_default().failing += 1;
     }

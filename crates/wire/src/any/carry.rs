@@ -8,35 +8,35 @@ use crate::typecode::{Node, TypeCode, TypeIndex, TypeKind, case, read_label, una
 use crate::types::{LongDouble, WChar, WString, read_packed, write_packed};
 
 /// What went wrong, and on which side.
-pub(super) enum Fault {
+pub(super) enum TranscodeError {
     Read(DecodeError),
     Write(EncodeError),
 }
 
-impl From<DecodeError> for Fault {
+impl From<DecodeError> for TranscodeError {
     fn from(error: DecodeError) -> Self {
-        Fault::Read(error)
+        TranscodeError::Read(error)
     }
 }
 
-impl From<EncodeError> for Fault {
+impl From<EncodeError> for TranscodeError {
     fn from(error: EncodeError) -> Self {
-        Fault::Write(error)
+        TranscodeError::Write(error)
     }
 }
 
 /// For one who reads: what cannot be kept cannot be taken.
-pub(super) fn checked(done: Result<(), Fault>, from: &Decoder<'_>) -> Result<(), DecodeError> {
+pub(super) fn checked(done: Result<(), TranscodeError>, from: &Decoder<'_>) -> Result<(), DecodeError> {
     match done {
         Ok(()) => Ok(()),
-        Err(Fault::Read(error)) => Err(error),
-        Err(Fault::Write(EncodeError::Bound { most, got })) => Err(from.error(DecodeErrorKind::Bound { most, got })),
-        Err(Fault::Write(_)) => Err(from.error(DecodeErrorKind::Value("a value that cannot be kept in an any"))),
+        Err(TranscodeError::Read(error)) => Err(error),
+        Err(TranscodeError::Write(EncodeError::Bound { most, got })) => Err(from.error(DecodeErrorKind::Bound { most, got })),
+        Err(TranscodeError::Write(_)) => Err(from.error(DecodeErrorKind::Value("a value that cannot be kept in an any"))),
     }
 }
 
 /// Takes one value of the type.
-pub(super) fn carry(code: &TypeCode, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+pub(super) fn carry(code: &TypeCode, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     let (spare, start) = (from.spare(), to.len());
     one(code.nodes(), code.root, from, to)?;
     if !from.kept {
@@ -48,7 +48,7 @@ pub(super) fn carry(code: &TypeCode, from: &mut Decoder<'_>, to: &mut Encoder) -
     Ok(())
 }
 
-fn one(nodes: &[Node], of: TypeIndex, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn one(nodes: &[Node], of: TypeIndex, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     let of = unaliased(nodes, of);
     match (of.simple(), of.place()) {
         (None, Some(place)) => compound(nodes, &nodes[place], from, to),
@@ -67,7 +67,7 @@ pub(super) fn width(kind: TypeKind) -> Option<usize> {
     })
 }
 
-fn simple(kind: TypeKind, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn simple(kind: TypeKind, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     if let Some(width) = width(kind) {
         return numbers(width, 1, from, to);
     }
@@ -89,7 +89,7 @@ fn simple(kind: TypeKind, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<()
     Ok(())
 }
 
-fn compound(nodes: &[Node], node: &Node, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn compound(nodes: &[Node], node: &Node, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     match node {
         Node::String(most) => {
             let text = Cow::<str>::decode(from)?;
@@ -172,7 +172,7 @@ pub(super) fn skip_id(id: &str, from: &mut Decoder<'_>) {
     }
 }
 
-fn many(nodes: &[Node], of: TypeIndex, count: usize, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn many(nodes: &[Node], of: TypeIndex, count: usize, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     let of = unaliased(nodes, of);
     if let Some(width) = of.simple().and_then(width) {
         return numbers(width, count, from, to);
@@ -181,7 +181,7 @@ fn many(nodes: &[Node], of: TypeIndex, count: usize, from: &mut Decoder<'_>, to:
 }
 
 /// Numbers of `width` octets, all at once.
-fn numbers(width: usize, count: usize, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn numbers(width: usize, count: usize, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     if count == 0 {
         return Ok(());
     }
@@ -200,7 +200,7 @@ fn numbers(width: usize, count: usize, from: &mut Decoder<'_>, to: &mut Encoder)
 }
 
 /// An object reference (9.3.6): a type id and profiles, each of them a tag and octets of its own byte order.
-fn reference(from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn reference(from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     Cow::<str>::decode(from)?.encode(to)?;
     let count = from.length(8)?;
     to.length(count)?;

@@ -16,7 +16,7 @@ use core::fmt;
 
 use crate::cdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 use crate::typecode::{TypeCode, TypeIndex, TypeKind, Typed, Types};
-use carry::Fault;
+use carry::TranscodeError;
 
 /// A value of any type: cheap to clone. Two are equal if their type codes are, and all of their values bit by bit.
 ///
@@ -130,8 +130,8 @@ impl Encode for Any {
         self.code.encode(to)?;
         match carry::carry(&self.code, &mut Decoder::kept(&self.octets), to) {
             Ok(()) => Ok(()),
-            Err(Fault::Write(error)) => Err(error),
-            Err(Fault::Read(_)) => Err(EncodeError::Value("an any that does not match its type code")),
+            Err(TranscodeError::Write(error)) => Err(error),
+            Err(TranscodeError::Read(_)) => Err(EncodeError::Value("an any that does not match its type code")),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::Any;
 use super::carry::{skip_id, unsupported, width};
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
 use crate::typecode::{Node, TypeCode, TypeIndex, TypeKind, case, read_label, unaliased, write_label};
-use crate::types::{Decimal, LongDouble, WChar, WString, read_packed, write_packed};
+use crate::types::{FixedDecimal, LongDouble, WChar, WString, read_packed, write_packed};
 
 /// A value as a tree; its type code says what it means.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +45,7 @@ pub enum Value {
     /// `wstring`.
     WString(WString),
     /// `fixed`.
-    Fixed(Box<Decimal>),
+    Fixed(Box<FixedDecimal>),
     /// An enumerator, by its place.
     Enum(u32),
     /// The members of a struct or exception, in order.
@@ -194,7 +194,7 @@ impl Value {
                 Value::WString(text)
             }
             Node::Fixed { digits, scale } => {
-                Value::Fixed(Box::new(Decimal { unscaled: read_packed(*digits, from)?, scale: *scale }))
+                Value::Fixed(Box::new(FixedDecimal { unscaled: read_packed(*digits, from)?, scale: *scale }))
             }
             Node::Sequence { of, most } => {
                 // Elements may take no octets; those that do run out of them, and the others are charged for.

@@ -1,6 +1,6 @@
 //! A message under construction.
 
-use super::{Header, Kind};
+use super::{Header, MessageKind};
 use crate::cdr::{EncodeError, Encoder};
 
 /// A message whose header is written and whose size is not known yet.
@@ -17,7 +17,7 @@ pub struct Begun {
 impl Begun {
     /// Writes the header, and counts alignment from it.
     #[inline]
-    pub(super) fn new(kind: Kind, to: &mut Encoder) -> Begun {
+    pub(super) fn new(kind: MessageKind, to: &mut Encoder) -> Begun {
         let start = to.restart();
         to.raw(&Header { version: to.version(), order: to.order(), more: false, kind, size: 0 }.encode());
         Begun { start, header: 0, body: 0 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Header, Kind};
+use super::{Header, MessageKind};
 use crate::cdr::{ByteOrder, Version};
 
 /// Why octets are no stream of messages that can be read on: the connection is lost.
@@ -28,7 +28,7 @@ pub enum Fault {
     /// Fragments after a message that may have none.
     NotFragmentable {
         /// The message.
-        kind: Kind,
+        kind: MessageKind,
         /// The version.
         version: Version,
     },
@@ -135,10 +135,10 @@ const NO_ORDER: ByteOrder = ByteOrder::Big;
 
 /// An orderly end of the connection: what has no reply yet was not carried out (9.4.7).
 pub const fn close_connection(version: Version) -> [u8; Header::LEN] {
-    Header { version, order: NO_ORDER, more: false, kind: Kind::CloseConnection, size: 0 }.encode()
+    Header { version, order: NO_ORDER, more: false, kind: MessageKind::CloseConnection, size: 0 }.encode()
 }
 
 /// What came was no message that is known here (9.4.8).
 pub const fn message_error(version: Version) -> [u8; Header::LEN] {
-    Header { version, order: NO_ORDER, more: false, kind: Kind::MessageError, size: 0 }.encode()
+    Header { version, order: NO_ORDER, more: false, kind: MessageKind::MessageError, size: 0 }.encode()
 }

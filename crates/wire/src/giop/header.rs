@@ -5,7 +5,7 @@ use crate::cdr::{ByteOrder, Version};
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum MessageKind {
     /// A call.
     Request,
     /// Its outcome.
@@ -24,25 +24,25 @@ pub enum Kind {
     Fragment,
 }
 
-impl Kind {
+impl MessageKind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Kind; 8] = [
-        Kind::Request,
-        Kind::Reply,
-        Kind::CancelRequest,
-        Kind::LocateRequest,
-        Kind::LocateReply,
-        Kind::CloseConnection,
-        Kind::MessageError,
-        Kind::Fragment,
+    pub const ALL: [MessageKind; 8] = [
+        MessageKind::Request,
+        MessageKind::Reply,
+        MessageKind::CancelRequest,
+        MessageKind::LocateRequest,
+        MessageKind::LocateReply,
+        MessageKind::CloseConnection,
+        MessageKind::MessageError,
+        MessageKind::Fragment,
     ];
 
     /// Whether fragments may follow it in this version (9.4.9).
     pub const fn fragmentable(self, version: Version) -> bool {
         match (version, self) {
             (Version::V1_0, _) => false,
-            (_, Kind::Request | Kind::Reply | Kind::Fragment) => true,
-            (Version::V1_2, Kind::LocateRequest | Kind::LocateReply) => true,
+            (_, MessageKind::Request | MessageKind::Reply | MessageKind::Fragment) => true,
+            (Version::V1_2, MessageKind::LocateRequest | MessageKind::LocateReply) => true,
             _ => false,
         }
     }
@@ -86,7 +86,7 @@ pub struct Header {
     /// Whether fragments follow.
     pub more: bool,
     /// What it is.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Octets that follow the header.
     pub size: u32,
 }
@@ -108,8 +108,8 @@ impl Header {
         }
         let version = Version::from_octets(major, minor).ok_or(Fault::Version { major, minor })?;
         let more = flags & 2 != 0 && version != Version::V1_0;
-        let kind = match Kind::ALL.get(usize::from(kind)) {
-            Some(Kind::Fragment) if version == Version::V1_0 => return Err(Fault::Kind { kind: 7, version }),
+        let kind = match MessageKind::ALL.get(usize::from(kind)) {
+            Some(MessageKind::Fragment) if version == Version::V1_0 => return Err(Fault::Kind { kind: 7, version }),
             Some(kind) => *kind,
             None => return Err(Fault::Kind { kind, version }),
         };

@@ -1,7 +1,7 @@
 //! Asking where an object is (9.4.5, 9.4.6). omniORB does before its first call on each reference.
 
 use super::begun::Begun;
-use super::{Kind, Target};
+use super::{MessageKind, Target};
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder, Version};
 
 /// Asks where an object is.
@@ -20,7 +20,7 @@ impl<'a> LocateRequest<'a> {
     ///
     /// What the version cannot carry.
     pub fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
-        let begun = Begun::new(Kind::LocateRequest, to);
+        let begun = Begun::new(MessageKind::LocateRequest, to);
         self.id.encode(to)?;
         self.target.encode(to)?;
         begun.end(to)
@@ -84,7 +84,7 @@ impl LocateReplyHeader {
         if self.status as u32 > 2 && to.version() < Version::V1_2 {
             return Err(EncodeError::NotInVersion("locate reply of that status"));
         }
-        let begun = Begun::new(Kind::LocateReply, to);
+        let begun = Begun::new(MessageKind::LocateReply, to);
         self.id.encode(to)?;
         (self.status as u32).encode(to)?;
         Ok(begun)

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Header, Kind, LocateReply, LocateRequest, Reply, Request, Response};
+use super::{Header, MessageKind, LocateReply, LocateRequest, Reply, Request, Response};
 use crate::cdr::{CharSet, Decode, DecodeError, Decoder, Limits, Version};
 
 /// A whole message, its fragments put together.
@@ -56,8 +56,8 @@ impl<'a> Received<'a> {
     pub fn id(&self) -> Option<u32> {
         let mut from = self.body();
         match (self.header.kind, self.header.version) {
-            (Kind::CloseConnection | Kind::MessageError, _) => None,
-            (Kind::Request | Kind::Reply, Version::V1_0 | Version::V1_1) => {
+            (MessageKind::CloseConnection | MessageKind::MessageError, _) => None,
+            (MessageKind::Request | MessageKind::Reply, Version::V1_0 | Version::V1_1) => {
                 super::ServiceContexts::decode(&mut from).ok()?;
                 u32::decode(&mut from).ok()
             }
@@ -70,10 +70,10 @@ impl<'a> Received<'a> {
     pub fn wants_reply(&self) -> bool {
         match (self.header.kind, self.header.version) {
             // Behind the id; such a message is never aligned anew there.
-            (Kind::Request, Version::V1_2) => {
+            (MessageKind::Request, Version::V1_2) => {
                 self.octets.get(Header::LEN + 4).is_some_and(|flags| Response::from_flags(*flags).expected())
             }
-            (Kind::Request, _) => Request::decode(self.body()).is_ok_and(|request| request.response.expected()),
+            (MessageKind::Request, _) => Request::decode(self.body()).is_ok_and(|request| request.response.expected()),
             _ => false,
         }
     }
@@ -146,16 +146,16 @@ pub enum Message<'a> {
 
 impl<'a> Message<'a> {
     #[inline]
-    fn decode(kind: Kind, mut from: Decoder<'a>) -> Result<Self, DecodeError> {
+    fn decode(kind: MessageKind, mut from: Decoder<'a>) -> Result<Self, DecodeError> {
         match kind {
-            Kind::Request => Request::decode(from).map(Message::Request),
-            Kind::Reply => Reply::decode(from).map(Message::Reply),
-            Kind::CancelRequest => u32::decode(&mut from).map(Message::CancelRequest),
-            Kind::LocateRequest => LocateRequest::decode(from).map(Message::LocateRequest),
-            Kind::LocateReply => LocateReply::decode(from).map(Message::LocateReply),
-            Kind::CloseConnection => Ok(Message::CloseConnection),
+            MessageKind::Request => Request::decode(from).map(Message::Request),
+            MessageKind::Reply => Reply::decode(from).map(Message::Reply),
+            MessageKind::CancelRequest => u32::decode(&mut from).map(Message::CancelRequest),
+            MessageKind::LocateRequest => LocateRequest::decode(from).map(Message::LocateRequest),
+            MessageKind::LocateReply => LocateReply::decode(from).map(Message::LocateReply),
+            MessageKind::CloseConnection => Ok(Message::CloseConnection),
             // A fragment never leaves the reassembler.
-            Kind::MessageError | Kind::Fragment => Ok(Message::MessageError),
+            MessageKind::MessageError | MessageKind::Fragment => Ok(Message::MessageError),
         }
     }
 }

@@ -48,13 +48,13 @@ pub use context::{
     Context, ListenPoint,
 };
 pub use fault::{Answer, Fault, close_connection, message_error};
-pub use header::{Header, Kind};
+pub use header::{Header, MessageKind};
 pub use locate::{LocateReply, LocateReplyHeader, LocateRequest, LocateStatus};
 pub use message::{Kept, Message, Received};
 pub use reassembler::Reassembler;
 pub use reply::{Reply, ReplyHeader, ReplyStatus};
 pub use request::{Request, RequestHeader, Response, cancel_request};
-pub use split::{Piece, split};
+pub use split::{MessageFragment, split};
 pub use target::{Addressing, Target};
 
 pub use crate::tagged::{Tagged as ServiceContext, TaggedList as ServiceContexts};

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::mem;
 
-use super::{Fault, Header, Kind, Received};
+use super::{Fault, Header, MessageKind, Received};
 use crate::cdr::{ByteOrder, Limits, Version};
 
 /// Buffers up to this size are kept between messages, larger ones given back.
@@ -57,7 +57,7 @@ struct Partial {
 }
 
 /// Where the next message is.
-enum Found<'o> {
+enum NextMessage<'o> {
     /// Within what came, all of it.
     Here(Header, &'o [u8]),
     /// In `tail`.
@@ -102,10 +102,10 @@ impl Reassembler {
     pub fn next<'s, 'o: 's>(&'s mut self, octets: &mut &'o [u8]) -> Result<Option<Received<'s>>, Fault> {
         let limits = self.limits;
         Ok(match self.find(octets)? {
-            Found::Here(header, message) => Some(Received::new(header, message, &[], limits)),
-            Found::Tail(header) => Some(Received::new(header, &self.tail[..self.held], &[], limits)),
-            Found::Joined(header) => Some(Received::new(header, &self.joined, &self.seams, limits)),
-            Found::Nowhere => None,
+            NextMessage::Here(header, message) => Some(Received::new(header, message, &[], limits)),
+            NextMessage::Tail(header) => Some(Received::new(header, &self.tail[..self.held], &[], limits)),
+            NextMessage::Joined(header) => Some(Received::new(header, &self.joined, &self.seams, limits)),
+            NextMessage::Nowhere => None,
         })
     }
 
@@ -175,47 +175,47 @@ impl Reassembler {
     }
 
     #[inline]
-    fn find<'o>(&mut self, octets: &mut &'o [u8]) -> Result<Found<'o>, Fault> {
+    fn find<'o>(&mut self, octets: &mut &'o [u8]) -> Result<NextMessage<'o>, Fault> {
         self.forget();
         // Once round, unless fragments come that complete nothing.
         loop {
             let (header, message) = if self.held == 0 {
                 let Some(header) = octets.first_chunk() else {
                     self.keep(octets, octets.len());
-                    return Ok(Found::Nowhere);
+                    return Ok(NextMessage::Nowhere);
                 };
                 let header = self.admit(header)?;
                 let Some((message, rest)) = octets.split_at_checked(header.whole()) else {
                     self.keep(octets, octets.len());
-                    return Ok(Found::Nowhere);
+                    return Ok(NextMessage::Nowhere);
                 };
                 *octets = rest;
                 (header, Some(message))
             } else {
                 self.keep(octets, Header::LEN.saturating_sub(self.held));
-                let Some(header) = self.tail[..self.held].first_chunk() else { return Ok(Found::Nowhere) };
+                let Some(header) = self.tail[..self.held].first_chunk() else { return Ok(NextMessage::Nowhere) };
                 let header = self.admit(header)?;
                 self.keep(octets, header.whole().saturating_sub(self.held));
                 if self.held < header.whole() {
-                    return Ok(Found::Nowhere);
+                    return Ok(NextMessage::Nowhere);
                 }
                 (header, None)
             };
-            if header.kind == Kind::Fragment {
+            if header.kind == MessageKind::Fragment {
                 if let Some(header) = self.append(header, message)? {
-                    return Ok(Found::Joined(header));
+                    return Ok(NextMessage::Joined(header));
                 }
             } else if header.more {
                 self.begin(header, message)?;
             } else {
-                if header.kind == Kind::CancelRequest && !self.partials.is_empty() {
+                if header.kind == MessageKind::CancelRequest && !self.partials.is_empty() {
                     self.cancel(header, message);
                 }
                 return Ok(match message {
-                    Some(message) => Found::Here(header, message),
+                    Some(message) => NextMessage::Here(header, message),
                     None => {
                         self.spent = true;
-                        Found::Tail(header)
+                        NextMessage::Tail(header)
                     }
                 });
             }
@@ -321,7 +321,7 @@ impl Reassembler {
     fn cancel(&mut self, header: Header, message: Option<&[u8]>) {
         let Ok(Some(id)) = self.id(Header { version: Version::V1_2, ..header }, message) else { return };
         for partial in &mut self.partials {
-            let request = matches!(partial.header.kind, Kind::Request | Kind::LocateRequest);
+            let request = matches!(partial.header.kind, MessageKind::Request | MessageKind::LocateRequest);
             if request && partial.id == Some(id) {
                 partial.cancelled = true;
                 partial.octets = Vec::new();

@@ -1,6 +1,6 @@
 //! Replies (9.4.3).
 
-use super::Kind;
+use super::MessageKind;
 use super::begun::Begun;
 use super::request::to_body;
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder, Version};
@@ -84,7 +84,7 @@ impl ReplyHeader<'_> {
     /// What the version cannot carry.
     #[inline]
     pub fn begin(&self, to: &mut Encoder) -> Result<Begun, EncodeError> {
-        let mut begun = Begun::new(Kind::Reply, to);
+        let mut begun = Begun::new(MessageKind::Reply, to);
         if to.version() == Version::V1_2 {
             self.id.encode(to)?;
             self.status.encode(to)?;

@@ -1,7 +1,7 @@
 //! Requests and their cancellation (9.4.2, 9.4.4).
 
 use super::begun::Begun;
-use super::{Kind, Target};
+use super::{MessageKind, Target};
 use crate::cdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Version};
 use crate::tagged::{Tagged, TaggedList, identifier, put_identifier};
 
@@ -60,7 +60,7 @@ impl RequestHeader<'_> {
     /// What the version cannot carry.
     #[inline]
     pub fn begin(&self, to: &mut Encoder) -> Result<Begun, EncodeError> {
-        let mut begun = Begun::new(Kind::Request, to);
+        let mut begun = Begun::new(MessageKind::Request, to);
         if to.version() == Version::V1_2 {
             self.id.encode(to)?;
             to.raw(&[if self.response == Response::Target { 3 } else { self.response as u8 }, 0, 0, 0]);
@@ -155,7 +155,7 @@ pub(super) fn to_body(from: &mut Decoder<'_>) {
 ///
 /// None in practice: nothing in it depends on the version.
 pub fn cancel_request(id: u32, to: &mut Encoder) -> Result<(), EncodeError> {
-    let begun = Begun::new(Kind::CancelRequest, to);
+    let begun = Begun::new(MessageKind::CancelRequest, to);
     id.encode(to)?;
     begun.end(to)
 }

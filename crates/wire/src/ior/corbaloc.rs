@@ -25,14 +25,14 @@ pub const DEFAULT_PORT: u16 = 2809;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Corbaloc {
     /// Where, in the order to be tried.
-    pub addresses: Vec<Address>,
+    pub addresses: Vec<CorbalocAddress>,
     /// The object key, escapes resolved.
     pub key: Vec<u8>,
 }
 
 /// Where to ask for the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
+pub enum CorbalocAddress {
     /// The ORB's own initial references.
     Rir,
     /// TCP.
@@ -72,18 +72,18 @@ impl Corbaloc {
             // An empty host is this machine's.
             let host = |host: &'_ str| if host.is_empty() { "localhost".to_string() } else { host.to_string() };
             profiles.push(match address {
-                Address::Rir => return Ok(None),
-                Address::Iiop { version, host: name, port } => {
+                CorbalocAddress::Rir => return Ok(None),
+                CorbalocAddress::Iiop { version, host: name, port } => {
                     Profile::iiop(*version, &host(name), *port, &self.key, &[])?
                 }
-                Address::Ssliop { version, host: name, port } => {
+                CorbalocAddress::Ssliop { version, host: name, port } => {
                     // Integrity, confidentiality and trust in the target, as every TLS server has them.
                     let ssl = Component::Ssl(SslTransport { supports: 0x66, requires: 0, port: *port });
                     let data = ssl.data()?;
                     let component = Tagged { tag: ssl.tag(), data: &data };
                     Profile::iiop((*version).max(Version::V1_1), &host(name), 0, &self.key, &[component])?
                 }
-                Address::Unix { path } => {
+                CorbalocAddress::Unix { path } => {
                     let unix = Component::OmniUnix { host: "", path };
                     let data = unix.data()?;
                     let component = Tagged { tag: unix.tag(), data: &data };
@@ -143,15 +143,15 @@ pub(super) fn addresses_and_key(mut rest: Rest<'_>) -> Result<Corbaloc, Referenc
             }
         }
     }
-    if addresses.len() > 1 && addresses.contains(&Address::Rir) {
+    if addresses.len() > 1 && addresses.contains(&CorbalocAddress::Rir) {
         return start.fail(ReferenceErrorKind::RirAmongOthers);
     }
     Ok(Corbaloc { addresses, key: unescape(rest)? })
 }
 
-fn address(rest: Rest<'_>) -> Result<(Address, Rest<'_>), ReferenceError> {
+fn address(rest: Rest<'_>) -> Result<(CorbalocAddress, Rest<'_>), ReferenceError> {
     if let Some(rest) = rest.after("rir:") {
-        return Ok((Address::Rir, rest));
+        return Ok((CorbalocAddress::Rir, rest));
     }
     if let Some(path) = rest.after("omniunix:").or_else(|| rest.after("unix:")) {
         let (text, after) = path.up_to(&[':']);
@@ -163,7 +163,7 @@ fn address(rest: Rest<'_>) -> Result<(Address, Rest<'_>), ReferenceError> {
             return path.skip(text.find("%00").unwrap_or(0)).fail(ReferenceErrorKind::Nul);
         }
         return match String::from_utf8(octets) {
-            Ok(path) => Ok((Address::Unix { path }, after.skip(1))),
+            Ok(path) => Ok((CorbalocAddress::Unix { path }, after.skip(1))),
             Err(_) => rest.fail(ReferenceErrorKind::Utf8),
         };
     }
@@ -212,7 +212,7 @@ fn address(rest: Rest<'_>) -> Result<(Address, Rest<'_>), ReferenceError> {
         }
     };
     let host = host.to_string();
-    let address = if tls { Address::Ssliop { version, host, port } } else { Address::Iiop { version, host, port } };
+    let address = if tls { CorbalocAddress::Ssliop { version, host, port } } else { CorbalocAddress::Iiop { version, host, port } };
     Ok((address, after))
 }
 
@@ -288,11 +288,11 @@ impl fmt::Display for Corbaloc {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for CorbalocAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, version, host, port) = match self {
-            Address::Rir => return f.write_str("rir:"),
-            Address::Unix { path } => {
+            CorbalocAddress::Rir => return f.write_str("rir:"),
+            CorbalocAddress::Unix { path } => {
                 f.write_str("omniunix:")?;
                 // A colon would end the path, a comma the address for other readers.
                 for (at, part) in path.split(':').enumerate() {
@@ -301,8 +301,8 @@ impl fmt::Display for Address {
                 }
                 return f.write_str(":");
             }
-            Address::Iiop { version, host, port } => ("iiop", version, host, port),
-            Address::Ssliop { version, host, port } => ("ssliop", version, host, port),
+            CorbalocAddress::Iiop { version, host, port } => ("iiop", version, host, port),
+            CorbalocAddress::Ssliop { version, host, port } => ("ssliop", version, host, port),
         };
         let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
         write!(f, "{scheme}:{version}@{open}{host}{close}:{port}")

@@ -81,7 +81,7 @@ pub struct IiopProfile<'a> {
 
 /// Where to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Endpoint {
+pub enum IorEndpoint {
     /// TCP.
     Tcp {
         /// A name or address.
@@ -139,8 +139,8 @@ impl<'a> IiopProfile<'a> {
 
     /// All places where the server can be reached: the profile's own address, then those of its components.
     /// Components that are broken are left out, as others must be ignored too.
-    pub fn endpoints(&self) -> Vec<Endpoint> {
-        let tcp = |host: &str, port, priority| Endpoint::Tcp { host: host.into(), port, priority };
+    pub fn endpoints(&self) -> Vec<IorEndpoint> {
+        let tcp = |host: &str, port, priority| IorEndpoint::Tcp { host: host.into(), port, priority };
         let mut all = Vec::new();
         let mut tao = Vec::new();
         if self.port != 0 {
@@ -150,10 +150,10 @@ impl<'a> IiopProfile<'a> {
             match Component::decode(component) {
                 Ok(Component::AlternateAddress { host, port }) => all.push(tcp(host, port, None)),
                 Ok(Component::Ssl(ssl)) => {
-                    all.push(Endpoint::Tls { host: self.host.into(), port: ssl.port, requires: ssl.requires });
+                    all.push(IorEndpoint::Tls { host: self.host.into(), port: ssl.port, requires: ssl.requires });
                 }
                 Ok(Component::OmniUnix { host, path }) => {
-                    all.push(Endpoint::Unix { host: host.into(), path: path.into() });
+                    all.push(IorEndpoint::Unix { host: host.into(), path: path.into() });
                 }
                 Ok(Component::TaoEndpoints(endpoints)) => tao = endpoints,
                 _ => {}

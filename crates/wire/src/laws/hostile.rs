@@ -4,7 +4,7 @@ use alloc::{vec, vec::Vec};
 
 use crate::cdr::DecodeErrorKind;
 use crate::{
-    Any, ByteOrder, CharSet, Decimal, Decode, Decoder, Encode, EncodeError, Encoder, Limits, TypeCode, TypeKind, Value,
+    Any, ByteOrder, CharSet, FixedDecimal, Decode, Decoder, Encode, EncodeError, Encoder, Limits, TypeCode, TypeKind, Value,
     Version,
 };
 
@@ -254,7 +254,7 @@ fn a_fixed_type_of_no_digits_has_no_values() {
     for digits in [0, 32, u16::MAX] {
         let code = TypeCode::build(|types| types.fixed(digits, 0));
         let code = read::<TypeCode>(&message(|to| code.encode(to).unwrap())).unwrap();
-        let number = Value::Fixed(Decimal { unscaled: 0, scale: 0 }.into());
+        let number = Value::Fixed(FixedDecimal { unscaled: 0, scale: 0 }.into());
         assert!(matches!(Any::new(code, &number), Err(EncodeError::Value(_))));
     }
 }

@@ -21,7 +21,7 @@
 
 use alloc::{boxed::Box, string::String, vec, vec::Vec};
 
-use crate::{Any, ByteOrder, Decimal, Decode, Decoder, Encode, Encoder, TypeKind, Value, WChar, WString};
+use crate::{Any, ByteOrder, FixedDecimal, Decode, Decoder, Encode, Encoder, TypeKind, Value, WChar, WString};
 
 fn text(text: &str) -> Value {
     Value::String(text.into())
@@ -77,7 +77,7 @@ fn expected(name: &str) -> Option<Value> {
         ]),
         "wstring" => Value::WString(WString::from("h€")),
         "wchar" => Value::WChar(WChar('€')),
-        "fixed" => Value::Fixed(Box::new(Decimal { unscaled: -1250, scale: 2 })),
+        "fixed" => Value::Fixed(Box::new(FixedDecimal { unscaled: -1250, scale: 2 })),
         "I" | "nil" => Value::Object(Box::default()),
         // The discriminator is any that is no label: omniORB takes 0xff, JacORB was told to take 'z'.
         "V.y" | "AnyAny" | "TC" | "TCWide" | "TCTwice" => return None,

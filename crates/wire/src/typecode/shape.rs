@@ -40,7 +40,7 @@ kinds! {
 /// What a type is made of.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Shape<'a> {
+pub enum TypeShape<'a> {
     /// A kind without parameters.
     Simple(TypeKind),
     /// The most characters, 0 for no bound.
@@ -149,21 +149,21 @@ impl TypeCode {
     }
 
     /// What it is made of.
-    pub fn shape(&self) -> Shape<'_> {
+    pub fn shape(&self) -> TypeShape<'_> {
         match self.node(self.root) {
-            None => Shape::Simple(self.kind()),
-            Some(Node::String(most)) => Shape::String(*most),
-            Some(Node::WString(most)) => Shape::WString(*most),
-            Some(Node::Fixed { digits, scale }) => Shape::Fixed { digits: *digits, scale: *scale },
-            Some(Node::Sequence { of, most }) => Shape::Sequence { of: self.at(*of), most: *most },
-            Some(Node::Array { of, length }) => Shape::Array { of: self.at(*of), length: *length },
-            Some(Node::Alias { of, .. }) => Shape::Alias(self.at(*of)),
-            Some(Node::Named { kind, .. }) => Shape::Named(*kind),
-            Some(Node::Enum { .. }) => Shape::Enum(Members { code: self, next: 0 }),
-            Some(Node::Struct { exception: false, .. }) => Shape::Struct(Members { code: self, next: 0 }),
-            Some(Node::Struct { exception: true, .. }) => Shape::Exception(Members { code: self, next: 0 }),
+            None => TypeShape::Simple(self.kind()),
+            Some(Node::String(most)) => TypeShape::String(*most),
+            Some(Node::WString(most)) => TypeShape::WString(*most),
+            Some(Node::Fixed { digits, scale }) => TypeShape::Fixed { digits: *digits, scale: *scale },
+            Some(Node::Sequence { of, most }) => TypeShape::Sequence { of: self.at(*of), most: *most },
+            Some(Node::Array { of, length }) => TypeShape::Array { of: self.at(*of), length: *length },
+            Some(Node::Alias { of, .. }) => TypeShape::Alias(self.at(*of)),
+            Some(Node::Named { kind, .. }) => TypeShape::Named(*kind),
+            Some(Node::Enum { .. }) => TypeShape::Enum(Members { code: self, next: 0 }),
+            Some(Node::Struct { exception: false, .. }) => TypeShape::Struct(Members { code: self, next: 0 }),
+            Some(Node::Struct { exception: true, .. }) => TypeShape::Exception(Members { code: self, next: 0 }),
             Some(Node::Union { discriminator, .. }) => {
-                Shape::Union { discriminator: self.at(*discriminator), cases: Cases { code: self, next: 0 } }
+                TypeShape::Union { discriminator: self.at(*discriminator), cases: Cases { code: self, next: 0 } }
             }
         }
     }
@@ -208,15 +208,15 @@ impl fmt::Display for TypeCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What is anonymous can be long only as far as it nests, which the decoder bounds.
         match self.shape() {
-            Shape::Simple(kind) => f.write_str(kind.name()),
-            Shape::String(0) => f.write_str("string"),
-            Shape::String(most) => write!(f, "string<{most}>"),
-            Shape::WString(0) => f.write_str("wstring"),
-            Shape::WString(most) => write!(f, "wstring<{most}>"),
-            Shape::Fixed { digits, scale } => write!(f, "fixed<{digits}, {scale}>"),
-            Shape::Sequence { of, most: 0 } => write!(f, "sequence<{of}>"),
-            Shape::Sequence { of, most } => write!(f, "sequence<{of}, {most}>"),
-            Shape::Array { of, length } => write!(f, "{of}[{length}]"),
+            TypeShape::Simple(kind) => f.write_str(kind.name()),
+            TypeShape::String(0) => f.write_str("string"),
+            TypeShape::String(most) => write!(f, "string<{most}>"),
+            TypeShape::WString(0) => f.write_str("wstring"),
+            TypeShape::WString(most) => write!(f, "wstring<{most}>"),
+            TypeShape::Fixed { digits, scale } => write!(f, "fixed<{digits}, {scale}>"),
+            TypeShape::Sequence { of, most: 0 } => write!(f, "sequence<{of}>"),
+            TypeShape::Sequence { of, most } => write!(f, "sequence<{of}, {most}>"),
+            TypeShape::Array { of, length } => write!(f, "{of}[{length}]"),
             _ if !self.name().is_empty() => f.write_str(self.name()),
             _ if !self.id().is_empty() => f.write_str(self.id()),
             _ => write!(f, "{} without a name", self.kind().name()),

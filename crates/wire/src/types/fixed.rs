@@ -23,7 +23,7 @@ pub struct Fixed<const D: u16, const S: i16>(i128);
 
 /// A decimal number whose digits and scale are known at run time only: `unscaled` times ten to the `-scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Decimal {
+pub struct FixedDecimal {
     /// All digits, with the sign.
     pub unscaled: i128,
     /// How many of them stand after the point; negative: how many zeros follow them.
@@ -62,10 +62,10 @@ impl fmt::Display for FixedError {
 
 impl core::error::Error for FixedError {}
 
-impl Decimal {
+impl FixedDecimal {
     /// The same number with `digits` digits and `scale` of them after the point. No number has a type of other than 1
     /// to 31 digits.
-    pub fn rescaled(self, digits: u16, scale: i16) -> Result<Decimal, FixedError> {
+    pub fn rescaled(self, digits: u16, scale: i16) -> Result<FixedDecimal, FixedError> {
         // Type codes can come with any number.
         if !(1..=DIGITS).contains(&digits) {
             return Err(FixedError::TooLarge { digits, scale });
@@ -88,11 +88,11 @@ impl Decimal {
         if unscaled.unsigned_abs() >= limit(digits) {
             return Err(FixedError::TooLarge { digits, scale });
         }
-        Ok(Decimal { unscaled, scale })
+        Ok(FixedDecimal { unscaled, scale })
     }
 }
 
-impl FromStr for Decimal {
+impl FromStr for FixedDecimal {
     type Err = FixedError;
 
     /// Reads `-12.50`, and `12.50d` as IDL writes it.
@@ -119,11 +119,11 @@ impl FromStr for Decimal {
             }
         }
         let scale = i16::try_from(fraction.len()).map_err(|_| FixedError::TooFine { scale: DIGITS as i16 })?;
-        Ok(Decimal { unscaled: if negative { -unscaled } else { unscaled }, scale })
+        Ok(FixedDecimal { unscaled: if negative { -unscaled } else { unscaled }, scale })
     }
 }
 
-impl fmt::Display for Decimal {
+impl fmt::Display for FixedDecimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = alloc::format!("{:0width$}", self.unscaled.unsigned_abs(), width = self.scale.max(0) as usize + 1);
         let (whole, fraction) = digits.split_at(digits.len() - self.scale.max(0) as usize);
@@ -178,17 +178,17 @@ const fn limit(digits: u16) -> u128 {
     10u128.pow(digits as u32)
 }
 
-impl<const D: u16, const S: i16> TryFrom<Decimal> for Fixed<D, S> {
+impl<const D: u16, const S: i16> TryFrom<FixedDecimal> for Fixed<D, S> {
     type Error = FixedError;
 
-    fn try_from(value: Decimal) -> Result<Self, FixedError> {
+    fn try_from(value: FixedDecimal) -> Result<Self, FixedError> {
         value.rescaled(D, S).map(|value| Fixed(value.unscaled))
     }
 }
 
-impl<const D: u16, const S: i16> From<Fixed<D, S>> for Decimal {
+impl<const D: u16, const S: i16> From<Fixed<D, S>> for FixedDecimal {
     fn from(value: Fixed<D, S>) -> Self {
-        Decimal { unscaled: value.0, scale: S }
+        FixedDecimal { unscaled: value.0, scale: S }
     }
 }
 
@@ -210,13 +210,13 @@ impl<const D: u16, const S: i16> FromStr for Fixed<D, S> {
     type Err = FixedError;
 
     fn from_str(text: &str) -> Result<Self, FixedError> {
-        text.parse::<Decimal>()?.try_into()
+        text.parse::<FixedDecimal>()?.try_into()
     }
 }
 
 impl<const D: u16, const S: i16> fmt::Display for Fixed<D, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Decimal::from(*self).fmt(f)
+        FixedDecimal::from(*self).fmt(f)
     }
 }
 

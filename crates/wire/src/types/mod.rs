@@ -4,7 +4,7 @@ mod fixed;
 mod long_double;
 mod wide;
 
-pub use fixed::{Decimal, Fixed, FixedError};
+pub use fixed::{FixedDecimal, Fixed, FixedError};
 pub(crate) use fixed::{read_packed, write_packed};
 pub use long_double::LongDouble;
 pub use wide::{WChar, WString};

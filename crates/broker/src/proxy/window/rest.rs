@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_control::{Rest, Step, TaskId};
+use hyoshi_control::{WindowAlarm, WindowStep, TaskId};
 use hyoshi_model::{Instant, Span};
 
 use super::{Alarm, Events, Open, Rang, State};
@@ -64,7 +64,7 @@ impl Resting {
     ///
     /// The leader's counts from now on. Others were set earlier to as much or less: they are reported sooner, if at all.
     fn set(&mut self, left: Span, reading: Span) -> std::io::Result<()> {
-        let (most, other) = Rest::parts(left, self.alarms.len());
+        let (most, other) = WindowAlarm::parts(left, self.alarms.len());
         if let (1, Some(only)) = (self.alarms.len(), self.alarms.keys().next()) {
             self.leader = Some(*only);
         }
@@ -96,7 +96,7 @@ pub(super) fn whose(key: u64) -> (TaskId, u32) {
 
 impl Open {
     /// After a look: when the next one is due, unless an alarm is reported earlier.
-    pub(super) fn rest(&mut self, task: TaskId, step: Step, now: Instant, reading: Span, events: &Events) -> Instant {
+    pub(super) fn rest(&mut self, task: TaskId, step: WindowStep, now: Instant, reading: Span, events: &Events) -> Instant {
         self.rest.heard = false;
         if self.unfinished {
             return now;

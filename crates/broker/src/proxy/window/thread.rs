@@ -1,8 +1,8 @@
 //! One thread in and out of its window.
 
 use hyoshi_os::process::identity_of_thread;
-use hyoshi_os::scheduling::{Affinity, Class, Scheduling, raise};
-use hyoshi_os::{Asked, Refused};
+use hyoshi_os::scheduling::{Affinity, SchedulingClass, Scheduling, raise};
+use hyoshi_os::{KernelRequest, Refused};
 
 use crate::members::Member;
 use crate::raised::{has_escaped, is_ours};
@@ -94,7 +94,7 @@ impl Held {
         }
         // Nothing is changed that is not on file.
         self.before.window = Some(cpu);
-        touched.thread(self.before).map_err(|_| Refused { asked: Asked::Cpu(cpu), errno: NOT_NOTED })?;
+        touched.thread(self.before).map_err(|_| Refused { asked: KernelRequest::Cpu(cpu), errno: NOT_NOTED })?;
         raise(tid, at)?;
         self.state = State::Raised;
         let here = Affinity::to([cpu]);
@@ -190,5 +190,5 @@ impl Held {
 pub(super) const NOT_NOTED: i32 = 28;
 
 fn window(at: u8) -> Scheduling {
-    Scheduling { class: Class::Fifo(at), reset_on_fork: true }
+    Scheduling { class: SchedulingClass::Fifo(at), reset_on_fork: true }
 }

@@ -8,9 +8,9 @@ fn window(budget: u64, period: u64) -> Reservation {
 }
 
 /// Without overhead, and without slices.
-fn on(cpus: u32) -> Placement {
+fn on(cpus: u32) -> WindowPlacement {
     let cpu = |number| Cpu { number, promises: vec![], cap: Share::from_percent(95) };
-    Placement { overhead: Span::ZERO, run: Span::from_secs(1_000), ..Placement::new((0..cpus).map(cpu), Span::ZERO) }
+    WindowPlacement { overhead: Span::ZERO, run: Span::from_secs(1_000), ..WindowPlacement::new((0..cpus).map(cpu), Span::ZERO) }
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn more_deadlines_than_levels_share_them() {
 
 /// Plays one CPU tick by tick: of the windows with budget left and something to do, the most urgent runs. Whether
 /// the watched window, which always has something to do, gets its budget in time in each of its periods.
-fn served(placement: &Placement, watched: TaskId, wants: &[bool]) -> bool {
+fn served(placement: &WindowPlacement, watched: TaskId, wants: &[bool]) -> bool {
     const TICK: u64 = 1_000_000;
     let windows = &placement.cpus[0].1;
     let levels = levels(windows);
@@ -167,7 +167,7 @@ fn windows() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
     prop::collection::vec((1u64..20, prop_oneof![Just(20u64), Just(40), 10u64..90], 0u64..100), 1..6)
 }
 
-fn placed(windows: &[(u64, u64, u64)]) -> Placement {
+fn placed(windows: &[(u64, u64, u64)]) -> WindowPlacement {
     let mut placement = on(1);
     for (task, (budget, period, sooner)) in windows.iter().enumerate() {
         let reservation = window(*budget.min(period), *period);
@@ -238,7 +238,7 @@ proptest! {
     fn whoever_is_confined_is_served_where_it_may_run_or_stays_with_the_most_that_would_fit_told(
         windows in windows(), task in 0u32..6, allowed in 1u8..8, more in windows(),
     ) {
-        let mut placement = Placement { cpus: on(3).cpus, ..placed(&windows) };
+        let mut placement = WindowPlacement { cpus: on(3).cpus, ..placed(&windows) };
         for (number, (budget, period, _)) in windows.iter().chain(&more).enumerate() {
             let _ = placement.admit(TaskId(number as u32), window(*budget.min(period), *period), &[]);
         }
@@ -312,20 +312,20 @@ proptest! {
 }
 
 /// As [`on`], with slices.
-fn on_with_slices(cpus: u32) -> Placement {
-    Placement { run: Placement::RUN, ..on(cpus) }
+fn on_with_slices(cpus: u32) -> WindowPlacement {
+    WindowPlacement { run: WindowPlacement::RUN, ..on(cpus) }
 }
 
 #[test]
 fn windows_go_to_the_cpu_of_which_least_is_taken_and_have_their_budgets_in_slices() {
     let mut placement = on_with_slices(2);
-    let seat = |placement: &Placement, task| placement.seat(TaskId(task)).map(|seat| (seat.cpu, seat.slices));
+    let seat = |placement: &WindowPlacement, task| placement.seat(TaskId(task)).map(|seat| (seat.cpu, seat.slices));
     for (task, (budget, period)) in [(1, (10, 33)), (2, (20, 100)), (3, (5, 50))] {
         placement.admit(TaskId(task), window(budget, period), &[]).unwrap();
     }
     assert_eq!([1, 2, 3].map(|task| seat(&placement, task)), [Some((0, 3)), Some((1, 8)), Some((1, 2))]);
     for cpu in [0, 1] {
-        assert!(placement.longest_run(cpu).unwrap() <= Placement::RUN, "{:?}", placement.longest_run(cpu));
+        assert!(placement.longest_run(cpu).unwrap() <= WindowPlacement::RUN, "{:?}", placement.longest_run(cpu));
     }
     // One with a deadline of its own has its budget at once.
     placement.admit(TaskId(1), window(10, 33).within(Span::from_millis(20)).unwrap(), &[]).unwrap();
@@ -348,7 +348,7 @@ fn slices_divide_the_period_and_lose_nothing_of_the_budget() {
 /// Simulates one CPU whose windows are served in slices. Windows without work keep their budget until the slice ends.
 /// Returns the longest time in which windows ran back to back, and whether `watched`, which always has work, had its
 /// whole budget in each period.
-fn played(placement: &Placement, watched: TaskId, wants: &[bool]) -> (u64, bool) {
+fn played(placement: &WindowPlacement, watched: TaskId, wants: &[bool]) -> (u64, bool) {
     const CHANGE: u64 = 3_000_000;
     let windows = &placement.cpus[0].1;
     let levels = levels(windows);
@@ -391,7 +391,7 @@ fn played(placement: &Placement, watched: TaskId, wants: &[bool]) -> (u64, bool)
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Each window has its whole budget in each of its periods, although in slices, whatever else runs. Windows do not
-    /// run back to back for longer than the bound, which is at most [`Placement::RUN`] if finer slices fit.
+    /// run back to back for longer than the bound, which is at most [`WindowPlacement::RUN`] if finer slices fit.
     #[test]
     fn in_slices_each_has_its_budget_by_its_deadline_and_ordinary_threads_find_gaps(
         windows in prop::collection::vec((1u64..30, prop_oneof![Just(20u64), Just(40), Just(33), Just(100)]), 1..5),
@@ -413,11 +413,11 @@ proptest! {
                 }
             }
         }
-        if placement.longest_run(0).is_none_or(|run| run > Placement::RUN) {
-            let finest = |window: &Placed| Placed { slices: slices(window.reservation, Placement::SLOTS[3]), ..window.clone() };
+        if placement.longest_run(0).is_none_or(|run| run > WindowPlacement::RUN) {
+            let finest = |window: &Placed| Placed { slices: slices(window.reservation, WindowPlacement::SLOTS[3]), ..window.clone() };
             let finest: Vec<Placed> = held.iter().map(finest).collect();
             let run = placement.run_of(&finest);
-            prop_assert!(!placement.holds(place, &finest) || run.is_none_or(|run| run > Placement::RUN), "{:?}", placement);
+            prop_assert!(!placement.holds(place, &finest) || run.is_none_or(|run| run > WindowPlacement::RUN), "{:?}", placement);
         }
     }
 }

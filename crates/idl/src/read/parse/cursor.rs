@@ -1,10 +1,10 @@
 //! The parser's place in the stream of words, and what it says when the next word does not fit.
 
-use crate::read::diagnostic::{Diagnostic, Findings};
+use crate::read::diagnostic::{IdlDiagnostic, Findings};
 use crate::read::lexeme::Lexeme;
-use crate::read::preprocess::{Event, Stream, Token};
+use crate::read::preprocess::{Event, Preprocessed, Token};
 use crate::read::similar;
-use crate::read::source::{Sources, Span};
+use crate::read::source::{Sources, SourceSpan};
 use crate::read::syntax::{Name, ScopedName};
 
 use super::DEEPEST;
@@ -13,7 +13,7 @@ use super::DEEPEST;
 pub(crate) struct Lost;
 
 /// What reading something gives.
-pub(crate) type Read<T> = Result<T, Lost>;
+pub(crate) type ParseResult<T> = Result<T, Lost>;
 
 /// The words of IDL 4.2, table 7-6, that cannot be names without an underscore before them; but for those that only
 /// 4.x reserves (`bitfield`, `map`, `int8`...), since older files use them as names.
@@ -127,7 +127,7 @@ pub(crate) fn is_keyword(name: &str) -> Option<&'static str> {
 const LONGEST_NAME: usize = 256;
 
 pub(crate) struct Cursor<'a> {
-    pub stream: &'a Stream,
+    pub stream: &'a Preprocessed,
     pub sources: &'a Sources,
     pub findings: &'a mut Findings,
     pub next: usize,
@@ -143,7 +143,7 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub fn new(stream: &'a Stream, sources: &'a Sources, findings: &'a mut Findings) -> Self {
+    pub fn new(stream: &'a Preprocessed, sources: &'a Sources, findings: &'a mut Findings) -> Self {
         Cursor { stream, sources, findings, next: 0, event: 0, depth: 0, half: false, ended: false, angles: false }
     }
 
@@ -162,8 +162,8 @@ impl<'a> Cursor<'a> {
     pub fn ahead(&self, by: usize) -> Token {
         let tokens = &self.stream.tokens;
         tokens.get(self.next + by).copied().unwrap_or_else(|| {
-            let at = tokens.last().map_or(Span::default(), |last| Span { start: last.at.end, ..last.at });
-            Token { kind: Lexeme::End, at, text: Span { end: at.start, ..at } }
+            let at = tokens.last().map_or(SourceSpan::default(), |last| SourceSpan { start: last.at.end, ..last.at });
+            Token { kind: Lexeme::End, at, text: SourceSpan { end: at.start, ..at } }
         })
     }
 
@@ -171,12 +171,12 @@ impl<'a> Cursor<'a> {
         self.token().kind
     }
 
-    pub fn at(&self) -> Span {
+    pub fn at(&self) -> SourceSpan {
         self.token().at
     }
 
     /// Where the last word taken stands.
-    pub fn last(&self) -> Span {
+    pub fn last(&self) -> SourceSpan {
         match self.next.checked_sub(1) {
             Some(last) => self.stream.tokens[last].at,
             None => self.at(),
@@ -201,16 +201,16 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes the keyword if it is next.
-    pub fn word(&mut self, keyword: &str) -> Option<Span> {
+    pub fn word(&mut self, keyword: &str) -> Option<SourceSpan> {
         self.is(keyword).then(|| self.bump().at)
     }
 
     /// Takes the sign if it is next.
-    pub fn sign(&mut self, sign: Lexeme) -> Option<Span> {
+    pub fn sign(&mut self, sign: Lexeme) -> Option<SourceSpan> {
         (self.kind() == sign).then(|| self.bump().at)
     }
 
-    pub fn expect(&mut self, sign: Lexeme, wanted: &str) -> Read<Span> {
+    pub fn expect(&mut self, sign: Lexeme, wanted: &str) -> ParseResult<SourceSpan> {
         match self.sign(sign) {
             Some(at) => Ok(at),
             None => Err(self.strange(wanted)),
@@ -218,7 +218,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes `>`, or the first half of `>>`.
-    pub fn close_angle(&mut self) -> Read<Span> {
+    pub fn close_angle(&mut self) -> ParseResult<SourceSpan> {
         if self.half || self.kind() == Lexeme::Greater {
             self.half = false;
             return Ok(self.bump().at);
@@ -231,18 +231,18 @@ impl<'a> Cursor<'a> {
     }
 
     /// The `;` behind a declaration; one that is missing at a line's end is reported there.
-    pub fn semicolon(&mut self) -> Read<()> {
+    pub fn semicolon(&mut self) -> ParseResult<()> {
         if self.sign(Lexeme::Semicolon).is_some() {
             return Ok(());
         }
         let (last, next) = (self.last(), self.at());
-        let line = |at: Span| (at.file, self.sources.line(at.file, at.start));
-        let behind = Span { start: last.end, end: last.end, ..last };
+        let line = |at: SourceSpan| (at.file, self.sources.line(at.file, at.start));
+        let behind = SourceSpan { start: last.end, end: last.end, ..last };
         if self.ended && self.kind() == Lexeme::End {
             return Ok(());
         }
         if matches!(self.kind(), Lexeme::End | Lexeme::Close) || line(last) != line(next) {
-            let error = Diagnostic::at(behind, "expected `;`").label("here").help("end the declaration with `;`");
+            let error = IdlDiagnostic::at(behind, "expected `;`").label("here").help("end the declaration with `;`");
             self.findings.error(error);
             // Going on as if it stood there shows the errors behind it.
             return Ok(());
@@ -263,7 +263,7 @@ impl<'a> Cursor<'a> {
             }
             _ => format!("found `{}`", shorten(self.text())),
         };
-        let error = Diagnostic::at(self.at(), format!("expected {wanted}, {found}")).label("unexpected");
+        let error = IdlDiagnostic::at(self.at(), format!("expected {wanted}, {found}")).label("unexpected");
         self.findings.error(error);
         Lost
     }
@@ -274,7 +274,7 @@ impl<'a> Cursor<'a> {
         let near = near.and_then(|text| similar(text, known.iter().copied()));
         match near {
             Some(near) => {
-                let error = Diagnostic::at(self.at(), format!("expected {wanted}, found `{}`", self.text()));
+                let error = IdlDiagnostic::at(self.at(), format!("expected {wanted}, found `{}`", self.text()));
                 self.findings.error(error.label("unknown word").help(format!("did you mean `{near}`?")));
                 Lost
             }
@@ -283,20 +283,20 @@ impl<'a> Cursor<'a> {
     }
 
     /// What IDL has, and this reader refuses.
-    pub fn refuse(&mut self, at: Span, message: &str, help: &str) -> Lost {
+    pub fn refuse(&mut self, at: SourceSpan, message: &str, help: &str) -> Lost {
         let label = if message.contains("not supported") { "not supported" } else { "" };
-        self.findings.error(Diagnostic::at(at, message).label(label).help(help));
+        self.findings.error(IdlDiagnostic::at(at, message).label(label).help(help));
         Lost
     }
 
     /// Takes a name that is being declared.
-    pub fn name(&mut self, of: &str) -> Read<Name> {
+    pub fn name(&mut self, of: &str) -> ParseResult<Name> {
         if self.kind() != Lexeme::Word {
             return Err(self.strange(&format!("the name of {of}")));
         }
         let (text, at) = (self.text(), self.at());
         if text.len() > LONGEST_NAME {
-            let error = Diagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
+            let error = IdlDiagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
             self.findings.error(error);
             return Err(Lost);
         }
@@ -307,7 +307,7 @@ impl<'a> Cursor<'a> {
                 } else {
                     format!("differs from the keyword `{keyword}` only in case")
                 };
-                let error = Diagnostic::at(at, format!("`{text}` cannot be the name of {of}: it {how}"));
+                let error = IdlDiagnostic::at(at, format!("`{text}` cannot be the name of {of}: it {how}"));
                 self.findings.error(error.help(format!("write `_{text}`: the name is `{text}` everywhere else")));
                 // A name was meant if a declaration goes on behind it.
                 let declares = matches!(
@@ -330,7 +330,7 @@ impl<'a> Cursor<'a> {
             return Ok(Name { text: text.to_string(), at });
         };
         if !escaped.starts_with(|first: char| first.is_ascii_alphabetic()) {
-            let error = Diagnostic::at(at, format!("`{text}` is not a name: only one underscore is allowed, before a \
+            let error = IdlDiagnostic::at(at, format!("`{text}` is not a name: only one underscore is allowed, before a \
                 letter"));
             self.findings.error(error.help("names begin with a letter; `_name` means `name`, but never a keyword"));
         }
@@ -339,7 +339,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a name that is used, `A::B` or `::A::B`.
-    pub fn scoped_name(&mut self, of: &str) -> Read<ScopedName> {
+    pub fn scoped_name(&mut self, of: &str) -> ParseResult<ScopedName> {
         let start = self.at();
         let absolute = self.sign(Lexeme::Scope).is_some();
         let mut parts = Vec::new();
@@ -349,7 +349,7 @@ impl<'a> Cursor<'a> {
             }
             let (text, at) = (self.text(), self.at());
             if text.len() > LONGEST_NAME {
-                let error = Diagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
+                let error = IdlDiagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
                 self.findings.error(error);
                 return Err(Lost);
             }
@@ -383,9 +383,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Goes one level deeper; refused beyond the limit.
-    pub fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+    pub fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth >= DEEPEST {
-            let error = Diagnostic::at(self.at(), format!("this is nested more than {DEEPEST} deep"));
+            let error = IdlDiagnostic::at(self.at(), format!("this is nested more than {DEEPEST} deep"));
             self.findings.error(error.help("name the inner parts"));
             return Err(Lost);
         }
@@ -461,7 +461,7 @@ impl<'a> Cursor<'a> {
         if beside && alone { plain(self.sources.text(comment.at)) } else { Vec::new() }
     }
 
-    fn lines(&self, at: Span) -> (usize, usize) {
+    fn lines(&self, at: SourceSpan) -> (usize, usize) {
         (self.sources.line(at.file, at.start), self.sources.line(at.file, at.end.saturating_sub(1).max(at.start)))
     }
 }

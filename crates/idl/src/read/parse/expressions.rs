@@ -1,10 +1,10 @@
 //! Constant expressions (7.4.1.4.3), turned into postfix order.
 
 use crate::read::lexeme::Lexeme;
-use crate::read::source::Span;
+use crate::read::source::SourceSpan;
 use crate::read::syntax::{Expression, Step, StepWhat};
 
-use super::cursor::{Cursor, Read};
+use super::cursor::{Cursor, ParseResult};
 
 /// Operators of two sides, loosest first.
 const LEVELS: [&[Lexeme]; 6] = [
@@ -17,21 +17,21 @@ const LEVELS: [&[Lexeme]; 6] = [
 ];
 
 impl Cursor<'_> {
-    pub fn expression(&mut self) -> Read<Expression> {
+    pub fn expression(&mut self) -> ParseResult<Expression> {
         let (start, mut steps) = (self.at(), Vec::new());
         self.sides(0, &mut steps)?;
         Ok(Expression { steps, at: start.to(self.last()) })
     }
 
     /// A bound between `<` and `>`: `>>` closes two brackets there, unless parentheses stand around it.
-    pub fn expression_in_angles(&mut self) -> Read<Expression> {
+    pub fn expression_in_angles(&mut self) -> ParseResult<Expression> {
         let around = std::mem::replace(&mut self.angles, true);
         let read = self.expression();
         self.angles = around;
         read
     }
 
-    fn sides(&mut self, level: usize, steps: &mut Vec<Step>) -> Read<()> {
+    fn sides(&mut self, level: usize, steps: &mut Vec<Step>) -> ParseResult<()> {
         let Some(operators) = LEVELS.get(level) else { return self.unary(steps) };
         self.sides(level + 1, steps)?;
         while operators.contains(&self.kind()) && !(self.angles && self.kind() == Lexeme::ShiftRight) {
@@ -42,7 +42,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    fn unary(&mut self, steps: &mut Vec<Step>) -> Read<()> {
+    fn unary(&mut self, steps: &mut Vec<Step>) -> ParseResult<()> {
         let sign = matches!(self.kind(), Lexeme::Plus | Lexeme::Minus | Lexeme::Tilde).then(|| self.bump());
         self.primary(steps)?;
         if let Some(sign) = sign {
@@ -51,7 +51,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    fn primary(&mut self, steps: &mut Vec<Step>) -> Read<()> {
+    fn primary(&mut self, steps: &mut Vec<Step>) -> ParseResult<()> {
         let at = self.at();
         let what = match self.kind() {
             Lexeme::Left => {
@@ -64,7 +64,7 @@ impl Cursor<'_> {
                 return Ok(());
             }
             Lexeme::Text => {
-                let mut texts: Vec<Span> = Vec::new();
+                let mut texts: Vec<SourceSpan> = Vec::new();
                 while self.kind() == Lexeme::Text {
                     texts.push(self.bump().text);
                 }

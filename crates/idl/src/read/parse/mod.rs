@@ -8,14 +8,14 @@ mod interfaces;
 mod types;
 
 use super::diagnostic::Findings;
-use super::preprocess::Stream;
+use super::preprocess::Preprocessed;
 use super::source::Sources;
-use super::syntax::Item;
+use super::syntax::SyntaxItem;
 
 /// Types, modules and parentheses may stand in one another this deep.
 pub(crate) const DEEPEST: usize = 64;
 
 /// Reads all definitions; what could not be read was reported and is left out.
-pub(crate) fn parse(stream: &Stream, sources: &Sources, findings: &mut Findings) -> Vec<Item> {
+pub(crate) fn parse(stream: &Preprocessed, sources: &Sources, findings: &mut Findings) -> Vec<SyntaxItem> {
     cursor::Cursor::new(stream, sources, findings).specification()
 }

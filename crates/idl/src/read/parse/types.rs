@@ -1,23 +1,23 @@
 //! Types, and those that are declared: structs, unions, enumerations.
 
-use crate::read::diagnostic::Diagnostic;
+use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::lexeme::Lexeme;
 use crate::read::syntax::{
     CaseSyntax, Constructed, Construction, Declarator, Front, Label, MemberSyntax, Name, TypeSyntax, TypeWhat,
 };
 use crate::tree::Type;
 
-use super::cursor::{Cursor, Lost, Read};
+use super::cursor::{Cursor, Lost, ParseResult};
 
 impl Cursor<'_> {
     /// A type, or the declaration of one where `declares` says that this may stand here.
-    pub fn a_type(&mut self, declares: bool) -> Read<TypeSyntax> {
+    pub fn a_type(&mut self, declares: bool) -> ParseResult<TypeSyntax> {
         let start = self.at();
         let what = self.deeper(|cursor| cursor.type_what(declares))?;
         Ok(TypeSyntax { at: start.to(self.last()), what })
     }
 
-    fn type_what(&mut self, declares: bool) -> Read<TypeWhat> {
+    fn type_what(&mut self, declares: bool) -> ParseResult<TypeWhat> {
         if self.kind() == Lexeme::Scope {
             return Ok(TypeWhat::Named(self.scoped_name("a type")?));
         }
@@ -121,7 +121,7 @@ impl Cursor<'_> {
     }
 
     /// `struct`, `union` or `enum` with its name and body.
-    pub fn constructed(&mut self, front: Front) -> Read<Constructed> {
+    pub fn constructed(&mut self, front: Front) -> ParseResult<Constructed> {
         let keyword = self.bump();
         let word = self.sources.text(keyword.text);
         let name = self.name(&format!("the {word}"))?;
@@ -133,7 +133,7 @@ impl Cursor<'_> {
                 };
                 let (next, after) = (self.kind(), self.ahead(1).kind);
                 if base.is_none() && (next, after) == (Lexeme::Open, Lexeme::Close) {
-                    let error = Diagnostic::at(name.at, format!("the struct `{}` has no members", name.text));
+                    let error = IdlDiagnostic::at(name.at, format!("the struct `{}` has no members", name.text));
                     self.findings.error(error.help("a struct has at least one member"));
                 }
                 Construction::Struct { base, members: self.members(word)? }
@@ -145,7 +145,7 @@ impl Cursor<'_> {
     }
 
     /// Members in braces.
-    pub fn members(&mut self, of: &str) -> Read<Vec<MemberSyntax>> {
+    pub fn members(&mut self, of: &str) -> ParseResult<Vec<MemberSyntax>> {
         self.expect(Lexeme::Open, &format!("`{{` and the members of the {of}"))?;
         let mut members = Vec::new();
         while !matches!(self.kind(), Lexeme::Close | Lexeme::End) {
@@ -163,7 +163,7 @@ impl Cursor<'_> {
         Ok(members)
     }
 
-    fn member(&mut self) -> Read<MemberSyntax> {
+    fn member(&mut self) -> ParseResult<MemberSyntax> {
         let front = self.front()?;
         let of = self.a_type(true)?;
         let names = self.declarators("a member")?;
@@ -171,7 +171,7 @@ impl Cursor<'_> {
     }
 
     /// Names with their dimensions, up to and with the `;`.
-    pub fn declarators(&mut self, of: &str) -> Read<Vec<Declarator>> {
+    pub fn declarators(&mut self, of: &str) -> ParseResult<Vec<Declarator>> {
         let mut names = vec![self.declarator(of)?];
         while self.sign(Lexeme::Comma).is_some() {
             if let Some(last) = names.last_mut() {
@@ -186,7 +186,7 @@ impl Cursor<'_> {
         Ok(names)
     }
 
-    fn declarator(&mut self, of: &str) -> Read<Declarator> {
+    fn declarator(&mut self, of: &str) -> ParseResult<Declarator> {
         self.annotations()?;
         let name = self.name(of)?;
         let mut dimensions = Vec::new();
@@ -201,7 +201,7 @@ impl Cursor<'_> {
         Ok(Declarator { name, dimensions, after: Vec::new() })
     }
 
-    fn union(&mut self) -> Read<Construction> {
+    fn union(&mut self) -> ParseResult<Construction> {
         if self.word("switch").is_none() {
             return Err(self.strange_among("`switch`", &["switch"]));
         }
@@ -211,7 +211,7 @@ impl Cursor<'_> {
         self.expect(Lexeme::Right, "`)`")?;
         self.expect(Lexeme::Open, "`{` and the cases of the union")?;
         if self.kind() == Lexeme::Close {
-            let error = Diagnostic::at(self.at(), "this union has no members");
+            let error = IdlDiagnostic::at(self.at(), "this union has no members");
             self.findings.error(error.help("a union has at least one case"));
         }
         let mut cases = Vec::new();
@@ -229,7 +229,7 @@ impl Cursor<'_> {
         Ok(Construction::Union { switch, cases })
     }
 
-    fn case(&mut self) -> Read<CaseSyntax> {
+    fn case(&mut self) -> ParseResult<CaseSyntax> {
         let mut front = self.front()?;
         let mut labels = Vec::new();
         loop {
@@ -258,7 +258,7 @@ impl Cursor<'_> {
         Ok(CaseSyntax { front, labels, of, name })
     }
 
-    fn enumeration(&mut self) -> Read<Construction> {
+    fn enumeration(&mut self) -> ParseResult<Construction> {
         self.expect(Lexeme::Open, "`{` and the names of the enumeration")?;
         match self.enumerators() {
             Ok(names) => Ok(Construction::Enum { names }),
@@ -269,7 +269,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn enumerators(&mut self) -> Read<Vec<(Front, Name)>> {
+    fn enumerators(&mut self) -> ParseResult<Vec<(Front, Name)>> {
         let mut names = Vec::new();
         loop {
             if self.kind() == Lexeme::Close && !names.is_empty() {

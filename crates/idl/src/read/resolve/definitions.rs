@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use super::scope::{Entity, ScopeId};
 use super::{Resolver, What};
-use crate::read::diagnostic::Diagnostic;
-use crate::read::source::Span;
+use crate::read::diagnostic::IdlDiagnostic;
+use crate::read::source::SourceSpan;
 use crate::read::syntax::{
     CaseSyntax, Constructed, Construction, Declarator, Front, Label, MemberSyntax, Name, ScopedName, TypeSyntax,
     TypeWhat,
 };
-use crate::tree::{Case, DefinitionId, Enumerator, Kind, Member, Type, Union, Value};
+use crate::tree::{Case, DefinitionId, Enumerator, DefinitionKind, Member, Type, Union, ConstantValue};
 
 impl Resolver<'_> {
     pub fn aliases(&mut self, front: Front, of: TypeSyntax, names: Vec<Declarator>) -> Vec<DefinitionId> {
@@ -28,7 +28,7 @@ impl Resolver<'_> {
             let draft = &mut self.drafts[id.0 as usize];
             draft.complete = true;
             if let Some((whole, depth, least, local)) = measured {
-                (draft.kind, draft.depth, draft.least, draft.local) = (Some(Kind::Alias(whole)), depth, least, local);
+                (draft.kind, draft.depth, draft.least, draft.local) = (Some(DefinitionKind::Alias(whole)), depth, least, local);
             }
             ids.push(id);
         }
@@ -80,7 +80,7 @@ impl Resolver<'_> {
             let (was, at) = (draft.identity.prefix.clone(), draft.at);
             let message =
                 format!("`{}` has the prefix \"{prefix}\" here, and \"{was}\" in its forward declaration", name.text);
-            let error = Diagnostic::at(name.at, message).other(at, "declared here");
+            let error = IdlDiagnostic::at(name.at, message).other(at, "declared here");
             self.findings.error(error.help("both must have one repository id: set the prefix before both"));
         }
     }
@@ -114,23 +114,23 @@ impl Resolver<'_> {
             members.push(member.clone());
         }
         let sound = self.members(syntax, &mut members) && inherited.is_some();
-        self.leave(scope, id, sound.then_some(Kind::Struct(members)), name.at);
+        self.leave(scope, id, sound.then_some(DefinitionKind::Struct(members)), name.at);
         Some(id)
     }
 
     /// The members of the struct that one extends, with the place of its name.
-    fn base_members(&mut self, base: &ScopedName) -> Option<Vec<(Member, Span)>> {
+    fn base_members(&mut self, base: &ScopedName) -> Option<Vec<(Member, SourceSpan)>> {
         let Entity::Definition(id) = self.scopes.look_up(self.here, base, self.findings)? else {
-            self.findings.error(Diagnostic::at(base.at, format!("`{}` is not a struct", base.text())));
+            self.findings.error(IdlDiagnostic::at(base.at, format!("`{}` is not a struct", base.text())));
             return None;
         };
         match (&self.of(id).kind, self.of(id).what) {
-            (Some(Kind::Struct(members)), _) => Some(members.iter().map(|member| (member.clone(), base.at)).collect()),
+            (Some(DefinitionKind::Struct(members)), _) => Some(members.iter().map(|member| (member.clone(), base.at)).collect()),
             (None, What::Struct) if self.of(id).complete => None,
             (_, what) => {
                 let found = if what == What::Struct { "not defined yet" } else { what.noun() };
                 let error =
-                    Diagnostic::at(base.at, format!("`{}` is {found}, not a struct that can be extended", base.text()));
+                    IdlDiagnostic::at(base.at, format!("`{}` is {found}, not a struct that can be extended", base.text()));
                 let at = self.of(id).at;
                 self.findings.error(error.other(at, "declared here"));
                 None
@@ -145,7 +145,7 @@ impl Resolver<'_> {
         let outside = self.enter(id, front, &name);
         let mut members = Vec::new();
         let sound = self.members(syntax, &mut members);
-        self.leave(outside, id, sound.then_some(Kind::Exception(members)), name.at);
+        self.leave(outside, id, sound.then_some(DefinitionKind::Exception(members)), name.at);
         id
     }
 
@@ -161,17 +161,17 @@ impl Resolver<'_> {
     }
 
     /// Goes back out of it, and completes the definition.
-    fn leave(&mut self, outside: ScopeId, id: DefinitionId, kind: Option<Kind>, at: Span) {
+    fn leave(&mut self, outside: ScopeId, id: DefinitionId, kind: Option<DefinitionKind>, at: SourceSpan) {
         self.here = outside;
         self.prefix = self.prefixes.pop().unwrap_or_default();
         let types: Vec<Type> = match &kind {
-            Some(Kind::Struct(members) | Kind::Exception(members)) => {
+            Some(DefinitionKind::Struct(members) | DefinitionKind::Exception(members)) => {
                 members.iter().map(|member| member.of.clone()).collect()
             }
-            Some(Kind::Union(union)) => union.cases.iter().map(|case| case.member.of.clone()).collect(),
+            Some(DefinitionKind::Union(union)) => union.cases.iter().map(|case| case.member.of.clone()).collect(),
             _ => Vec::new(),
         };
-        let union = matches!(kind, Some(Kind::Union(_)));
+        let union = matches!(kind, Some(DefinitionKind::Union(_)));
         let (mut depth, mut least, mut local, mut sound) = (0_u16, 0_u64, false, true);
         for of in &types {
             local |= self.is_local(of);
@@ -218,7 +218,7 @@ impl Resolver<'_> {
             enumerators.push(Enumerator { name: name.text, docs: front.docs });
         }
         let draft = &mut self.drafts[id.0 as usize];
-        (draft.kind, draft.complete) = (Some(Kind::Enum(enumerators)), true);
+        (draft.kind, draft.complete) = (Some(DefinitionKind::Enum(enumerators)), true);
         id
     }
 
@@ -241,14 +241,14 @@ impl Resolver<'_> {
             | Type::WChar
             | Type::Boolean => Some(of),
             _ => {
-                let error = Diagnostic::at(switch_at, "a union cannot be switched by this type");
+                let error = IdlDiagnostic::at(switch_at, "a union cannot be switched by this type");
                 let help = "use an integer, `char`, `wchar`, `boolean`, `octet` or an enumeration";
                 self.findings.error(error.help(help));
                 None
             }
         });
         let cases = self.cases(syntax, discriminator.as_ref());
-        let kind = discriminator.zip(cases).map(|(discriminator, cases)| Kind::Union(Union { discriminator, cases }));
+        let kind = discriminator.zip(cases).map(|(discriminator, cases)| DefinitionKind::Union(Union { discriminator, cases }));
         self.leave(outside, id, kind, name.at);
         Some(id)
     }
@@ -256,8 +256,8 @@ impl Resolver<'_> {
     fn cases(&mut self, syntax: Vec<CaseSyntax>, discriminator: Option<&Type>) -> Option<Vec<Case>> {
         let mut cases = Vec::new();
         let mut sound = true;
-        let mut seen: HashMap<i128, Span> = HashMap::new();
-        let mut default: Option<Span> = None;
+        let mut seen: HashMap<i128, SourceSpan> = HashMap::new();
+        let mut default: Option<SourceSpan> = None;
         let target = discriminator.and_then(|of| self.target(of));
         for CaseSyntax { front, labels: syntax, of, name } in syntax {
             let (mut labels, mut is_default) = (Vec::new(), false);
@@ -265,7 +265,7 @@ impl Resolver<'_> {
                 match label {
                     Label::Default(at) => {
                         if let Some(other) = default {
-                            let error = Diagnostic::at(at, "this union has two `default` labels");
+                            let error = IdlDiagnostic::at(at, "this union has two `default` labels");
                             self.findings.error(error.other(other, "the first is here"));
                         }
                         (default, is_default) = (Some(at), true);
@@ -277,7 +277,7 @@ impl Resolver<'_> {
                             continue;
                         };
                         if let Some(other) = seen.insert(number(&value), expression.at) {
-                            let error = Diagnostic::at(expression.at, "this label occurs twice");
+                            let error = IdlDiagnostic::at(expression.at, "this label occurs twice");
                             self.findings.error(error.label("again here").other(other, "first here"));
                         }
                         labels.push(value);
@@ -298,7 +298,7 @@ impl Resolver<'_> {
         }
         let values = discriminator.and_then(|of| self.count_of_values(of));
         if let Some((at, count)) = default.zip(values).filter(|(_, count)| seen.len() as u64 >= *count) {
-            let error = Diagnostic::at(at, "this `default` is unreachable: each of the values has its case");
+            let error = IdlDiagnostic::at(at, "this `default` is unreachable: each of the values has its case");
             self.findings.error(error.label(format!("all {count} have one")).help("remove it"));
         }
         sound.then_some(cases)
@@ -311,7 +311,7 @@ impl Resolver<'_> {
             Type::Char | Type::Octet | Type::Int8 | Type::UInt8 => Some(256),
             Type::Short | Type::UShort => Some(65_536),
             Type::Named(id) => match &self.of(id).kind {
-                Some(Kind::Enum(names)) => Some(names.len() as u64),
+                Some(DefinitionKind::Enum(names)) => Some(names.len() as u64),
                 _ => None,
             },
             _ => None,
@@ -320,13 +320,13 @@ impl Resolver<'_> {
 }
 
 /// A label as a number, so that equal ones are found.
-fn number(label: &Value) -> i128 {
+fn number(label: &ConstantValue) -> i128 {
     match label {
-        Value::Integer(value) => *value,
-        Value::Boolean(value) => i128::from(*value),
-        Value::Char(value) => i128::from(u32::from(*value)),
-        Value::Enumerator(_, place) => i128::from(*place),
-        Value::Floating(_) | Value::Fixed { .. } | Value::String(_) => 0,
+        ConstantValue::Integer(value) => *value,
+        ConstantValue::Boolean(value) => i128::from(*value),
+        ConstantValue::Char(value) => i128::from(u32::from(*value)),
+        ConstantValue::Enumerator(_, place) => i128::from(*place),
+        ConstantValue::Floating(_) | ConstantValue::Fixed { .. } | ConstantValue::String(_) => 0,
     }
 }
 

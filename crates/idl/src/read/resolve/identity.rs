@@ -5,8 +5,8 @@
 
 use super::Resolver;
 use super::scope::Entity;
-use crate::read::diagnostic::Diagnostic;
-use crate::read::source::Span;
+use crate::read::diagnostic::IdlDiagnostic;
+use crate::read::source::SourceSpan;
 use crate::read::syntax::{Name, ScopedName};
 use crate::tree::DefinitionId;
 
@@ -16,9 +16,9 @@ pub(crate) struct Identity {
     /// What stands before its name: the prefix that was set last, and the scopes around it that began since.
     pub prefix: String,
     /// Of `#pragma version`.
-    pub version: Option<(String, Span)>,
+    pub version: Option<(String, SourceSpan)>,
     /// All of it, of `#pragma ID` or `typeid`.
-    pub whole: Option<(String, Span)>,
+    pub whole: Option<(String, SourceSpan)>,
 }
 
 /// Of a repository id, in octets.
@@ -29,7 +29,7 @@ impl Resolver<'_> {
     pub fn measured_id(&mut self, name: &Name) {
         if self.prefix.len() + name.text.len() > LONGEST {
             let error =
-                Diagnostic::at(name.at, format!("the repository id of this has more than {LONGEST} characters"));
+                IdlDiagnostic::at(name.at, format!("the repository id of this has more than {LONGEST} characters"));
             self.findings.error(error.help("shorten the prefix, or the names of the scopes around"));
         }
     }
@@ -42,55 +42,55 @@ impl Resolver<'_> {
             // A module has an id as well, in its first opening.
             Entity::Module(scope) => self.modules.get(&scope).copied(),
             _ => {
-                let error = Diagnostic::at(name.at, format!("`{}` has no repository id", name.text()));
+                let error = IdlDiagnostic::at(name.at, format!("`{}` has no repository id", name.text()));
                 self.findings.error(error.help("only only modules, interfaces, types, constants and exceptions have one"));
                 None
             }
         }
     }
 
-    fn name_of_pragma(&self, text: &str, at: Span) -> ScopedName {
+    fn name_of_pragma(&self, text: &str, at: SourceSpan) -> ScopedName {
         let plain = text.strip_prefix("::").unwrap_or(text);
         let part = |part: &str| Name { text: part.strip_prefix('_').unwrap_or(part).to_string(), at };
         ScopedName { absolute: plain.len() < text.len(), parts: plain.split("::").map(part).collect(), at }
     }
 
-    pub fn pragma_id(&mut self, name: &str, id: String, at: Span) {
+    pub fn pragma_id(&mut self, name: &str, id: String, at: SourceSpan) {
         let name = self.name_of_pragma(name, at);
         self.type_id(&name, id, at);
     }
 
     /// `typeid Name "id";` and `#pragma ID Name "id"`.
-    pub fn type_id(&mut self, name: &ScopedName, id: String, at: Span) {
+    pub fn type_id(&mut self, name: &ScopedName, id: String, at: SourceSpan) {
         let form = id.len() <= LONGEST
             && id.split_once(':').is_some_and(|(format, rest)| !format.is_empty() && !rest.is_empty());
         if !form || id.chars().any(|character| character.is_whitespace() || character.is_control()) {
-            let error = Diagnostic::at(at, format!("`{}` is not a repository id", id.escape_debug()));
+            let error = IdlDiagnostic::at(at, format!("`{}` is not a repository id", id.escape_debug()));
             return self.findings.error(error.help("write it like `IDL:omg.org/CosNaming/NamingContext:1.0`"));
         }
         let Some(definition) = self.identified(name) else { return };
         let draft = &mut self.drafts[definition.0 as usize];
         match &draft.identity.whole {
             Some((old, other)) if *old != id => {
-                let error = Diagnostic::at(at, format!("`{}` already has another repository id", draft.name));
+                let error = IdlDiagnostic::at(at, format!("`{}` already has another repository id", draft.name));
                 self.findings.error(error.other(*other, "given here"));
             }
             _ => draft.identity.whole = Some((id, at)),
         }
     }
 
-    pub fn pragma_version(&mut self, name: &str, version: String, at: Span) {
+    pub fn pragma_version(&mut self, name: &str, version: String, at: SourceSpan) {
         let name = self.name_of_pragma(name, at);
         let Some(definition) = self.identified(&name) else { return };
         let draft = &mut self.drafts[definition.0 as usize];
         match &draft.identity.version {
             Some((old, other)) if *old != version => {
-                let error = Diagnostic::at(at, format!("`{}` already has version {old}", draft.name));
+                let error = IdlDiagnostic::at(at, format!("`{}` already has version {old}", draft.name));
                 self.findings.error(error.other(*other, "given here").help("keep one"));
             }
             _ if draft.identity.whole.as_ref().is_some_and(|(id, _)| !id.ends_with(&format!(":{version}"))) => {
                 let other = draft.identity.whole.as_ref().map_or(at, |(_, other)| *other);
-                let error = Diagnostic::at(at, format!("the repository id of `{}` has another version", draft.name));
+                let error = IdlDiagnostic::at(at, format!("the repository id of `{}` has another version", draft.name));
                 self.findings
                     .error(error.other(other, "given here").help("the version is part of the id: keep one of them"));
             }
@@ -110,7 +110,7 @@ impl Resolver<'_> {
                 self.type_prefixes.insert(scope, prefix);
             }
             None => {
-                let error = Diagnostic::at(name.at, format!("`{}` contains no definitions", name.text()));
+                let error = IdlDiagnostic::at(name.at, format!("`{}` contains no definitions", name.text()));
                 self.findings.error(error.help("`typeprefix` is for modules and interfaces"));
             }
         }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use super::scope::Entity;
 use super::{Resolver, What};
-use crate::read::diagnostic::Diagnostic;
-use crate::read::source::Span;
+use crate::read::diagnostic::IdlDiagnostic;
+use crate::read::source::SourceSpan;
 use crate::read::syntax::{
-    AttributeSyntax, Front, InterfaceSyntax, Item, Name, OperationSyntax, ScopedName, TypeSyntax, TypeWhat,
+    AttributeSyntax, Front, InterfaceSyntax, SyntaxItem, Name, OperationSyntax, ScopedName, TypeSyntax, TypeWhat,
 };
-use crate::tree::{Attribute, DefinitionId, Direction, Interface, Kind, Member, Operation, Parameter, Type};
+use crate::tree::{Attribute, DefinitionId, Direction, Interface, DefinitionKind, Member, IdlOperation, Parameter, Type};
 
 /// An interface may inherit this many, directly and through others.
 const MOST_ANCESTORS: usize = 100;
@@ -64,7 +64,7 @@ impl Resolver<'_> {
         }
         if self.scopes.with_ancestors(scope).len() > MOST_ANCESTORS {
             let error =
-                Diagnostic::at(name.at, format!("`{}` inherits more than {MOST_ANCESTORS} interfaces", name.text));
+                IdlDiagnostic::at(name.at, format!("`{}` inherits more than {MOST_ANCESTORS} interfaces", name.text));
             self.findings.error(error);
             self.scopes.disinherit(scope);
             interface.bases.clear();
@@ -78,11 +78,11 @@ impl Resolver<'_> {
                 break;
             }
             match item {
-                Item::Operation(operation) => {
+                SyntaxItem::Operation(operation) => {
                     let operation = self.operation(operation, local);
                     interface.operations.extend(operation);
                 }
-                Item::Attribute(attribute) => self.attributes(attribute, local, &mut interface.attributes),
+                SyntaxItem::Attribute(attribute) => self.attributes(attribute, local, &mut interface.attributes),
                 item => {
                     let ids = self.shared(item);
                     interface.definitions.append(&mut self.inner);
@@ -92,7 +92,7 @@ impl Resolver<'_> {
         }
         (self.here, self.prefix) = outside;
         let draft = &mut self.drafts[id.0 as usize];
-        (draft.kind, draft.complete) = (Some(Kind::Interface(interface)), true);
+        (draft.kind, draft.complete) = (Some(DefinitionKind::Interface(interface)), true);
         // Its forward declaration has put it into the scope already.
         known.is_none().then_some(id)
     }
@@ -102,7 +102,7 @@ impl Resolver<'_> {
         let (was_local, was_abstract) = (self.of(id).local, self.abstracts.contains(&id));
         if (was_local, was_abstract) != (local, is_abstract) {
             let error =
-                Diagnostic::at(name.at, format!("`{}` is `local` or `abstract` in only one of its declarations", name.text));
+                IdlDiagnostic::at(name.at, format!("`{}` is `local` or `abstract` in only one of its declarations", name.text));
             let at = self.of(id).at;
             self.findings.error(error.other(at, "declared here").help("write it in both, or in none"));
         }
@@ -110,7 +110,7 @@ impl Resolver<'_> {
 
     fn bases(&mut self, names: &[ScopedName], local: bool, is_abstract: bool) -> Vec<DefinitionId> {
         let mut bases: Vec<DefinitionId> = Vec::new();
-        let mut places: HashMap<DefinitionId, Span> = HashMap::new();
+        let mut places: HashMap<DefinitionId, SourceSpan> = HashMap::new();
         for name in names {
             let Some(entity) = self.scopes.look_up_base(self.here, name, self.findings) else { continue };
             let id = match entity {
@@ -118,29 +118,29 @@ impl Resolver<'_> {
                     Type::Named(plain) if self.of(plain).what == What::Interface => plain,
                     _ => {
                         let (noun, at) = (self.of(id).what.noun(), self.of(id).at);
-                        let error = Diagnostic::at(name.at, format!("`{}` is {noun}, not an interface", name.text()));
+                        let error = IdlDiagnostic::at(name.at, format!("`{}` is {noun}, not an interface", name.text()));
                         self.findings.error(error.other(at, "declared here"));
                         continue;
                     }
                 },
                 _ => {
-                    self.findings.error(Diagnostic::at(name.at, format!("`{}` is not an interface", name.text())));
+                    self.findings.error(IdlDiagnostic::at(name.at, format!("`{}` is not an interface", name.text())));
                     continue;
                 }
             };
             let (base_at, base_local, complete) = (self.of(id).at, self.of(id).local, self.of(id).complete);
             let wrong = if !complete {
-                let error = Diagnostic::at(name.at, format!("`{}` is only declared yet", name.text()));
+                let error = IdlDiagnostic::at(name.at, format!("`{}` is only declared yet", name.text()));
                 Some(error.other(base_at, "declared here").help("define it before interfaces that inherit it"))
             } else if let Some(other) = places.get(&id) {
-                let error = Diagnostic::at(name.at, format!("`{}` is inherited twice", name.text()));
+                let error = IdlDiagnostic::at(name.at, format!("`{}` is inherited twice", name.text()));
                 Some(error.other(*other, "first here").help("remove one of them"))
             } else if base_local && !local {
-                let error = Diagnostic::at(name.at, format!("`{}` is local, and this interface is not", name.text()));
+                let error = IdlDiagnostic::at(name.at, format!("`{}` is local, and this interface is not", name.text()));
                 Some(error.other(base_at, "declared here").help("write `local` before this one too"))
             } else if is_abstract && !self.abstracts.contains(&id) {
                 let error =
-                    Diagnostic::at(name.at, format!("`{}` is not abstract, and this interface is", name.text()));
+                    IdlDiagnostic::at(name.at, format!("`{}` is not abstract, and this interface is", name.text()));
                 Some(error.other(base_at, "declared here").help("an abstract interface inherits abstract ones only"))
             } else {
                 None
@@ -163,7 +163,7 @@ impl Resolver<'_> {
         if bases.len() < 2 {
             return;
         }
-        let mut seen: HashMap<String, (String, Option<Span>, String)> = HashMap::new();
+        let mut seen: HashMap<String, (String, Option<SourceSpan>, String)> = HashMap::new();
         let mut visited = Vec::new();
         for base in bases {
             let Some(scope) = self.scopes.of(*base) else { continue };
@@ -180,14 +180,14 @@ impl Resolver<'_> {
                     self.compared += 1;
                     if self.compared > MOST_COMPARED {
                         let error =
-                            Diagnostic::at(name.at, "these interfaces inherit more operations than can be compared");
+                            IdlDiagnostic::at(name.at, "these interfaces inherit more operations than can be compared");
                         return self.findings.error(error.help("inherit fewer of them, or declare fewer"));
                     }
                     let found = (entry.name.clone(), entry.at, of.clone());
                     let Some((other, at, from)) = seen.insert(entry.name.to_ascii_lowercase(), found) else { continue };
                     let message =
                         format!("`{}` inherits `{}` from `{of}` and `{other}` from `{from}`", name.text, entry.name);
-                    let mut error = Diagnostic::at(name.at, message).label("would have both");
+                    let mut error = IdlDiagnostic::at(name.at, message).label("would have both");
                     for (at, of) in [(at, &from), (entry.at, &of)] {
                         if let Some(at) = at {
                             error = error.other(at, format!("from `{of}`"));
@@ -208,13 +208,13 @@ impl Resolver<'_> {
             _ => None,
         };
         if let Some(anonymous) = anonymous {
-            let error = Diagnostic::at(syntax.at, format!("{anonymous} needs a name to be {of}"));
+            let error = IdlDiagnostic::at(syntax.at, format!("{anonymous} needs a name to be {of}"));
             self.findings.error(error.label("has no name").help("declare it with `typedef`, and use that name here"));
             return None;
         }
         let found = self.whole_type(syntax, of)?;
         if self.is_local(&found) && !local {
-            let error = Diagnostic::at(syntax.at, "a local interface cannot be passed by one that is not local");
+            let error = IdlDiagnostic::at(syntax.at, "a local interface cannot be passed by one that is not local");
             self.findings
                 .error(error.help("local objects never leave their process: write `local` before this interface too"));
             return None;
@@ -222,7 +222,7 @@ impl Resolver<'_> {
         Some(found)
     }
 
-    fn operation(&mut self, syntax: OperationSyntax, local: bool) -> Option<Operation> {
+    fn operation(&mut self, syntax: OperationSyntax, local: bool) -> Option<IdlOperation> {
         let OperationSyntax { front, name, oneway, result, parameters, raises } = syntax;
         let result_at = result.as_ref().map(|result| result.at);
         let returned = result.as_ref().map(|result| self.passed(result, "a result", local));
@@ -236,7 +236,7 @@ impl Resolver<'_> {
             sound &= of.is_some();
             sound &= self.scopes.declare(self.here, &parameter.name, Entity::Parameter, self.findings);
             if oneway.is_some() && parameter.direction != Direction::In {
-                let error = Diagnostic::at(parameter.direction_at, "a `oneway` operation has `in` parameters only");
+                let error = IdlDiagnostic::at(parameter.direction_at, "a `oneway` operation has `in` parameters only");
                 let error = error.label("it has no reply");
                 self.findings.error(error.help("write `in`, or remove `oneway`"));
             }
@@ -249,18 +249,18 @@ impl Resolver<'_> {
         let exceptions = self.raised(&raises, local);
         if let Some(oneway) = oneway {
             if let Some(at) = result_at {
-                let error = Diagnostic::at(at, "a `oneway` operation has no result").other(oneway, "declared `oneway`");
+                let error = IdlDiagnostic::at(at, "a `oneway` operation has no result").other(oneway, "declared `oneway`");
                 self.findings.error(error.help("write `void`, or remove `oneway`"));
             }
             if let Some(first) = raises.first() {
                 let error =
-                    Diagnostic::at(first.at, "a `oneway` operation raises nothing").other(oneway, "declared `oneway`");
+                    IdlDiagnostic::at(first.at, "a `oneway` operation raises nothing").other(oneway, "declared `oneway`");
                 self.findings.error(error.help("remove `raises` or `oneway`"));
             }
         }
         let Front { docs, annotations } = front;
         let (oneway, result) = (oneway.is_some(), returned.flatten());
-        sound.then_some(Operation {
+        sound.then_some(IdlOperation {
             name: name.text,
             docs,
             annotations,
@@ -290,18 +290,18 @@ impl Resolver<'_> {
     /// Exceptions by their names, each once.
     fn raised(&mut self, names: &[ScopedName], local: bool) -> Vec<DefinitionId> {
         let mut ids = Vec::new();
-        let mut places: HashMap<DefinitionId, Span> = HashMap::new();
+        let mut places: HashMap<DefinitionId, SourceSpan> = HashMap::new();
         for name in names {
             let Some(entity) = self.scopes.look_up(self.here, name, self.findings) else { continue };
             match entity {
                 Entity::Definition(id) if self.of(id).what == What::Exception => {
                     if let Some(other) = places.insert(id, name.at) {
-                        let warning = Diagnostic::at(name.at, format!("`{}` is raised twice", name.text()));
+                        let warning = IdlDiagnostic::at(name.at, format!("`{}` is raised twice", name.text()));
                         self.findings.warn(warning.other(other, "first here").help("remove one of them"));
                         continue;
                     }
                     if self.of(id).local && !local {
-                        let error = Diagnostic::at(name.at, format!("`{}` contains a local interface", name.text()));
+                        let error = IdlDiagnostic::at(name.at, format!("`{}` contains a local interface", name.text()));
                         let error = error.label("cannot be raised by an interface that is not local");
                         let at = self.of(id).at;
                         self.findings
@@ -311,11 +311,11 @@ impl Resolver<'_> {
                 }
                 Entity::Definition(id) => {
                     let (noun, at) = (self.of(id).what.noun(), self.of(id).at);
-                    let error = Diagnostic::at(name.at, format!("`{}` is {noun}, not an exception", name.text()));
+                    let error = IdlDiagnostic::at(name.at, format!("`{}` is {noun}, not an exception", name.text()));
                     self.findings.error(error.label("cannot be raised").other(at, "declared here"));
                 }
                 _ => {
-                    let error = Diagnostic::at(name.at, format!("`{}` is not an exception", name.text()));
+                    let error = IdlDiagnostic::at(name.at, format!("`{}` is not an exception", name.text()));
                     self.findings.error(error.label("cannot be raised"));
                 }
             }

@@ -9,11 +9,11 @@ mod values;
 
 use std::collections::{HashMap, HashSet};
 
-use super::diagnostic::{Diagnostic, Findings};
+use super::diagnostic::{IdlDiagnostic, Findings};
 use super::preprocess::Event;
-use super::source::{Sources, Span};
-use super::syntax::{Front, Item, Name};
-use crate::tree::{Definition, DefinitionId, Kind};
+use super::source::{Sources, SourceSpan};
+use super::syntax::{Front, SyntaxItem, Name};
+use crate::tree::{Definition, DefinitionId, DefinitionKind};
 use identity::Identity;
 use scope::{Entity, GLOBAL, ScopeId, Scopes};
 
@@ -23,12 +23,12 @@ const MOST_DEFINITIONS: usize = 100_000;
 /// What was declared, and what of it is needed for the rest of the file.
 pub(crate) struct Draft {
     pub name: String,
-    pub at: Span,
+    pub at: SourceSpan,
     pub scope: ScopeId,
     pub front: Front,
     pub what: What,
     /// `None` until it is read to its end without an error.
-    pub kind: Option<Kind>,
+    pub kind: Option<DefinitionKind>,
     /// True once it may be used as a whole.
     pub complete: bool,
     /// How deep types stand in one another in it.
@@ -95,7 +95,7 @@ pub(crate) struct Resolver<'a> {
 
 /// Gives definitions and those of the outermost scope, in order.
 pub(crate) fn resolve(
-    items: Vec<Item>,
+    items: Vec<SyntaxItem>,
     sources: &Sources,
     findings: &mut Findings,
 ) -> (Vec<Definition>, Vec<DefinitionId>) {
@@ -131,14 +131,14 @@ pub(crate) fn resolve(
         included: draft.at.file != 0,
         at: draft.at,
         // Without an error each has its kind; with one, nothing of this is given out.
-        kind: draft.kind.unwrap_or(Kind::Module(Vec::new())),
+        kind: draft.kind.unwrap_or(DefinitionKind::Module(Vec::new())),
     };
     (resolver.drafts.into_iter().zip(ids).map(complete).collect(), root)
 }
 
 impl Resolver<'_> {
     /// The definitions of a module or file.
-    fn items(&mut self, items: Vec<Item>) -> Vec<DefinitionId> {
+    fn items(&mut self, items: Vec<SyntaxItem>) -> Vec<DefinitionId> {
         let mut ids = Vec::new();
         for item in items {
             if self.drafts.len() > MOST_DEFINITIONS {
@@ -151,47 +151,47 @@ impl Resolver<'_> {
         ids
     }
 
-    fn item(&mut self, item: Item) -> Vec<DefinitionId> {
+    fn item(&mut self, item: SyntaxItem) -> Vec<DefinitionId> {
         match item {
-            Item::Module { front, name, items } => vec![self.module(front, name, items)],
-            Item::Interface(interface) => self.interface(interface).into_iter().collect(),
+            SyntaxItem::Module { front, name, items } => vec![self.module(front, name, items)],
+            SyntaxItem::Interface(interface) => self.interface(interface).into_iter().collect(),
             item => self.shared(item),
         }
     }
 
     /// What a module and an interface can hold alike.
-    pub fn shared(&mut self, item: Item) -> Vec<DefinitionId> {
+    pub fn shared(&mut self, item: SyntaxItem) -> Vec<DefinitionId> {
         match item {
-            Item::Event(event) => {
+            SyntaxItem::Event(event) => {
                 self.event(event);
                 Vec::new()
             }
-            Item::Constant { front, name, of, value } => vec![self.constant(front, name, of, value)],
-            Item::Alias { front, of, names } => self.aliases(front, of, names),
-            Item::Constructed(constructed) => self.constructed(constructed).into_iter().collect(),
-            Item::Exception { front, name, members } => vec![self.exception(front, name, members)],
-            Item::ForwardStruct { name } => {
+            SyntaxItem::Constant { front, name, of, value } => vec![self.constant(front, name, of, value)],
+            SyntaxItem::Alias { front, of, names } => self.aliases(front, of, names),
+            SyntaxItem::Constructed(constructed) => self.constructed(constructed).into_iter().collect(),
+            SyntaxItem::Exception { front, name, members } => vec![self.exception(front, name, members)],
+            SyntaxItem::ForwardStruct { name } => {
                 self.forward(name, What::Struct);
                 Vec::new()
             }
-            Item::ForwardUnion { name } => {
+            SyntaxItem::ForwardUnion { name } => {
                 self.forward(name, What::Union);
                 Vec::new()
             }
-            Item::Unsupported { name, what } => {
+            SyntaxItem::Unsupported { name, what } => {
                 self.scopes.declare(self.here, &name, Entity::Unsupported(what), self.findings);
                 Vec::new()
             }
-            Item::TypeId { name, id, at } => {
+            SyntaxItem::TypeId { name, id, at } => {
                 self.type_id(&name, id, at);
                 Vec::new()
             }
-            Item::TypePrefix { name, prefix } => {
+            SyntaxItem::TypePrefix { name, prefix } => {
                 self.type_prefix(&name, prefix);
                 Vec::new()
             }
             // The grammar lets these stand in interfaces only, where they are read otherwise.
-            Item::Module { .. } | Item::Interface(_) | Item::Operation(_) | Item::Attribute(_) => Vec::new(),
+            SyntaxItem::Module { .. } | SyntaxItem::Interface(_) | SyntaxItem::Operation(_) | SyntaxItem::Attribute(_) => Vec::new(),
         }
     }
 
@@ -205,7 +205,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn module(&mut self, front: Front, name: Name, items: Vec<Item>) -> DefinitionId {
+    fn module(&mut self, front: Front, name: Name, items: Vec<SyntaxItem>) -> DefinitionId {
         let scope = match self.scopes.own(self.here, &name.text) {
             Some(entry) if entry.name == name.text => match entry.what {
                 Entity::Module(scope) => Some(scope),
@@ -221,7 +221,7 @@ impl Resolver<'_> {
         if let Some(first) = self.modules.get(&scope).map(|first| self.of(*first))
             && first.identity.prefix != self.prefix
         {
-            let warning = Diagnostic::at(name.at, format!("the module `{}` had another prefix before", name.text));
+            let warning = IdlDiagnostic::at(name.at, format!("the module `{}` had another prefix before", name.text));
             let warning = warning.other(first.at, "first opened here");
             self.findings.warn(warning.help("use the same `#pragma prefix` wherever a module is opened"));
         }
@@ -234,7 +234,7 @@ impl Resolver<'_> {
         let inside = self.items(items);
         (self.here, self.prefix) = outside;
         let draft = &mut self.drafts[id.0 as usize];
-        draft.kind = Some(Kind::Module(inside));
+        draft.kind = Some(DefinitionKind::Module(inside));
         draft.complete = true;
         id
     }
@@ -248,7 +248,7 @@ impl Resolver<'_> {
         let draft = Draft { name, at, scope: self.here, front, what, kind, complete, depth, least, local, identity };
         self.drafts.push(draft);
         if self.drafts.len() == MOST_DEFINITIONS + 1 {
-            let error = Diagnostic::at(at, format!("there are more than {MOST_DEFINITIONS} definitions"));
+            let error = IdlDiagnostic::at(at, format!("there are more than {MOST_DEFINITIONS} definitions"));
             self.findings.error(error.help("read the files one by one, each with its includes"));
         }
         DefinitionId(self.drafts.len() as u32 - 1)
@@ -276,16 +276,16 @@ impl Resolver<'_> {
             let (name, noun) = (&draft.name, draft.what.noun());
             let message = format!("`{name}` has a forward declaration but no definition");
             if draft.what == What::Interface {
-                draft.kind = Some(Kind::Interface(crate::tree::Interface {
+                draft.kind = Some(DefinitionKind::Interface(crate::tree::Interface {
                     forward: true,
                     local: draft.local,
                     is_abstract: self.abstracts.contains(&id),
                     ..Default::default()
                 }));
-                let warning = Diagnostic::at(draft.at, message).label("never defined");
+                let warning = IdlDiagnostic::at(draft.at, message).label("never defined");
                 self.findings.warn(warning.help("`#include` the file that defines it"));
             } else if sound {
-                let error = Diagnostic::at(draft.at, message).label(format!("{noun} without members"));
+                let error = IdlDiagnostic::at(draft.at, message).label(format!("{noun} without members"));
                 self.findings.error(error.help("define it in this file or in one that it includes"));
             }
         }

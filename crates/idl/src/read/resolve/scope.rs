@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::read::diagnostic::{Diagnostic, Findings};
+use crate::read::diagnostic::{IdlDiagnostic, Findings};
 use crate::read::similar;
-use crate::read::source::Span;
+use crate::read::source::SourceSpan;
 use crate::read::syntax::{Name, ScopedName};
 use crate::tree::DefinitionId;
 
@@ -36,12 +36,12 @@ pub(crate) enum Entity {
 pub(crate) struct Entry {
     pub name: String,
     /// `None` for what no file declares.
-    pub at: Option<Span>,
+    pub at: Option<SourceSpan>,
     pub what: Entity,
 }
 
 #[derive(Debug, Default)]
-struct Scope {
+struct NameScope {
     name: String,
     parent: Option<ScopeId>,
     /// By the name in lower case: names that differ in case only clash. In order, for reports that do not change.
@@ -49,7 +49,7 @@ struct Scope {
     /// True for the outermost scope and modules.
     module: bool,
     /// Names of outer scopes that were used here: they mean that, from then on.
-    used: HashMap<String, (String, Span)>,
+    used: HashMap<String, (String, SourceSpan)>,
     /// Scopes of the interfaces that this one inherits.
     bases: Vec<ScopeId>,
 }
@@ -57,13 +57,13 @@ struct Scope {
 /// All scopes.
 #[derive(Debug)]
 pub(crate) struct Scopes {
-    scopes: Vec<Scope>,
+    scopes: Vec<NameScope>,
     of: HashMap<DefinitionId, ScopeId>,
 }
 
 impl Scopes {
     pub fn new() -> Self {
-        let mut scopes = Scopes { scopes: vec![Scope { module: true, ..Scope::default() }], of: HashMap::new() };
+        let mut scopes = Scopes { scopes: vec![NameScope { module: true, ..NameScope::default() }], of: HashMap::new() };
         let corba = scopes.open_module(GLOBAL, "CORBA");
         let type_code = Entry { name: "TypeCode".into(), at: None, what: Entity::TypeCode };
         scopes.scopes[corba.0].names.insert("typecode".into(), type_code);
@@ -74,7 +74,7 @@ impl Scopes {
 
     /// A new scope within another.
     pub fn open(&mut self, parent: ScopeId, name: &str) -> ScopeId {
-        self.scopes.push(Scope { name: name.to_string(), parent: Some(parent), ..Scope::default() });
+        self.scopes.push(NameScope { name: name.to_string(), parent: Some(parent), ..NameScope::default() });
         ScopeId(self.scopes.len() - 1)
     }
 
@@ -148,7 +148,7 @@ impl Scopes {
         let key = name.text.to_ascii_lowercase();
         let here = &self.scopes[scope.0];
         let text = &name.text;
-        let first = |error: Diagnostic, other: Option<Span>, words: &str| match other {
+        let first = |error: IdlDiagnostic, other: Option<SourceSpan>, words: &str| match other {
             Some(other) => error.other(other, words),
             None => error,
         };
@@ -158,9 +158,9 @@ impl Scopes {
                 return true;
             }
             let error = if entry.name == *text {
-                Diagnostic::at(name.at, format!("`{text}` is declared twice")).label("again here")
+                IdlDiagnostic::at(name.at, format!("`{text}` is declared twice")).label("again here")
             } else {
-                let error = Diagnostic::at(name.at, format!("`{text}` and `{}` differ only in case", entry.name));
+                let error = IdlDiagnostic::at(name.at, format!("`{text}` and `{}` differ only in case", entry.name));
                 error.label("clashes").help("IDL names must differ in more than case: rename one of them")
             };
             findings.error(first(error, entry.at, "first here"));
@@ -184,14 +184,14 @@ impl Scopes {
                     "IDL names must differ in more than case: rename one of them",
                 ),
             };
-            findings.error(Diagnostic::at(name.at, what).label("must differ in more than case").help(help));
+            findings.error(IdlDiagnostic::at(name.at, what).label("must differ in more than case").help(help));
             return false;
         }
         if let Some((used, at)) = here.used.get(&key) {
             let error = if used == text {
-                Diagnostic::at(name.at, format!("`{text}` was used before with another meaning in this scope"))
+                IdlDiagnostic::at(name.at, format!("`{text}` was used before with another meaning in this scope"))
             } else {
-                Diagnostic::at(
+                IdlDiagnostic::at(
                     name.at,
                     format!("`{text}` and `{used}`, which is used in this scope, differ only in case"),
                 )
@@ -209,7 +209,7 @@ impl Scopes {
                     true => format!("`{text}` is inherited, and cannot be declared again"),
                     false => format!("`{text}` and `{}`, which is inherited, differ only in case", entry.name),
                 };
-                let error = Diagnostic::at(name.at, what);
+                let error = IdlDiagnostic::at(name.at, what);
                 let error = error.label("again here").help("rename it: an interface cannot redefine what it inherits");
                 findings.error(first(error, entry.at, &format!("inherited from `{}`", self.scopes[base.0].name)));
                 return false;
@@ -245,9 +245,9 @@ impl Scopes {
         let mut scope = if name.absolute { GLOBAL } else { from };
         let mut entry = loop {
             match self.find(scope, first, findings) {
-                Found::One(entry) => break entry,
-                Found::Wrong => return None,
-                Found::Nothing => match self.parent(scope).filter(|_| !name.absolute) {
+                NameLookup::One(entry) => break entry,
+                NameLookup::Wrong => return None,
+                NameLookup::Nothing => match self.parent(scope).filter(|_| !name.absolute) {
                     Some(parent) => scope = parent,
                     None => {
                         self.unknown(from, name, first, findings);
@@ -266,7 +266,7 @@ impl Scopes {
                 _ => None,
             };
             let Some(inside) = inside else {
-                let error = Diagnostic::at(part.at, format!("`{}` contains nothing", entry.name));
+                let error = IdlDiagnostic::at(part.at, format!("`{}` contains nothing", entry.name));
                 findings.error(match entry.at {
                     Some(at) => error.other(at, "declared here"),
                     None => error,
@@ -274,13 +274,13 @@ impl Scopes {
                 return None;
             };
             entry = match self.find(inside, part, findings) {
-                Found::One(entry) => entry,
-                Found::Wrong => return None,
-                Found::Nothing => {
-                    let error = Diagnostic::at(part.at, format!("no `{}` in `{}`", part.text, entry.name));
+                NameLookup::One(entry) => entry,
+                NameLookup::Wrong => return None,
+                NameLookup::Nothing => {
+                    let error = IdlDiagnostic::at(part.at, format!("no `{}` in `{}`", part.text, entry.name));
                     let near = similar(&part.text, self.entries(inside).map(|entry| entry.name.as_str()));
                     let help = near.map(|near| format!("did you mean `{near}`?"));
-                    findings.error(Diagnostic { help, ..error.label("unknown name") });
+                    findings.error(IdlDiagnostic { help, ..error.label("unknown name") });
                     return None;
                 }
             };
@@ -305,7 +305,7 @@ impl Scopes {
     }
 
     /// What a scope declares or inherits under a name.
-    fn find(&self, scope: ScopeId, name: &Name, findings: &mut Findings) -> Found {
+    fn find(&self, scope: ScopeId, name: &Name, findings: &mut Findings) -> NameLookup {
         let key = name.text.to_ascii_lowercase();
         let mut found: Vec<(ScopeId, &Entry)> = Vec::new();
         let (mut seen, mut next) = (vec![scope], vec![scope]);
@@ -323,9 +323,9 @@ impl Scopes {
                 }
             }
         }
-        let Some((_, entry)) = found.first() else { return Found::Nothing };
+        let Some((_, entry)) = found.first() else { return NameLookup::Nothing };
         if found.len() > 1 {
-            let error = Diagnostic::at(name.at, format!("`{}` is inherited from several interfaces", name.text));
+            let error = IdlDiagnostic::at(name.at, format!("`{}` is inherited from several interfaces", name.text));
             let error = found.iter().fold(error.label("ambiguous"), |error, (scope, entry)| match entry.at {
                 Some(at) => error.other(at, format!("from `{}`", self.scopes[scope.0].name)),
                 None => error,
@@ -333,25 +333,25 @@ impl Scopes {
             findings.error(
                 error.help(format!("write `{}::{}`, or another of them", self.scopes[found[0].0.0].name, name.text)),
             );
-            return Found::Wrong;
+            return NameLookup::Wrong;
         }
         if entry.name != name.text {
-            let error = Diagnostic::at(name.at, format!("`{}` is declared as `{}`", name.text, entry.name));
+            let error = IdlDiagnostic::at(name.at, format!("`{}` is declared as `{}`", name.text, entry.name));
             let error = error.label("differs in case").help(format!("write `{}`, in the same case", entry.name));
             findings.error(match entry.at {
                 Some(at) => error.other(at, "declared here"),
                 None => error,
             });
-            return Found::Wrong;
+            return NameLookup::Wrong;
         }
-        Found::One((*entry).clone())
+        NameLookup::One((*entry).clone())
     }
 
     /// Reports a name that is declared nowhere around, with the nearest, or where else it is.
     fn unknown(&self, from: ScopeId, name: &ScopedName, first: &Name, findings: &mut Findings) {
         // Looking for the nearest of many names, for each of many errors, would take long for nobody.
         if findings.full() {
-            return findings.error(Diagnostic::at(first.at, "is not declared"));
+            return findings.error(IdlDiagnostic::at(first.at, "is not declared"));
         }
         let mut around = Vec::new();
         let mut next = Some(from).filter(|_| !name.absolute).or(Some(GLOBAL));
@@ -376,7 +376,7 @@ impl Scopes {
             Some(near) => format!("did you mean `{near}`?"),
             None => "declare names before their use; `#include` the file that declares it".into(),
         };
-        let error = Diagnostic::at(first.at, format!("`{}` is not declared", first.text)).label("unknown name");
+        let error = IdlDiagnostic::at(first.at, format!("`{}` is not declared", first.text)).label("unknown name");
         findings.error(error.help(help));
     }
 }
@@ -404,7 +404,7 @@ const FOREIGN: [(&str, &str); 14] = [
     ("wchar_t", "wchar"),
 ];
 
-enum Found {
+enum NameLookup {
     One(Entry),
     /// Reported.
     Wrong,

@@ -2,11 +2,11 @@
 
 use super::scope::Entity;
 use super::{Resolver, What};
-use crate::read::constant::{DIGITS, Target};
-use crate::read::diagnostic::Diagnostic;
-use crate::read::source::Span;
+use crate::read::constant::{DIGITS, ConstantType};
+use crate::read::diagnostic::IdlDiagnostic;
+use crate::read::source::SourceSpan;
 use crate::read::syntax::{Declarator, ScopedName, TypeSyntax, TypeWhat};
-use crate::tree::{DefinitionId, Kind, Type, Value};
+use crate::tree::{DefinitionId, DefinitionKind, Type, ConstantValue};
 
 /// Types may stand in one another this deep, names followed.
 const DEEPEST: u16 = 128;
@@ -26,26 +26,26 @@ impl Resolver<'_> {
                 if *wide { Type::WString(bound) } else { Type::String(bound) }
             }
             TypeWhat::Fixed(None) => {
-                let error = Diagnostic::at(syntax.at, "`fixed` needs its digits and scale here");
+                let error = IdlDiagnostic::at(syntax.at, "`fixed` needs its digits and scale here");
                 self.findings.error(error.help("write `fixed<9, 2>` for nine digits, two of them after the point"));
                 return None;
             }
             TypeWhat::Fixed(Some((digits, scale))) => {
                 let (digits_at, scale_at) = (digits.at, scale.at);
-                let digits = self.value(digits, &Target::unsigned("unsigned long", 32));
-                let scale = self.value(scale, &Target::unsigned("unsigned long", 32));
-                let (Some(Value::Integer(digits)), Some(Value::Integer(scale))) = (digits, scale) else { return None };
+                let digits = self.value(digits, &ConstantType::unsigned("unsigned long", 32));
+                let scale = self.value(scale, &ConstantType::unsigned("unsigned long", 32));
+                let (Some(ConstantValue::Integer(digits)), Some(ConstantValue::Integer(scale))) = (digits, scale) else { return None };
                 if digits > DIGITS.into() {
-                    let error = Diagnostic::at(digits_at, format!("a fixed-point number has at most {DIGITS} digits"));
+                    let error = IdlDiagnostic::at(digits_at, format!("a fixed-point number has at most {DIGITS} digits"));
                     self.findings.error(error);
                     return None;
                 }
                 if digits == 0 {
-                    self.findings.error(Diagnostic::at(digits_at, "a fixed-point number has at least one digit"));
+                    self.findings.error(IdlDiagnostic::at(digits_at, "a fixed-point number has at least one digit"));
                     return None;
                 }
                 if scale > digits {
-                    let error = Diagnostic::at(
+                    let error = IdlDiagnostic::at(
                         scale_at,
                         format!("more digits are after the point ({scale}) than there are ({digits})"),
                     );
@@ -89,7 +89,7 @@ impl Resolver<'_> {
     fn named_type(&mut self, name: &ScopedName) -> Option<Type> {
         let wrong = match self.scopes.look_up(self.here, name, self.findings)? {
             Entity::Unsupported(what) => {
-                let error = Diagnostic::at(name.at, format!("`{}` is {what}, which is not supported", name.text()));
+                let error = IdlDiagnostic::at(name.at, format!("`{}` is {what}, which is not supported", name.text()));
                 self.findings.error(error.label("used here").help("use a type that every CORBA program supports"));
                 return None;
             }
@@ -107,7 +107,7 @@ impl Resolver<'_> {
             Entity::Operation => ("an operation", None),
             Entity::Attribute => ("an attribute", None),
         };
-        let error = Diagnostic::at(name.at, format!("`{}` is {}, not a type", name.text(), wrong.0));
+        let error = IdlDiagnostic::at(name.at, format!("`{}` is {}, not a type", name.text(), wrong.0));
         let error = error.label("expected a type");
         self.findings.error(match wrong.1 {
             Some(at) => error.other(at, "declared here"),
@@ -117,7 +117,7 @@ impl Resolver<'_> {
     }
 
     /// Reports a struct or union that stands, directly, where it is not defined yet.
-    fn complete(&mut self, of: &Type, at: Span, user: &str) -> Option<()> {
+    fn complete(&mut self, of: &Type, at: SourceSpan, user: &str) -> Option<()> {
         let Type::Named(id) = of else { return Some(()) };
         let draft = self.of(*id);
         if draft.complete || !matches!(draft.what, What::Struct | What::Union) {
@@ -128,12 +128,12 @@ impl Resolver<'_> {
             std::iter::successors(Some(self.here), |scope| self.scopes.parent(*scope)).any(|around| around == scope)
         });
         let error = if inside {
-            let error = Diagnostic::at(at, format!("`{name}` contains itself"));
+            let error = IdlDiagnostic::at(at, format!("`{name}` contains itself"));
             error
                 .label("would be infinite")
                 .help(format!("use `sequence<{name}>`, or `sequence<{name}, 1>` for one or none"))
         } else {
-            let error = Diagnostic::at(at, format!("`{name}` is used by {user} before its definition"));
+            let error = IdlDiagnostic::at(at, format!("`{name}` is used by {user} before its definition"));
             error.label("incomplete here").help(format!("define it before, or use `sequence<{name}>`"))
         };
         self.findings.error(error.other(declared, "declared here"));
@@ -157,7 +157,7 @@ impl Resolver<'_> {
         let found = self.type_in_use(syntax, of)?;
         if let Some(missing) = self.incomplete(&found) {
             let draft = self.of(missing);
-            let error = Diagnostic::at(syntax.at, format!("{of} contains `{}`, which is not defined yet", draft.name));
+            let error = IdlDiagnostic::at(syntax.at, format!("{of} contains `{}`, which is not defined yet", draft.name));
             let error = error.other(draft.at, "only declared yet").help("define it before");
             self.findings.error(error);
             return None;
@@ -179,15 +179,15 @@ impl Resolver<'_> {
     }
 
     /// Depth and least length of a type; `None`, with a report, if one is beyond all use.
-    pub fn measured(&mut self, of: &Type, at: Span) -> Option<(u16, u64)> {
+    pub fn measured(&mut self, of: &Type, at: SourceSpan) -> Option<(u16, u64)> {
         let (depth, least) = self.measure(of);
         if depth > DEEPEST {
-            let error = Diagnostic::at(at, format!("types are nested more than {DEEPEST} deep"));
+            let error = IdlDiagnostic::at(at, format!("types are nested more than {DEEPEST} deep"));
             self.findings.error(error);
             return None;
         }
         if least >= LONGEST {
-            let error = Diagnostic::at(
+            let error = IdlDiagnostic::at(
                 at,
                 format!("a value of this type has at least {least} octets, and a message fewer than {LONGEST}"),
             );
@@ -229,7 +229,7 @@ impl Resolver<'_> {
         match of {
             Type::Sequence(inner, _) | Type::Array(inner, _) => self.is_local(inner),
             Type::Named(id) => match &self.of(*id).kind {
-                Some(Kind::Alias(inner)) => self.is_local(inner),
+                Some(DefinitionKind::Alias(inner)) => self.is_local(inner),
                 _ => self.of(*id).local,
             },
             _ => false,

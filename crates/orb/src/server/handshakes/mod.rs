@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_os::scheduling::{nice_of, set_nice};
-use hyoshi_os::{Lack, Listener, May, Poller, Ready, Spawn, Stream, Thread, own_cpu_time, own_thread};
+use hyoshi_os::{Lack, Listener, May, Poller, Ready, Spawn, SocketStream, SpawnedThread, own_cpu_time, own_thread};
 use rustls::server::Acceptor;
 
 use super::lane::Lane;
@@ -61,7 +61,7 @@ const NICE: i32 = 10;
 pub(super) struct Handshakes {
     hall: Arc<Hall>,
     listeners: Arc<[Listener]>,
-    threads: Vec<Thread<()>>,
+    threads: Vec<SpawnedThread<()>>,
 }
 
 /// What its threads share.
@@ -95,10 +95,10 @@ struct Client {
 }
 
 enum Stage {
-    Silent(Stream),
-    Greeting(Stream, Box<Acceptor>, usize),
+    Silent(SocketStream),
+    Greeting(SocketStream, Box<Acceptor>, usize),
     UnderWay(Box<Handshake>),
-    Told(Stream),
+    Told(SocketStream),
 }
 
 /// The result of a step.
@@ -109,13 +109,13 @@ enum After {
         output: bool,
     },
     /// It was refused.
-    Farewell(Stream),
+    Farewell(SocketStream),
     Done(Link),
     Over,
 }
 
 impl Stage {
-    fn socket(&self) -> &Stream {
+    fn socket(&self) -> &SocketStream {
         match self {
             Stage::Silent(socket) | Stage::Greeting(socket, ..) | Stage::Told(socket) => socket,
             Stage::UnderWay(handshake) => handshake.socket(),
@@ -288,7 +288,7 @@ impl Door {
         }
     }
 
-    fn take_in(&mut self, socket: Stream) {
+    fn take_in(&mut self, socket: SocketStream) {
         if !self.hall.lane.orb.upgrade().is_some_and(|orb| orb.lets_in(&socket, true)) {
             return;
         }
@@ -421,7 +421,7 @@ impl Hall {
     }
 
     /// Reads a client's first message. Nothing of a certificate is needed for that.
-    fn greet(&self, number: u64, socket: Stream, mut acceptor: Box<Acceptor>, mut came: usize) -> After {
+    fn greet(&self, number: u64, socket: SocketStream, mut acceptor: Box<Acceptor>, mut came: usize) -> After {
         loop {
             match acceptor.read_tls(&mut Unwaiting(&socket)) {
                 Ok(0) => return After::Over,
@@ -476,7 +476,7 @@ impl Hall {
         }
     }
 
-    fn refuse(&self, number: u64, socket: Stream, why: &str) -> After {
+    fn refuse(&self, number: u64, socket: SocketStream, why: &str) -> After {
         if let Some(hear) = &self.tls.refused {
             let address = self.lock().clients.get(&number).map(|client| client.address.clone());
             hear(&address.unwrap_or_else(|| socket.peer()), why);

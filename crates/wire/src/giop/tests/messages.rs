@@ -103,7 +103,7 @@ proptest! {
     fn no_octets_make_decoding_panic(
         version in version(), order in order(), kind in 0..8usize, body in octets(120),
     ) {
-        let header = Header { version, order, more: false, kind: Kind::ALL[kind], size: body.len() as u32 };
+        let header = Header { version, order, more: false, kind: MessageKind::ALL[kind], size: body.len() as u32 };
         let octets = [&header.encode()[..], &body].concat();
         if let Ok(Some(received)) = Reassembler::new(Limits::default()).next(&mut &octets[..]) {
             received.id();

@@ -48,7 +48,7 @@ fn sent() -> impl Strategy<Value = (Vec<u8>, usize)> {
 
 /// What IDL might put one after the other.
 #[derive(Clone, Debug, PartialEq)]
-enum Part {
+enum StreamItem {
     Octet(u8),
     Short(u16),
     Long(u32),
@@ -60,54 +60,54 @@ enum Part {
     Three([u32; 3]),
 }
 
-impl Part {
+impl StreamItem {
     fn write(&self, to: &mut Peer) {
         match self {
-            Part::Octet(it) => to.octets(&[*it]),
-            Part::Short(it) => to.numbers(&[it.to_be_bytes()], false),
-            Part::Long(it) => to.numbers(&[it.to_be_bytes()], false),
-            Part::Double(it) => to.numbers(&[it.to_be_bytes()], false),
-            Part::Octets(it) => {
+            StreamItem::Octet(it) => to.octets(&[*it]),
+            StreamItem::Short(it) => to.numbers(&[it.to_be_bytes()], false),
+            StreamItem::Long(it) => to.numbers(&[it.to_be_bytes()], false),
+            StreamItem::Double(it) => to.numbers(&[it.to_be_bytes()], false),
+            StreamItem::Octets(it) => {
                 to.numbers(&[(it.len() as u32).to_be_bytes()], false);
                 to.octets(it);
             }
-            Part::Doubles(it) | Part::Typed(it) => {
+            StreamItem::Doubles(it) | StreamItem::Typed(it) => {
                 to.numbers(&[(it.len() as u32).to_be_bytes()], false);
                 to.numbers(&it.iter().map(|it| it.to_be_bytes()).collect::<Vec<_>>(), true);
             }
-            Part::Three(it) => to.numbers(&it.map(u32::to_be_bytes), true),
+            StreamItem::Three(it) => to.numbers(&it.map(u32::to_be_bytes), true),
         }
     }
 
-    fn read(&self, from: &mut crate::Decoder<'_>) -> Result<Part, crate::DecodeError> {
+    fn read(&self, from: &mut crate::Decoder<'_>) -> Result<StreamItem, crate::DecodeError> {
         use crate::cdr::Decode;
         Ok(match self {
-            Part::Octet(_) => Part::Octet(Decode::decode(from)?),
-            Part::Short(_) => Part::Short(Decode::decode(from)?),
-            Part::Long(_) => Part::Long(Decode::decode(from)?),
-            Part::Double(_) => Part::Double(Decode::decode(from)?),
-            Part::Octets(_) => Part::Octets(Decode::decode(from)?),
-            Part::Doubles(_) => Part::Doubles(Decode::decode(from)?),
-            Part::Typed(_) => {
+            StreamItem::Octet(_) => StreamItem::Octet(Decode::decode(from)?),
+            StreamItem::Short(_) => StreamItem::Short(Decode::decode(from)?),
+            StreamItem::Long(_) => StreamItem::Long(Decode::decode(from)?),
+            StreamItem::Double(_) => StreamItem::Double(Decode::decode(from)?),
+            StreamItem::Octets(_) => StreamItem::Octets(Decode::decode(from)?),
+            StreamItem::Doubles(_) => StreamItem::Doubles(Decode::decode(from)?),
+            StreamItem::Typed(_) => {
                 let Value::Sequence(items) = Value::decode_as(&TypeCode::of::<Vec<f64>>(), from)? else { panic!() };
                 let number = |item| if let Value::Double(it) = item { it } else { panic!("{item:?}") };
-                Part::Typed(items.into_iter().map(number).collect())
+                StreamItem::Typed(items.into_iter().map(number).collect())
             }
-            Part::Three(_) => Part::Three(Decode::decode(from)?),
+            StreamItem::Three(_) => StreamItem::Three(Decode::decode(from)?),
         })
     }
 }
 
-fn part() -> impl Strategy<Value = Part> {
+fn part() -> impl Strategy<Value = StreamItem> {
     prop_oneof![
-        any::<u8>().prop_map(Part::Octet),
-        any::<u16>().prop_map(Part::Short),
-        any::<u32>().prop_map(Part::Long),
-        any::<i32>().prop_map(|it| Part::Double(it.into())),
-        octets(20).prop_map(Part::Octets),
-        prop::collection::vec(any::<i32>().prop_map(f64::from), 0..5).prop_map(Part::Doubles),
-        prop::collection::vec(any::<i32>().prop_map(f64::from), 0..5).prop_map(Part::Typed),
-        any::<[u32; 3]>().prop_map(Part::Three),
+        any::<u8>().prop_map(StreamItem::Octet),
+        any::<u16>().prop_map(StreamItem::Short),
+        any::<u32>().prop_map(StreamItem::Long),
+        any::<i32>().prop_map(|it| StreamItem::Double(it.into())),
+        octets(20).prop_map(StreamItem::Octets),
+        prop::collection::vec(any::<i32>().prop_map(f64::from), 0..5).prop_map(StreamItem::Doubles),
+        prop::collection::vec(any::<i32>().prop_map(f64::from), 0..5).prop_map(StreamItem::Typed),
+        any::<[u32; 3]>().prop_map(StreamItem::Three),
     ]
 }
 
@@ -196,7 +196,7 @@ impl Peer {
         for (at, (start, end)) in starts.zip(ends).enumerate() {
             let from = stream.len();
             let header =
-                Header { version: Version::V1_1, order: self.order, more: false, kind: Kind::Fragment, size: 0 };
+                Header { version: Version::V1_1, order: self.order, more: false, kind: MessageKind::Fragment, size: 0 };
             if at > 0 {
                 stream.extend(header.encode());
             }
@@ -211,7 +211,7 @@ impl Peer {
 }
 
 /// Reads the only message of a stream.
-fn parts(stream: &[u8], chunk: usize, like: &[Part]) -> Result<Vec<Part>, crate::DecodeError> {
+fn parts(stream: &[u8], chunk: usize, like: &[StreamItem]) -> Result<Vec<StreamItem>, crate::DecodeError> {
     let mut messages = Reassembler::new(LIMITS);
     let mut got = None;
     for mut now in stream.chunks(chunk) {
@@ -252,7 +252,7 @@ proptest! {
         numbers in prop::collection::vec(any::<i32>().prop_map(f64::from), 0..20),
         cuts in prop::collection::vec(prop::bool::weighted(0.2), 0..20), chunk in 1..100usize,
     ) {
-        let sent = [Part::Octets(octets), Part::Doubles(numbers)];
+        let sent = [StreamItem::Octets(octets), StreamItem::Doubles(numbers)];
         let mut peer = Peer::new(aligned, order, &[]);
         sent[0].write(&mut peer);
         peer.cuts = cuts;
@@ -265,7 +265,7 @@ proptest! {
 fn fragments_of_1_1_that_two_peers_write_alike_are_refused() {
     // A sequence of doubles and a double, as omniORB and omniORBpy write them: padding behind the sequence or in it.
     let doubles = [1.5f64, 2.5];
-    let sent = [Part::Doubles(doubles.into()), Part::Double(3.5)];
+    let sent = [StreamItem::Doubles(doubles.into()), StreamItem::Double(3.5)];
     let streams = [Aligned::InFragment, Aligned::OnceInFragment].map(|aligned| {
         let mut peer = Peer::new(aligned, ByteOrder::Little, &[]);
         peer.numbers(&[2u32.to_be_bytes()], false);
@@ -359,7 +359,7 @@ proptest! {
             prop_assert_eq!(header.whole(), piece.len());
             prop_assert_eq!(header.more, at + 1 < pieces.len());
             prop_assert!(!header.more || piece.len() % 8 == 0);
-            prop_assert_eq!(header.kind == Kind::Fragment, at > 0);
+            prop_assert_eq!(header.kind == MessageKind::Fragment, at > 0);
         }
     }
 }
@@ -502,7 +502,7 @@ fn fragments_of_1_1_and_empty_ones_are_taken() {
 fn a_claim_of_a_large_message_takes_no_more_memory_than_has_come() {
     let mut messages = Reassembler::new(Limits { message: 1 << 30, depth: 8 });
     let header =
-        Header { version: Version::V1_2, order: ByteOrder::Big, more: false, kind: Kind::Request, size: (1 << 30) - 5 };
+        Header { version: Version::V1_2, order: ByteOrder::Big, more: false, kind: MessageKind::Request, size: (1 << 30) - 5 };
     assert!(messages.next(&mut &header.encode()[..]).unwrap().is_none());
     let room = messages.room().expect("a message has begun").len();
     assert_eq!(room, 64 << 10);

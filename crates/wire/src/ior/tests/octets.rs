@@ -90,8 +90,8 @@ fn omniorbs_reference_is_read() {
     let chosen = Transmission::choose(&sets).unwrap();
     assert_eq!(chosen, Transmission { narrow: CodeSet::UTF8, wide: CodeSet::UTF16 });
     let endpoints = profile.endpoints();
-    assert_eq!(endpoints[0], Endpoint::Tcp { host: "127.0.0.1".into(), port: 12809, priority: None });
-    assert_eq!(endpoints[1], Endpoint::Unix { host: "vm".into(), path: "/run/naming/socket".into() });
+    assert_eq!(endpoints[0], IorEndpoint::Tcp { host: "127.0.0.1".into(), port: 12809, priority: None });
+    assert_eq!(endpoints[1], IorEndpoint::Unix { host: "vm".into(), path: "/run/naming/socket".into() });
 }
 
 #[test]
@@ -142,12 +142,12 @@ fn all_places_of_a_profile_are_told_once() {
         Tagged { tag: TAG_ALTERNATE_IIOP_ADDRESS, data: b"broken" },
     ];
     let profile = Profile::iiop(Version::V1_2, "a", 1, b"k", &components).unwrap();
-    let tcp = |host: &str, port, priority| Endpoint::Tcp { host: host.into(), port, priority };
+    let tcp = |host: &str, port, priority| IorEndpoint::Tcp { host: host.into(), port, priority };
     assert_eq!(
         IiopProfile::decode(&profile).unwrap().endpoints(),
         [
             tcp("a", 1, Some(5)),
-            Endpoint::Tls { host: "a".into(), port: 2810, requires: 0x40 },
+            IorEndpoint::Tls { host: "a".into(), port: 2810, requires: 0x40 },
             tcp("b", 2, None),
             tcp("a", 3, Some(9)),
         ]
